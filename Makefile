@@ -1,0 +1,29 @@
+# make demo   sets up and compares the four algorithms on MNIST-5k
+# make test   sets up and runs the tests
+# make lint   sets up and runs ruff and mypy
+.PHONY: setup demo test lint clean
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo,dev]"
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/autofl compare --seeds 3 --out runs/demo --force
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,19 @@
+"""Conversions at the door: inside the package every value is SI and linear."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+"""Float64 array; the last axis counts UEs unless a docstring says otherwise."""
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+def dbm_to_watt(power_dbm: float) -> float:
+    """Power (or power density) in dBm (dBm/Hz) as W (W/Hz)."""
+    return float(10.0 ** ((power_dbm - 30.0) / 10.0))
+
+
+def db_to_ratio(ratio_db: float) -> float:
+    """Power ratio in dB as a plain ratio."""
+    return float(10.0 ** (ratio_db / 10.0))
