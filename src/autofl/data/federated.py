@@ -1,0 +1,97 @@
+"""One pool of samples and an index table of who owns them: no UE has a copy of its data."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autofl.data.batch import Batch, Draw, MetaBatch, draw_meta, draw_positions
+from autofl.data.dataset import Dataset
+from autofl.data.partition import Partition
+from autofl.units import Array, IntArray
+
+STD_OFFSET = 0.001
+"""Added to a pixel's deviation against division by zero, in units of pixel values 0 to 255."""
+
+
+@dataclass(frozen=True)
+class FederatedData:
+    """Samples, labels and their owners.
+
+    Bytes stay bytes in the pool and are standardised when gathered: (x - shift) * scale, pixel by pixel.
+    """
+
+    name: str
+    x: Tensor
+    y: Tensor
+    num_classes: int
+    partition: Partition
+    shift: Tensor | None = None
+    scale: Tensor | None = None
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[1:])
+
+    def gather(self, index: IntArray) -> tuple[Tensor, Tensor]:
+        """Samples, ready for a model, and labels at these indices."""
+        where = torch.from_numpy(np.ascontiguousarray(index))
+        x = self.x[where].to(self.dtype)
+        if self.shift is not None and self.scale is not None:
+            x = (x - self.shift) * self.scale
+        return x, self.y[where]
+
+    def batch(self, draw: Draw) -> Batch:
+        x, y = self.gather(draw.index)
+        return Batch(x, y, torch.from_numpy(draw.mask.astype(np.float64)).to(self.dtype))
+
+    def draw(self, ue: IntArray, num_samples: IntArray, local_steps: int, seed: int, round_index: int) -> MetaBatch:
+        """The batches of one round, leading axes (num_ue, tau)."""
+        draws = draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index)
+        return MetaBatch(*(self.batch(draw) for draw in draws))
+
+    def draw_train(self, ue: IntArray, at_most: int, seed: int, purpose: str) -> Batch:
+        """At most so many training samples of each UE, the same in every round; leading axis (num_ue,)."""
+        size = self.partition.train_size[ue]
+        num = np.minimum(size, at_most)
+        positions = draw_positions(size, num, ue, 1, seed, purpose, 0)[:, 0]
+        index = self.partition.train[np.minimum(self.partition.train_start[ue][:, None] + positions, len(self.partition.train) - 1)]
+        return self.batch(Draw(index, np.arange(index.shape[-1]) < num[:, None]))
+
+
+def federate(dataset: Dataset, partition: Partition, dtype: torch.dtype = torch.float32) -> FederatedData:
+    """Pool of a data set under a partition; bytes are standardised by the statistics of the training samples.
+
+    Mean 0 and deviation 1 for each pixel, 0.001 added to the deviation. A pixel that never changes in training
+    carries nothing and is set to 0; dividing by 0.001 would blow a stray test pixel up 1,000 times.
+    """
+    x, y = torch.from_numpy(dataset.x), torch.from_numpy(dataset.y)
+    if dataset.x.dtype != np.uint8:
+        return FederatedData(dataset.name, x.to(dtype), y, dataset.num_classes, partition, dtype=dtype)
+    mean, std = _pixel_statistics(dataset, partition.train)
+    scale = np.where(std > 0.0, 1.0 / (std + STD_OFFSET), 0.0)
+    return FederatedData(
+        name=dataset.name,
+        x=x,
+        y=y,
+        num_classes=dataset.num_classes,
+        partition=partition,
+        shift=torch.from_numpy(mean).to(dtype),
+        scale=torch.from_numpy(scale).to(dtype),
+        dtype=dtype,
+    )
+
+
+def _pixel_statistics(dataset: Dataset, index: IntArray) -> tuple[Array, Array]:
+    """Mean and deviation of each pixel over these samples, from exact integer sums, in pieces to save memory."""
+    total = np.zeros(dataset.sample_shape, dtype=np.int64)
+    squares = np.zeros(dataset.sample_shape, dtype=np.int64)
+    for piece in np.array_split(index, max(1, len(index) // 4096)):
+        block = dataset.x[piece].astype(np.int64)
+        total += block.sum(axis=0)
+        squares += (block**2).sum(axis=0)
+    mean = total / len(index)
+    variance = (squares * len(index) - total**2) / len(index) ** 2  # integers up to here: no cancellation
+    return mean, np.sqrt(variance)
