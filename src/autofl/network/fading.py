@@ -52,13 +52,15 @@ class Exponential:
 
 @dataclass(frozen=True)
 class NoFading:
-    """h = 1 always."""
+    """h fixed, 1 unless said otherwise; an array gives each UE its own."""
+
+    gain: float | Array = 1.0
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return np.ones(shape)
+        return np.broadcast_to(np.asarray(self.gain, dtype=np.float64), shape).copy()
 
     def survival(self, gain: Array) -> Array:
-        return np.where(np.asarray(gain) <= 1.0, 1.0, 0.0)
+        return np.where(np.asarray(gain) <= self.gain, 1.0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,98 @@
+"""Reading settings: TOML in, validated settings out, or one line that says what is wrong."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from autofl.config.settings import Settings
+from autofl.errors import AutoFLError
+
+
+def load_settings(path: Path | None = None, overrides: Iterable[str] = ()) -> Settings:
+    """Settings of a TOML file (the defaults without one), then each override "section.key=value" on top."""
+    table = _read(path) if path is not None else {}
+    origin = str(path) if path is not None else "settings"
+    for override in overrides:
+        _apply(table, override)
+        origin = f"{origin} with --set"
+    return parse_settings(table, origin)
+
+
+def parse_settings(table: dict[str, Any], origin: str = "settings") -> Settings:
+    """Settings of a nested table, or an AutoFLError of one line."""
+    try:
+        return Settings.model_validate(table)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise AutoFLError(f"{origin}: {_one_line(problems[0])}{more}") from None
+
+
+def dump_settings(settings: Settings) -> str:
+    """Settings as TOML text; `load_settings` reads it back to the same."""
+    return tomli_w.dumps(settings.table())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise AutoFLError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except UnicodeDecodeError:
+        raise AutoFLError(f"{path}: not a text file in UTF-8") from None
+    except RecursionError:
+        raise AutoFLError(f"{path}: not a settings file (nested too deep)") from None
+    except ValueError as error:  # TOMLDecodeError, and numbers of thousands of digits
+        raise AutoFLError(f"{path}: not valid TOML ({_shortened(str(error), 120)})") from None
+
+
+def _apply(table: dict[str, Any], override: str) -> None:
+    key, sign, text = override.partition("=")
+    if not sign or not key.strip():
+        raise AutoFLError(f"--set {override}: write it as section.key=value, for example stop.rounds=50")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        value = text.strip()  # a bare word such as exact
+    *sections, last = key.strip().split(".")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise AutoFLError(f"--set {override}: {section} is a value, not a section")
+    table[last] = value
+
+
+def _one_line(problem: Any) -> str:
+    where = [str(part) for part in problem["loc"]]
+    key = ".".join(where)
+    given = _shortened(repr(problem["input"]), 60)
+    if problem["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(where[-1], _keys_at(where[:-1]), n=1, cutoff=0.0)
+        return f"{key}: unknown key; the nearest is {'.'.join([*where[:-1], *close])!r}"
+    if problem["type"] == "model_type":
+        return f"{key}: must be a section, [{key}] (got {given})"
+    message = problem["msg"][:1].lower() + problem["msg"][1:]
+    prefix = f"{key}: " if key else ""
+    if isinstance(problem["input"], BaseModel | dict) or problem["type"] in ("cell", "data", "compare", "settings"):
+        return f"{prefix}{message}"
+    return f"{prefix}{message.replace('input should', 'must')} (got {given})"
+
+
+def _keys_at(where: list[str]) -> list[str]:
+    model: Any = Settings
+    for part in where:
+        field = model.model_fields.get(part)
+        model = field.annotation if field is not None else None
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return []
+    return list(model.model_fields)
+
+
+def _shortened(text: str, length: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 3] + "..."

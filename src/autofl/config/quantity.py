@@ -1,0 +1,111 @@
+"""A quantity of the UEs in a settings file: one number for all, a list, or a law to draw from."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from autofl.network import Exponential, Fading, NoFading, Rayleigh, drop_in_disc
+from autofl.units import Array
+
+LAWS = {"uniform": 2, "exponential": 1, "rayleigh": 1, "disc": 1}
+"""Laws and the number of their parameters: [low, high], mean, scale, radius."""
+
+
+@dataclass(frozen=True)
+class PerUE:
+    """As written: a number, a list of numbers, or {law = parameters}."""
+
+    value: float | tuple[float, ...] | None = None
+    law: str | None = None
+    parameters: tuple[float, ...] = ()
+
+    @property
+    def length(self) -> int | None:
+        """How many UEs a list speaks of; None for a number or a law."""
+        return len(self.value) if isinstance(self.value, tuple) else None
+
+    def draw(self, rng: np.random.Generator, num_ue: int) -> Array:
+        """One value for each UE, shape (num_ue,)."""
+        if self.law == "uniform":
+            return rng.uniform(*self.parameters, num_ue)
+        if self.law == "exponential":
+            return rng.exponential(self.parameters[0], num_ue)
+        if self.law == "rayleigh":
+            return rng.rayleigh(self.parameters[0], num_ue)
+        if self.law == "disc":
+            return np.linalg.norm(drop_in_disc(rng, num_ue, self.parameters[0]), axis=-1)
+        return np.broadcast_to(np.asarray(self.value, dtype=np.float64), (num_ue,)).copy()
+
+    def as_fading(self) -> Fading:
+        """The fading law of a small-scale gain: a law is drawn anew in each round, a number or list stays."""
+        if self.law == "rayleigh":
+            return Rayleigh(self.parameters[0])
+        if self.law == "exponential":
+            return Exponential(self.parameters[0])
+        return NoFading(np.asarray(self.value, dtype=np.float64))
+
+    def dump(self) -> Any:
+        """As it stands in a TOML file."""
+        if self.law is not None:
+            return {self.law: list(self.parameters) if len(self.parameters) > 1 else self.parameters[0]}
+        return list(self.value) if isinstance(self.value, tuple) else self.value
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Marks a field as a PerUE within bounds: Annotated[PerUE, Bounds(0, 1e6, laws=("uniform",))]."""
+
+    low: float
+    high: float
+    laws: tuple[str, ...] = ("uniform",)
+    open_low: bool = True  # whether `low` itself is forbidden
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.parse,
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda quantity: quantity.dump()),
+        )
+
+    def parse(self, raw: Any) -> PerUE:
+        if isinstance(raw, PerUE):
+            return raw
+        if isinstance(raw, list):
+            if not raw:
+                raise PydanticCustomError("per_ue", "must not be an empty list")
+            return PerUE(value=tuple(self._number(each) for each in raw))
+        if isinstance(raw, dict):
+            return self._law(raw)
+        return PerUE(value=self._number(raw))
+
+    def _law(self, raw: dict[str, Any]) -> PerUE:
+        wanted = " or ".join(f"{{{law} = {'[low, high]' if LAWS[law] == 2 else '...'}}}" for law in self.laws)
+        if len(raw) != 1 or next(iter(raw)) not in self.laws:
+            raise PydanticCustomError("per_ue", "must be a number, a list or {wanted}", {"wanted": wanted})
+        law, given = next(iter(raw.items()))
+        numbers = given if isinstance(given, list) else [given]
+        if len(numbers) != LAWS[law]:
+            raise PydanticCustomError("per_ue", "must be a number, a list or {wanted}", {"wanted": wanted})
+        parameters = tuple(self._number(each) for each in numbers)
+        if law == "uniform" and parameters[0] > parameters[1]:
+            raise PydanticCustomError("per_ue", "uniform needs [low, high] with low <= high")
+        return PerUE(law=law, parameters=parameters)
+
+    def _number(self, raw: Any) -> float:
+        if isinstance(raw, bool) or not isinstance(raw, int | float):
+            raise PydanticCustomError("per_ue", "must be a number, a list of numbers or a law")
+        try:
+            number = float(raw)
+        except OverflowError:
+            number = math.inf
+        too_low = number <= self.low if self.open_low else number < self.low
+        if not math.isfinite(number) or too_low or number > self.high:
+            raise PydanticCustomError(
+                "per_ue",
+                "{number} is not {sign} {low} and <= {high}",
+                {"number": f"{number:g}", "sign": ">" if self.open_low else ">=", "low": f"{self.low:g}", "high": f"{self.high:g}"},
+            )
+        return number

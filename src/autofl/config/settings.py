@@ -1,0 +1,232 @@
+"""Settings: frozen, validated models with the paper's values as defaults. Units other than SI end a name."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from autofl.config.quantity import Bounds, PerUE
+
+AlgorithmName = Literal["autofl", "per-fedavg", "fedavg-1", "fedavg-2"]
+MODEL_WEIGHTS = {"mlp": 79_510, "lenet5": 62_006}
+"""Weights of the named models on their usual data, so that planning needs no PyTorch."""
+PAPER_STEPS = {"cifar10": (0.06, 0.02)}
+"""alpha and beta of Table I; what is not listed takes MNIST's."""
+MNIST_STEPS = (0.03, 0.07)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class CellSettings(Section):
+    """The UEs and their radio. Per-UE values: one number for all, a list, or a law such as {uniform = [1, 2]}."""
+
+    num_ue: int | None = Field(None, ge=1, le=10_000_000, description="n; 20 unless a list says otherwise")
+    distance: Annotated[PerUE, Bounds(0, 1e7, ("disc", "uniform"), open_low=False)] = Field(
+        PerUE(law="disc", parameters=(200.0,)), description="r_i [m]; {disc = R} drops UEs uniformly in a disc"
+    )
+    positions: list[list[float]] | None = Field(None, description="[[x, y], ...] [m] instead of distance")
+    small_scale_gain: Annotated[PerUE, Bounds(0, 1e12, ("rayleigh", "exponential"))] | None = Field(
+        None, description='h_i: {rayleigh = s}, {exponential = mean}, or fixed; default by preset'
+    )
+    cycles_per_sample: Annotated[PerUE, Bounds(0, 1e15)] = Field(
+        PerUE(law="uniform", parameters=(0.8e5, 1.2e5)), description="C_i [cycle/sample]"
+    )
+    cpu_frequency: Annotated[PerUE, Bounds(0, 1e15)] = Field(PerUE(value=1e9), description="f_i [cycle/s]")
+    data_size: Annotated[PerUE, Bounds(0, 1e12, open_low=False)] = Field(
+        PerUE(value=2000.0), description="D_i [sample], for plan only: a simulation takes the partition's"
+    )
+    max_energy: Annotated[PerUE, Bounds(0, 1e9, open_low=False)] = Field(
+        PerUE(value=0.003), description="E_max [J] a round"
+    )
+    max_power: Annotated[PerUE, Bounds(0, 1e6)] = Field(PerUE(value=0.01), description="P_max [W]")
+    bandwidth: Annotated[PerUE, Bounds(0, 1e12)] = Field(PerUE(value=1e6), description="B [Hz] of each UE")
+    noise_dbm_per_hz: float = Field(-174.0, ge=-300, le=100, description="N0 [dBm/Hz]")
+    path_loss_exponent: float = Field(3.8, gt=0, le=20, description="kappa")
+    snr_threshold_db: float = Field(30.0, ge=-100, le=200, description="phi [dB]")
+    capacitance: float = Field(1e-27, gt=0, le=1, description="varsigma [J s^2/cycle^3]")
+    update_bits: float | None = Field(None, gt=0, le=1e15, description="Z [bit]; default 32 a weight")
+    min_distance: float = Field(1.0, gt=0, le=1e6, description="r_min [m]")
+
+    @model_validator(mode="after")
+    def _one_number_of_ues(self) -> Self:
+        lengths = {
+            name: value.length
+            for name in type(self).model_fields
+            if isinstance(value := getattr(self, name), PerUE) and value.length is not None
+        }
+        if self.positions is not None:
+            if "distance" in self.model_fields_set:
+                raise PydanticCustomError("cell", "give distance or positions, not both")
+            if not self.positions or any(len(place) != 2 or max(map(abs, place)) > 1e7 for place in self.positions):
+                raise PydanticCustomError("cell", "positions must be a list of [x, y] within 1e7 m")
+            lengths["positions"] = len(self.positions)
+        if self.num_ue is not None:
+            lengths["num_ue"] = self.num_ue
+        if len(set(lengths.values())) > 1:
+            said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            raise PydanticCustomError("cell", "different numbers of UEs: {said}", {"said": said})
+        return self
+
+    @property
+    def count(self) -> int:
+        """n."""
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, PerUE) and value.length is not None:
+                return value.length
+        return len(self.positions) if self.positions is not None else self.num_ue or 20
+
+
+class PlannerSettings(Section):
+    """How d and p are decided."""
+
+    name: Literal["paper", "exact", "fixed"] = Field("paper", description="paper: Algorithm 2 as printed; exact: optimum")
+    epsilon: float = Field(0.02, gt=0, le=1, description="accuracy; at least 1/epsilon samples are wanted")
+    num_samples: int = Field(40, ge=3, le=10**9, description="d of the fixed planner")
+    power: Literal["max", "computed"] = Field("computed", description="power of the fixed planner: P_max or PowerComputation's")
+
+
+class BaselineSettings(Section):
+    """d and p of Per-FedAvg and FedAvg-1."""
+
+    num_samples: int = Field(5, ge=3, le=10**9, description="d")
+    power: Literal["max", "computed"] = Field("max", description="P_max or PowerComputation's")
+
+
+class DataSettings(Section):
+    """Which samples, and who owns them."""
+
+    name: Literal["mnist5k", "mnist", "fashion-mnist", "cifar10", "npz"] = Field("mnist5k", description="data set")
+    folder: str | None = Field(None, min_length=1, description="where it lies; default AUTOFL_DATA or the cache")
+    file: str | None = Field(None, min_length=1, description="own arrays: a .npz with x, y and perhaps ue")
+    partition: Literal["iid", "labels", "dirichlet", "own"] = Field("labels", description="own: the array ue of the .npz")
+    labels: int = Field(5, ge=1, le=100_000, description="l, labels of each UE")
+    concentration: float = Field(0.5, ge=1e-3, le=1e6, description="of the Dirichlet law")
+
+    @model_validator(mode="after")
+    def _own_arrays(self) -> Self:
+        if (self.name == "npz") != (self.file is not None):
+            raise PydanticCustomError("data", 'file and name = "npz" go together')
+        if self.partition == "own" and self.name != "npz":
+            raise PydanticCustomError("data", 'partition = "own" needs name = "npz" and an array ue in its file')
+        return self
+
+
+class ModelSettings(Section):
+    """The model that is learned."""
+
+    name: Literal["mlp", "lenet5"] | None = Field(None, description="default lenet5 for CIFAR-10, else mlp")
+
+
+class LearningSettings(Section):
+    """The client update."""
+
+    inner_lr: float | None = Field(None, ge=0, le=1e3, description="alpha; default the paper's for the data")
+    outer_lr: float | None = Field(None, gt=0, le=1e3, description="beta; default the paper's for the data")
+    local_steps: int = Field(1, ge=1, le=1000, description="tau, each on d samples of its own")
+    variant: Literal["exact", "first-order", "finite-difference"] = Field("exact", description="of the meta-gradient")
+    engine: Literal["auto", "loop", "vmap"] = Field("auto", description="how client updates are computed")
+
+
+class SimulationSettings(Section):
+    """The loop."""
+
+    num_selected: int = Field(5, ge=1, le=10_000_000, description="|A_k|")
+    outage: Literal["skip", "wait"] = Field("skip", description="wait for UEs that cannot be heard, or not")
+
+
+class StopSettings(Section):
+    """When a run ends: after so many rounds, or earlier."""
+
+    rounds: int = Field(200, ge=1, le=10_000_000, description="K")
+    target_accuracy: float | None = Field(None, gt=0, le=1, description="stop when reached")
+    sim_time: float | None = Field(None, gt=0, le=1e12, description="budget of simulated seconds")
+    gradient_norm_sq: float | None = Field(None, gt=0, le=1e12, description="stop when ||grad F||^2 is below (slow)")
+    plateau: bool = Field(False, description="stop when accuracy stays within 1 % over 20 rounds")
+    metric: Literal["adapted", "global"] = Field("adapted", description="which accuracy is meant")
+
+
+class EvaluationSettings(Section):
+    """How a model is judged."""
+
+    every: int = Field(5, ge=1, le=10_000_000, description="rounds between evaluations")
+    adapt_samples: int = Field(50, ge=1, le=1_000_000, description="of the adaptation step at each UE")
+    train_samples: int = Field(100, ge=1, le=1_000_000, description="of the training loss at each UE")
+    test_samples: int | None = Field(None, ge=1, le=10_000_000, description="of each UE; default all")
+
+
+class CompareSettings(Section):
+    """A comparison: which algorithms, over which seeds, judged at which accuracy."""
+
+    algorithms: list[AlgorithmName] = Field(
+        ["autofl", "per-fedavg", "fedavg-1", "fedavg-2"], min_length=1, max_length=4, description="in this order"
+    )
+    seeds: int = Field(3, ge=1, le=10_000, description="seeds seed, seed + 1, ...")
+    target_accuracy: float = Field(0.85, gt=0, le=1, description="for time to accuracy")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if len(set(self.algorithms)) < len(self.algorithms):
+            raise PydanticCustomError("compare", "algorithms: each may be named once")
+        return self
+
+
+class Settings(Section):
+    """Everything a run needs. `autofl settings` prints them all."""
+
+    seed: int = Field(1, ge=0, le=2**63 - 1, description="the one seed")
+    preset: Literal["paper", "physical"] = Field("paper", description="small-scale gain: Rayleigh(40) or Exp(1)")
+    algorithm: AlgorithmName = Field("autofl", description="what simulate runs")
+    cell: CellSettings = CellSettings()
+    planner: PlannerSettings = PlannerSettings()
+    baseline: BaselineSettings = BaselineSettings()
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    learning: LearningSettings = LearningSettings()
+    simulation: SimulationSettings = SimulationSettings()
+    stop: StopSettings = StopSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    compare: CompareSettings = CompareSettings()
+
+    @model_validator(mode="after")
+    def _enough_ues(self) -> Self:
+        if self.simulation.num_selected > self.cell.count and "simulation" in self.model_fields_set:
+            raise PydanticCustomError(
+                "settings",
+                "simulation.num_selected: {selected} is more than the {count} UEs of the cell",
+                {"selected": self.simulation.num_selected, "count": self.cell.count},
+            )
+        return self
+
+    def resolved(self) -> "Settings":
+        """The same with every default that depends on another setting written out."""
+        gain = {"paper": PerUE(law="rayleigh", parameters=(40.0,)), "physical": PerUE(law="exponential", parameters=(1.0,))}
+        model = self.model.name or ("lenet5" if self.data.name == "cifar10" else "mlp")
+        inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
+        learning = self.learning
+        return self.model_copy(
+            update={
+                "cell": self.cell.model_copy(
+                    update={
+                        "num_ue": self.cell.count,
+                        "small_scale_gain": self.cell.small_scale_gain or gain[self.preset],
+                    }
+                ),
+                "model": ModelSettings(name=model),
+                "learning": learning.model_copy(
+                    update={
+                        "inner_lr": inner_lr if learning.inner_lr is None else learning.inner_lr,
+                        "outer_lr": outer_lr if learning.outer_lr is None else learning.outer_lr,
+                    }
+                ),
+                "simulation": self.simulation.model_copy(
+                    update={"num_selected": min(self.simulation.num_selected, self.cell.count)}
+                ),
+            }
+        )
+
+    def table(self) -> dict[str, Any]:
+        """As nested plain values for a TOML file; what is not set is left out."""
+        return self.model_dump(exclude_none=True, exclude={"cell": {"distance"}} if self.cell.positions else None)

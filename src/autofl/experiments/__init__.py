@@ -1,0 +1,1 @@
+"""Settings become cells, plans and runs. Import `experiments.cell` for planning without PyTorch."""

@@ -1,0 +1,225 @@
+"""From settings to runs on disk: one simulation, or a comparison over algorithms and seeds."""
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from autofl.algorithms import ENGINES, Algorithm, FedAvg, PerFedAvg, pick_engine
+from autofl.config import AlgorithmName, Settings, dump_settings
+from autofl.data import (
+    Dataset,
+    FederatedData,
+    Partition,
+    by_labels,
+    by_owner,
+    dirichlet,
+    federate,
+    iid,
+    load,
+    read_npz,
+    split,
+)
+from autofl.errors import AutoFLError
+from autofl.evaluation import Evaluator
+from autofl.experiments.cell import build_cell, build_fading, planner_of
+from autofl.models import MODELS, build, num_weights, params_of
+from autofl.network import Fading
+from autofl.planner import Planner
+from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
+from autofl.rng import stream
+from autofl.simulation import Simulation, Stop, simulate
+from autofl.units import IntArray
+from autofl.version import __version__
+
+OnRound = Callable[[RoundRecord], None]
+
+
+def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
+    """The data set of these settings and, for own arrays that bring one, the owner of each sample."""
+    if settings.data.file is not None:
+        return read_npz(Path(settings.data.file))
+    folder = Path(settings.data.folder) if settings.data.folder is not None else None
+    return load(settings.data.name, folder), None
+
+
+def build_partition(settings: Settings, dataset: Dataset, owner: IntArray | None = None) -> Partition:
+    """Who owns which samples, by the settings' law and seed."""
+    data, num_ue, rng = settings.data, settings.cell.count, stream(settings.seed, "partition")
+    if data.partition == "iid":
+        owned = iid(dataset.y, num_ue, rng)
+    elif data.partition == "labels":
+        owned = by_labels(dataset.y, num_ue, rng, data.labels, dataset.num_classes)
+    elif data.partition == "dirichlet":
+        owned = dirichlet(dataset.y, num_ue, rng, data.concentration, dataset.num_classes)
+    elif owner is None:
+        raise AutoFLError(f'{data.file}: partition = "own" needs an array ue in the file')
+    else:
+        owned = by_owner(owner)
+        if len(owned) != num_ue:
+            raise AutoFLError(f"{data.file}: ue names {len(owned)} UEs, the cell has {num_ue}; set cell.num_ue")
+    return split(owned, stream(settings.seed, "split"))
+
+
+def build_algorithm(settings: Settings, name: AlgorithmName) -> Algorithm:
+    """The client update an algorithm is paired with."""
+    learning = settings.resolved().learning
+    assert learning.inner_lr is not None  # resolved
+    assert learning.outer_lr is not None
+    if name in ("autofl", "per-fedavg"):
+        return PerFedAvg(learning.inner_lr, learning.outer_lr, learning.variant)
+    return FedAvg(learning.outer_lr)
+
+
+def build_simulation(
+    settings: Settings,
+    *,
+    dataset: Dataset | None = None,
+    data: FederatedData | None = None,
+    algorithm: Algorithm | None = None,
+    planner: Planner | None = None,
+    model: nn.Module | None = None,
+    fading: Fading | None = None,
+) -> Simulation:
+    """The simulation of these settings; any part may be given as an object of the user's own instead."""
+    settings = settings.resolved()
+    if data is None:
+        owner = None
+        if dataset is None:
+            dataset, owner = load_data(settings)
+        data = federate(dataset, build_partition(settings, dataset, owner))
+    if model is None:
+        factory = MODELS[settings.model.name or "mlp"]
+        model = build(factory, data.sample_shape, data.num_classes, stream(settings.seed, "init"))
+    params = params_of(model, data.dtype)
+    learning, stop, evaluation = settings.learning, settings.stop, settings.evaluation
+    assert learning.inner_lr is not None  # resolved
+    return Simulation(
+        cell=build_cell(settings, data.partition.train_size, num_weights(params)),
+        fading=fading or build_fading(settings),
+        planner=planner or planner_of(settings, settings.algorithm),
+        algorithm=algorithm or build_algorithm(settings, settings.algorithm),
+        model=model,
+        params=params,
+        data=data,
+        engine=ENGINES[pick_engine(learning.engine, model)],
+        evaluator=Evaluator(
+            inner_lr=learning.inner_lr,
+            adapt_samples=evaluation.adapt_samples,
+            train_samples=evaluation.train_samples,
+            test_samples=evaluation.test_samples,
+            gradient_norm=stop.gradient_norm_sq is not None,
+        ),
+        stop=Stop(
+            rounds=stop.rounds,
+            target_accuracy=stop.target_accuracy,
+            sim_time=stop.sim_time,
+            gradient_norm_sq=stop.gradient_norm_sq,
+            plateau=stop.plateau,
+            metric=stop.metric,
+        ),
+        seed=settings.seed,
+        num_selected=settings.simulation.num_selected,
+        outage=settings.simulation.outage,
+        evaluate_every=evaluation.every,
+    )
+
+
+def run(settings: Settings, folder: Path | str, *, on_round: OnRound | None = None, **own: Any) -> Run:
+    """Simulate these settings into a run folder and read it back.
+
+    `own` takes the objects of `build_simulation` (algorithm, planner, model, fading, data, dataset). An interrupted
+    or failed run keeps its rounds and its last weights, and its manifest says so.
+    """
+    settings, folder = settings.resolved(), Path(folder)
+    sim = build_simulation(settings, **own)
+    writer = RunWriter(folder, dump_settings(settings), _manifest(settings, sim, own))
+    state, last, status, begin = None, RoundRecord(round=-1), "failed", time.perf_counter()
+    try:
+        for last, state in simulate(sim):
+            writer.write(last)
+            if on_round is not None:
+                on_round(last)
+        status = "finished"
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    finally:
+        if state is not None:
+            writer.write_weights({name: p.numpy() for name, p in state.params.items()})
+        host_time = round(time.perf_counter() - begin, 3)
+        writer.finish(status, stop=last.stop, rounds=last.round, sim_time=last.sim_time, host_time=host_time)
+        writer.close()
+    return read_run(folder)
+
+
+def compare(
+    settings: Settings,
+    folder: Path | str,
+    *,
+    force: bool = False,
+    on_run: Callable[[str, int], OnRound | None] | None = None,
+) -> list[Run]:
+    """Every algorithm of the comparison with every seed, a folder each.
+
+    All algorithms of a seed see the same cell, fading, selection, partition and first weights.
+    """
+    jobs = list(comparison(settings, Path(folder)))
+    taken = [place for _, place in jobs if is_run(place)]
+    if taken and not force:
+        raise AutoFLError(f"{taken[0]}: a run is there already; name another folder (--out) or overwrite it (--force)")
+    dataset, owner = load_data(settings)
+    runs: list[Run] = []
+    data: FederatedData | None = None
+    for job, place in jobs:
+        if data is None or job.algorithm == settings.compare.algorithms[0]:
+            data = federate(dataset, build_partition(job, dataset, owner))
+        on_round = on_run(job.algorithm, job.seed) if on_run is not None else None
+        runs.append(run(job, place, on_round=on_round, data=data))
+    return runs
+
+
+def comparison(settings: Settings, folder: Path) -> Iterator[tuple[Settings, Path]]:
+    """The settings and the folder of each run of a comparison, seed by seed."""
+    for seed in range(settings.seed, settings.seed + settings.compare.seeds):
+        for name in settings.compare.algorithms:
+            yield settings.model_copy(update={"algorithm": name, "seed": seed}), folder / f"{name}-seed{seed}"
+
+
+def _manifest(settings: Settings, sim: Simulation, own: dict[str, Any]) -> dict[str, Any]:
+    size = sim.data.partition.train_size
+    return {
+        "algorithm": settings.algorithm if own.get("algorithm") is None else repr(own["algorithm"]),
+        "seed": settings.seed,
+        "version": __version__,
+        "commit": _commit(),
+        "data": sim.data.name,
+        "num_ue": sim.cell.num_ue,
+        "num_weights": num_weights(sim.params),
+        "data_size": [int(size.min()), int(np.median(size)), int(size.max())],
+        "own": sorted(name for name in own if name not in ("data", "dataset") and own[name] is not None),
+        "engine": next(name for name, engine in ENGINES.items() if engine is sim.engine),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, where there is one."""
+    try:
+        answer = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None

@@ -1,0 +1,20 @@
+"""Runs on disk, and what can be read off them. The standard library and NumPy."""
+
+from autofl.records.metrics import convergence_round, mean_interval, smoothed, time_to_accuracy
+from autofl.records.round import Evaluation, RoundRecord
+from autofl.records.run import Run, RunWriter, find_runs, is_run, read_run, read_weights
+
+__all__ = [
+    "Evaluation",
+    "RoundRecord",
+    "Run",
+    "RunWriter",
+    "convergence_round",
+    "find_runs",
+    "is_run",
+    "mean_interval",
+    "read_run",
+    "read_weights",
+    "smoothed",
+    "time_to_accuracy",
+]

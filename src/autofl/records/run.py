@@ -1,0 +1,208 @@
+"""A run is a folder: config.toml as resolved, manifest.json, rounds.csv, ues.csv, weights.safetensors.
+
+Both tables grow round by round, so a run that was stopped, even by force, can be read up to its last whole round.
+They hold no measured time: the same seed gives the same bytes. pandas and polars read them as they are.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofl.errors import AutoFLError
+from autofl.records.round import Evaluation, RoundRecord
+
+CONFIG, MANIFEST, ROUNDS, UES, WEIGHTS = (
+    "config.toml",
+    "manifest.json",
+    "rounds.csv",
+    "ues.csv",
+    "weights.safetensors",
+)
+QUALITY = tuple(field.name for field in fields(Evaluation))
+ROUND_COLUMNS = ("round", "sim_time", "round_time", "num_selected", "num_decoded", "num_samples", "energy", *QUALITY)
+UE_COLUMNS = (
+    "round",
+    "ue",
+    "channel_gain",
+    "num_samples",
+    "tx_power",
+    "snr",
+    "upload_time",
+    "compute_time",
+    "energy",
+    "status",
+    "decoded",
+)
+Column = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run read back: its settings, manifest, and two tables as columns (pandas.DataFrame(run.rounds) works)."""
+
+    folder: Path
+    config: dict[str, Any]
+    manifest: dict[str, Any]
+    rounds: dict[str, Column]
+    ues: dict[str, Column]
+
+    def evaluated(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Round, simulated time and this column at the evaluated rounds."""
+        values = self.rounds[column].astype(np.float64)
+        there = ~np.isnan(values)
+        return (
+            self.rounds["round"][there].astype(np.float64),
+            self.rounds["sim_time"][there].astype(np.float64),
+            values[there],
+        )
+
+
+class RunWriter:
+    """Writes one run folder, a round at a time."""
+
+    def __init__(self, folder: Path, config_text: str, manifest: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._manifest = dict(manifest)
+        (folder / WEIGHTS).unlink(missing_ok=True)  # of an earlier run in the same place
+        _write_whole(folder / CONFIG, config_text)
+        self._rounds = _table(folder / ROUNDS, ROUND_COLUMNS)
+        self._ues = _table(folder / UES, UE_COLUMNS)
+        self.finish("running")
+
+    def write(self, record: RoundRecord) -> None:
+        quality = asdict(record.evaluation) if record.evaluation is not None else {}
+        shared = (
+            record.round,
+            record.sim_time,
+            record.round_time,
+            len(record.ue),
+            int(record.decoded.sum()),
+            int(record.num_samples.sum()),
+            float(record.energy.sum()),
+        )
+        per_ue = zip(
+            record.ue.tolist(),
+            record.channel_gain.tolist(),
+            record.num_samples.tolist(),
+            record.tx_power.tolist(),
+            record.snr.tolist(),
+            record.upload_time.tolist(),
+            record.compute_time.tolist(),
+            record.energy.tolist(),
+            record.status,
+            record.decoded.astype(int).tolist(),
+            strict=True,
+        )
+        csv.writer(self._ues).writerows((record.round, *row) for row in per_ue)
+        csv.writer(self._rounds).writerow((*shared, *(_text(quality.get(name, math.nan)) for name in QUALITY)))
+        self._ues.flush()
+        self._rounds.flush()
+
+    def write_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        from safetensors.numpy import save_file
+
+        save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, self.folder / WEIGHTS)
+
+    def finish(self, status: str, **facts: Any) -> None:
+        """Say in the manifest how things stand: running, finished, interrupted or failed."""
+        self._manifest.update(status=status, **facts)
+        _write_whole(self.folder / MANIFEST, json.dumps(self._manifest, indent=2) + "\n")
+
+    def close(self) -> None:
+        self._rounds.close()
+        self._ues.close()
+
+
+def _table(path: Path, columns: tuple[str, ...]) -> TextIO:
+    file = path.open("w", newline="", encoding="utf-8")
+    csv.writer(file).writerow(columns)
+    file.flush()
+    return file
+
+
+def _text(value: float) -> str:
+    return "" if math.isnan(value) else repr(value)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half."""
+    part = path.with_suffix(path.suffix + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() and (folder / ROUNDS).is_file()
+
+
+def find_runs(places: list[Path]) -> list[Path]:
+    """The run folders at or below these places, sorted."""
+    found: list[Path] = []
+    for place in places:
+        if not place.exists():
+            raise AutoFLError(f"{place}: no such folder")
+        inside = [place] if is_run(place) else sorted(path.parent for path in place.rglob(MANIFEST) if is_run(path.parent))
+        if not inside:
+            raise AutoFLError(f"{place}: no run in it (a run is a folder with {MANIFEST} and {ROUNDS})")
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def read_run(folder: Path) -> Run:
+    """A run folder, whole rounds only."""
+    import tomllib
+
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        config = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        rounds = _read_table(folder / ROUNDS, ROUND_COLUMNS, text=())
+        ues = _read_table(folder / UES, UE_COLUMNS, text=("status",))
+    except (OSError, ValueError, KeyError) as error:
+        raise AutoFLError(f"{folder}: not a readable run ({error})") from None
+    if not isinstance(manifest, dict):
+        raise AutoFLError(f"{folder}: not a readable run ({MANIFEST} is no table)")
+    last = int(rounds["round"].max(initial=-1))
+    whole = ues["round"] <= last
+    return Run(folder, config, manifest, rounds, {name: column[whole] for name, column in ues.items()})
+
+
+def read_weights(folder: Path) -> dict[str, NDArray[Any]]:
+    """The final weights of a run."""
+    from safetensors.numpy import load_file
+
+    try:
+        weights: dict[str, NDArray[Any]] = load_file(folder / WEIGHTS)
+    except Exception as error:  # the library has its own error type
+        raise AutoFLError(f"{folder / WEIGHTS}: cannot be read ({error})") from None
+    return weights
+
+
+def _read_table(path: Path, columns: tuple[str, ...], text: tuple[str, ...]) -> dict[str, Column]:
+    content = path.read_text(encoding="utf-8")
+    content = content[: content.rfind("\n") + 1]  # a killed run may leave half a line
+    header, *rows = list(csv.reader(io.StringIO(content))) or [[]]
+    if tuple(header) != columns:
+        raise ValueError(f"{path.name} has other columns than this version writes")
+    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
+    return {name: _column(name, cell, name in text) for name, cell in zip(columns, cells, strict=True)}
+
+
+WHOLE = {"round", "ue", "num_selected", "num_decoded", "num_samples", "decoded"}
+
+
+def _column(name: str, cells: tuple[str, ...], is_text: bool) -> Column:
+    if is_text:
+        return np.array(cells, dtype=np.str_)
+    if name in WHOLE:
+        return np.array(cells, dtype=np.int64)
+    return np.array([float(cell) if cell else math.nan for cell in cells], dtype=np.float64)

@@ -1,0 +1,6 @@
+"""Algorithm 2 in one process: a plan meets a learning algorithm."""
+
+from autofl.simulation.loop import Simulation, select, simulate
+from autofl.simulation.stop import Stop
+
+__all__ = ["Simulation", "Stop", "select", "simulate"]

@@ -1,0 +1,48 @@
+"""When a simulation ends."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from autofl.records import Evaluation, convergence_round, smoothed
+
+Metric = Literal["adapted", "global"]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop after `rounds`, or earlier by any of the other rules; None or False switches a rule off.
+
+    Fields:
+        target_accuracy: on `metric`, smoothed over 3 evaluations.
+        sim_time: budget of simulated seconds.
+        gradient_norm_sq: epsilon of the epsilon-stationary point, ||grad F||^2 <= epsilon (Definition 1).
+        plateau: accuracy stays within 1 % (std) over 20 rounds.
+    """
+
+    rounds: int
+    target_accuracy: float | None = None
+    sim_time: float | None = None
+    gradient_norm_sq: float | None = None
+    plateau: bool = False
+    metric: Metric = "adapted"
+
+    def is_over(self, round_index: int, sim_time: float) -> bool:
+        """Whether rounds or simulated time are used up, whatever the model is worth."""
+        return round_index >= self.rounds or (self.sim_time is not None and sim_time >= self.sim_time)
+
+    def reason(self, round_index: int, sim_time: float, history: list[tuple[int, Evaluation]]) -> str | None:
+        """Why to stop after this round, or None to go on. `history` holds the evaluated rounds so far."""
+        if self.sim_time is not None and sim_time >= self.sim_time:
+            return "sim_time"
+        if history and history[-1][0] == round_index:
+            accuracy = np.array([getattr(each, f"{self.metric}_accuracy") for _, each in history])
+            rounds = np.array([k for k, _ in history], dtype=np.float64)
+            if self.target_accuracy is not None and smoothed(accuracy)[-1] >= self.target_accuracy:
+                return "target_accuracy"
+            if self.gradient_norm_sq is not None and history[-1][1].gradient_norm_sq <= self.gradient_norm_sq:
+                return "gradient_norm_sq"
+            if self.plateau and not np.isnan(convergence_round(rounds, accuracy)):
+                return "plateau"
+        return "rounds" if round_index >= self.rounds else None
