@@ -5,7 +5,7 @@ from typing import Protocol, Self
 
 from torch import Tensor
 
-from autofl.data import Batch, MetaBatch
+from autofl.data.batch import Batch, MetaBatch
 from autofl.models import Loss, Params
 from autofl.units import Array, IntArray
 
@@ -38,7 +38,8 @@ class State:
 class Updates(Protocol):
     """The client parameters of a round, in whatever form an engine keeps them."""
 
-    ue: IntArray
+    @property
+    def ue(self) -> IntArray: ...
 
     def mean(self, weight: Array) -> Params:
         """Weighted average over UEs, summed in the order of their numbers whatever order they came in."""

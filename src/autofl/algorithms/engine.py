@@ -10,7 +10,7 @@ from torch import nn
 from torch.func import vmap
 
 from autofl.algorithms.base import Algorithm, Updates
-from autofl.data import Batch, MetaBatch
+from autofl.data.batch import Batch, MetaBatch
 from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 from autofl.units import Array, IntArray

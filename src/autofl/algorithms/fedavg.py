@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch.func import grad
 
 from autofl.algorithms.base import Averaging, minus, num_steps, step_of
-from autofl.data import MetaBatch
+from autofl.data.batch import MetaBatch
 from autofl.models import Loss, Params
 
 

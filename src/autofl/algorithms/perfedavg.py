@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import grad, jvp
 
 from autofl.algorithms.base import Averaging, minus, num_steps, step_of
-from autofl.data import Batch, MetaBatch
+from autofl.data.batch import Batch, MetaBatch
 from autofl.models import Loss, Params
 
 Variant = Literal["exact", "first-order", "finite-difference"]
@@ -36,13 +36,13 @@ class PerFedAvg(Averaging):
     def meta_grad(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
         """The stochastic meta-gradient, Eq. (7), of one UE."""
         adapted = minus(params, self.inner_lr, grad(loss)(params, batch.inner))
-        outer_grad = grad(loss)(adapted, batch.outer)
+        outer_grad: Params = grad(loss)(adapted, batch.outer)
         if self.variant == "first-order":
             return outer_grad
         if self.variant == "finite-difference":
             hess_grad = self._difference(loss, params, outer_grad, batch.hess)
         else:
-            _, hess_grad = jvp(lambda w: grad(loss)(w, batch.hess), (params,), (outer_grad,))
+            hess_grad = jvp(lambda w: grad(loss)(w, batch.hess), (params,), (outer_grad,))[1]
         return minus(outer_grad, self.inner_lr, hess_grad)
 
     def _difference(self, loss: Loss, params: Params, direction: Params, batch: Batch) -> Params:

@@ -4,4 +4,12 @@ from autofl.config.load import dump_settings, load_settings, parse_settings
 from autofl.config.quantity import PerUE
 from autofl.config.settings import MODEL_WEIGHTS, AlgorithmName, Settings
 
-__all__ = ["MODEL_WEIGHTS", "AlgorithmName", "PerUE", "Settings", "dump_settings", "load_settings", "parse_settings"]
+__all__ = [
+    "MODEL_WEIGHTS",
+    "AlgorithmName",
+    "PerUE",
+    "Settings",
+    "dump_settings",
+    "load_settings",
+    "parse_settings",
+]

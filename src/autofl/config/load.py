@@ -78,7 +78,12 @@ def _one_line(problem: Any) -> str:
         return f"{key}: must be a section, [{key}] (got {given})"
     message = problem["msg"][:1].lower() + problem["msg"][1:]
     prefix = f"{key}: " if key else ""
-    if isinstance(problem["input"], BaseModel | dict) or problem["type"] in ("cell", "data", "compare", "settings"):
+    if isinstance(problem["input"], BaseModel | dict) or problem["type"] in (
+        "cell",
+        "data",
+        "compare",
+        "settings",
+    ):
         return f"{prefix}{message}"
     return f"{prefix}{message.replace('input should', 'must')} (got {given})"
 

@@ -31,13 +31,15 @@ class PerUE:
     def draw(self, rng: np.random.Generator, num_ue: int) -> Array:
         """One value for each UE, shape (num_ue,)."""
         if self.law == "uniform":
-            return rng.uniform(*self.parameters, num_ue)
+            low, high = self.parameters
+            return rng.uniform(low, high, num_ue)
         if self.law == "exponential":
             return rng.exponential(self.parameters[0], num_ue)
         if self.law == "rayleigh":
             return rng.rayleigh(self.parameters[0], num_ue)
         if self.law == "disc":
-            return np.linalg.norm(drop_in_disc(rng, num_ue, self.parameters[0]), axis=-1)
+            x, y = drop_in_disc(rng, num_ue, self.parameters[0]).T
+            return np.hypot(x, y)
         return np.broadcast_to(np.asarray(self.value, dtype=np.float64), (num_ue,)).copy()
 
     def as_fading(self) -> Fading:
@@ -106,6 +108,11 @@ class Bounds:
             raise PydanticCustomError(
                 "per_ue",
                 "{number} is not {sign} {low} and <= {high}",
-                {"number": f"{number:g}", "sign": ">" if self.open_low else ">=", "low": f"{self.low:g}", "high": f"{self.high:g}"},
+                {
+                    "number": f"{number:g}",
+                    "sign": ">" if self.open_low else ">=",
+                    "low": f"{self.low:g}",
+                    "high": f"{self.high:g}",
+                },
             )
         return number

@@ -24,11 +24,12 @@ class CellSettings(Section):
 
     num_ue: int | None = Field(None, ge=1, le=10_000_000, description="n; 20 unless a list says otherwise")
     distance: Annotated[PerUE, Bounds(0, 1e7, ("disc", "uniform"), open_low=False)] = Field(
-        PerUE(law="disc", parameters=(200.0,)), description="r_i [m]; {disc = R} drops UEs uniformly in a disc"
+        PerUE(law="disc", parameters=(200.0,)),
+        description="r_i [m]; {disc = R} drops UEs uniformly in a disc",
     )
     positions: list[list[float]] | None = Field(None, description="[[x, y], ...] [m] instead of distance")
     small_scale_gain: Annotated[PerUE, Bounds(0, 1e12, ("rayleigh", "exponential"))] | None = Field(
-        None, description='h_i: {rayleigh = s}, {exponential = mean}, or fixed; default by preset'
+        None, description="h_i: {rayleigh = s}, {exponential = mean}, or fixed; default by preset"
     )
     cycles_per_sample: Annotated[PerUE, Bounds(0, 1e15)] = Field(
         PerUE(law="uniform", parameters=(0.8e5, 1.2e5)), description="C_i [cycle/sample]"
@@ -82,10 +83,14 @@ class CellSettings(Section):
 class PlannerSettings(Section):
     """How d and p are decided."""
 
-    name: Literal["paper", "exact", "fixed"] = Field("paper", description="paper: Algorithm 2 as printed; exact: optimum")
+    name: Literal["paper", "exact", "fixed"] = Field(
+        "paper", description="paper: Algorithm 2 as printed; exact: optimum"
+    )
     epsilon: float = Field(0.02, gt=0, le=1, description="accuracy; at least 1/epsilon samples are wanted")
     num_samples: int = Field(40, ge=3, le=10**9, description="d of the fixed planner")
-    power: Literal["max", "computed"] = Field("computed", description="power of the fixed planner: P_max or PowerComputation's")
+    power: Literal["max", "computed"] = Field(
+        "computed", description="power of the fixed planner: P_max or PowerComputation's"
+    )
 
 
 class BaselineSettings(Section):
@@ -101,7 +106,9 @@ class DataSettings(Section):
     name: Literal["mnist5k", "mnist", "fashion-mnist", "cifar10", "npz"] = Field("mnist5k", description="data set")
     folder: str | None = Field(None, min_length=1, description="where it lies; default AUTOFL_DATA or the cache")
     file: str | None = Field(None, min_length=1, description="own arrays: a .npz with x, y and perhaps ue")
-    partition: Literal["iid", "labels", "dirichlet", "own"] = Field("labels", description="own: the array ue of the .npz")
+    partition: Literal["iid", "labels", "dirichlet", "own"] = Field(
+        "labels", description="own: the array ue of the .npz"
+    )
     labels: int = Field(5, ge=1, le=100_000, description="l, labels of each UE")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="of the Dirichlet law")
 
@@ -161,7 +168,10 @@ class CompareSettings(Section):
     """A comparison: which algorithms, over which seeds, judged at which accuracy."""
 
     algorithms: list[AlgorithmName] = Field(
-        ["autofl", "per-fedavg", "fedavg-1", "fedavg-2"], min_length=1, max_length=4, description="in this order"
+        ["autofl", "per-fedavg", "fedavg-1", "fedavg-2"],
+        min_length=1,
+        max_length=4,
+        description="in this order",
     )
     seeds: int = Field(3, ge=1, le=10_000, description="seeds seed, seed + 1, ...")
     target_accuracy: float = Field(0.85, gt=0, le=1, description="for time to accuracy")
@@ -202,7 +212,10 @@ class Settings(Section):
 
     def resolved(self) -> "Settings":
         """The same with every default that depends on another setting written out."""
-        gain = {"paper": PerUE(law="rayleigh", parameters=(40.0,)), "physical": PerUE(law="exponential", parameters=(1.0,))}
+        gain = {
+            "paper": PerUE(law="rayleigh", parameters=(40.0,)),
+            "physical": PerUE(law="exponential", parameters=(1.0,)),
+        }
         model = self.model.name or ("lenet5" if self.data.name == "cifar10" else "mlp")
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         learning = self.learning

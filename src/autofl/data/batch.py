@@ -40,7 +40,7 @@ class MetaBatch(NamedTuple):
 class Draw(NamedTuple):
     """Which samples a batch takes: indices into the data set and the mask, both (num_ue, tau, num)."""
 
-    index: IntArray
+    sample: IntArray
     mask: BoolArray
 
 
@@ -52,7 +52,13 @@ def third_sizes(num_samples: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def draw_positions(
-    size: IntArray, num_samples: IntArray, ue: IntArray, local_steps: int, seed: int, purpose: str, round_index: int
+    size: IntArray,
+    num_samples: IntArray,
+    ue: IntArray,
+    local_steps: int,
+    seed: int,
+    purpose: str,
+    round_index: int,
 ) -> IntArray:
     """Distinct positions below size[i], num_samples[i] of them in random order, for each UE and local step.
 
@@ -87,9 +93,7 @@ def draw_meta(
         ue: the UEs that train, shape (num_ue,).
         num_samples: d_k^i of one local step, shape (num_ue,), at most the UE's own number.
     """
-    positions = draw_positions(
-        partition.train_size[ue], num_samples, ue, local_steps, seed, "batch", round_index
-    )
+    positions = draw_positions(partition.train_size[ue], num_samples, ue, local_steps, seed, "batch", round_index)
     index = partition.train[partition.train_start[ue][:, None, None] + positions]
     sizes = third_sizes(num_samples)
     begins = (np.zeros_like(num_samples), sizes[0], sizes[0] + sizes[1])

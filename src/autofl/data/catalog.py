@@ -134,7 +134,9 @@ def _download(url: str, md5: str, path: Path) -> None:
     except ValueError:
         raise AutoFLError(f"{url}: what came is not the file expected (md5 differs); nothing was kept") from None
     except Exception as error:  # the HTTP library has its own family of network errors
-        raise AutoFLError(f"{url}: no download ({type(error).__name__}); put the file into {path.parent} by hand") from None
+        raise AutoFLError(
+            f"{url}: no download ({type(error).__name__}); put the file into {path.parent} by hand"
+        ) from None
 
 
 def _unpack(archive: Path, target: Path, files: tuple[str, ...]) -> None:

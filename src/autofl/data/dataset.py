@@ -23,9 +23,13 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y) or self.y.ndim != 1 or len(self.y) == 0:
-            raise AutoFLError(f"data {self.name}: x and y need the same number of samples, got {self.x.shape} and {self.y.shape}")
+            raise AutoFLError(
+                f"data {self.name}: x and y need the same number of samples, got {self.x.shape} and {self.y.shape}"
+            )
         if self.y.min() < 0 or self.y.max() >= self.num_classes:
-            raise AutoFLError(f"data {self.name}: labels must lie in 0..{self.num_classes - 1}, got {self.y.min()}..{self.y.max()}")
+            raise AutoFLError(
+                f"data {self.name}: labels must lie in 0..{self.num_classes - 1}, got {self.y.min()}..{self.y.max()}"
+            )
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -82,7 +86,9 @@ def read_cifar10(folder: Path) -> Dataset:
             raise AutoFLError(f"{folder}: {name} is missing; fetch it with 'autofl data fetch' or name another folder")
         content = np.fromfile(folder / name, dtype=np.uint8)
         if content.size == 0 or content.size % 3073:
-            raise AutoFLError(f"{folder / name}: not a whole number of CIFAR-10 rows; fetch it again with 'autofl data fetch'")
+            raise AutoFLError(
+                f"{folder / name}: not a whole number of CIFAR-10 rows; fetch it again with 'autofl data fetch'"
+            )
         rows.append(content.reshape(-1, 3073))
     table = np.concatenate(rows)
     return Dataset("cifar10", table[:, 1:].reshape(-1, 3, 32, 32), table[:, 0].astype(np.int64), num_classes=10)
@@ -104,7 +110,9 @@ def read_npz(path: Path) -> tuple[Dataset, IntArray | None]:
         with np.load(path, allow_pickle=False) as arrays:
             missing = {"x", "y"} - set(arrays.files)
             if missing:
-                raise AutoFLError(f"{path}: array {min(missing)!r} is missing; save it with numpy.savez(path, x=..., y=...)")
+                raise AutoFLError(
+                    f"{path}: array {min(missing)!r} is missing; save it with numpy.savez(path, x=..., y=...)"
+                )
             x, y = arrays["x"], arrays["y"]
             owner = arrays["ue"] if "ue" in arrays.files else None
     except (OSError, ValueError, zlib.error, EOFError) as error:

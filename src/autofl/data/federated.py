@@ -44,7 +44,7 @@ class FederatedData:
         return x, self.y[where]
 
     def batch(self, draw: Draw) -> Batch:
-        x, y = self.gather(draw.index)
+        x, y = self.gather(draw.sample)
         return Batch(x, y, torch.from_numpy(draw.mask.astype(np.float64)).to(self.dtype))
 
     def draw(self, ue: IntArray, num_samples: IntArray, local_steps: int, seed: int, round_index: int) -> MetaBatch:
@@ -57,7 +57,9 @@ class FederatedData:
         size = self.partition.train_size[ue]
         num = np.minimum(size, at_most)
         positions = draw_positions(size, num, ue, 1, seed, purpose, 0)[:, 0]
-        index = self.partition.train[np.minimum(self.partition.train_start[ue][:, None] + positions, len(self.partition.train) - 1)]
+        index = self.partition.train[
+            np.minimum(self.partition.train_start[ue][:, None] + positions, len(self.partition.train) - 1)
+        ]
         return self.batch(Draw(index, np.arange(index.shape[-1]) < num[:, None]))
 
 

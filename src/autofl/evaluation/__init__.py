@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from autofl.algorithms import PerFedAvg, minus
-from autofl.data import Batch, FederatedData, MetaBatch
+from autofl.data.batch import Batch, MetaBatch
+from autofl.data.federated import FederatedData
 from autofl.models import Loss, Params, SampleLoss, cross_entropy, loss_of, outputs
 from autofl.records import Evaluation
 from autofl.rng import stream
@@ -61,7 +62,9 @@ class Evaluator:
             adapted_train_loss=adapted_loss / len(ue),
             global_accuracy=float(np.mean(global_hits)),
             adapted_accuracy=float(np.mean(adapted_hits)),
-            gradient_norm_sq=gradient_norm_sq(loss, params, data, self.inner_lr) if self.gradient_norm else float("nan"),
+            gradient_norm_sq=gradient_norm_sq(loss, params, data, self.inner_lr)
+            if self.gradient_norm
+            else float("nan"),
         )
 
     def _accuracy(

@@ -140,7 +140,7 @@ class RoundPlan:
 
 
 def plan(settings: Settings, planner: str | None = None) -> RoundPlan:
-    """Plan one round of the whole cell of these settings: every UE selected, its channel drawn once, p_{k-1} = P_max."""
+    """Plan one round of the cell of these settings: every UE selected, its channel drawn once, p_{k-1} = P_max."""
     cell, fading = build_cell(settings), build_fading(settings)
     gain = channel_gain(cell, fading.draw(stream(settings.seed, "fading", 1), (cell.num_ue,)))
     made = build_planner(settings, planner)(cell, gain, cell.max_power)
@@ -148,8 +148,6 @@ def plan(settings: Settings, planner: str | None = None) -> RoundPlan:
         cell=cell,
         channel_gain=gain,
         plan=made,
-        cost=round_cost(
-            cell, gain, made.num_samples, made.tx_power, made.local_steps, settings.simulation.outage
-        ),
+        cost=round_cost(cell, gain, made.num_samples, made.tx_power, made.local_steps, settings.simulation.outage),
         success_probability=success_probability(cell, fading, made.tx_power),
     )

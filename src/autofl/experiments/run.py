@@ -14,58 +14,21 @@ from torch import nn
 
 from autofl.algorithms import ENGINES, Algorithm, FedAvg, PerFedAvg, pick_engine
 from autofl.config import AlgorithmName, Settings, dump_settings
-from autofl.data import (
-    Dataset,
-    FederatedData,
-    Partition,
-    by_labels,
-    by_owner,
-    dirichlet,
-    federate,
-    iid,
-    load,
-    read_npz,
-    split,
-)
+from autofl.data import Dataset
+from autofl.data.federated import FederatedData, federate
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import build_cell, build_fading, planner_of
+from autofl.experiments.data import build_partition, load_data
 from autofl.models import MODELS, build, num_weights, params_of
 from autofl.network import Fading
 from autofl.planner import Planner
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
 from autofl.rng import stream
 from autofl.simulation import Simulation, Stop, simulate
-from autofl.units import IntArray
 from autofl.version import __version__
 
 OnRound = Callable[[RoundRecord], None]
-
-
-def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
-    """The data set of these settings and, for own arrays that bring one, the owner of each sample."""
-    if settings.data.file is not None:
-        return read_npz(Path(settings.data.file))
-    folder = Path(settings.data.folder) if settings.data.folder is not None else None
-    return load(settings.data.name, folder), None
-
-
-def build_partition(settings: Settings, dataset: Dataset, owner: IntArray | None = None) -> Partition:
-    """Who owns which samples, by the settings' law and seed."""
-    data, num_ue, rng = settings.data, settings.cell.count, stream(settings.seed, "partition")
-    if data.partition == "iid":
-        owned = iid(dataset.y, num_ue, rng)
-    elif data.partition == "labels":
-        owned = by_labels(dataset.y, num_ue, rng, data.labels, dataset.num_classes)
-    elif data.partition == "dirichlet":
-        owned = dirichlet(dataset.y, num_ue, rng, data.concentration, dataset.num_classes)
-    elif owner is None:
-        raise AutoFLError(f'{data.file}: partition = "own" needs an array ue in the file')
-    else:
-        owned = by_owner(owner)
-        if len(owned) != num_ue:
-            raise AutoFLError(f"{data.file}: ue names {len(owned)} UEs, the cell has {num_ue}; set cell.num_ue")
-    return split(owned, stream(settings.seed, "split"))
 
 
 def build_algorithm(settings: Settings, name: AlgorithmName) -> Algorithm:
@@ -143,7 +106,8 @@ def run(settings: Settings, folder: Path | str, *, on_round: OnRound | None = No
     writer = RunWriter(folder, dump_settings(settings), _manifest(settings, sim, own))
     state, last, status, begin = None, RoundRecord(round=-1), "failed", time.perf_counter()
     try:
-        for last, state in simulate(sim):
+        for record, after in simulate(sim):
+            last, state = record, after
             writer.write(last)
             if on_round is not None:
                 on_round(last)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from autofl.data import Batch
+from autofl.data.batch import Batch
 from autofl.errors import AutoFLError
 
 Params = dict[str, Tensor]

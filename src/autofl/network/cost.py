@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from autofl.network.cell import Cell
-from autofl.units import Array, BoolArray
+from autofl.units import Array, BoolArray, IntArray
 
 Outage = Literal["skip", "wait"]
 
@@ -72,7 +72,7 @@ def upload_cost(cell: Cell, gain: Array, tx_power: Array) -> Cost:
     return Cost(time=time, energy=energy)
 
 
-def compute_cost(cell: Cell, num_samples: Array, local_steps: int = 1) -> Cost:
+def compute_cost(cell: Cell, num_samples: Array | IntArray, local_steps: int = 1) -> Cost:
     """Time and energy for computing an update, Eq. (11) and (12).
 
         t^cmp = tau C_i d_i / vartheta_i,    e^cmp = (varsigma/2) tau C_i d_i vartheta_i^2
@@ -95,7 +95,12 @@ def longest_upload(cell: Cell) -> Array:
 
 
 def round_cost(
-    cell: Cell, gain: Array, num_samples: Array, tx_power: Array, local_steps: int = 1, outage: Outage = "skip"
+    cell: Cell,
+    gain: Array,
+    num_samples: Array | IntArray,
+    tx_power: Array,
+    local_steps: int = 1,
+    outage: Outage = "skip",
 ) -> RoundCost:
     """Cost of a round, Eq. (12) and (13).
 

@@ -28,7 +28,16 @@ CONFIG, MANIFEST, ROUNDS, UES, WEIGHTS = (
     "weights.safetensors",
 )
 QUALITY = tuple(field.name for field in fields(Evaluation))
-ROUND_COLUMNS = ("round", "sim_time", "round_time", "num_selected", "num_decoded", "num_samples", "energy", *QUALITY)
+ROUND_COLUMNS = (
+    "round",
+    "sim_time",
+    "round_time",
+    "num_selected",
+    "num_decoded",
+    "num_samples",
+    "energy",
+    *QUALITY,
+)
 UE_COLUMNS = (
     "round",
     "ue",
@@ -151,7 +160,9 @@ def find_runs(places: list[Path]) -> list[Path]:
     for place in places:
         if not place.exists():
             raise AutoFLError(f"{place}: no such folder")
-        inside = [place] if is_run(place) else sorted(path.parent for path in place.rglob(MANIFEST) if is_run(path.parent))
+        inside = (
+            [place] if is_run(place) else sorted(path.parent for path in place.rglob(MANIFEST) if is_run(path.parent))
+        )
         if not inside:
             raise AutoFLError(f"{place}: no run in it (a run is a folder with {MANIFEST} and {ROUNDS})")
         found += inside
@@ -172,7 +183,7 @@ def read_run(folder: Path) -> Run:
     if not isinstance(manifest, dict):
         raise AutoFLError(f"{folder}: not a readable run ({MANIFEST} is no table)")
     last = int(rounds["round"].max(initial=-1))
-    whole = ues["round"] <= last
+    whole = ues["round"].astype(np.int64) <= last
     return Run(folder, config, manifest, rounds, {name: column[whole] for name, column in ues.items()})
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from autofl.algorithms import Algorithm, Engine, State
-from autofl.data import FederatedData
+from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.models import Params, SampleLoss, cross_entropy, loss_of

@@ -1,0 +1,5 @@
+"""The command line. `main` is the program `autofl`."""
+
+from autofl.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,1 @@
+"""Tables and pictures, drawn from run folders alone."""

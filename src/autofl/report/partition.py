@@ -1,0 +1,32 @@
+"""Picture of a partition: who owns how many samples of which label."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from autofl.data import Partition, label_counts
+from autofl.report.plots import figure_of, save
+from autofl.units import IntArray
+
+
+def plot_partition(partition: Partition, label: IntArray, num_classes: int, stem: Path, title: str) -> list[Path]:
+    """Who owns how many samples of which label: a bar a UE."""
+    counts = label_counts(partition, label, num_classes)
+    with figure_of(max(6.0, min(0.3 * len(counts), 16.0)), 3.6) as figure:
+        axes = figure.subplots()
+        bottom = np.zeros(len(counts))
+        colours = mpl.colormaps["tab10" if num_classes <= 10 else "viridis"]
+        for c in range(num_classes):
+            colour = colours(c) if num_classes <= 10 else colours(c / (num_classes - 1))
+            axes.bar(np.arange(len(counts)), counts[:, c], bottom=bottom, color=colour, width=0.85, label=str(c))
+            bottom += counts[:, c]
+        axes.set_xlabel("UE")
+        axes.set_ylabel("samples, training and test")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(axis="x", visible=False)
+        if num_classes <= 10:
+            axes.legend(title="label", ncols=2, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.set_title(title, fontsize=10)
+        return save(figure, stem)

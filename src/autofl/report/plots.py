@@ -1,0 +1,195 @@
+"""Pictures of runs, PNG and SVG, in colours that colour-blind readers can tell apart."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from autofl.records import Run, smoothed
+from autofl.report.summary import group
+from autofl.units import Array
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "svg.hashsalt": "autofl",  # the same run gives the same file
+}
+
+
+@contextmanager
+def figure_of(width: float, height: float) -> Iterator[Figure]:
+    with mpl.rc_context(STYLE):
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    figure.savefig(paths[0], dpi=150)
+    figure.savefig(paths[1], metadata={"Date": None})
+    return paths
+
+
+def plot_runs(runs: Sequence[Run], folder: Path, target: float) -> list[Path]:
+    """learning_time, rounds and energy, each as PNG and SVG."""
+    folder.mkdir(parents=True, exist_ok=True)
+    groups = group(runs)
+    title = _title(runs)
+    return [
+        *_learning_time(groups, folder / "learning_time", title, target),
+        *_rounds(groups, folder / "rounds", title),
+        *_energy(groups, folder / "energy", title),
+    ]
+
+
+def _title(runs: Sequence[Run]) -> str:
+    """What the runs have in common, on every picture."""
+    run = runs[0]
+    data = run.config.get("data", {})
+    law = {
+        "labels": f"l = {data.get('labels')}",
+        "iid": "i.i.d.",
+        "dirichlet": "Dirichlet",
+        "own": "own partition",
+    }
+    name = {"mnist5k": "MNIST-5k", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+    seeds = len({each.manifest["seed"] for each in runs})
+    return (
+        f"{name.get(run.manifest['data'], run.manifest['data'])}, {law.get(data.get('partition'), '')},"
+        f" {run.manifest['num_ue']} UEs, {run.config.get('simulation', {}).get('num_selected', '?')} a round,"
+        f" {seeds} seed{'s' if seeds > 1 else ''}"
+    )
+
+
+def _curves(members: Sequence[Run], column: str, axis: str) -> tuple[Array, Array]:
+    """A common axis and the column of each run on it, shape (num_runs, len(axis)); axis is round or sim_time."""
+    curves = [run.evaluated(column) for run in members]
+    curves = [curve for curve in curves if len(curve[0])]
+    if not curves:
+        return np.empty(0), np.empty((0, 0))
+    along = [rounds if axis == "round" else time for rounds, time, _ in curves]
+    end = min(float(each[-1]) for each in along)
+    grid = np.unique(np.concatenate([each[each <= end] for each in along]))
+    return grid, np.stack([np.interp(grid, each, values) for each, (_, _, values) in zip(along, curves, strict=True)])
+
+
+def _band(axes: Any, x: Array, values: Array, place: int, label: str) -> None:
+    """Mean over seeds as a line, their range as a band."""
+    if not len(x):
+        return
+    colour, dash = COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)]
+    axes.plot(x, values.mean(axis=0), color=colour, linestyle=dash, label=label)
+    if len(values) > 1:
+        axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+
+
+def _learning_time(groups: dict[str, list[Run]], stem: Path, title: str, target: float) -> list[Path]:
+    with figure_of(8.0, 3.6) as figure:
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, metric in zip(panels, ("adapted", "global"), strict=True):
+            for place, (label, members) in enumerate(groups.items()):
+                accuracy, time = _time_to_each(members, f"{metric}_accuracy")
+                _band(axes, 100.0 * accuracy, time, place, label)
+            axes.axvline(100.0 * target, color="grey", linewidth=0.8, linestyle=":")
+            axes.set_xlabel(f"test accuracy, {metric} model [%]")
+        panels[0].set_ylabel("learning time [simulated s]")
+        panels[0].legend()
+        figure.suptitle(f"Learning time against accuracy: {title}", fontsize=10)
+        return save(figure, stem)
+
+
+def _time_to_each(members: Sequence[Run], column: str) -> tuple[Array, Array]:
+    """Time to pass each accuracy from 30 % on, as far as every seed got; shape (num_runs, num_levels)."""
+    curves = [
+        (time, np.maximum.accumulate(smoothed(values)))
+        for _, time, values in (run.evaluated(column) for run in members)
+    ]
+    curves = [(time, best) for time, best in curves if len(best)]
+    if not curves:
+        return np.empty(0), np.empty((0, 0))
+    levels = np.arange(0.30, min(float(best[-1]) for _, best in curves), 0.005)
+    times = [time[np.searchsorted(best, levels)] for time, best in curves]
+    return levels, np.stack(times)
+
+
+def _rounds(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
+    panels = (
+        ("adapted_accuracy", "test accuracy, adapted model [%]", 100.0),
+        ("global_accuracy", "test accuracy, global model [%]", 100.0),
+        ("train_loss", "training loss f(w), global model", 1.0),
+    )
+    with figure_of(11.0, 3.4) as figure:
+        for axes, (column, name, factor) in zip(figure.subplots(1, 3), panels, strict=True):
+            for place, (label, members) in enumerate(groups.items()):
+                x, values = _curves(members, column, "round")
+                _band(axes, x, factor * values, place, label)
+            axes.set_xlabel("round")
+            axes.set_ylabel(name)
+            if column == "train_loss":
+                axes.legend()
+        figure.suptitle(f"Convergence: {title}", fontsize=10)
+        return save(figure, stem)
+
+
+def _energy(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
+    with figure_of(8.0, 3.6) as figure:
+        left, right = figure.subplots(1, 2)
+        spent = [_sent(members) for members in groups.values()]
+        boxes = left.boxplot(spent, whis=(5, 95), showfliers=False, patch_artist=True, medianprops={"color": "black"})
+        for place, box in enumerate(boxes["boxes"]):
+            box.set(facecolor=COLOURS[place % len(COLOURS)], alpha=0.6)
+        left.set_xticks(range(1, len(groups) + 1), [_wrapped(label) for label in groups], fontsize=8)
+        left.set_ylabel("energy of a UE in a round [mJ]")
+        left.set_ylim(bottom=0)
+        limit = _limit(next(iter(groups.values()))[0])
+        if limit is not None:
+            left.axhline(1e3 * limit, color="grey", linewidth=0.8, linestyle=":")
+            left.annotate(
+                "E_max",
+                (0.99, 1e3 * limit),
+                xycoords=("axes fraction", "data"),
+                ha="right",
+                va="bottom",
+                fontsize=8,
+            )
+        for place, (label, members) in enumerate(groups.items()):
+            x, values = _spending(members)
+            _band(right, x, 1e3 * values, place, label)
+        right.set_xlabel("learning time [simulated s]")
+        right.set_ylabel("energy spent so far, mean over UEs [mJ]")
+        right.legend()
+        figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {title}", fontsize=10)
+        return save(figure, stem)
+
+
+def _wrapped(label: str) -> str:
+    return label.replace(", ", "\n")
+
+
+def _sent(members: Sequence[Run]) -> Array:
+    """Energy [mJ] of each UE in each round in which it took part."""
+    energy = np.concatenate([run.ues["energy"].astype(np.float64) for run in members])
+    return 1e3 * energy[energy > 0.0]
+
+
+def _limit(run: Run) -> float | None:
+    limit = run.config.get("cell", {}).get("max_energy")
+    return float(limit) if isinstance(limit, int | float) else None
+
+
+def _spending(members: Sequence[Run]) -> tuple[Array, Array]:
+    times = [run.rounds["sim_time"].astype(np.float64) for run in members]
+    spent = [np.cumsum(run.rounds["energy"].astype(np.float64)) / float(run.manifest["num_ue"]) for run in members]
+    grid = np.linspace(0.0, min(float(time[-1]) for time in times), 200)
+    return grid, np.stack([np.interp(grid, time, values) for time, values in zip(times, spent, strict=True)])

@@ -1,0 +1,187 @@
+"""What runs say side by side: one row an algorithm, means over seeds with intervals."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autofl.errors import AutoFLError
+from autofl.records import Run, convergence_round, mean_interval, time_to_accuracy
+from autofl.units import Array
+
+LABELS = {"autofl": "AutoFL", "per-fedavg": "Per-FedAvg", "fedavg-1": "FedAvg-1", "fedavg-2": "FedAvg-2"}
+METRICS = ("adapted", "global")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm: values of each seed, in the order of `seeds`; NaN where a target was not reached."""
+
+    label: str
+    seeds: tuple[int, ...]
+    values: dict[str, Array]
+
+
+def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs by what they differ in, seeds apart: the algorithm and, where they differ, other settings."""
+    if not runs:
+        raise AutoFLError("no runs to report on")
+    flat = [_flat(run.config) for run in runs]
+    ignored = {"seed", "algorithm"}
+    keys = sorted({key for each in flat for key in each} - ignored)
+    differing = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
+    groups: dict[str, list[Run]] = {}
+    for run, each in zip(runs, flat, strict=True):
+        name = str(run.manifest.get("algorithm", "?"))
+        label = ", ".join([LABELS.get(name, name), *(f"{key} = {each.get(key, 'unset')}" for key in differing)])
+        groups.setdefault(label, []).append(run)
+    for label, members in groups.items():
+        seeds = [run.manifest.get("seed") for run in members]
+        if len(set(seeds)) < len(seeds):
+            raise AutoFLError(f"{label}: the same run with the same seed is given twice; name each run once")
+    return {label: sorted(members, key=lambda run: run.manifest["seed"]) for label, members in groups.items()}
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def summarise(runs: Sequence[Run], target: float) -> list[Row]:
+    """Rows in the order in which the algorithms come."""
+    return [
+        Row(
+            label=label,
+            seeds=tuple(int(run.manifest["seed"]) for run in members),
+            values={name: np.array([_measure(run, target)[name] for run in members]) for name in _NAMES},
+        )
+        for label, members in group(runs).items()
+    ]
+
+
+_NAMES = (
+    *(f"{quantity}_{metric}" for metric in METRICS for quantity in ("time", "final", "rounds")),
+    "energy",
+    "energy_to_target",
+    "sim_time",
+)
+
+
+def _measure(run: Run, target: float) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for metric in METRICS:
+        rounds, sim_time, accuracy = run.evaluated(f"{metric}_accuracy")
+        found[f"time_{metric}"] = time_to_accuracy(sim_time, accuracy, target)
+        found[f"final_{metric}"] = float(accuracy[-1]) if len(accuracy) else math.nan
+        found[f"rounds_{metric}"] = convergence_round(rounds, accuracy) if len(accuracy) else math.nan
+    energy, sim_time = run.rounds["energy"].astype(np.float64), run.rounds["sim_time"].astype(np.float64)
+    senders = float(run.rounds["num_decoded"].astype(np.float64).sum())
+    found["energy"] = float(energy.sum()) / senders if senders else math.nan
+    reached = found["time_adapted"]
+    before = float(energy[sim_time <= reached].sum()) / float(run.manifest["num_ue"])
+    found["energy_to_target"] = math.nan if math.isnan(reached) else before
+    found["sim_time"] = float(sim_time[-1]) if len(sim_time) else math.nan
+    return found
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: its heading, the value it shows, a factor to the unit shown, and digits."""
+
+    heading: str
+    name: str
+    factor: float
+    digits: int
+
+
+def columns(target: float) -> list[Column]:
+    percent = f"{100 * target:g} %"
+    return [
+        Column(f"time to {percent} adapted [s]", "time_adapted", 1.0, 1),
+        Column(f"time to {percent} global [s]", "time_global", 1.0, 1),
+        Column("final adapted [%]", "final_adapted", 100.0, 1),
+        Column("final global [%]", "final_global", 100.0, 1),
+        Column("K* [rounds]", "rounds_adapted", 1.0, 0),
+        Column("energy per UE and round [mJ]", "energy", 1e3, 2),
+        Column(f"energy per UE to {percent} [mJ]", "energy_to_target", 1e3, 1),
+    ]
+
+
+def cell_text(values: Array, column: Column) -> str:
+    """Mean ± half the 95 % interval over the seeds that have a value; how many do, where some do not."""
+    there = values[~np.isnan(values)] * column.factor
+    if len(there) == 0:
+        return "–"
+    mean, half = mean_interval(there)
+    text = f"{mean:.{column.digits}f}" + ("" if math.isnan(half) else f" ± {half:.{column.digits}f}")
+    return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)})"
+
+
+def speed_text(row: Row, first: Row) -> str:
+    """Time to the target relative to the first row's, paired by seed (geometric mean)."""
+    if row.seeds != first.seeds:
+        return "–"
+    ratio = row.values["time_adapted"] / first.values["time_adapted"]
+    ratio = ratio[~np.isnan(ratio)]
+    return f"{np.exp(np.log(ratio).mean()):.2f}" if len(ratio) else "–"
+
+
+def table(rows: Sequence[Row], target: float) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells as text."""
+    shown = columns(target)
+    headings = ["algorithm", *(column.heading for column in shown), f"time / {rows[0].label}"]
+    body = [
+        [
+            row.label,
+            *(cell_text(row.values[column.name], column) for column in shown),
+            speed_text(row, rows[0]),
+        ]
+        for row in rows
+    ]
+    return headings, body
+
+
+def markdown(rows: Sequence[Row], target: float) -> str:
+    headings, body = table(rows, target)
+    lines = [headings, ["---"] * len(headings), *body]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def note(rows: Sequence[Row]) -> str:
+    """What the numbers of the table are, in words."""
+    seeds = len(rows[0].seeds)
+    many = f"mean ± half a 95 % interval over {seeds} seeds" if seeds > 1 else "one seed, so no interval"
+    return (
+        f"{many}; adapted: after one step on each UE's own data, global: without; K*: first round from which adapted"
+        " accuracy stays within 1 % (std) over 20 rounds; (k of n): only k seeds got there; – : none did"
+    )
+
+
+def as_json(rows: Sequence[Row], target: float) -> dict[str, Any]:
+    """The same for machines, SI units, with each seed's value."""
+
+    def plain(value: float) -> float | None:
+        return None if math.isnan(value) else value
+
+    return {
+        "target_accuracy": target,
+        "rows": [
+            {
+                "label": row.label,
+                "seeds": list(row.seeds),
+                **{
+                    name: {
+                        "mean": plain(mean_interval(values[~np.isnan(values)])[0]),
+                        "half_width_95": plain(mean_interval(values[~np.isnan(values)])[1]),
+                        "values": [plain(float(value)) for value in values],
+                    }
+                    for name, values in row.values.items()
+                },
+            }
+            for row in rows
+        ],
+    }
