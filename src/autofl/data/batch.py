@@ -70,8 +70,11 @@ def draw_positions(
     """
     longest = int(num_samples.max(initial=0))
     shape = (len(ue), local_steps, longest)
-    uniform = ue_uniforms(seed, purpose, (round_index,), ue, 2 * local_steps * longest)
-    pick, key = uniform.reshape(len(ue), local_steps, 2, longest).transpose(2, 0, 1, 3)
+    # A call for each step and use: the numbers of a UE then do not depend on how many samples others draw.
+    pick, key = (
+        np.stack([ue_uniforms(seed, purpose, (round_index, t, use), ue, longest) for t in range(local_steps)], axis=1)
+        for use in range(2)
+    )
     chosen = np.full(shape, -1, dtype=np.int64)
     for j in range(longest):
         top = (size - num_samples + j)[:, None]

@@ -119,7 +119,7 @@ def _time_to_each(members: Sequence[Run], column: str) -> tuple[Array, Array]:
     if not curves:
         return np.empty(0), np.empty((0, 0))
     levels = np.arange(0.30, min(float(best[-1]) for _, best in curves), 0.005)
-    times = [time[np.searchsorted(best, levels)] for time, best in curves]
+    times = [np.interp(levels, best, time) for time, best in curves]  # between evaluations, a straight line
     return levels, np.stack(times)
 
 

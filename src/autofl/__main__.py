@@ -1,0 +1,5 @@
+"""`python -m autofl` is `autofl`."""
+
+from autofl.cli import main
+
+main()

@@ -1,0 +1,39 @@
+"""Shared small problems: real digits, few of them, and the real data sets where AUTOFL_DATA has them."""
+
+import os
+
+# The tests run small products by the thousand; a second thread only waits for the first.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+import torch
+
+from autofl.data import Dataset, by_labels, find, load, split
+from autofl.data.federated import FederatedData, federate
+from autofl.rng import stream
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    """The real MNIST where it is here, MNIST-5k elsewhere: the same code either way."""
+    return load("mnist") if find("mnist") is not None else load("mnist5k")
+
+
+@pytest.fixture(scope="session")
+def few_digits() -> Dataset:
+    """1,000 of the 5,000 digits, 100 a class."""
+    whole = load("mnist5k")
+    return Dataset(whole.name, whole.x[::5], whole.y[::5], whole.num_classes)
+
+
+@pytest.fixture(scope="session")
+def federated(few_digits: Dataset) -> FederatedData:
+    """Eight UEs of five labels each, float64."""
+    owned = by_labels(few_digits.y, 8, stream(3, "partition"), 5, 10)
+    return federate(few_digits, split(owned, stream(3, "split")), torch.float64)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(12345)

@@ -1,0 +1,79 @@
+"""Drawing: distinct, uniform, repeatable by a UE alone; and the pool that batches come from."""
+
+import numpy as np
+import torch
+
+from autofl.data.batch import draw_meta, draw_positions, third_sizes
+from autofl.data.federated import federate
+
+
+def test_positions_are_distinct_and_within_the_ues_own_samples():
+    size, num = np.array([5, 40, 200, 3]), np.array([5, 18, 50, 3])
+    drawn = draw_positions(size, num, np.array([9, 2, 7, 1]), 3, seed=1, purpose="batch", round_index=4)
+    assert drawn.shape == (4, 3, 50)
+    for row, (most, n) in enumerate(zip(size, num, strict=True)):
+        for step in range(3):
+            mine = drawn[row, step, :n]
+            assert len(set(mine.tolist())) == n
+            assert mine.min() >= 0
+            assert mine.max() < most
+            assert not drawn[row, step, n:].any()
+
+
+def test_every_sample_is_as_likely_in_every_slot():
+    # 4,000 draws of 3 out of 6: each (slot, sample) has expectation 4000/6; chi-square with 15 degrees of freedom.
+    drawn = draw_positions(np.array([6]), np.array([3]), np.array([0]), 4000, seed=5, purpose="batch", round_index=0)[0]
+    counts = np.stack([np.bincount(drawn[:, slot], minlength=6) for slot in range(3)])
+    expected = len(drawn) / 6
+    assert ((counts - expected) ** 2 / expected).sum() < 40.0  # the 0.1 % point is 37.7 for 15 degrees
+
+
+def test_a_ue_draws_the_same_alone_as_among_others():
+    size, num, ue = np.array([100, 80, 60]), np.array([20, 9, 14]), np.array([3, 11, 6])
+    together = draw_positions(size, num, ue, 2, seed=8, purpose="batch", round_index=3)
+    for i in range(3):
+        alone = draw_positions(size[[i]], num[[i]], ue[[i]], 2, seed=8, purpose="batch", round_index=3)
+        np.testing.assert_array_equal(alone[0], together[i, :, : num[i]])
+
+
+def test_thirds_add_up_and_the_hessian_batch_is_never_larger():
+    num = np.arange(3, 200)
+    inner, outer, hess = third_sizes(num)
+    np.testing.assert_array_equal(inner + outer + hess, num)
+    assert (hess >= 1).all()
+    assert (outer >= inner).all()
+    assert (inner >= hess).all()
+    assert (outer - hess <= 1).all()
+
+
+def test_the_three_batches_are_disjoint_and_hold_exactly_d_samples(federated):
+    ue, num = np.array([0, 3, 5]), np.array([20, 7, 13])
+    draws = draw_meta(federated.partition, ue, num, 2, seed=1, round_index=9)
+    for row, u in enumerate(ue):
+        for step in range(2):
+            mine = np.concatenate([draw.sample[row, step][draw.mask[row, step]] for draw in draws])
+            assert len(mine) == len(set(mine.tolist())) == num[row]
+            assert set(mine.tolist()) <= set(federated.partition.train_of(int(u)).tolist())
+
+
+def test_training_pixels_are_standardised_and_constant_ones_are_zero(few_digits, federated):
+    data = federate(few_digits, federated.partition, torch.float64)
+    x, _ = data.gather(data.partition.train)
+    raw = few_digits.x[data.partition.train].astype(np.float64)
+    moving = raw.std(axis=0) > 0.0
+    np.testing.assert_allclose(x.mean(dim=0), 0.0, atol=1e-10)
+    np.testing.assert_allclose(
+        x.std(dim=0, correction=0)[moving], raw.std(axis=0)[moving] / (raw.std(axis=0)[moving] + 0.001)
+    )
+    everything, _ = data.gather(np.arange(len(few_digits.y)))
+    assert not everything[:, ~moving].any()
+
+
+def test_gathering_bytes_equals_standardising_first(few_digits, federated):
+    x, y = federated.gather(np.array([[3, 1], [4, 1]]))
+    train = few_digits.x[federated.partition.train].astype(np.float64)
+    scale = np.where(train.std(axis=0) > 0, 1 / (train.std(axis=0) + 0.001), 0.0)
+    expected = (few_digits.x.astype(np.float64) - train.mean(axis=0)) * scale
+    # Deviations come from exact integers here and from floats above; a rare pixel's differ in the 13th digit.
+    np.testing.assert_allclose(x.numpy(), expected[[[3, 1], [4, 1]]], rtol=1e-11, atol=1e-11)
+    np.testing.assert_array_equal(y.numpy(), few_digits.y[[[3, 1], [4, 1]]])

@@ -1,0 +1,152 @@
+"""Files written byte by byte from the formats' descriptions, and the real data sets where they are here."""
+
+import gzip
+import hashlib
+import http.server
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+
+from autofl.data import CATALOG, catalog, fetch, find, load, read_cifar10, read_idx, read_npz
+from autofl.errors import AutoFLError
+
+
+def idx_bytes(array):
+    axes = b"".join(int(length).to_bytes(4, "big") for length in array.shape)
+    return bytes([0, 0, 8, array.ndim]) + axes + array.astype(np.uint8).tobytes()
+
+
+def write_mnist(folder, rng, num_train=6, num_test=4):
+    folder.mkdir(parents=True)
+    for part, num in (("train", num_train), ("t10k", num_test)):
+        images = rng.integers(0, 256, (num, 28, 28))
+        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx_bytes(images)))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(num) % 10))
+
+
+def test_idx_files_gzipped_or_plain_give_back_their_bytes(tmp_path, rng):
+    array = rng.integers(0, 256, (5, 3, 2))
+    for name, pack in (("plain", bytes), ("packed.gz", gzip.compress)):
+        (tmp_path / name).write_bytes(pack(idx_bytes(array)))
+        np.testing.assert_array_equal(read_idx(tmp_path / name), array)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0\0\x08", b"\0\0\x0d\x01\0\0\0\x01\0", idx_bytes(np.zeros((4, 4)))[:-1], b"\x1f\x8bbroken"]
+)
+def test_a_broken_idx_file_is_one_clear_line(tmp_path, content):
+    (tmp_path / "broken").write_bytes(content)
+    with pytest.raises(AutoFLError, match="fetch it again"):
+        read_idx(tmp_path / "broken")
+
+
+def test_mnist_is_found_in_a_named_folder_and_in_autofl_data(tmp_path, rng, monkeypatch):
+    write_mnist(tmp_path / "mnist", rng)
+    for place in (tmp_path, tmp_path / "mnist"):
+        dataset = load("mnist", place)
+        assert dataset.x.shape == (10, 784)
+        assert dataset.y.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+    monkeypatch.setenv("AUTOFL_DATA", str(tmp_path))
+    assert find("mnist") == tmp_path / "mnist"
+    assert find("cifar10") is None
+    with pytest.raises(AutoFLError, match="autofl data fetch cifar10"):
+        load("cifar10")
+
+
+def test_cifar_rows_are_a_label_and_three_planes(tmp_path):
+    for k, file in enumerate(CATALOG["cifar10"].files):
+        row = np.concatenate([[k], np.full(1024, 1), np.full(1024, 2), np.full(1024, 3)]).astype(np.uint8)
+        row.tofile(tmp_path / file)
+    dataset = read_cifar10(tmp_path)
+    assert dataset.x.shape == (6, 3, 32, 32)
+    assert dataset.y.tolist() == [0, 1, 2, 3, 4, 5]
+    assert [int(dataset.x[0, channel].mean()) for channel in range(3)] == [1, 2, 3]
+    (tmp_path / "test_batch.bin").write_bytes(b"\0" * 3072)
+    with pytest.raises(AutoFLError, match="whole number"):
+        read_cifar10(tmp_path)
+
+
+def test_mnist5k_holds_500_digits_of_each_class():
+    dataset = load("mnist5k")
+    assert dataset.x.shape == (5000, 784)
+    assert dataset.x.dtype == np.uint8
+    np.testing.assert_array_equal(np.bincount(dataset.y), np.full(10, 500))
+    assert dataset.x.max() == 255
+
+
+@pytest.mark.skipif(find("mnist") is None, reason="the real MNIST is not in AUTOFL_DATA")
+def test_mnist_is_the_published_one():
+    dataset = load("mnist")
+    assert dataset.x.shape == (70_000, 784)
+    # Mean 0.1307 and deviation 0.3081 of the 60,000 training images are the published constants.
+    pixels = dataset.x[:60_000] / 255.0
+    assert (round(float(pixels.mean()), 4), round(float(pixels.std()), 4)) == (0.1307, 0.3081)
+    assert np.bincount(dataset.y[:60_000]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+
+
+@pytest.mark.skipif(find("cifar10") is None, reason="the real CIFAR-10 is not in AUTOFL_DATA")
+def test_cifar10_is_the_published_one():
+    dataset = load("cifar10")
+    assert np.bincount(dataset.y).tolist() == [6000] * 10
+    mean = dataset.x[:50_000].mean(axis=(0, 2, 3)) / 255.0
+    np.testing.assert_allclose(mean, [0.4914, 0.4822, 0.4465], atol=5e-5)
+
+
+def test_own_arrays_come_from_an_npz_and_nonsense_is_refused(tmp_path, rng):
+    x, y = rng.normal(size=(6, 4)), np.array([0, 1, 2, 0, 1, 2])
+    np.savez(tmp_path / "own.npz", x=x, y=y, ue=np.array([0, 0, 0, 1, 1, 1]))
+    dataset, owner = read_npz(tmp_path / "own.npz")
+    assert (dataset.num_classes, owner.tolist()) == (3, [0, 0, 0, 1, 1, 1])
+    np.savez(tmp_path / "no_y.npz", x=x)
+    np.savez(tmp_path / "nan.npz", x=np.full((6, 4), np.nan), y=y)
+    np.savez(tmp_path / "float_y.npz", x=x, y=y / 2)
+    np.savez(tmp_path / "short.npz", x=x[:3], y=y)
+    np.savez(tmp_path / "objects.npz", x=np.array([{}] * 6, dtype=object), y=y)
+    (tmp_path / "text.npz").write_text("no archive")
+    for name in ("no_y", "nan", "float_y", "short", "objects", "text", "missing"):
+        with pytest.raises(AutoFLError):
+            read_npz(tmp_path / f"{name}.npz")
+
+
+@pytest.fixture
+def mirror(tmp_path, rng, monkeypatch):
+    """A mirror of MNIST on this machine, and a catalogue that knows its checksums."""
+    served = tmp_path / "served"
+    write_mnist(served, rng)
+    for plain in served.glob("*ubyte"):
+        plain.with_suffix(".gz").write_bytes(gzip.compress(plain.read_bytes()))
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(served))
+    handler.func.log_message = lambda *_: None
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    known = catalog.CATALOG["mnist"]
+    md5 = {name: hashlib.md5((served / name).read_bytes()).hexdigest() for name in known.md5}
+    source = catalog.Source(
+        known.title, known.folder, known.read, known.files, f"http://127.0.0.1:{server.server_port}/", md5
+    )
+    monkeypatch.setitem(catalog.CATALOG, "mnist", source)
+    yield served
+    server.shutdown()
+
+
+def test_a_download_is_checked_and_read(mirror, tmp_path):
+    place = fetch("mnist", tmp_path / "cache")
+    assert len(load("mnist", tmp_path / "cache").y) == 10
+    before = {path.name: path.stat().st_mtime_ns for path in place.iterdir()}
+    fetch("mnist", tmp_path / "cache")
+    assert {path.name: path.stat().st_mtime_ns for path in place.iterdir()} == before
+
+
+def test_a_download_that_is_not_the_expected_file_is_refused(mirror, tmp_path):
+    (mirror / "train-images-idx3-ubyte.gz").write_bytes(b"something else")
+    with pytest.raises(AutoFLError, match="md5 differs"):
+        fetch("mnist", tmp_path / "cache")
+    assert find("mnist", tmp_path / "cache") is None
+
+
+def test_a_mirror_that_does_not_answer_is_one_clear_line(mirror, tmp_path):
+    (mirror / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(AutoFLError, match="no download"):
+        fetch("mnist", tmp_path / "cache")

@@ -1,0 +1,145 @@
+"""Run folders: the same seed gives the same bytes, killed runs can be read, frames come out of them."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from autofl.config import load_settings, parse_settings
+from autofl.errors import AutoFLError
+from autofl.experiments.run import compare, run
+from autofl.records import find_runs, read_run, read_weights
+from autofl.simulation import simulate
+
+SMALL = {
+    "cell": {"num_ue": 8},
+    "simulation": {"num_selected": 3},
+    "stop": {"rounds": 6},
+    "evaluation": {"every": 2, "test_samples": 10},
+    "preset": "physical",
+}
+FRESH = """
+import json, sys
+from autofl.config import parse_settings
+from autofl.experiments.run import run
+run(parse_settings(json.loads(sys.argv[1])), sys.argv[2])
+"""
+
+
+def digest(folder):
+    names = ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors")
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def test_the_same_seed_gives_the_same_bytes_twice_and_in_a_fresh_process(tmp_path):
+    import json
+
+    settings = parse_settings(SMALL)
+    for name in ("one", "two"):
+        run(settings, tmp_path / name)
+    subprocess.run([sys.executable, "-c", FRESH, json.dumps(SMALL), str(tmp_path / "fresh")], check=True)
+    other = run(parse_settings({**SMALL, "seed": 2}), tmp_path / "other")
+    assert digest(tmp_path / "one") == digest(tmp_path / "two") == digest(tmp_path / "fresh")
+    assert digest(other.folder)["rounds.csv"] != digest(tmp_path / "one")["rounds.csv"]
+
+
+def test_the_resolved_config_reproduces_the_run_to_the_bit(tmp_path):
+    run(parse_settings(SMALL), tmp_path / "one")
+    run(load_settings(tmp_path / "one" / "config.toml"), tmp_path / "again")
+    assert digest(tmp_path / "one") == digest(tmp_path / "again")
+
+
+def test_a_run_reads_back_what_was_simulated_and_as_a_frame(tmp_path):
+    from autofl.experiments.run import build_simulation
+
+    settings = parse_settings(SMALL)
+    found = run(settings, tmp_path / "run")
+    records = [record for record, _ in simulate(build_simulation(settings))]
+    frame, lazy = pd.DataFrame(found.rounds), pl.DataFrame(found.rounds)
+    pd.testing.assert_frame_equal(frame, pd.read_csv(tmp_path / "run" / "rounds.csv"), check_dtype=False)
+    assert lazy.shape == pl.read_csv(tmp_path / "run" / "rounds.csv").shape == (7, len(frame.columns))
+    np.testing.assert_array_equal(frame["sim_time"], [record.sim_time for record in records])
+    ues = pd.DataFrame(found.ues)
+    np.testing.assert_array_equal(ues["energy"], np.concatenate([record.energy for record in records]))
+    assert ues.groupby("round").size().tolist() == [3] * 6
+    assert frame["adapted_accuracy"].notna().tolist() == [True, False, True, False, True, False, True]
+    assert found.manifest["status"] == "finished"
+    assert found.manifest["stop"] == "rounds"
+    weights = read_weights(found.folder)
+    assert sum(w.size for w in weights.values()) == 79_510
+
+
+def test_a_comparison_gives_the_runs_one_would_get_one_by_one(tmp_path):
+    table = {**SMALL, "compare": {"algorithms": ["autofl", "fedavg-1"], "seeds": 2}}
+    runs = compare(parse_settings(table), tmp_path / "all")
+    assert [path.name for path in find_runs([tmp_path / "all"])] == [
+        "autofl-seed1",
+        "autofl-seed2",
+        "fedavg-1-seed1",
+        "fedavg-1-seed2",
+    ]
+    for each in runs:
+        alone = parse_settings({**table, "algorithm": each.manifest["algorithm"], "seed": each.manifest["seed"]})
+        run(alone, tmp_path / "alone")
+        assert digest(tmp_path / "alone") == digest(each.folder)
+
+
+def test_runs_are_not_overwritten_unless_told_to(tmp_path):
+    settings = parse_settings({**SMALL, "compare": {"algorithms": ["fedavg-1"], "seeds": 1}})
+    compare(settings, tmp_path)
+    with pytest.raises(AutoFLError, match="--force"):
+        compare(settings, tmp_path)
+    compare(settings, tmp_path, force=True)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_can_be_read_up_to_its_last_whole_round(tmp_path, how):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "autofl", "simulate", "--out", str(folder), "--set", "stop.rounds=100000",
+               "--set", "evaluation.every=5", "--set", "evaluation.test_samples=5"]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (folder.exists() and len(list(folder.glob("rounds.csv"))) and
+                                               (folder / "rounds.csv").read_text().count("\n") > 12):  # fmt: skip
+        time.sleep(0.05)
+    os.kill(process.pid, how)
+    _, errors = process.communicate(timeout=60)
+    found = read_run(folder)
+    assert len(found.rounds["round"]) >= 11
+    assert set(found.ues["round"].tolist()) == set(found.rounds["round"].tolist()) - {0}
+    assert "Traceback" not in errors
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert found.manifest["status"] == "interrupted"
+        assert "interrupted" in errors
+        assert len(read_weights(folder)) == 4
+    done = subprocess.run([sys.executable, "-m", "autofl", "report", str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_half_a_line_at_the_end_is_left_out(tmp_path):
+    found = run(parse_settings(SMALL), tmp_path)
+    for name in ("rounds.csv", "ues.csv"):
+        path = tmp_path / name
+        path.write_text(path.read_text()[:-7])
+    again = read_run(tmp_path)
+    assert len(again.rounds["round"]) == len(found.rounds["round"]) - 1
+    assert again.ues["round"].max() == 5
+
+
+def test_what_is_no_run_is_one_clear_line(tmp_path):
+    with pytest.raises(AutoFLError, match="no such folder"):
+        find_runs([tmp_path / "nowhere"])
+    with pytest.raises(AutoFLError, match="no run"):
+        find_runs([tmp_path])
+    run(parse_settings(SMALL), tmp_path / "run")
+    (tmp_path / "run" / "rounds.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(AutoFLError, match="not a readable run"):
+        read_run(tmp_path / "run")
