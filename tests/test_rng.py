@@ -2,10 +2,10 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from reference.rng_reference import splitmix64, uniforms_of_one_ue
 from scipy import stats
 
 from autofl.rng import stream, ue_uniforms
+from reference.rng_reference import splitmix64, uniforms_of_one_ue
 
 # The seeds are fixed, so these tests give the same answer every time; a sound generator fails one choice of seed in a
 # thousand at this level, a broken one nearly all of them.

@@ -1,6 +1,7 @@
 """Reading settings: TOML in, validated settings out, or one line that says what is wrong."""
 
 import difflib
+import reprlib
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -70,7 +71,7 @@ def _apply(table: dict[str, Any], override: str) -> None:
 def _one_line(problem: Any) -> str:
     where = [str(part) for part in problem["loc"]]
     key = ".".join(where)
-    given = _shortened(repr(problem["input"]), 60)
+    given = _shortened(reprlib.repr(problem["input"]), 60)
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(where[-1], _keys_at(where[:-1]), n=1, cutoff=0.0)
         return f"{key}: unknown key; the nearest is {'.'.join([*where[:-1], *close])!r}"

@@ -94,6 +94,11 @@ def _band(axes: Any, x: Array, values: Array, place: int, label: str) -> None:
         axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
 
 
+def _legend(axes: Any) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend()
+
+
 def _learning_time(groups: dict[str, list[Run]], stem: Path, title: str, target: float) -> list[Path]:
     with figure_of(8.0, 3.6) as figure:
         panels = figure.subplots(1, 2, sharey=True)
@@ -104,7 +109,7 @@ def _learning_time(groups: dict[str, list[Run]], stem: Path, title: str, target:
             axes.axvline(100.0 * target, color="grey", linewidth=0.8, linestyle=":")
             axes.set_xlabel(f"test accuracy, {metric} model [%]")
         panels[0].set_ylabel("learning time [simulated s]")
-        panels[0].legend()
+        _legend(panels[0])
         figure.suptitle(f"Learning time against accuracy: {title}", fontsize=10)
         return save(figure, stem)
 
@@ -137,7 +142,7 @@ def _rounds(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
             axes.set_xlabel("round")
             axes.set_ylabel(name)
             if column == "train_loss":
-                axes.legend()
+                _legend(axes)
         figure.suptitle(f"Convergence: {title}", fontsize=10)
         return save(figure, stem)
 
@@ -164,11 +169,11 @@ def _energy(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
                 fontsize=8,
             )
         for place, (label, members) in enumerate(groups.items()):
-            x, values = _spending(members)
-            _band(right, x, 1e3 * values, place, label)
-        right.set_xlabel("learning time [simulated s]")
-        right.set_ylabel("energy spent so far, mean over UEs [mJ]")
-        right.legend()
+            x, values = _accuracy_for_energy(members)
+            _band(right, 1e3 * x, 100.0 * values, place, label)
+        right.set_xlabel("energy spent so far, mean over UEs [mJ]")
+        right.set_ylabel("test accuracy, adapted model [%]")
+        _legend(right)
         figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {title}", fontsize=10)
         return save(figure, stem)
 
@@ -188,8 +193,15 @@ def _limit(run: Run) -> float | None:
     return float(limit) if isinstance(limit, int | float) else None
 
 
-def _spending(members: Sequence[Run]) -> tuple[Array, Array]:
-    times = [run.rounds["sim_time"].astype(np.float64) for run in members]
-    spent = [np.cumsum(run.rounds["energy"].astype(np.float64)) / float(run.manifest["num_ue"]) for run in members]
-    grid = np.linspace(0.0, min(float(time[-1]) for time in times), 200)
-    return grid, np.stack([np.interp(grid, time, values) for time, values in zip(times, spent, strict=True)])
+def _accuracy_for_energy(members: Sequence[Run]) -> tuple[Array, Array]:
+    """Adapted accuracy of each run on a common grid of the energy [J] a UE has spent on average."""
+    curves = []
+    for run in members:
+        rounds, _, accuracy = run.evaluated("adapted_accuracy")
+        spent = np.cumsum(run.rounds["energy"].astype(np.float64)) / float(run.manifest["num_ue"])
+        if len(rounds):
+            curves.append((spent[rounds.astype(np.int64)], accuracy))
+    if not curves:
+        return np.empty(0), np.empty((0, 0))
+    grid = np.linspace(0.0, min(float(spent[-1]) for spent, _ in curves), 200)
+    return grid, np.stack([np.interp(grid, spent, accuracy) for spent, accuracy in curves])

@@ -125,8 +125,9 @@ def speed_text(row: Row, first: Row) -> str:
     """Time to the target relative to the first row's, paired by seed (geometric mean)."""
     if row.seeds != first.seeds:
         return "–"
-    ratio = row.values["time_adapted"] / first.values["time_adapted"]
-    ratio = ratio[~np.isnan(ratio)]
+    own, other = row.values["time_adapted"], first.values["time_adapted"]
+    both = (own > 0.0) & (other > 0.0)  # not reached is NaN, reached before training is 0: neither has a ratio
+    ratio = own[both] / other[both]
     return f"{np.exp(np.log(ratio).mean()):.2f}" if len(ratio) else "–"
 
 

@@ -1,0 +1,166 @@
+"""The commands as a user types them."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autofl.cli.main import run as run_cli
+from autofl.version import __version__
+
+CELL = Path(__file__).parents[2] / "examples" / "cell.toml"
+FIELDS = [
+    "id", "distance", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time", "energy", "status"
+]  # fmt: skip
+QUICK = ["--set", "stop.rounds=4", "--set", "evaluation.every=2", "--set", "evaluation.test_samples=5"]
+
+
+def answer(capsys, *argv):
+    status = run_cli([str(word) for word in argv])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.mark.parametrize("planner", ["paper", "exact", "fixed"])
+def test_plan_prints_the_promised_object(capsys, planner):
+    status, out, _ = answer(capsys, "plan", CELL, "--planner", planner, "--json")
+    plan = json.loads(out)
+    assert status == 0
+    assert [list(ue)[: len(FIELDS)] for ue in plan["ues"]] == [FIELDS] * 8
+    assert [ue["id"] for ue in plan["ues"]] == list(range(8))
+    slowest = max(ue["upload_time"] + ue["compute_time"] for ue in plan["ues"])
+    assert plan["round_time"] == pytest.approx(slowest, rel=1e-12)
+    for ue in plan["ues"]:
+        assert ue["status"] in {"accuracy", "data", "energy", "power", "infeasible"}
+        assert (ue["status"] == "infeasible") == (ue["num_samples"] == 0) == (ue["infeasible_because"] is not None)
+        if ue["status"] != "infeasible":
+            noise = 10 ** (-17.4) * 1e-3 * 1e6
+            assert ue["snr"] == pytest.approx(ue["tx_power"] * ue["channel_gain"] / noise, rel=1e-9)
+            assert ue["snr"] >= 1000 * (1 - 1e-9)
+
+
+def test_plan_shows_a_table_with_the_same_numbers(capsys):
+    _, out, err = answer(capsys, "plan", CELL)
+    assert "infeasible (power)" in out
+    assert "round time" in err
+
+
+def test_plan_starts_fast_and_without_torch():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    code = "import sys; from autofl.cli.main import run; run(['plan', '--json']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert used < 3.0  # promised is 0.5 s of CPU time; a loaded machine may take more, PyTorch takes more than 3
+
+
+def test_simulate_then_report_without_training(capsys, tmp_path):
+    status, out, err = answer(capsys, "simulate", "--out", tmp_path / "run", *QUICK, "--json")
+    assert status == 0
+    assert json.loads(out)["rows"][0]["label"] == "AutoFL"
+    assert "4 rounds" in err
+    status, out, err = answer(capsys, "report", tmp_path / "run", "--target", "0.1", "--out", tmp_path / "report")
+    assert status == 0
+    assert "AutoFL" in out
+    for name in ("learning_time", "rounds", "energy"):
+        assert (tmp_path / "report" / f"{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert "<svg" in (tmp_path / "report" / f"{name}.svg").read_text()[:1000]
+    assert (tmp_path / "report" / "report.md").read_text().startswith("| algorithm |")
+
+
+def test_compare_ends_with_a_table_of_all_four(capsys, tmp_path):
+    status, out, err = answer(capsys, "compare", "--seeds", 2, "--out", tmp_path, *QUICK)
+    assert status == 0
+    for label in ("AutoFL", "Per-FedAvg", "FedAvg-1", "FedAvg-2", "±"):
+        assert label in out
+    assert "learning_time.png" in err
+    status, _, err = answer(capsys, "compare", "--seeds", 2, "--out", tmp_path, *QUICK)
+    assert status == 2
+    assert "--force" in err
+
+
+def test_results_go_to_the_next_free_folder(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert answer(capsys, "simulate", *QUICK)[0] == 0
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["simulate-1", "simulate-2"]
+
+
+def test_own_arrays_and_an_own_partition_can_be_simulated(capsys, tmp_path, rng):
+    import numpy as np
+
+    y = np.tile(np.arange(4), 60)
+    np.savez(tmp_path / "own.npz", x=rng.normal(size=(240, 6)) + y[:, None], y=y, ue=np.arange(240) // 40)
+    status, out, err = answer(
+        capsys, "simulate", "--out", tmp_path / "run", "--json", *QUICK, "--set", "data.name=npz", "--set",
+        f"data.file='{tmp_path / 'own.npz'}'", "--set", "data.partition=own", "--set", "cell.num_ue=6",
+    )  # fmt: skip
+    assert status == 0, err
+    assert json.loads(out)["rows"][0]["final_adapted"]["mean"] > 0
+
+
+def test_data_lists_what_is_here_and_draws_a_partition(capsys, tmp_path):
+    status, out, _ = answer(capsys, "data", "--json")
+    assert status == 0
+    assert [row["name"] for row in json.loads(out)] == ["mnist5k", "mnist", "fashion-mnist", "cifar10"]
+    assert json.loads(out)[0]["place"] is not None
+    for partition in ("labels", "iid", "dirichlet"):
+        stem = tmp_path / partition
+        assert answer(capsys, "data", "draw", "--out", stem, "--set", f"data.partition={partition}")[0] == 0
+        assert stem.with_suffix(".png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["plan", "missing.toml"],
+        ["plan", "."],
+        ["plan", "--planner", "best"],
+        ["plan", "--nonsense"],
+        ["fly"],
+        ["compare", "--seeds", "zero"],
+        ["compare", "--seeds", "0"],
+        ["simulate", "--algorithm", "sgd"],
+        ["simulate", "--set", "data.name=mnist", "--set", "data.folder='/nowhere'"],
+        ["simulate", "--set", "data.name=npz", "--set", "data.file='missing.npz'"],
+        ["simulate", "--set", "cell.num_ue=5000"],
+        ["simulate", "--set", "model.name=lenet5"],
+        ["report", "nowhere"],
+        ["report", "."],
+        ["report", ".", "--target", "2"],
+        ["data", "fetch", "imagenet"],
+        ["data", "draw", "--set", "data.labels=11"],
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch, argv):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = answer(capsys, *argv)
+    assert status == 2
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("autofl: ")
+    assert "Traceback" not in err
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    "command", ["plan", "simulate", "compare", "report", "settings", "data", "data fetch", "data draw"]
+)
+def test_every_command_has_help_with_an_example(capsys, command):
+    status, out, _ = answer(capsys, *command.split(), "--help")
+    assert status == 0
+    assert "Example" in out
+
+
+def test_version_and_bare_call_answer(capsys):
+    assert answer(capsys, "--version")[1].strip() == f"autofl {__version__}"
+    assert "compare" in answer(capsys)[1]
+    status, out, _ = answer(capsys, "settings", "--json")
+    assert status == 0
+    assert {"key": "planner.epsilon", "default": "0.02"}.items() <= next(
+        row for row in json.loads(out) if row["key"] == "planner.epsilon"
+    ).items()

@@ -1,0 +1,119 @@
+"""Settings: the paper's values as defaults, laws, round trips, and one clear line for what is wrong."""
+
+import numpy as np
+import pytest
+
+from autofl.config import MODEL_WEIGHTS, PerUE, dump_settings, load_settings, parse_settings
+from autofl.errors import AutoFLError
+from autofl.experiments.cell import build_cell, build_fading, plan
+from autofl.models import MODELS, num_weights, params_of
+from autofl.network import Exponential, NoFading, Rayleigh
+from autofl.rng import stream
+
+
+def test_the_defaults_are_the_papers_table_in_si_units():
+    settings = load_settings().resolved()
+    cell = build_cell(settings)
+    assert cell.num_ue == 20
+    assert cell.noise_psd == pytest.approx(3.98107e-21, rel=1e-5)  # -174 dBm/Hz
+    assert (cell.max_power[0], cell.max_energy[0], cell.snr_threshold) == (0.01, 0.003, pytest.approx(1000.0))
+    assert (cell.cpu_frequency[0], cell.capacitance, cell.path_loss_exponent) == (1e9, 1e-27, 3.8)
+    assert cell.update_bits == 32 * 79_510
+    assert ((cell.cycles_per_sample >= 0.8e5) & (cell.cycles_per_sample <= 1.2e5)).all()
+    assert cell.distance.max() <= 200.0
+    assert (settings.learning.inner_lr, settings.learning.outer_lr) == (0.03, 0.07)
+    assert build_fading(settings) == Rayleigh(40.0)
+    assert build_fading(parse_settings({"preset": "physical"})) == Exponential(1.0)
+
+
+def test_cifar10_brings_its_own_model_and_step_sizes():
+    settings = parse_settings({"data": {"name": "cifar10"}}).resolved()
+    assert (settings.model.name, settings.learning.inner_lr, settings.learning.outer_lr) == ("lenet5", 0.06, 0.02)
+    assert build_cell(settings).update_bits == 32 * 62_006
+
+
+def test_the_sizes_planning_assumes_are_those_of_the_models():
+    shapes = {"mlp": (784,), "lenet5": (3, 32, 32)}
+    assert {name: num_weights(params_of(MODELS[name](shape, 10))) for name, shape in shapes.items()} == MODEL_WEIGHTS
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {},
+        {"cell": {"positions": [[3.0, 4.0], [30.0, 40.0], [0.0, 60.0], [5.0, 12.0], [8.0, 15.0]]}},
+        {"cell": {"distance": [10.0, 20.0, 30.0, 40.0, 50.0], "max_energy": {"uniform": [1e-3, 5e-3]}}},
+        {"data": {"name": "cifar10"}, "stop": {"plateau": True, "sim_time": 3.0}},
+        {"cell": {"small_scale_gain": 2.0, "update_bits": 1e6}, "planner": {"name": "fixed", "num_samples": 7}},
+    ],
+)
+def test_resolved_settings_survive_being_written_and_read(table, tmp_path):
+    settings = parse_settings(table).resolved()
+    (tmp_path / "config.toml").write_text(dump_settings(settings))
+    again = load_settings(tmp_path / "config.toml")
+    assert dump_settings(again) == dump_settings(settings)
+    assert dump_settings(again.resolved()) == dump_settings(settings)
+    np.testing.assert_array_equal(plan(again).channel_gain, plan(settings).channel_gain)
+
+
+def test_positions_become_distances():
+    settings = parse_settings({"cell": {"positions": [[3.0, 4.0], [30.0, -40.0]]}})
+    np.testing.assert_allclose(build_cell(settings).distance, [5.0, 50.0])
+
+
+def test_laws_draw_what_they_say():
+    rng = stream(1, "law")
+    assert PerUE(law="uniform", parameters=(2.0, 3.0)).draw(rng, 10_000).mean() == pytest.approx(2.5, rel=0.01)
+    assert PerUE(law="exponential", parameters=(4.0,)).draw(rng, 10_000).mean() == pytest.approx(4.0, rel=0.05)
+    # mean of a Rayleigh variable: scale sqrt(pi/2)
+    assert PerUE(law="rayleigh", parameters=(2.0,)).draw(rng, 10_000).mean() == pytest.approx(2.5066, rel=0.03)
+    # mean distance in a disc: 2R/3
+    assert PerUE(law="disc", parameters=(300.0,)).draw(rng, 10_000).mean() == pytest.approx(200.0, rel=0.02)
+    gains = build_fading(parse_settings({"cell": {"small_scale_gain": [1.0, 2.0]}}))
+    assert isinstance(gains, NoFading)
+    np.testing.assert_array_equal(gains.draw(rng, (2,)), [1.0, 2.0])
+
+
+def test_a_new_quantity_drawn_does_not_shift_another():
+    plain = build_cell(parse_settings({}))
+    changed = build_cell(parse_settings({"cell": {"max_energy": {"uniform": [1e-3, 5e-3]}}}))
+    np.testing.assert_array_equal(plain.distance, changed.distance)
+    np.testing.assert_array_equal(plain.cycles_per_sample, changed.cycles_per_sample)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("cell.max_powr=1", "nearest is 'cell.max_power'"),
+        ("celll.num_ue=1", "nearest is 'cell'"),
+        ("stop.round=5", "nearest is 'stop.rounds'"),
+        ("cell.max_power=-1", "cell.max_power: -1 is not > 0"),
+        ("cell.max_power=nan", "nan is not > 0"),
+        ("cell.distance=[]", "empty list"),
+        ("cell.distance=[1, true]", "must be a number"),
+        ("cell.max_power={unifrm=[1, 2]}", "{uniform = [low, high]}"),
+        ("cell.max_power={uniform=[2, 1]}", "low <= high"),
+        ("cell.num_ue=0", "greater than or equal to 1"),
+        ("planner.name=exat", "'paper', 'exact' or 'fixed'"),
+        ("planner.epsilon=0", "greater than 0"),
+        ("seed=1.5", "valid integer"),
+        ("stop.plateau=1", "valid boolean"),
+        ("cell=3", "must be a section, [cell]"),
+        ("simulation.num_selected=21", "more than the 20 UEs"),
+        ("data.partition=own", 'needs name = "npz"'),
+        ("nonsense", "section.key=value"),
+        ("seed.a.b=1", "unknown key"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_the_way_out(override, says):
+    if override.startswith("seed.a"):
+        says = "seed"
+    with pytest.raises(AutoFLError) as caught:
+        load_settings(overrides=[override])
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_lists_of_different_lengths_are_named():
+    with pytest.raises(AutoFLError, match="distance 2, max_power 3"):
+        parse_settings({"cell": {"distance": [1.0, 2.0], "max_power": [1.0, 2.0, 3.0]}})

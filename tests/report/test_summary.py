@@ -1,0 +1,100 @@
+"""Tables from runs written by hand."""
+
+import numpy as np
+import pytest
+
+from autofl.errors import AutoFLError
+from autofl.records import Evaluation, RoundRecord, RunWriter, read_run
+from autofl.report.plots import plot_runs
+from autofl.report.summary import as_json, group, markdown, summarise
+
+
+def written(folder, algorithm, seed, accuracies, seconds_a_round, config="[stop]\nrounds = 3\n"):
+    """A run whose accuracy after each round is given; two of four UEs send, 1 mJ each."""
+    writer = RunWriter(
+        folder, f'algorithm = "{algorithm}"\nseed = {seed}\n{config}',
+        {"algorithm": algorithm, "seed": seed, "num_ue": 4, "data": "mnist5k"},
+    )  # fmt: skip
+    for k, accuracy in enumerate(accuracies):
+        quality = Evaluation(1.0, 0.9, accuracy, accuracy, float("nan"))
+        if k == 0:
+            writer.write(RoundRecord(round=0, evaluation=quality))
+            continue
+        two = np.array([0.1, 0.1])
+        writer.write(
+            RoundRecord(
+                round=k,
+                sim_time=k * seconds_a_round,
+                round_time=seconds_a_round,
+                ue=np.array([0, 2]),
+                channel_gain=two,
+                num_samples=np.array([9, 9]),
+                tx_power=two,
+                snr=two,
+                upload_time=two,
+                compute_time=two,
+                energy=np.array([1e-3, 1e-3]),
+                status=("energy", "energy"),
+                decoded=np.array([True, True]),
+                evaluation=quality,
+            )  # fmt: skip
+        )
+    writer.finish("finished")
+    writer.close()
+    return read_run(folder)
+
+
+CURVE = [0.1, 0.5, 0.8, 0.9, 0.9, 0.9, 0.9]
+
+
+def test_time_energy_and_ratios_are_what_was_written(tmp_path):
+    runs = [
+        written(tmp_path / f"{name}{seed}", name, seed, CURVE, pace * seed)
+        for name, pace in (("autofl", 1.0), ("per-fedavg", 3.0))
+        for seed in (1, 2)
+    ]
+    rows = summarise(runs, target=0.85)
+    assert [row.label for row in rows] == ["AutoFL", "Per-FedAvg"]
+    # Means of three: .1 .3 .467 .733 .867: the target is passed in round 4.
+    np.testing.assert_allclose(rows[0].values["time_adapted"], [4.0, 8.0])
+    np.testing.assert_allclose(rows[1].values["time_adapted"], [12.0, 24.0])
+    np.testing.assert_allclose(rows[0].values["energy"], [1e-3, 1e-3])
+    np.testing.assert_allclose(rows[0].values["energy_to_target"], [4 * 2e-3 / 4] * 2)
+    text = markdown(rows, 0.85)
+    assert "6.0 ± 25.4" in text  # mean of 4 and 8; t(0.975, 1) = 12.706 times 2.828/sqrt 2
+    assert text.splitlines()[3].endswith("| 3.00 |")
+    assert as_json(rows, 0.85)["rows"][0]["time_adapted"]["values"] == [4.0, 8.0]
+
+
+def test_a_target_not_reached_is_said_and_not_averaged_away(tmp_path):
+    runs = [
+        written(tmp_path / "a", "autofl", 1, CURVE, 1.0),
+        written(tmp_path / "b", "autofl", 2, [0.1, 0.2, 0.3], 1.0),
+    ]
+    text = markdown(summarise(runs, 0.85), 0.85)
+    assert "4.0 (1 of 2)" in text
+    runs = [written(tmp_path / "c", "autofl", 1, [0.1, 0.2], 1.0)]
+    assert "| – |" in markdown(summarise(runs, 0.85), 0.85)
+
+
+def test_runs_that_differ_in_a_setting_are_told_apart_by_it(tmp_path):
+    runs = [
+        written(tmp_path / str(radius), "autofl", 1, CURVE, 1.0, f"[cell.distance]\ndisc = {radius}\n")
+        for radius in (200, 400)
+    ]
+    assert list(group(runs)) == ["AutoFL, cell.distance.disc = 200", "AutoFL, cell.distance.disc = 400"]
+    with pytest.raises(AutoFLError, match="twice"):
+        group([runs[0], runs[0]])
+
+
+def test_pictures_are_the_same_to_the_byte_when_redrawn(tmp_path):
+    runs = [written(tmp_path / f"run{seed}", "autofl", seed, CURVE, 1.0) for seed in (1, 2)]
+    first, second = (plot_runs(runs, tmp_path / name, 0.85) for name in ("one", "two"))
+    assert len(first) == 6
+    for left, right in zip(first, second, strict=True):
+        assert left.read_bytes() == right.read_bytes()
+
+
+def test_a_run_without_any_evaluation_or_round_can_still_be_drawn(tmp_path):
+    runs = [written(tmp_path / "only0", "autofl", 1, [0.1], 1.0)]
+    assert len(plot_runs(runs, tmp_path / "pictures", 0.85)) == 6
