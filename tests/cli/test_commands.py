@@ -12,9 +12,8 @@ from autofl.cli.main import run as run_cli
 from autofl.version import __version__
 
 CELL = Path(__file__).parents[2] / "examples" / "cell.toml"
-FIELDS = [
-    "id", "distance", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time", "energy", "status"
-]  # fmt: skip
+FIELDS = ["id", "distance", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time", "energy"]
+FIELDS.append("status")
 QUICK = ["--set", "stop.rounds=4", "--set", "evaluation.every=2", "--set", "evaluation.test_samples=5"]
 
 

@@ -164,9 +164,9 @@ def test_waiting_never_shortens_a_round_and_costs_nothing_when_all_send():
     slow = np.array([0, 10_000, 10])  # one second of computing outlasts the wait
     expected = 2.54432 / 12.0 + 1.0
     np.testing.assert_allclose(round_cost(cell, gain, slow, cell.max_power, outage="wait").time, expected, rtol=1e-12)
-    fast = np.array([0, 10, 10])
-    without_first = round_cost(cell.take([1, 2]), gain[1:], fast[1:], cell.max_power[1:], outage="wait")
-    np.testing.assert_allclose(without_first.time, 2.54432 / 12.0 + 1e-3, rtol=1e-12)
+    two, samples = cell.take(np.array([1, 2])), np.array([10, 10])
+    both_send = round_cost(two, gain[1:], samples, two.max_power, outage="wait")
+    np.testing.assert_allclose(both_send.time, 2.54432 / 12.0 + 1e-3, rtol=1e-12)
 
 
 @pytest.mark.parametrize("outage", ["skip", "wait"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autofl.errors import AutoFLError
-from autofl.network import Cell
+from autofl.network import Cell, channel_gain
 from autofl.planner import PLANNERS, STATUS_NAMES, ExactPlanner, FixedPlanner, PaperPlanner, Status
 from reference.planner_reference import Ue, best_by_brute_force, paper_round, power_by_bisection, ues_of
 
@@ -142,7 +142,9 @@ def assert_plan_is_the_papers(plan, cell, gain, previous_power, epsilon, local_s
     np.testing.assert_array_equal(plan.num_samples, np.where(sends, [one.num_samples for one in rounds], 0))
     # Both powers are exact to rounding, enlarged where the energy left is hardly more than the least an upload takes.
     np.testing.assert_allclose(plan.tx_power, np.where(sends, [one.power for one in rounds], 0.0), rtol=1e-9)
-    np.testing.assert_allclose(plan.carried_power, [one.power for one in rounds], rtol=1e-9)
+    power = np.array([one.power for one in rounds])
+    carried = np.where(power > 0.0, power, previous_power)  # where no power fits, the last one is kept
+    np.testing.assert_allclose(plan.carried_power, carried, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("seed", "epsilon", "snr_threshold", "local_steps"), CASES)
@@ -166,7 +168,7 @@ def test_paper_stays_algorithm_2_when_the_channel_changes_and_power_is_carried()
         gain = first_gain * rng.exponential(1.0, cell.num_ue)
         plan = PaperPlanner(epsilon)(cell, gain, power)
         assert_plan_is_the_papers(plan, cell, gain, power, epsilon, 1)
-        power = np.where(plan.carried_power > 0.0, plan.carried_power, cell.max_power)  # 0 W has no upload time
+        power = plan.carried_power
 
 
 def test_paper_stalls_at_full_power_where_exact_reaches_the_wanted_samples():
@@ -254,15 +256,20 @@ def test_a_ue_that_cannot_take_part_is_infeasible_and_the_others_do_not_notice(p
     assert np.isfinite(plan.carried_power).all()
 
 
-def test_energy_for_exactly_so_many_samples_buys_them_in_spite_of_rounding():
-    num_samples = np.arange(3, 501)
+@pytest.mark.parametrize(("shortage", "fewer"), [(0.0, 0), (5e-10, 0), (1e-6, 1)])
+def test_energy_for_exactly_so_many_samples_buys_them_in_spite_of_rounding(shortage, fewer):
+    # A shortage below the slack of 1e-9 counts as rounding; a millionth does not.
+    num_samples = np.arange(4, 501)
     least_power = 1e-2 * 1000.0 / FOURTEEN_BITS
     least_energy = least_power * UPDATE_BITS / (1e6 * math.log2(1001.0))
-    cell = paper_cell(len(num_samples), max_energy=least_energy + num_samples * 5e-5)
+    cell = paper_cell(len(num_samples), max_energy=least_energy + num_samples * (1.0 - shortage) * 5e-5)
     plan = ExactPlanner(epsilon=0.001)(cell, gain_for_snr(cell, FOURTEEN_BITS))
-    np.testing.assert_array_equal(plan.num_samples, num_samples)
-    # Nothing is left beyond the least energy but rounding: 1e-16 of up to 25 mJ, against 0.16 mJ.
-    np.testing.assert_allclose(plan.tx_power, least_power, rtol=1e-12)
+    assert plan.feasible.all()
+    np.testing.assert_array_equal(plan.num_samples, num_samples - fewer)
+    assert (plan.tx_power >= least_power * (1.0 - DECODE_SLACK)).all()
+    if not fewer:
+        # Nothing is left beyond the least energy but rounding: 1e-16 of up to 25 mJ, against 0.16 mJ.
+        np.testing.assert_allclose(plan.tx_power, least_power, rtol=1e-12)
 
 
 def test_an_epsilon_of_one_over_n_wants_n_samples_in_spite_of_rounding():
@@ -294,7 +301,7 @@ def test_fixed_accepts_energy_that_suffices_exactly_in_spite_of_rounding():
     cell = paper_cell(100, max_energy=num_samples * 5e-5 + 1e-2 * UPDATE_BITS / 14e6)
     gain = gain_for_snr(cell, FOURTEEN_BITS)
     for i, num in enumerate(num_samples):
-        one = FixedPlanner(int(num))(cell.take([i]), gain[[i]])
+        one = FixedPlanner(int(num))(cell.take(np.array([i])), gain[[i]])
         assert one.num_samples.tolist() == [num]
 
 
@@ -443,3 +450,22 @@ def test_planners_are_called_by_name_and_statuses_have_one():
     assert {"paper": PaperPlanner, "exact": ExactPlanner, "fixed": FixedPlanner} == PLANNERS
     assert STATUS_NAMES == ("accuracy", "data", "energy", "power", "infeasible")
     assert [STATUS_NAMES[status] for status in Status] == [status.name.lower() for status in Status]
+
+
+def test_after_a_fade_too_deep_for_any_power_the_ue_keeps_its_last_power():
+    plan = PaperPlanner(0.02)(paper_cell(), np.array([1e-20]), np.array([0.004]))
+    assert plan.status[0] == Status.INFEASIBLE
+    assert plan.tx_power[0] == 0.0
+    assert plan.carried_power[0] == 0.004
+
+
+def test_a_share_of_a_sample_is_not_planned_with():
+    whole, broken = (paper_cell(distance=np.array([150.0]), data_size=size) for size in (30.0, 30.9))
+    gain = channel_gain(whole, np.array([20.0]))
+    assert ExactPlanner(0.02)(broken, gain).tx_power == ExactPlanner(0.02)(whole, gain).tx_power
+
+
+def test_an_epsilon_that_asks_for_fewer_than_three_samples_is_refused():
+    for planner in (PaperPlanner, ExactPlanner):
+        with pytest.raises(AutoFLError, match="epsilon"):
+            planner(0.5)

@@ -37,7 +37,7 @@ def written(folder, algorithm, seed, accuracies, seconds_a_round, config="[stop]
                 status=("energy", "energy"),
                 decoded=np.array([True, True]),
                 evaluation=quality,
-            )  # fmt: skip
+            )
         )
     writer.finish("finished")
     writer.close()

@@ -1,12 +1,11 @@
 """Learning algorithms and the engines that run them. Nothing here knows of radio or planning."""
 
 from autofl.algorithms.base import Algorithm, Averaging, State, Updates, minus, num_steps, step_of
-from autofl.algorithms.engine import ENGINES, Engine, EngineName, StackedUpdates, pick_engine
+from autofl.algorithms.engine import Engine, EngineName, StackedUpdates, make_engine, pick_engine
 from autofl.algorithms.fedavg import FedAvg
 from autofl.algorithms.perfedavg import PerFedAvg, Variant
 
 __all__ = [
-    "ENGINES",
     "Algorithm",
     "Averaging",
     "Engine",
@@ -17,6 +16,7 @@ __all__ = [
     "State",
     "Updates",
     "Variant",
+    "make_engine",
     "minus",
     "num_steps",
     "pick_engine",

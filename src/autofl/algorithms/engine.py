@@ -1,6 +1,6 @@
-"""Engines: how the client updates of one round are computed. Both give the same numbers up to rounding."""
+"""Engines: how the client updates of one round are computed. All give the same numbers up to rounding."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,14 +10,15 @@ from torch import nn
 from torch.func import vmap
 
 from autofl.algorithms.base import Algorithm, Updates
-from autofl.data.batch import Batch, MetaBatch
+from autofl.algorithms.low_rank import LowRankUpdates, low_rank_layers, low_rank_serves
+from autofl.data.batch import Batch, Batches, MetaBatch
 from autofl.errors import AutoFLError
-from autofl.models import Loss, Params
+from autofl.models import Params, SampleLoss, cross_entropy, loss_of
 from autofl.units import Array, IntArray
 
-EngineName = Literal["auto", "loop", "vmap"]
-Engine = Callable[[Algorithm, Loss, Params, MetaBatch, IntArray], Updates]
-"""engine(algorithm, loss, params, batch, ue) -> Updates; the batch's leading axes are (num_ue, tau)."""
+EngineName = Literal["auto", "loop", "vmap", "low_rank"]
+Engine = Callable[[Algorithm, Params, Batches, IntArray], Updates]
+"""engine(algorithm, params, batches, ue) -> Updates of these UEs, one row of the batches each."""
 
 CHUNK = 64
 """UEs in one vmapped call: enough to fill the cores, few enough to keep memory at some 100 MB."""
@@ -25,7 +26,7 @@ CHUNK = 64
 
 @dataclass(frozen=True)
 class StackedUpdates:
-    """Client parameters stacked along a leading UE axis, in any order of UEs."""
+    """Client parameters that are there already, stacked along a leading UE axis, in any order of UEs."""
 
     ue: IntArray
     params: Params
@@ -41,36 +42,79 @@ class StackedUpdates:
         }
 
 
-def loop(algorithm: Algorithm, loss: Loss, params: Params, batch: MetaBatch, ue: IntArray) -> StackedUpdates:
-    """One UE after another: the reference."""
-    each = [algorithm.client_update(loss, params, _ue_of(batch, i)) for i in range(len(ue))]
-    return StackedUpdates(ue, {name: torch.stack([update[name] for update in each]) for name in params})
+@dataclass(frozen=True)
+class ChunkedUpdates:
+    """Client parameters computed a chunk of UEs at a time, while they are summed: memory does not grow with UEs."""
+
+    ue: IntArray
+    batches: Batches
+    update: Callable[[MetaBatch], Params]  # of the stacked batches of a chunk
+    chunk: int
+
+    def chunks(self) -> Iterator[tuple[IntArray, Params]]:
+        """Rows and their stacked parameters, in the order of the UEs' numbers."""
+        order = np.argsort(self.ue, kind="stable")
+        for begin in range(0, len(order), self.chunk):
+            rows = order[begin : begin + self.chunk]
+            yield rows, self.update(self.batches.take(rows))
+
+    def mean(self, weight: Array) -> Params:
+        total: Params = {}
+        for rows, stack in self.chunks():
+            share = torch.from_numpy(weight[rows] / weight.sum())
+            for name, p in stack.items():
+                part = torch.einsum("u,u...->...", share.to(p.dtype), p)
+                total[name] = total[name] + part if name in total else part
+        return total
+
+    @property
+    def params(self) -> Params:
+        """All client parameters, stacked in the order of `ue`."""
+        rows, stacks = zip(*self.chunks(), strict=True)
+        back = torch.from_numpy(np.argsort(np.concatenate(rows), kind="stable"))
+        return {name: torch.cat([stack[name] for stack in stacks])[back] for name in stacks[0]}
 
 
-def vectorised(algorithm: Algorithm, loss: Loss, params: Params, batch: MetaBatch, ue: IntArray) -> StackedUpdates:
-    """All UEs at once, by torch.func.vmap in chunks."""
-
-    def update(one: MetaBatch) -> Params:
-        return algorithm.client_update(loss, params, one)
-
-    return StackedUpdates(ue, vmap(update, chunk_size=CHUNK)(batch))
-
-
-def _ue_of(batch: MetaBatch, i: int) -> MetaBatch:
-    return MetaBatch(*(Batch(part.x[i], part.y[i], part.mask[i]) for part in batch))
-
-
-ENGINES: dict[str, Engine] = {"loop": loop, "vmap": vectorised}
-
-
-def pick_engine(name: str, model: nn.Module) -> str:
-    """The engine's name; "auto" takes vmap for models of linear layers and the loop where there are convolutions.
-
-    A convolution with weights of its own for each UE becomes a grouped convolution, slower than the loop on a CPU.
+def make_engine(name: str, model: nn.Module, sample_loss: SampleLoss = cross_entropy) -> Engine:
+    """The engine of this name for a model: "loop" is the reference, one UE after another; "vmap" takes any model
+    and algorithm, a chunk of UEs at a time; "low_rank" never forms a UE's weights and takes what `pick_engine` says.
     """
-    if name == "auto":
-        linear_only = not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
-        return "vmap" if linear_only else "loop"
-    if name not in ENGINES:
-        raise AutoFLError(f"engine {name!r} is unknown; there are auto, {', '.join(ENGINES)}")
-    return name
+    loss = loss_of(model, sample_loss)
+
+    def loop(algorithm: Algorithm, params: Params, batches: Batches, ue: IntArray) -> Updates:
+        def update(one: MetaBatch) -> Params:
+            alone = MetaBatch(*(Batch(part.x[0], part.y[0], part.mask[0]) for part in one))
+            return {name: p[None] for name, p in algorithm.client_update(loss, params, alone).items()}
+
+        return ChunkedUpdates(ue, batches, update, chunk=1)
+
+    def vectorised(algorithm: Algorithm, params: Params, batches: Batches, ue: IntArray) -> Updates:
+        def update(some: MetaBatch) -> Params:
+            stacked: Params = vmap(lambda one: algorithm.client_update(loss, params, one))(some)
+            return stacked
+
+        return ChunkedUpdates(ue, batches, update, chunk=CHUNK)
+
+    def low_rank(algorithm: Algorithm, params: Params, batches: Batches, ue: IntArray) -> Updates:
+        if not low_rank_serves(model, algorithm, sample_loss):
+            raise AutoFLError(f'engine low_rank cannot run {algorithm!r} on this model; use engine = "vmap"')
+        return LowRankUpdates(ue, batches, params, low_rank_layers(model), algorithm)
+
+    engines: dict[str, Engine] = {"loop": loop, "vmap": vectorised, "low_rank": low_rank}
+    if name not in engines:
+        raise AutoFLError(f"engine {name!r} is unknown; there are auto, {', '.join(engines)}")
+    return engines[name]
+
+
+def pick_engine(name: str, model: nn.Module, algorithm: Algorithm, sample_loss: SampleLoss = cross_entropy) -> str:
+    """The engine's name; "auto" takes the fastest that serves the model and the algorithm.
+
+    That is low_rank where it can; else vmap, or the loop where there are convolutions: with weights of its own for
+    each UE a convolution becomes a grouped one, slower than the loop on a CPU.
+    """
+    if name != "auto":
+        return name
+    if low_rank_serves(model, algorithm, sample_loss):
+        return "low_rank"
+    convolutional = any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
+    return "loop" if convolutional else "vmap"

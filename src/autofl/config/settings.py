@@ -86,7 +86,7 @@ class PlannerSettings(Section):
     name: Literal["paper", "exact", "fixed"] = Field(
         "paper", description="paper: Algorithm 2 as printed; exact: optimum"
     )
-    epsilon: float = Field(0.02, gt=0, le=1, description="accuracy; at least 1/epsilon samples are wanted")
+    epsilon: float = Field(0.02, gt=0, le=1 / 3, description="accuracy; 1/epsilon samples are wanted")
     num_samples: int = Field(40, ge=3, le=10**9, description="d of the fixed planner")
     power: Literal["max", "computed"] = Field(
         "computed", description="power of the fixed planner: P_max or PowerComputation's"
@@ -134,7 +134,7 @@ class LearningSettings(Section):
     outer_lr: float | None = Field(None, gt=0, le=1e3, description="beta; default the paper's for the data")
     local_steps: int = Field(1, ge=1, le=1000, description="tau, each on d samples of its own")
     variant: Literal["exact", "first-order", "finite-difference"] = Field("exact", description="of the meta-gradient")
-    engine: Literal["auto", "loop", "vmap"] = Field("auto", description="how client updates are computed")
+    engine: Literal["auto", "loop", "vmap", "low_rank"] = Field("auto", description="how client updates are computed")
 
 
 class SimulationSettings(Section):

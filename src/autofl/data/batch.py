@@ -1,6 +1,7 @@
 """Batches: padded tensors with masks, one row a UE, and how their samples are drawn."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ class MetaBatch(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Which samples a batch takes: indices into the data set and the mask, both (num_ue, tau, num)."""
+    """Which samples a batch takes: indices into the data set and the mask, both (..., num)."""
 
     sample: IntArray
     mask: BoolArray
@@ -88,22 +89,46 @@ def draw_positions(
 
 def draw_meta(
     partition: Partition, ue: IntArray, num_samples: IntArray, local_steps: int, seed: int, round_index: int
-) -> tuple[Draw, Draw, Draw]:
+) -> Draw:
     """The samples of D_in, D_o and D_h for each UE and local step: disjoint, without replacement.
 
     Args:
         partition: who owns what.
         ue: the UEs that train, shape (num_ue,).
         num_samples: d_k^i of one local step, shape (num_ue,), at most the UE's own number.
+    Returns:
+        Arrays of shape (3, num_ue, tau, num): inner, outer and Hessian batch.
     """
     positions = draw_positions(partition.train_size[ue], num_samples, ue, local_steps, seed, "batch", round_index)
     index = partition.train[partition.train_start[ue][:, None, None] + positions]
-    sizes = third_sizes(num_samples)
-    begins = (np.zeros_like(num_samples), sizes[0], sizes[0] + sizes[1])
-    draws = []
-    for begin, size in zip(begins, sizes, strict=True):
-        slot = np.arange(int(size.max(initial=0)))
-        mask = np.broadcast_to((slot < size[:, None])[:, None, :], (len(ue), local_steps, len(slot)))
-        column = np.minimum(begin[:, None] + slot, max(index.shape[-1] - 1, 0))[:, None, :]
-        draws.append(Draw(np.take_along_axis(index, np.broadcast_to(column, mask.shape), axis=-1), mask))
-    return draws[0], draws[1], draws[2]
+    size = np.stack(third_sizes(num_samples))  # (3, num_ue)
+    begin = np.cumsum(size, axis=0) - size
+    slot = np.arange(int(size.max(initial=0)))
+    column = np.minimum(begin[..., None] + slot, max(index.shape[-1] - 1, 0))[:, :, None, :]
+    column = np.broadcast_to(column, (3, len(ue), local_steps, len(slot)))
+    mask = np.broadcast_to((slot < size[..., None])[:, :, None, :], column.shape)
+    return Draw(np.take_along_axis(index[None], column, axis=-1), mask)
+
+
+class Batches(Protocol):
+    """The batches of a round, one row a UE, to be had in pieces."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: IntArray) -> MetaBatch:
+        """The batches of these rows, leading axes (len(rows), tau)."""
+        ...
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Batches that are there already."""
+
+    batch: MetaBatch
+
+    def __len__(self) -> int:
+        return len(self.batch.inner.y)
+
+    def take(self, rows: IntArray) -> MetaBatch:
+        where = torch.from_numpy(rows)
+        return MetaBatch(*(Batch(part.x[where], part.y[where], part.mask[where]) for part in self.batch))

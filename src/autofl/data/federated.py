@@ -47,10 +47,11 @@ class FederatedData:
         x, y = self.gather(draw.sample)
         return Batch(x, y, torch.from_numpy(draw.mask.astype(np.float64)).to(self.dtype))
 
-    def draw(self, ue: IntArray, num_samples: IntArray, local_steps: int, seed: int, round_index: int) -> MetaBatch:
-        """The batches of one round, leading axes (num_ue, tau)."""
-        draws = draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index)
-        return MetaBatch(*(self.batch(draw) for draw in draws))
+    def draw(
+        self, ue: IntArray, num_samples: IntArray, local_steps: int, seed: int, round_index: int
+    ) -> "DrawnBatches":
+        """The batches of one round: drawn now, gathered from the pool when taken."""
+        return DrawnBatches(self, draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index))
 
     def draw_train(self, ue: IntArray, at_most: int, seed: int, purpose: str) -> Batch:
         """At most so many training samples of each UE, the same in every round; leading axis (num_ue,)."""
@@ -61,6 +62,23 @@ class FederatedData:
             np.minimum(self.partition.train_start[ue][:, None] + positions, len(self.partition.train) - 1)
         ]
         return self.batch(Draw(index, np.arange(index.shape[-1]) < num[:, None]))
+
+
+@dataclass(frozen=True)
+class DrawnBatches:
+    """Batches as a table of indices into the pool: memory grows with the samples taken at a time."""
+
+    data: FederatedData
+    draw: Draw  # (3, num_ue, tau, num)
+
+    def __len__(self) -> int:
+        return self.draw.sample.shape[1]
+
+    def take(self, rows: IntArray) -> MetaBatch:
+        mask = self.draw.mask[:, rows]
+        most = int(mask.sum(axis=-1).max(initial=0))  # no longer than the longest of these rows
+        all_three = self.data.batch(Draw(self.draw.sample[:, rows, :, :most], mask[..., :most]))
+        return MetaBatch(*(Batch(all_three.x[k], all_three.y[k], all_three.mask[k]) for k in range(3)))
 
 
 def federate(dataset: Dataset, partition: Partition, dtype: torch.dtype = torch.float32) -> FederatedData:

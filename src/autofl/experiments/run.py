@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from autofl.algorithms import ENGINES, Algorithm, FedAvg, PerFedAvg, pick_engine
+from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, make_engine, pick_engine
 from autofl.config import AlgorithmName, Settings, dump_settings
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData, federate
@@ -64,15 +64,18 @@ def build_simulation(
     params = params_of(model, data.dtype)
     learning, stop, evaluation = settings.learning, settings.stop, settings.evaluation
     assert learning.inner_lr is not None  # resolved
+    algorithm = algorithm or build_algorithm(settings, settings.algorithm)
+    engine = pick_engine(learning.engine, model, algorithm)
     return Simulation(
         cell=build_cell(settings, data.partition.train_size, num_weights(params)),
         fading=fading or build_fading(settings),
         planner=planner or planner_of(settings, settings.algorithm),
-        algorithm=algorithm or build_algorithm(settings, settings.algorithm),
+        algorithm=algorithm,
         model=model,
         params=params,
         data=data,
-        engine=ENGINES[pick_engine(learning.engine, model)],
+        engine=make_engine(engine, model),
+        engine_name=engine,
         evaluator=Evaluator(
             inner_lr=learning.inner_lr,
             adapt_samples=evaluation.adapt_samples,
@@ -169,7 +172,7 @@ def _manifest(settings: Settings, sim: Simulation, own: dict[str, Any]) -> dict[
         "num_weights": num_weights(sim.params),
         "data_size": [int(size.min()), int(np.median(size)), int(size.max())],
         "own": sorted(name for name in own if name not in ("data", "dataset") and own[name] is not None),
-        "engine": next(name for name, engine in ENGINES.items() if engine is sim.engine),
+        "engine": sim.engine_name,
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),

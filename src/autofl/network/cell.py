@@ -47,6 +47,8 @@ class Cell:
                     f"cell.{field.name}: {value[bad].flat[0]:g} is not a finite number"
                     f" {'>= 0' if lowest_allowed else '> 0'}"
                 )
+            if field.name not in self.PER_UE and value.size != 1:
+                raise AutoFLError(f"cell.{field.name}: {value.size} values; it is one number for the whole cell")
             if field.name in self.PER_UE:
                 if value.size not in (1, num_ue):
                     raise AutoFLError(f"cell.{field.name}: {value.size} values for {num_ue} UEs; give 1 or {num_ue}")

@@ -121,9 +121,11 @@ def round_cost(
     sends = (num_samples > 0) & (tx_power > 0.0)
     upload = upload_cost(cell, gain, tx_power)
     compute = compute_cost(cell, num_samples, local_steps)
-    upload_time = np.where(sends, upload.time, 0.0)
-    compute_time = np.where(sends, compute.time, 0.0)
-    energy = np.where(sends, upload.energy + compute.energy, 0.0)
+    upload_time, compute_time, energy = np.broadcast_arrays(
+        np.where(sends, upload.time, 0.0),
+        np.where(sends, compute.time, 0.0),
+        np.where(sends, upload.energy + compute.energy, 0.0),
+    )
     waits = ~sends if outage == "wait" else ~sends & ~sends.any(axis=-1, keepdims=True)
     waiting = np.where(waits, longest_upload(cell), 0.0)
     return RoundCost(

@@ -62,6 +62,7 @@ def make_plan(
     samples_limit: NDArray[np.int8],
     power_limit: NDArray[np.int8],
     local_steps: int,
+    carried_power: Array | None = None,
 ) -> Plan:
     """A Plan from decisions and their limits; the one place that turns two limits into one status."""
     met = np.where(power_limit == Status.POWER, Status.POWER, Status.ACCURACY)
@@ -72,6 +73,6 @@ def make_plan(
         status=np.where(feasible, status, Status.INFEASIBLE).astype(np.int8),
         samples_limit=samples_limit.astype(np.int8),
         power_limit=power_limit.astype(np.int8),
-        carried_power=tx_power,
+        carried_power=tx_power if carried_power is None else carried_power,
         local_steps=local_steps,
     )

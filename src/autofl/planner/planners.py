@@ -19,6 +19,13 @@ ROUNDING = 1e-9
 """Slack before a number of samples is cut to an integer: 3 mJ / 50 uJ must give 60, not 59."""
 
 
+def _check_epsilon(epsilon: float) -> None:
+    if not 0.0 < epsilon <= 1.0 / MIN_SAMPLES:
+        raise AutoFLError(
+            f"epsilon: {epsilon} is not > 0 and <= 1/{MIN_SAMPLES}; three batches need {MIN_SAMPLES} samples"
+        )
+
+
 def _whole(samples: Array) -> Array:
     """Largest whole number of samples, at least 0."""
     return np.floor(np.maximum(samples, 0.0) * (1.0 + ROUNDING) + ROUNDING)
@@ -27,8 +34,9 @@ def _whole(samples: Array) -> Array:
 def _samples(cell: Cell, wanted: float, energy: Array, local_steps: int) -> tuple[Array, NDArray[np.int8]]:
     """floor(min(wanted, D_i, D_p)) and which of the three it is, D_p = energy / (tau (varsigma/2) C_i vartheta_i^2)."""
     affordable = _whole(energy / (local_steps * cell.energy_per_sample))
-    wanted_or_owned = np.minimum(_whole(np.asarray(wanted)), cell.data_size)
-    owned_binds = np.where(cell.data_size < _whole(np.asarray(wanted)), Status.DATA, Status.ACCURACY)
+    whole_wanted, owned = _whole(np.asarray(wanted)), np.floor(cell.data_size)
+    wanted_or_owned = np.minimum(whole_wanted, owned)
+    owned_binds = np.where(owned < whole_wanted, Status.DATA, Status.ACCURACY)
     limit = np.where(affordable < wanted_or_owned, Status.ENERGY, owned_binds)
     return np.minimum(affordable, wanted_or_owned), limit.astype(np.int8)
 
@@ -45,11 +53,15 @@ class PaperPlanner:
 
     Note:
         Started at P_max it stalls: d = D_p(P_max) uses all the energy, so p stays at P_max and d never reaches
-        1/epsilon although a lower power would allow it. `ExactPlanner` does not.
+        1/epsilon although a lower power would allow it. `ExactPlanner` does not. Where no power at all fits the
+        energy, the paper's p_k^i does not exist; the UE takes no part and keeps p_{k-1}^i.
     """
 
     epsilon: float
     local_steps: int = 1
+
+    def __post_init__(self) -> None:
+        _check_epsilon(self.epsilon)
 
     def __call__(self, cell: Cell, channel_gain: Array, previous_power: Array) -> Plan:
         """Plan of one round.
@@ -70,6 +82,7 @@ class PaperPlanner:
             samples_limit=samples_limit,
             power_limit=_power_limit(cell, tx_power),
             local_steps=self.local_steps,
+            carried_power=np.where(tx_power > 0.0, tx_power, previous_power),
         )
 
 
@@ -84,6 +97,9 @@ class ExactPlanner:
 
     epsilon: float
     local_steps: int = 1
+
+    def __post_init__(self) -> None:
+        _check_epsilon(self.epsilon)
 
     def __call__(self, cell: Cell, channel_gain: Array, previous_power: Array | None = None) -> Plan:
         """Plan of one round; `previous_power` plays no part."""

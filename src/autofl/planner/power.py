@@ -6,19 +6,19 @@ from autofl.network import Cell
 from autofl.units import Array
 
 
-def energy_limited_snr(b: Array, tolerance: float = 4e-16, max_steps: int = 64) -> Array:
+def energy_limited_snr(b: Array, tolerance: float = 1e-9, max_steps: int = 64) -> Array:
     """The SNR xi > 0 with xi = b ln(1 + xi), that is xi = -b W_{-1}(-exp(-1/b) / b) - 1; 0 where b <= 1.
 
     W_{-1} is the lower branch of Lambert's function. We evaluate it by Newton's method on the convex function
     xi - b ln(1 + xi), started at Chatzigeorgiou's bound (2013) W_{-1}(-exp(-s-1)) > -1 - sqrt(2 s) - s with
     s = 1/b + ln b - 1, which lies above the root, so the steps fall monotonically onto it (4 to 6 of them).
-    Near b = 1 this keeps the digits that `-b W - 1` loses, and planning needs no SciPy, whose import alone
+    Near b = 1 it does not lose digits as `-b W - 1` does, and planning needs no SciPy, whose import alone
     would take half of the time `autofl plan` has.
 
     Args:
         b: ratio of the energy left to the least energy an upload can take, any shape.
-        tolerance: relative size of the last step.
-        max_steps: more than ever needed; the root is found to rounding before.
+        tolerance: relative size of the last step; the error left is about its square.
+        max_steps: more than ever needed.
     """
     solvable = b > 1.0
     b = np.where(solvable, b, 2.0)

@@ -1,6 +1,6 @@
 """Runs on disk, and what can be read off them. The standard library and NumPy."""
 
-from autofl.records.metrics import convergence_round, mean_interval, smoothed, time_to_accuracy
+from autofl.records.metrics import convergence_round, mean_interval, reaches, smoothed, time_to_accuracy
 from autofl.records.round import Evaluation, RoundRecord
 from autofl.records.run import Run, RunWriter, find_runs, is_run, read_run, read_weights
 
@@ -13,6 +13,7 @@ __all__ = [
     "find_runs",
     "is_run",
     "mean_interval",
+    "reaches",
     "read_run",
     "read_weights",
     "smoothed",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autofl.units import Array
+from autofl.units import Array, BoolArray
 
 SMOOTHING = 3
 """Evaluations in the running mean that must pass a target accuracy."""
@@ -14,15 +14,17 @@ PLATEAU_ROUNDS = 20
 
 def smoothed(accuracy: Array) -> Array:
     """Mean of each value and the two before it; the first two average what there is."""
-    total = np.cumsum(np.concatenate([[0.0], accuracy]))
-    end = np.arange(1, len(accuracy) + 1)
-    begin = np.maximum(end - SMOOTHING, 0)
-    return (total[end] - total[begin]) / (end - begin)
+    return np.array([np.mean(accuracy[max(end - SMOOTHING, 0) : end]) for end in range(1, len(accuracy) + 1)])
+
+
+def reaches(accuracy: Array, target: float) -> BoolArray:
+    """Where the smoothed accuracy is at the target or above; the slack is for the rounding of a mean."""
+    return np.asarray(smoothed(accuracy) >= target - 1e-12)
 
 
 def time_to_accuracy(sim_time: Array, accuracy: Array, target: float) -> float:
     """First simulated time [s] at which the smoothed accuracy passes the target; NaN if it never does."""
-    passed = np.flatnonzero(smoothed(accuracy) >= target)
+    passed = np.flatnonzero(reaches(accuracy, target))
     return float(sim_time[passed[0]]) if len(passed) else float("nan")
 
 

@@ -11,7 +11,7 @@ from autofl.algorithms import Algorithm, Engine, State
 from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
-from autofl.models import Params, SampleLoss, cross_entropy, loss_of
+from autofl.models import Params
 from autofl.network import Cell, Fading, Outage, channel_gain, decoded, round_cost, snr
 from autofl.planner import STATUS_NAMES, Planner
 from autofl.records import Evaluation, RoundRecord
@@ -32,13 +32,13 @@ class Simulation:
     params: Params  # w_0
     data: FederatedData
     engine: Engine
+    engine_name: str
     evaluator: Evaluator
     stop: Stop
     seed: int
     num_selected: int  # |A_k|
     outage: Outage = "skip"
     evaluate_every: int = 5
-    sample_loss: SampleLoss = cross_entropy
 
     def __post_init__(self) -> None:
         if self.cell.num_ue != self.data.partition.num_ue:
@@ -57,7 +57,7 @@ def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
 
     An average that is no longer finite is not taken over: the run stops as "diverged" with the last good model.
     """
-    cell, seed, loss = sim.cell, sim.seed, loss_of(sim.model, sim.sample_loss)
+    cell, seed = sim.cell, sim.seed
     state = sim.algorithm.init(sim.params)
     previous_power = cell.max_power  # line 1: p_{-1} = P_max
     sim_time = 0.0
@@ -75,8 +75,8 @@ def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
         heard = plan.feasible & decoded(ues, gain, plan.tx_power)  # line 8
         senders = selected[heard]
         if len(senders):
-            batch = sim.data.draw(senders, plan.num_samples[heard], plan.local_steps, seed, k)
-            updates = sim.engine(sim.algorithm, loss, state.params, batch, senders)  # lines 9 and 10
+            batches = sim.data.draw(senders, plan.num_samples[heard], plan.local_steps, seed, k)
+            updates = sim.engine(sim.algorithm, state.params, batches, senders)  # lines 9 and 10
             proposed = sim.algorithm.server_update(state, updates, np.ones(len(senders)))  # line 13, Eq. (15)
             diverged = not _finite(proposed.params)
             state = state if diverged else proposed

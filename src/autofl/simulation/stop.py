@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from autofl.records import Evaluation, convergence_round, smoothed
+from autofl.records import Evaluation, convergence_round, reaches
 
 Metric = Literal["adapted", "global"]
 
@@ -39,7 +39,7 @@ class Stop:
         if history and history[-1][0] == round_index:
             accuracy = np.array([getattr(each, f"{self.metric}_accuracy") for _, each in history])
             rounds = np.array([k for k, _ in history], dtype=np.float64)
-            if self.target_accuracy is not None and smoothed(accuracy)[-1] >= self.target_accuracy:
+            if self.target_accuracy is not None and reaches(accuracy, self.target_accuracy)[-1]:
                 return "target_accuracy"
             if self.gradient_norm_sq is not None and history[-1][1].gradient_norm_sq <= self.gradient_norm_sq:
                 return "gradient_norm_sq"
