@@ -33,8 +33,11 @@ def test_cifar10_brings_its_own_model_and_step_sizes():
 
 
 def test_the_sizes_planning_assumes_are_those_of_the_models():
-    shapes = {"mlp": (784,), "lenet5": (3, 32, 32)}
-    assert {name: num_weights(params_of(MODELS[name](shape, 10))) for name, shape in shapes.items()} == MODEL_WEIGHTS
+    shapes = {"cifar10": (3, 32, 32)}
+    for (model, data), weights in MODEL_WEIGHTS.items():
+        assert num_weights(params_of(MODELS[model](shapes.get(data, (784,)), 10))) == weights
+    with pytest.raises(AutoFLError, match="cell.update_bits"):
+        plan(parse_settings({"data": {"name": "npz", "file": "own.npz"}}))
 
 
 @pytest.mark.parametrize(

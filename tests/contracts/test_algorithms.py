@@ -7,7 +7,7 @@ from torch import nn
 
 from autofl.algorithms import FedAvg, PerFedAvg, StackedUpdates, make_engine, pick_engine
 from autofl.data import find, load, split
-from autofl.data.batch import Batch, InMemory, MetaBatch
+from autofl.data.batch import Batch, InMemory
 from autofl.data.federated import federate
 from autofl.data.partition import iid
 from autofl.models import build, lenet5, mlp, params_of
@@ -67,15 +67,11 @@ def test_padding_changes_nothing(problem, name, engine):
     data, model, params, tolerance = problem
     batch = data.draw(UE, NUM_SAMPLES, 1, seed=1, round_index=2).take(np.arange(len(UE)))
 
-    def padded(part: Batch) -> Batch:
-        rubbish = 1e3 * torch.ones_like(part.x[:, :, :5])
-        return Batch(
-            torch.cat([part.x, rubbish], dim=2),
-            torch.cat([part.y, torch.zeros_like(part.y[:, :, :5])], dim=2),
-            torch.cat([part.mask, torch.zeros_like(part.mask[:, :, :5])], dim=2),
-        )
-
-    more = MetaBatch(*(padded(part) for part in batch))
+    more = Batch(
+        torch.cat([batch.x, 1e3 * torch.ones_like(batch.x[..., :5, :])], dim=3),  # rubbish behind the mask
+        torch.cat([batch.y, torch.zeros_like(batch.y[..., :5])], dim=3),
+        torch.cat([batch.mask, torch.zeros_like(batch.mask[..., :5])], dim=3),
+    )
     plain, longer = (
         make_engine(engine, model)(ALGORITHMS[name], params, InMemory(each), UE).mean(WEIGHT) for each in (batch, more)
     )
@@ -127,10 +123,15 @@ def test_auto_takes_low_rank_only_where_it_is_exact():
         def client_update(self, loss, params, batch):
             return params
 
+    class OwnGradient(PerFedAvg):
+        def meta_grad(self, loss, params, batch):
+            return params
+
     tied = nn.Linear(10, 10)
     exact = PerFedAvg(0.1, 0.1)
     assert pick_engine("auto", mlp(), exact) == "low_rank"
     assert pick_engine("auto", mlp(), Own(0.1, 0.1)) == "vmap"
+    assert pick_engine("auto", mlp(), OwnGradient(0.1, 0.1)) == "vmap"
     assert pick_engine("auto", nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), exact) == "vmap"
     assert pick_engine("auto", nn.Sequential(tied, nn.ReLU(), tied), exact) == "vmap"
     assert pick_engine("auto", mlp(), exact, sample_loss=lambda output, label: output.sum(-1)) == "vmap"

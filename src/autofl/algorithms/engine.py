@@ -10,7 +10,9 @@ from torch import nn
 from torch.func import vmap
 
 from autofl.algorithms.base import Algorithm, Updates
+from autofl.algorithms.fedavg import FedAvg
 from autofl.algorithms.low_rank import LowRankUpdates, low_rank_layers, low_rank_serves
+from autofl.algorithms.perfedavg import PerFedAvg
 from autofl.data.batch import Batch, Batches, MetaBatch
 from autofl.errors import AutoFLError
 from autofl.models import Params, SampleLoss, cross_entropy, loss_of
@@ -56,7 +58,7 @@ class ChunkedUpdates:
         order = np.argsort(self.ue, kind="stable")
         for begin in range(0, len(order), self.chunk):
             rows = order[begin : begin + self.chunk]
-            yield rows, self.update(self.batches.take(rows))
+            yield rows, self.update(MetaBatch.of(self.batches.take(rows)))
 
     def mean(self, weight: Array) -> Params:
         total: Params = {}
@@ -96,9 +98,11 @@ def make_engine(name: str, model: nn.Module, sample_loss: SampleLoss = cross_ent
         return ChunkedUpdates(ue, batches, update, chunk=CHUNK)
 
     def low_rank(algorithm: Algorithm, params: Params, batches: Batches, ue: IntArray) -> Updates:
-        if not low_rank_serves(model, algorithm, sample_loss):
+        layers = low_rank_layers(model)
+        if layers is None or not low_rank_serves(model, algorithm, sample_loss):
             raise AutoFLError(f'engine low_rank cannot run {algorithm!r} on this model; use engine = "vmap"')
-        return LowRankUpdates(ue, batches, params, low_rank_layers(model), algorithm)
+        assert isinstance(algorithm, FedAvg | PerFedAvg)
+        return LowRankUpdates(ue, batches, params, layers, algorithm)
 
     engines: dict[str, Engine] = {"loop": loop, "vmap": vectorised, "low_rank": low_rank}
     if name not in engines:

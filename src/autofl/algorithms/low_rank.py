@@ -15,7 +15,7 @@ engine is the slow, obvious reference.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -52,6 +52,22 @@ class Activation:
     slope: Callable[[Tensor], Tensor]
     bend: Callable[[Tensor], Tensor] | None = None
 
+    def pull(self, delta: Tensor, x: Tensor) -> Tensor:
+        """delta f'(x)."""
+        return delta * self.slope(x)
+
+
+@dataclass(frozen=True)
+class Relu(Activation):
+    """The rectifier; PyTorch multiplies by its slope in one pass."""
+
+    f: Callable[[Tensor], Tensor] = torch.relu
+    slope: Callable[[Tensor], Tensor] = torch.sign  # not used: `pull` is
+    bend: None = None
+
+    def pull(self, delta: Tensor, x: Tensor) -> Tensor:
+        return torch.ops.aten.threshold_backward(delta, x, 0)
+
 
 @dataclass(frozen=True)
 class Reshape:
@@ -73,7 +89,7 @@ def _normal_density(x: Tensor) -> Tensor:
 def _activation(module: nn.Module) -> Activation | None:
     """The activation of a module; None where it is not one we know."""
     if isinstance(module, nn.ReLU):
-        return Activation(torch.relu, lambda x: (x > 0).to(x.dtype))
+        return Relu()
     if isinstance(module, nn.LeakyReLU):
         leak = module.negative_slope
         return Activation(
@@ -133,8 +149,12 @@ def low_rank_layers(model: nn.Module) -> tuple[Layer, ...] | None:
 
 def low_rank_serves(model: nn.Module, algorithm: Algorithm, sample_loss: SampleLoss) -> bool:
     """Whether the engine is exact for this model, client update and loss."""
-    update = getattr(type(algorithm), "client_update", None)
-    known = update in (FedAvg.client_update, PerFedAvg.client_update)
+    kind = type(algorithm)
+    known = getattr(kind, "client_update", None) is FedAvg.client_update or (
+        isinstance(algorithm, PerFedAvg)
+        and kind.client_update is PerFedAvg.client_update
+        and kind.meta_grad is PerFedAvg.meta_grad
+    )
     return known and sample_loss is cross_entropy and low_rank_layers(model) is not None
 
 
@@ -143,17 +163,22 @@ def low_rank_serves(model: nn.Module, algorithm: Algorithm, sample_loss: SampleL
 
 @dataclass(frozen=True)
 class Factors:
-    """sum over rows r of left_r right_r^T for each UE, and its bias sum_r left_r where the layer has one.
+    """scale * sum over rows r of left_r right_r^T for each UE, and scale * sum_r left_r as its bias.
 
-    left (num_ue, num_rows, out), right (num_ue, num_rows, in); `biased` is False for a part that has no bias term.
+    left (num_ue, num_rows, out), right (num_ue, num_rows, in); `biased` is False for a part without a bias term;
+    `role` says which of the three batches `right` is, where it is the model's input.
     """
 
     left: Tensor
     right: Tensor
+    scale: float = 1.0
     biased: bool = True
+    role: int | None = None
 
     def scaled(self, scale: float | Tensor) -> "Factors":
-        return Factors(scale * self.left, self.right, self.biased)
+        if isinstance(scale, Tensor):  # one for each UE
+            return replace(self, left=scale * self.left)
+        return replace(self, scale=scale * self.scale)
 
 
 Gradient = list[list[Factors]]
@@ -163,6 +188,16 @@ Gradient = list[list[Factors]]
 def _plus(a: Gradient, scale: float | Tensor, b: Gradient) -> Gradient:
     """a + scale * b."""
     return [[*left, *(part.scaled(scale) for part in right)] for left, right in zip(a, b, strict=True)]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward and backward pass over one batch, with what a Hessian product on it needs."""
+
+    gradient: Gradient
+    values: list[Tensor]  # the input of each layer and the output, leading axes (num_ue, num)
+    probability: Tensor  # softmax of the output
+    deltas: list[Tensor]  # the derivative of the loss behind each layer, the last layer's first
 
 
 @dataclass(frozen=True)
@@ -176,157 +211,161 @@ class Network:
     def moved(self, scale: float | Tensor, direction: Gradient) -> "Network":
         return Network(self.layers, self.params, _plus(self.own, scale, direction))
 
-    def forward(self, x: Tensor) -> list[Tensor]:
-        """The input of each layer and the output, leading axes (num_ue, num)."""
-        values = [x]
+    def first_product(self, x: Tensor) -> Tensor | None:
+        """The first layer's shared product for all three batches at once, where the first layer is linear."""
+        layer = self.layers[0]
+        return self._shared(layer, x) if isinstance(layer, Linear) else None
+
+    def _shared(self, layer: Linear, x: Tensor) -> Tensor:
+        """x W^T + b for all UEs in one large product."""
+        rows, weight = x.reshape(-1, x.shape[-1]), self.params[layer.weight]
+        y = rows @ weight.T if layer.bias is None else torch.addmm(self.params[layer.bias], rows, weight.T)
+        return y.view(*x.shape[:-1], len(weight))
+
+    def run(self, batch: Batch, weight: Tensor, role: int, first: Tensor | None) -> Pass:
+        """Forward and backward, the loss being sum(weight * cross-entropy); `first` is `first_product` of the batch."""
+        values = [batch.x]
         own = iter(self.own)
         for layer in self.layers:
             x = values[-1]
             if isinstance(layer, Linear):
-                y = _shared_product(x, self.params[layer.weight].T)
-                if layer.bias is not None:
-                    y += self.params[layer.bias]
+                y = self._shared(layer, x) if first is None or len(values) > 1 else first
                 values.append(_add_own(y, x, next(own), layer.bias is not None))
             elif isinstance(layer, Activation):
                 values.append(layer.f(x))
             else:
                 values.append(x.flatten(2))
-        return values
-
-    def backward(self, values: list[Tensor], delta: Tensor) -> tuple[Gradient, list[Tensor | None]]:
-        """The gradient in factors, and the delta behind each layer, from the delta at the output."""
+        probability = torch.softmax(values[-1], dim=-1)
+        delta = probability.scatter_add(
+            -1, batch.y[..., None], weight.new_full((1, 1, 1), -1.0).expand(*batch.y.shape, 1)
+        )
+        delta *= weight[..., None]
         gradient: Gradient = []
-        deltas: list[Tensor | None] = [None] * len(self.layers)
-        own = list(self.own)
+        deltas: list[Tensor] = []
+        remaining = list(self.own)
         for place in range(len(self.layers) - 1, -1, -1):
-            layer = self.layers[place]
-            deltas[place] = delta
+            layer, x = self.layers[place], values[place]
+            deltas.append(delta)
             if isinstance(layer, Linear):
-                gradient.insert(0, [Factors(delta, values[place])])
-                mine = own.pop()
-                if not own:  # the first linear layer: nothing below has parameters
+                mine = remaining.pop()
+                gradient.insert(0, [Factors(delta, x, role=role if place == 0 else None)])
+                if not remaining:  # the first linear layer: nothing below has parameters
                     break
-                delta = _add_back(_shared_product(delta, self.params[layer.weight]), delta, mine)
+                delta = _add_back(_product(delta, self.params[layer.weight]), delta, mine)
             elif isinstance(layer, Activation):
-                delta = delta * layer.slope(values[place])
+                delta = layer.pull(delta, x)
             else:
-                delta = delta.reshape(values[place].shape)
-        return gradient, deltas
+                delta = delta.reshape(x.shape)
+        return Pass(gradient, values, probability, deltas)
 
-    def hessian_times(
-        self, values: list[Tensor], probability: Tensor, weight: Tensor, deltas: list[Tensor | None], v: Gradient
-    ) -> Gradient:
-        """H v in factors, by the derivative of the backward pass along v (forward over reverse)."""
+    def hessian_times(self, done: Pass, weight: Tensor, v: Gradient, role: int) -> Gradient:
+        """H v in factors, by the derivative of the passes along v (forward over reverse)."""
         tangents: list[Tensor | None] = [None]
-        direction = iter(v)
-        own = iter(self.own)
-        for place, layer in enumerate(self.layers):
-            t, x = tangents[-1], values[place]
+        direction, own = iter(v), iter(self.own)
+        for layer, x in zip(self.layers, done.values, strict=False):
+            t = tangents[-1]
             if isinstance(layer, Linear):
                 out = _own_product(x, next(direction), layer.bias is not None)
                 mine = next(own)
                 if t is not None:
-                    out += _shared_product(t, self.params[layer.weight].T)
+                    flat = out.view(-1, out.shape[-1])
+                    flat.addmm_(t.reshape(-1, t.shape[-1]), self.params[layer.weight].T)
                     out = _add_own(out, t, mine, has_bias=False)
                 tangents.append(out)
             elif isinstance(layer, Activation):
-                tangents.append(None if t is None else t * layer.slope(x))
+                tangents.append(None if t is None else layer.pull(t, x))
             else:
                 tangents.append(None if t is None else t.flatten(2))
-        # softmax and cross-entropy: the delta is weight (p - onehot), its tangent weight (p t - p (p.t))
-        out_tangent = tangents[-1]
-        assert out_tangent is not None
-        spread = probability * out_tangent
-        t_delta = (spread - probability * spread.sum(dim=-1, keepdim=True)) * weight[..., None]
+        # The delta at the output is weight (p - onehot); its tangent is weight (p t - p (p.t)).
+        assert tangents[-1] is not None
+        spread = done.probability * tangents[-1]
+        t_delta = spread.addcmul_(done.probability, spread.sum(dim=-1, keepdim=True), value=-1.0)
+        t_delta *= weight[..., None]
         product: Gradient = []
         remaining = list(zip(self.own, v, strict=True))
-        for place in range(len(self.layers) - 1, -1, -1):
-            layer, delta, x, t = self.layers[place], deltas[place], values[place], tangents[place]
-            assert delta is not None
+        for place, delta in zip(range(len(self.layers) - 1, -1, -1), done.deltas, strict=False):
+            layer, x, t = self.layers[place], done.values[place], tangents[place]
             if isinstance(layer, Linear):
-                parts = [Factors(t_delta, x)]
+                parts = [Factors(t_delta, x, role=role if place == 0 else None)]
                 if t is not None:
                     parts.append(Factors(delta, t, biased=False))
                 product.insert(0, parts)
                 mine, along = remaining.pop()
                 if not remaining:
                     break
-                t_delta = _add_back(_shared_product(t_delta, self.params[layer.weight]), t_delta, mine)
+                t_delta = _add_back(_product(t_delta, self.params[layer.weight]), t_delta, mine)
                 t_delta = _add_back(t_delta, delta, along)
             elif isinstance(layer, Activation):
-                t_delta = t_delta * layer.slope(x)
+                t_delta = layer.pull(t_delta, x)
                 if layer.bend is not None and t is not None:
-                    t_delta = t_delta + delta * layer.bend(x) * t
+                    t_delta = t_delta.addcmul_(delta * layer.bend(x), t)
             else:
                 t_delta = t_delta.reshape(x.shape)
         return product
 
 
-def _shared_product(x: Tensor, matrix: Tensor) -> Tensor:
+def _product(x: Tensor, matrix: Tensor) -> Tensor:
     """x @ matrix for all UEs in one large product."""
     return (x.reshape(-1, x.shape[-1]) @ matrix).view(*x.shape[:-1], matrix.shape[-1])
 
 
+def _gram(x: Tensor, part: Factors, has_bias: bool) -> Tensor:
+    """x right^T, plus the 1 that stands for the bias."""
+    gram = torch.bmm(x, part.right.mT)
+    return gram.add_(1.0) if has_bias and part.biased else gram
+
+
 def _add_own(y: Tensor, x: Tensor, own: list[Factors], has_bias: bool) -> Tensor:
-    """y + sum over own factors of (x right^T + 1) left; the 1 is the bias."""
+    """y + sum over own factors of scale (x right^T + 1) left, in place."""
     for part in own:
-        gram = torch.bmm(x, part.right.mT)
-        if has_bias and part.biased:
-            gram += 1.0
-        y = torch.baddbmm(y, gram, part.left)
+        y = y.baddbmm_(_gram(x, part, has_bias), part.left, alpha=part.scale)
     return y
 
 
 def _own_product(x: Tensor, own: list[Factors], has_bias: bool) -> Tensor:
+    """The same without a y to begin with."""
     first, *rest = own
-    gram = torch.bmm(x, first.right.mT)
-    if has_bias and first.biased:
-        gram += 1.0
-    return _add_own(torch.bmm(gram, first.left), x, rest, has_bias)
+    y = torch.bmm(_gram(x, first, has_bias), first.left)
+    return _add_own(y if first.scale == 1.0 else y.mul_(first.scale), x, rest, has_bias)
 
 
 def _add_back(y: Tensor, delta: Tensor, own: list[Factors]) -> Tensor:
-    """y + sum over own factors of (delta left^T) right."""
+    """y + sum over own factors of scale (delta left^T) right, in place."""
     for part in own:
-        y = torch.baddbmm(y, torch.bmm(delta, part.left.mT), part.right)
+        y = y.baddbmm_(torch.bmm(delta, part.left.mT), part.right, alpha=part.scale)
     return y
 
 
 # --- the client updates ----------------------------------------------------------------------------------------------
 
+INNER, OUTER, HESS = range(3)
 
-def _sample_weight(batch: Batch) -> Tensor:
+
+def _sample_weight(mask: Tensor) -> Tensor:
     """1 / (number of samples) for a sample, 0 for padding: the loss is the mean over the UE's batch."""
-    return batch.mask / batch.mask.sum(dim=-1, keepdim=True).clamp(min=1.0)
+    return mask / mask.sum(dim=-1, keepdim=True).clamp_(min=1.0)
 
 
-def _gradient(
-    network: Network, batch: Batch, weight: Tensor
-) -> tuple[Gradient, list[Tensor], Tensor, list[Tensor | None]]:
-    """Gradient in factors, and what a Hessian product on the same batch needs: values, probabilities, deltas."""
-    values = network.forward(batch.x)
-    probability = torch.softmax(values[-1], dim=-1)
-    delta = probability.clone()
-    delta.scatter_add_(-1, batch.y[..., None], torch.full_like(batch.mask, -1.0)[..., None])
-    delta *= weight[..., None]
-    gradient, deltas = network.backward(values, delta)
-    return gradient, values, probability, deltas
+def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> Gradient:
+    """Eq. (7) in factors, the same steps as `PerFedAvg.meta_grad`; the batch's leading axis is its role."""
+    weight, first = _sample_weight(batch.mask), network.first_product(batch.x)
 
+    def run(role: int, scale: float | Tensor = 0.0, direction: Gradient | None = None, keep: bool = False) -> Pass:
+        at = network if direction is None else network.moved(scale, direction)
+        one = Batch(batch.x[role], batch.y[role], batch.mask[role])
+        shared = None if first is None else first[role]
+        return at.run(one, weight[role], role, shared.clone() if keep and shared is not None else shared)
 
-def _meta_gradient(network: Network, batch: MetaBatch, algorithm: PerFedAvg) -> Gradient:
-    """Eq. (7) in factors, the same steps as `PerFedAvg.meta_grad`."""
-    inner = _gradient(network, batch.inner, _sample_weight(batch.inner))[0]
-    outer = _gradient(network.moved(-algorithm.inner_lr, inner), batch.outer, _sample_weight(batch.outer))[0]
+    inner = run(INNER)
+    outer = run(OUTER, -algorithm.inner_lr, inner.gradient).gradient
     if algorithm.variant == "first-order":
         return outer
-    weight = _sample_weight(batch.hess)
     if algorithm.variant == "finite-difference":
         s = (algorithm.difference / _norm(outer, network).clamp(min=1e-12))[:, None, None]
-        ahead = _gradient(network.moved(s, outer), batch.hess, weight)[0]
-        behind = _gradient(network.moved(-s, outer), batch.hess, weight)[0]
+        ahead = run(HESS, s, outer, keep=True).gradient
+        behind = run(HESS, -s, outer).gradient
         return _plus(_plus(outer, -algorithm.inner_lr / (2 * s), ahead), algorithm.inner_lr / (2 * s), behind)
-    _, values, probability, deltas = _gradient(network, batch.hess, weight)
-    product = network.hessian_times(values, probability, weight, deltas, outer)
+    product = network.hessian_times(run(HESS), weight[HESS], outer, HESS)
     return _plus(outer, -algorithm.inner_lr, product)
 
 
@@ -335,7 +374,8 @@ def _norm(gradient: Gradient, network: Network) -> Tensor:
     total: Tensor | float = 0.0
     linear = [layer for layer in network.layers if isinstance(layer, Linear)]
     for layer, parts in zip(linear, gradient, strict=True):
-        left, right = (torch.cat([getattr(part, side) for part in parts], dim=1) for side in ("left", "right"))
+        left = torch.cat([part.scale * part.left for part in parts], dim=1)
+        right = torch.cat([part.right for part in parts], dim=1)
         gram = torch.bmm(right, right.mT)
         if layer.bias is not None:
             has = torch.cat([torch.full_like(part.left[0, :, 0], float(part.biased)) for part in parts])
@@ -352,51 +392,59 @@ class LowRankUpdates:
     ue: IntArray
     batches: Batches
     params: Params
-    layers: tuple[Layer, ...] | None
-    algorithm: Algorithm
+    layers: tuple[Layer, ...]
+    algorithm: FedAvg | PerFedAvg
 
     def mean(self, weight: Array) -> Params:
-        """sum_i weight_i w_i / sum_i weight_i = w - beta sum_i share_i (gradients of UE i)."""
-        assert self.layers is not None
+        """sum_i weight_i w_i / sum_i weight_i = w - beta sum_i share_i (sum of the gradients of UE i's steps)."""
         order = np.argsort(self.ue, kind="stable")
         share = weight / weight.sum()
+        num = max(1, ROWS // max(self.batches.width, 1))
         total = {name: torch.zeros_like(p) for name, p in self.params.items()}
-        for rows in self._chunks(order):
-            batch = self.batches.take(rows)
-            own = torch.from_numpy(share[rows]).to(batch.inner.x.dtype)[:, None, None]
-            for gradient in self._steps(batch):
-                self._add(total, own, gradient)
-        step = self.algorithm.outer_lr  # type: ignore[attr-defined]
-        return {name: p - step * total[name] for name, p in self.params.items()}
+        for begin in range(0, len(order), num):
+            rows = order[begin : begin + num]
+            self._add_chunk(total, self.batches.take(rows), share[rows])
+        return {name: p.add(total[name], alpha=-self.algorithm.outer_lr) for name, p in self.params.items()}
 
-    def _chunks(self, order: IntArray) -> list[IntArray]:
-        probe = self.batches.take(order[:1]).inner.y.shape[-1]
-        num = max(1, ROWS // max(probe, 1))
-        return [order[begin : begin + num] for begin in range(0, len(order), num)]
-
-    def _steps(self, batch: MetaBatch) -> list[Gradient]:
-        """The gradient of each local step of these UEs."""
-        assert self.layers is not None
-        linear = sum(isinstance(layer, Linear) for layer in self.layers)
-        network = Network(self.layers, self.params, [[] for _ in range(linear)])
-        steps: list[Gradient] = []
-        for t in range(batch.inner.y.shape[1]):
-            now = MetaBatch(*(Batch(part.x[:, t], part.y[:, t], part.mask[:, t]) for part in batch))
+    def _add_chunk(self, total: Params, batch: Batch, share: Array) -> None:
+        """Add the share of these UEs' gradients, step by step."""
+        num_linear = sum(isinstance(layer, Linear) for layer in self.layers)
+        network = Network(self.layers, self.params, [[] for _ in range(num_linear)])
+        for t in range(batch.y.shape[2]):
+            now = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
             if isinstance(self.algorithm, PerFedAvg):
                 gradient = _meta_gradient(network, now, self.algorithm)
             else:
-                joined = now.joined()
-                gradient = _gradient(network, joined, _sample_weight(joined))[0]
-            steps.append(gradient)
-            network = network.moved(-self.algorithm.outer_lr, gradient)  # type: ignore[attr-defined]
-        return steps
+                joined = MetaBatch.of(now).joined()
+                gradient = network.run(joined, _sample_weight(joined.mask), 0, None).gradient
+            self._add(total, gradient, share, now.x)
+            network = network.moved(-self.algorithm.outer_lr, gradient)
 
-    def _add(self, total: Params, share: Tensor, gradient: Gradient) -> None:
-        assert self.layers is not None
+    def _add(self, total: Params, gradient: Gradient, share: Array, x: Tensor) -> None:
         linear = [layer for layer in self.layers if isinstance(layer, Linear)]
+        equal = float(share[0]) if (share == share[0]).all() else None
+        each = None if equal is not None else torch.from_numpy(share).to(x.dtype)[:, None, None]
         for layer, parts in zip(linear, gradient, strict=True):
-            for part in parts:
-                left = (share * part.left).reshape(-1, part.left.shape[-1])
-                total[layer.weight].addmm_(left.T, part.right.reshape(-1, part.right.shape[-1]))
-                if layer.bias is not None and part.biased:
-                    total[layer.bias] += left.sum(dim=0)
+            if each is not None:
+                parts = [part.scaled(each) for part in parts]
+            for left, right, biased in _merged(parts, x):
+                total[layer.weight].addmm_(left.T, right, alpha=equal if equal is not None else 1.0)
+                if layer.bias is not None and biased:
+                    total[layer.bias].add_(left.sum(dim=0), alpha=equal if equal is not None else 1.0)
+
+
+def _merged(parts: list[Factors], x: Tensor) -> list[tuple[Tensor, Tensor, bool]]:
+    """Factors as flat matrices; those on the model's input become one product over adjacent batches of x."""
+    on_input: dict[int, Tensor] = {}
+    flat: list[tuple[Tensor, Tensor, bool]] = []
+    for part in parts:
+        left = part.left if part.scale == 1.0 else part.scale * part.left
+        if part.role is None or len(parts) == 1:
+            flat.append((left.reshape(-1, left.shape[-1]), part.right.reshape(-1, part.right.shape[-1]), part.biased))
+        else:
+            on_input[part.role] = on_input[part.role] + left if part.role in on_input else left
+    if on_input:  # the outer and the Hessian batch lie side by side
+        left = torch.cat([on_input[role].reshape(-1, on_input[role].shape[-1]) for role in sorted(on_input)])
+        right = x[min(on_input) : max(on_input) + 1]
+        flat.append((left, right.reshape(-1, right.shape[-1]), True))
+    return flat

@@ -20,7 +20,6 @@ def load_settings(path: Path | None = None, overrides: Iterable[str] = ()) -> Se
     origin = str(path) if path is not None else "settings"
     for override in overrides:
         _apply(table, override)
-        origin = f"{origin} with --set"
     return parse_settings(table, origin)
 
 

@@ -8,8 +8,12 @@ from pydantic_core import PydanticCustomError
 from autofl.config.quantity import Bounds, PerUE
 
 AlgorithmName = Literal["autofl", "per-fedavg", "fedavg-1", "fedavg-2"]
-MODEL_WEIGHTS = {"mlp": 79_510, "lenet5": 62_006}
-"""Weights of the named models on their usual data, so that planning needs no PyTorch."""
+MODEL_WEIGHTS = {
+    **{("mlp", data): 79_510 for data in ("mnist5k", "mnist", "fashion-mnist")},
+    ("mlp", "cifar10"): 308_310,
+    ("lenet5", "cifar10"): 62_006,
+}
+"""Weights of the models on the data sets they fit, so that planning needs no PyTorch."""
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)
@@ -34,7 +38,7 @@ class CellSettings(Section):
     cycles_per_sample: Annotated[PerUE, Bounds(0, 1e15)] = Field(
         PerUE(law="uniform", parameters=(0.8e5, 1.2e5)), description="C_i [cycle/sample]"
     )
-    cpu_frequency: Annotated[PerUE, Bounds(0, 1e15)] = Field(PerUE(value=1e9), description="f_i [cycle/s]")
+    cpu_frequency: Annotated[PerUE, Bounds(0, 1e15)] = Field(PerUE(value=1e9), description="vartheta_i [cycle/s]")
     data_size: Annotated[PerUE, Bounds(0, 1e12, open_low=False)] = Field(
         PerUE(value=2000.0), description="D_i [sample], for plan only: a simulation takes the partition's"
     )
@@ -140,7 +144,7 @@ class LearningSettings(Section):
 class SimulationSettings(Section):
     """The loop."""
 
-    num_selected: int = Field(5, ge=1, le=10_000_000, description="|A_k|")
+    num_selected: int = Field(5, ge=1, le=10_000_000, description="UEs selected in a round")
     outage: Literal["skip", "wait"] = Field("skip", description="wait for UEs that cannot be heard, or not")
 
 
@@ -150,7 +154,9 @@ class StopSettings(Section):
     rounds: int = Field(200, ge=1, le=10_000_000, description="K")
     target_accuracy: float | None = Field(None, gt=0, le=1, description="stop when reached")
     sim_time: float | None = Field(None, gt=0, le=1e12, description="budget of simulated seconds")
-    gradient_norm_sq: float | None = Field(None, gt=0, le=1e12, description="stop when ||grad F||^2 is below (slow)")
+    gradient_norm_sq: float | None = Field(
+        None, gt=0, le=1e12, description="stop when the squared norm of grad F is below (slow)"
+    )
     plateau: bool = Field(False, description="stop when accuracy stays within 1 % over 20 rounds")
     metric: Literal["adapted", "global"] = Field("adapted", description="which accuracy is meant")
 

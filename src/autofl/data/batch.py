@@ -27,6 +27,11 @@ class MetaBatch(NamedTuple):
     outer: Batch
     hess: Batch
 
+    @classmethod
+    def of(cls, batch: Batch) -> "MetaBatch":
+        """The three parts of a batch whose leading axis is the role."""
+        return cls(*(Batch(batch.x[role], batch.y[role], batch.mask[role]) for role in range(3)))
+
     def joined(self) -> Batch:
         """All d samples as one batch, for algorithms that take a plain gradient."""
         parts = (self.inner, self.outer, self.hess)
@@ -115,8 +120,13 @@ class Batches(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, rows: IntArray) -> MetaBatch:
-        """The batches of these rows, leading axes (len(rows), tau)."""
+    @property
+    def width(self) -> int:
+        """The longest of the three batches of any UE."""
+        ...
+
+    def take(self, rows: IntArray) -> Batch:
+        """The batches of these rows, leading axes (3, len(rows), tau): inner, outer and Hessian batch."""
         ...
 
 
@@ -124,11 +134,15 @@ class Batches(Protocol):
 class InMemory:
     """Batches that are there already."""
 
-    batch: MetaBatch
+    batch: Batch  # leading axes (3, num_ue, tau)
 
     def __len__(self) -> int:
-        return len(self.batch.inner.y)
+        return self.batch.y.shape[1]
 
-    def take(self, rows: IntArray) -> MetaBatch:
+    @property
+    def width(self) -> int:
+        return self.batch.y.shape[-1]
+
+    def take(self, rows: IntArray) -> Batch:
         where = torch.from_numpy(rows)
-        return MetaBatch(*(Batch(part.x[where], part.y[where], part.mask[where]) for part in self.batch))
+        return Batch(self.batch.x[:, where], self.batch.y[:, where], self.batch.mask[:, where])

@@ -1,12 +1,12 @@
 """One pool of samples and an index table of who owns them: no UE has a copy of its data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from autofl.data.batch import Batch, Draw, MetaBatch, draw_meta, draw_positions
+from autofl.data.batch import Batch, Draw, draw_meta, draw_positions
 from autofl.data.dataset import Dataset
 from autofl.data.partition import Partition
 from autofl.units import Array, IntArray
@@ -15,11 +15,26 @@ STD_OFFSET = 0.001
 """Added to a pixel's deviation against division by zero, in units of pixel values 0 to 255."""
 
 
+class Scratch:
+    """Memory that gathering uses again and again: asking the system for it anew costs more than the gathering."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, torch.dtype], Tensor] = {}
+
+    def rows(self, purpose: str, num: int, width: int, like: Tensor, dtype: torch.dtype) -> Tensor:
+        """A matrix (num, width) of any content, valid until the same purpose asks again."""
+        kept = self._kept.get((purpose, dtype))
+        if kept is None or kept.numel() < num * width:
+            kept = torch.empty(num * width, dtype=dtype, device=like.device)
+            self._kept[purpose, dtype] = kept
+        return kept[: num * width].view(num, width)
+
+
 @dataclass(frozen=True)
 class FederatedData:
     """Samples, labels and their owners.
 
-    Bytes stay bytes in the pool and are standardised when gathered: (x - shift) * scale, pixel by pixel.
+    Bytes stay bytes in the pool and are standardised when gathered: x * scale + shift, pixel by pixel.
     """
 
     name: str
@@ -30,21 +45,31 @@ class FederatedData:
     shift: Tensor | None = None
     scale: Tensor | None = None
     dtype: torch.dtype = torch.float32
+    scratch: Scratch = field(default_factory=Scratch, compare=False, repr=False)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
         return tuple(self.x.shape[1:])
 
-    def gather(self, index: IntArray) -> tuple[Tensor, Tensor]:
-        """Samples, ready for a model, and labels at these indices."""
-        where = torch.from_numpy(np.ascontiguousarray(index))
-        x = self.x[where].to(self.dtype)
-        if self.shift is not None and self.scale is not None:
-            x = (x - self.shift) * self.scale
-        return x, self.y[where]
+    def gather(self, index: IntArray, purpose: str | None = None) -> tuple[Tensor, Tensor]:
+        """Samples, ready for a model, and labels at these indices.
 
-    def batch(self, draw: Draw) -> Batch:
-        x, y = self.gather(draw.sample)
+        With a purpose the samples lie in memory that the next call of the same purpose uses again.
+        """
+        scratch = self.scratch if purpose is not None else Scratch()
+        where = torch.from_numpy(index.reshape(-1))
+        pool = self.x.view(len(self.x), -1)
+        raw = scratch.rows(f"{purpose} raw", len(where), pool.shape[1], pool, pool.dtype)
+        torch.index_select(pool, 0, where, out=raw)
+        if self.shift is None or self.scale is None:
+            x = raw
+        else:
+            x = scratch.rows(f"{purpose} ready", len(where), pool.shape[1], pool, self.dtype)
+            torch.addcmul(self.shift, x.copy_(raw), self.scale, out=x)
+        return x.view(*index.shape, *self.sample_shape), self.y[where].view(index.shape)
+
+    def batch(self, draw: Draw, purpose: str | None = None) -> Batch:
+        x, y = self.gather(draw.sample, purpose)
         return Batch(x, y, torch.from_numpy(draw.mask.astype(np.float64)).to(self.dtype))
 
     def draw(
@@ -66,7 +91,10 @@ class FederatedData:
 
 @dataclass(frozen=True)
 class DrawnBatches:
-    """Batches as a table of indices into the pool: memory grows with the samples taken at a time."""
+    """Batches as a table of indices into the pool: memory grows with the samples taken at a time.
+
+    What `take` returns is valid until it is called again.
+    """
 
     data: FederatedData
     draw: Draw  # (3, num_ue, tau, num)
@@ -74,11 +102,14 @@ class DrawnBatches:
     def __len__(self) -> int:
         return self.draw.sample.shape[1]
 
-    def take(self, rows: IntArray) -> MetaBatch:
+    @property
+    def width(self) -> int:
+        return self.draw.sample.shape[-1]
+
+    def take(self, rows: IntArray) -> Batch:
         mask = self.draw.mask[:, rows]
         most = int(mask.sum(axis=-1).max(initial=0))  # no longer than the longest of these rows
-        all_three = self.data.batch(Draw(self.draw.sample[:, rows, :, :most], mask[..., :most]))
-        return MetaBatch(*(Batch(all_three.x[k], all_three.y[k], all_three.mask[k]) for k in range(3)))
+        return self.data.batch(Draw(self.draw.sample[:, rows, :, :most], mask[..., :most]), "batch")
 
 
 def federate(dataset: Dataset, partition: Partition, dtype: torch.dtype = torch.float32) -> FederatedData:
@@ -98,8 +129,8 @@ def federate(dataset: Dataset, partition: Partition, dtype: torch.dtype = torch.
         y=y,
         num_classes=dataset.num_classes,
         partition=partition,
-        shift=torch.from_numpy(mean).to(dtype),
-        scale=torch.from_numpy(scale).to(dtype),
+        shift=torch.from_numpy(-mean * scale).to(dtype).reshape(-1),
+        scale=torch.from_numpy(scale).to(dtype).reshape(-1),
         dtype=dtype,
     )
 

@@ -67,9 +67,9 @@ def by_labels(
 ) -> list[IntArray]:
     """UE u owns labels (u + j) mod num_classes, j < l; each class is cut into uneven pieces among its owners.
 
-    Of `pieces` pieces each but the last is a random integer between remaining/(pieces + 1) and remaining/2, the
-    recipe behind the paper's "local data size in the range of [2, 3834]". The pieces go to the owners in random
-    order, so that a UE's size says nothing about its number.
+    Of `pieces` pieces each but the last is a random integer between remaining/(pieces + 1) and remaining/2: pFedMe's
+    recipe, to which the paper's numbers point. The pieces go to the owners in random order, so that a UE's size
+    says nothing about its number.
     """
     if not 1 <= labels_per_ue <= num_classes:
         raise AutoFLError(f"data.labels: {labels_per_ue} is not between 1 and the number of classes, {num_classes}")

@@ -37,7 +37,7 @@ def build_cell(settings: Settings, data_size: IntArray | None = None, num_weight
 
     Args:
         data_size: D_i of a partition, shape (num_ue,); without one, the settings'.
-        num_weights: of the model, 32 bit each; without it, that of the named model on its usual data.
+        num_weights: of the model, 32 bit each; without it, that of the named model on the named data.
     """
     cell, num_ue = settings.cell, settings.cell.count
     drawn = {name: getattr(cell, name).draw(stream(settings.seed, f"cell.{name}"), num_ue) for name in PER_UE}
@@ -49,12 +49,13 @@ def build_cell(settings: Settings, data_size: IntArray | None = None, num_weight
         owned = np.floor(cell.data_size.draw(stream(settings.seed, "cell.data_size"), num_ue))
     else:
         owned = data_size.astype(np.float64)
-    if num_weights is None:
-        num_weights = MODEL_WEIGHTS[settings.resolved().model.name or "mlp"]
+    update_bits = cell.update_bits
+    if update_bits is None:
+        update_bits = 32.0 * (num_weights if num_weights is not None else _known_weights(settings))
     return Cell(
         distance=distance,
         data_size=owned,
-        update_bits=cell.update_bits if cell.update_bits is not None else 32.0 * num_weights,
+        update_bits=update_bits,
         noise_psd=dbm_to_watt(cell.noise_dbm_per_hz),
         path_loss_exponent=cell.path_loss_exponent,
         snr_threshold=db_to_ratio(cell.snr_threshold_db),
@@ -62,6 +63,14 @@ def build_cell(settings: Settings, data_size: IntArray | None = None, num_weight
         min_distance=cell.min_distance,
         **drawn,
     )
+
+
+def _known_weights(settings: Settings) -> int:
+    """Number of weights of the settings' model on their data."""
+    model, data = settings.resolved().model.name or "mlp", settings.data.name
+    if (model, data) not in MODEL_WEIGHTS:
+        raise AutoFLError(f"the size of {model} on {data} is not known here; give cell.update_bits")
+    return MODEL_WEIGHTS[model, data]
 
 
 def build_fading(settings: Settings) -> Fading:

@@ -80,7 +80,7 @@ def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
             proposed = sim.algorithm.server_update(state, updates, np.ones(len(senders)))  # line 13, Eq. (15)
             diverged = not _finite(proposed.params)
             state = state if diverged else proposed
-        cost = round_cost(ues, gain, plan.num_samples, plan.tx_power, plan.local_steps, sim.outage)
+        cost = round_cost(ues, gain, heard * plan.num_samples, plan.tx_power, plan.local_steps, sim.outage)
         sim_time += float(cost.time)  # the round ends with its slowest UE
 
         ends = diverged or sim.stop.is_over(k, sim_time)
