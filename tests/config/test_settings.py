@@ -36,7 +36,7 @@ def test_the_sizes_planning_assumes_are_those_of_the_models():
     shapes = {"cifar10": (3, 32, 32)}
     for (model, data), weights in MODEL_WEIGHTS.items():
         assert num_weights(params_of(MODELS[model](shapes.get(data, (784,)), 10))) == weights
-    with pytest.raises(AutoFLError, match="cell.update_bits"):
+    with pytest.raises(AutoFLError, match=r"cell\.update_bits"):
         plan(parse_settings({"data": {"name": "npz", "file": "own.npz"}}))
 
 
