@@ -37,10 +37,12 @@ def adapted_model(model, x, y, lr):
     return own
 
 
-def test_both_accuracies_and_losses_are_means_over_ues_of_a_plain_loop(trained, federated):
+@pytest.mark.parametrize("fast", [True, False], ids=["low-rank", "reference"])
+def test_both_accuracies_and_losses_are_means_over_ues_of_a_plain_loop(trained, federated, fast):
     model, params = trained
     # With more samples asked for than any UE has, "at most so many" means all of them.
-    found = Evaluator(inner_lr=0.5, adapt_samples=10_000, train_samples=10_000).evaluate(model, params, federated, 1)
+    evaluator = Evaluator(inner_lr=0.5, adapt_samples=10_000, train_samples=10_000)
+    found = evaluator.judge(model, federated, 1, fast=fast)(params)
     expected = {"global_accuracy": [], "adapted_accuracy": [], "train_loss": [], "adapted_train_loss": []}
     for u in range(federated.partition.num_ue):
         x, y = federated.gather(federated.partition.train_of(u))
@@ -76,10 +78,21 @@ def test_the_gradient_norm_is_that_of_the_mean_meta_loss(trained, federated):
 def test_an_evaluation_is_the_same_every_time_and_counts_the_stated_samples(trained, federated):
     model, params = trained
     some = Evaluator(inner_lr=0.1, test_samples=4)
-    one, two = (some.evaluate(model, params, federated, 1) for _ in range(2))
+    one, two = (some.judge(model, federated, 1)(params) for _ in range(2))
     assert (one.global_accuracy, one.adapted_accuracy) == (two.global_accuracy, two.adapted_accuracy)
     # 4 samples at each of 8 UEs: the mean accuracy is a multiple of 1/32.
     assert (one.global_accuracy * 32) == pytest.approx(round(one.global_accuracy * 32), abs=1e-9)
+
+
+def test_pieces_hold_every_ue_once_and_little_padding(federated, monkeypatch):
+    monkeypatch.setattr("autofl.evaluation.ROWS", 120)
+    judge = Evaluator(inner_lr=0.1, train_samples=5).judge(mlp(), federated, 1)
+    assert len(judge.pieces) > 2
+    np.testing.assert_array_equal(np.sort(np.concatenate([piece.ue for piece in judge.pieces])), np.arange(8))
+    for piece in judge.pieces:
+        np.testing.assert_array_equal(piece.test.mask.sum(axis=1), federated.partition.test_size[piece.ue])
+        for row, u in enumerate(piece.ue):
+            assert set(piece.test.sample[row][piece.test.mask[row]]) == set(federated.partition.test_of(int(u)))
 
 
 def test_a_perfect_and_a_hopeless_model_score_one_and_zero(rng):
@@ -90,5 +103,5 @@ def test_a_perfect_and_a_hopeless_model_score_one_and_zero(rng):
     model = nn.Linear(3, 2, bias=False)
     weight = torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]])
     for sign, accuracy in ((1.0, 1.0), (-1.0, 0.0)):
-        found = Evaluator(inner_lr=0.0).evaluate(model, {"weight": sign * weight}, data, 1)
+        found = Evaluator(inner_lr=0.0).judge(model, data, 1)({"weight": sign * weight})
         assert (found.global_accuracy, found.adapted_accuracy) == (accuracy, accuracy)

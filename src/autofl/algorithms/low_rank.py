@@ -225,19 +225,33 @@ class Network:
         y = rows @ weight.T if layer.bias is None else torch.addmm(self.params[layer.bias], rows, weight.T)
         return y.view(*x.shape[:-1], len(weight))
 
-    def run(self, batch: Batch, weight: Tensor, role: int | None, first: Tensor | None) -> Pass:
-        """Forward and backward, the loss being sum(weight * cross-entropy); `first` is `first_product` of the batch."""
-        values = [batch.x]
+    def forward(self, x: Tensor, first: Tensor | None, gram: Tensor | None = None) -> list[Tensor]:
+        """The input of each layer and the output.
+
+        Args:
+            first: `first_product` of x, overwritten.
+            gram: Gram matrix of x with the one own factor of the first layer, where it is known already.
+        """
+        values = [x]
         own = iter(self.own)
         for layer in self.layers:
             x = values[-1]
             if isinstance(layer, Linear):
+                mine = next(own)
                 y = self._shared(layer, x) if first is None or len(values) > 1 else first
-                values.append(_add_own(y, x, next(own), layer.bias is not None))
+                if gram is not None and len(values) == 1:
+                    values.append(y.baddbmm_(gram, mine[0].left, alpha=mine[0].scale))
+                else:
+                    values.append(_add_own(y, x, mine, layer.bias is not None))
             elif isinstance(layer, Activation):
                 values.append(layer.f(x))
             else:
                 values.append(x.flatten(2))
+        return values
+
+    def run(self, batch: Batch, weight: Tensor, role: int | None, first: Tensor | None) -> Pass:
+        """Forward and backward, the loss being sum(weight * cross-entropy); `first` is `first_product` of the batch."""
+        values = self.forward(batch.x, first)
         probability = torch.softmax(values[-1], dim=-1)
         delta = probability.scatter_add(
             -1, batch.y[..., None], weight.new_full((1, 1, 1), -1.0).expand(*batch.y.shape, 1)
@@ -399,6 +413,51 @@ def _norm(gradient: Gradient, network: Network) -> Tensor:
     return total.clamp(min=0.0).sqrt()
 
 
+def _shared_network(layers: tuple[Layer, ...], params: Params) -> Network:
+    """The layers under the shared parameters alone."""
+    return Network(layers, params, [[] for layer in layers if isinstance(layer, Linear)])
+
+
+def input_gram(layers: tuple[Layer, ...], x: Tensor, adapt: Tensor) -> Tensor | None:
+    """Gram matrix of inputs with adaptation samples, (num_ue, num, num_adapt); None if the first layer is not linear.
+
+    It does not depend on the parameters: evaluations on the same samples need it once.
+    """
+    layer = layers[0]
+    if not isinstance(layer, Linear):
+        return None
+    gram = torch.bmm(x, adapt.mT)
+    return gram.add_(1.0) if layer.bias is not None else gram
+
+
+def adapted_outputs(
+    layers: tuple[Layer, ...],
+    params: Params,
+    adapt: Batch,
+    inner_lr: float,
+    inputs: list[Tensor],
+    grams: list[Tensor | None],
+) -> list[tuple[Tensor, Tensor]]:
+    """Outputs of the global model and of each UE's model after one step on `adapt`, for each of the inputs.
+
+    Both share the first layer's product, by far the largest.
+
+    Args:
+        adapt: leading axes (num_ue, num).
+        inputs: each of shape (num_ue, any number, *sample_shape).
+        grams: `input_gram` of each of the inputs, or None to have it computed.
+    """
+    network = _shared_network(layers, params)
+    step = network.run(adapt, _sample_weight(adapt.mask), None, None).gradient
+    moved = network.moved(-inner_lr, step)
+    results = []
+    for x, gram in zip(inputs, grams, strict=True):
+        first = network.first_product(x)
+        plain = network.forward(x, None if first is None else first.clone())[-1]
+        results.append((plain, moved.forward(x, first, gram)[-1]))
+    return results
+
+
 @dataclass(frozen=True)
 class LowRankUpdates:
     """Client updates that are only ever summed, a chunk of UEs at a time."""
@@ -422,8 +481,7 @@ class LowRankUpdates:
 
     def _add_chunk(self, total: Params, batch: Batch, share: Array) -> None:
         """Add the share of these UEs' gradients, step by step."""
-        num_linear = sum(isinstance(layer, Linear) for layer in self.layers)
-        network = Network(self.layers, self.params, [[] for _ in range(num_linear)])
+        network = _shared_network(self.layers, self.params)
         if isinstance(self.algorithm, FedAvg) and batch.y.shape[2] == 1:
             # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
             parts = Batch(*(each.flatten(0, 2) for each in batch))

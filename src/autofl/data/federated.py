@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autofl.data.batch import Batch, Draw, draw_meta, draw_positions
+from autofl.data.batch import Batch, Draw, draw_meta
 from autofl.data.dataset import Dataset
 from autofl.data.partition import Partition
 from autofl.units import Array, IntArray
@@ -77,16 +77,6 @@ class FederatedData:
     ) -> "DrawnBatches":
         """The batches of one round: drawn now, gathered from the pool when taken."""
         return DrawnBatches(self, draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index))
-
-    def draw_train(self, ue: IntArray, at_most: int, seed: int, purpose: str) -> Batch:
-        """At most so many training samples of each UE, the same in every round; leading axis (num_ue,)."""
-        size = self.partition.train_size[ue]
-        num = np.minimum(size, at_most)
-        positions = draw_positions(size, num, ue, 1, seed, purpose, 0)[:, 0]
-        index = self.partition.train[
-            np.minimum(self.partition.train_start[ue][:, None] + positions, len(self.partition.train) - 1)
-        ]
-        return self.batch(Draw(index, np.arange(index.shape[-1]) < num[:, None]))
 
 
 @dataclass(frozen=True)

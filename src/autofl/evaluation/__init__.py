@@ -1,6 +1,7 @@
 """How good a model is: on each UE's own test data, as it is and adapted by one step, and how far from stationary."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -8,20 +9,22 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from autofl.algorithms import PerFedAvg, minus
-from autofl.data.batch import Batch, MetaBatch
+from autofl.algorithms.low_rank import Layer, adapted_outputs, input_gram, low_rank_layers
+from autofl.data.batch import Batch, Draw, MetaBatch, draw_positions
 from autofl.data.federated import FederatedData
 from autofl.models import Loss, Params, SampleLoss, cross_entropy, loss_of, outputs
 from autofl.records import Evaluation
-from autofl.rng import stream
-from autofl.units import IntArray
+from autofl.units import Array, IntArray
 
-PIECE = 4096
-"""Test samples in one forward pass: the memory of an evaluation does not grow with the data."""
+ROWS = 4096
+"""Samples, padding included, in one piece of an evaluation: its memory does not grow with the data."""
+MOST_KEPT = 2**26
+"""Elements of Gram matrices that are kept from one evaluation to the next: 256 MB."""
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Settings of an evaluation; `evaluate` does the work.
+    """Settings of an evaluation; `judge` draws its samples once, a `Judge` does the work again and again.
 
     Fields:
         inner_lr: alpha of the adaptation step, the same for every algorithm.
@@ -38,62 +41,135 @@ class Evaluator:
     gradient_norm: bool = False
     sample_loss: SampleLoss = cross_entropy
 
-    def evaluate(self, model: nn.Module, params: Params, data: FederatedData, seed: int) -> Evaluation:
-        """Means over UEs; the samples used depend on the seed alone, so every round and algorithm sees the same.
+    def judge(self, model: nn.Module, data: FederatedData, seed: int, fast: bool = True) -> "Judge":
+        """What evaluates this model on this data; the samples depend on the seed alone.
 
-        Accuracy counts argmax(output) == label on the UE's own test samples. "Adapted" is w - alpha g(w; D_a) with
-        D_a drawn from the UE's training samples. Losses are f(w) and F(w), Eq. (1) and (3), on training samples.
+        `fast` takes the low-rank form of adaptation where the model allows it; without it each UE's weights are
+        formed, the slow reference.
         """
-        loss = loss_of(model, self.sample_loss)
-        ue = np.arange(data.partition.num_ue)
-        global_loss = adapted_loss = 0.0
-        global_hits, adapted_hits = np.zeros(len(ue)), np.zeros(len(ue))
-        for some in np.array_split(ue, -(-len(ue) // 64)):
-            adapted = _adapted(loss, params, data.draw_train(some, self.adapt_samples, seed, "adapt"), self.inner_lr)
-            train = data.draw_train(some, self.train_samples, seed, "train-loss")
-            with torch.no_grad():
-                global_loss += float(vmap(loss, in_dims=(None, 0))(params, train).double().sum())
-                adapted_loss += float(vmap(loss)(adapted, train).double().sum())
-            for row, u in enumerate(some):
-                own = {name: stack[row] for name, stack in adapted.items()}
-                global_hits[u], adapted_hits[u] = self._accuracy(model, (params, own), data, int(u), seed)
+        layers = low_rank_layers(model) if fast and self.sample_loss is cross_entropy else None
+        return Judge(self, model, data, tuple(_pieces(self, data, seed, layers)), layers)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some UEs and the samples they are judged on, shapes (num_ue, num); their Gram matrices where they are kept."""
+
+    ue: IntArray
+    adapt: Draw
+    train: Draw
+    test: Draw
+    grams: tuple[Tensor | None, Tensor | None] = (None, None)  # of train and test with adapt
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Evaluates parameters: means over UEs.
+
+    Accuracy counts argmax(output) == label on the UE's own test samples. "Adapted" is w - alpha g(w; D_a) with D_a
+    drawn from the UE's training samples. Losses are f(w) and F(w), Eq. (1) and (3), on training samples.
+    """
+
+    evaluator: Evaluator
+    model: nn.Module
+    data: FederatedData
+    pieces: tuple[Piece, ...]
+    layers: tuple[Layer, ...] | None  # of the low-rank form; None forms each UE's weights
+
+    def __call__(self, params: Params) -> Evaluation:
+        num_ue = self.data.partition.num_ue
+        accuracy, loss = np.zeros((2, num_ue)), np.zeros((2, num_ue))
+        for piece in self.pieces:
+            adapt = self.data.batch(piece.adapt, "adapt")
+            train = self.data.batch(piece.train, "train")
+            test = self.data.batch(piece.test, "test")
+            both = self._outputs(params, adapt, (train, test), piece.grams)
+            for kind, (on_train, on_test) in enumerate(zip(*both, strict=True)):
+                each = self.evaluator.sample_loss(on_train.flatten(0, 1), train.y.flatten()).view(train.y.shape)
+                loss[kind, piece.ue] = _mean(each, train.mask)
+                accuracy[kind, piece.ue] = _mean(on_test.argmax(dim=-1) == test.y, test.mask)
+        gradient = (
+            gradient_norm_sq(self._loss(), params, self.data, self.evaluator.inner_lr)
+            if self.evaluator.gradient_norm
+            else float("nan")
+        )
         return Evaluation(
-            train_loss=global_loss / len(ue),
-            adapted_train_loss=adapted_loss / len(ue),
-            global_accuracy=float(np.mean(global_hits)),
-            adapted_accuracy=float(np.mean(adapted_hits)),
-            gradient_norm_sq=gradient_norm_sq(loss, params, data, self.inner_lr)
-            if self.gradient_norm
-            else float("nan"),
+            train_loss=float(loss[0].mean()),
+            adapted_train_loss=float(loss[1].mean()),
+            global_accuracy=float(accuracy[0].mean()),
+            adapted_accuracy=float(accuracy[1].mean()),
+            gradient_norm_sq=gradient,
         )
 
-    def _accuracy(
-        self, model: nn.Module, candidates: tuple[Params, ...], data: FederatedData, ue: int, seed: int
-    ) -> list[float]:
-        """Accuracy of several parameters on one UE's test samples."""
-        index = self._test_index(data, ue, seed)
-        hits = np.zeros(len(candidates))
-        for piece in np.array_split(index, -(-len(index) // PIECE)):
-            x, y = data.gather(piece)
-            hits += [int((outputs(model, params, x).argmax(dim=-1) == y).sum()) for params in candidates]
-        return [float(hit) for hit in hits / len(index)]
+    def _loss(self) -> Loss:
+        return loss_of(self.model, self.evaluator.sample_loss)
 
-    def _test_index(self, data: FederatedData, ue: int, seed: int) -> IntArray:
-        index = data.partition.test_of(ue)
-        if self.test_samples is None or len(index) <= self.test_samples:
-            return index
-        chosen = stream(seed, "test", ue).choice(len(index), self.test_samples, replace=False)
-        return index[np.sort(chosen)]
+    def _outputs(
+        self, params: Params, adapt: Batch, on: tuple[Batch, Batch], grams: tuple[Tensor | None, Tensor | None]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """For each batch the outputs of the global and of the adapted model, shapes (num_ue, num, num_classes)."""
+        if self.layers is not None:
+            inputs = [batch.x for batch in on]
+            return adapted_outputs(self.layers, params, adapt, self.evaluator.inner_lr, inputs, list(grams))
+        loss = self._loss()
+        own: Params = vmap(lambda mine: minus(params, self.evaluator.inner_lr, grad(loss)(params, mine)))(adapt)
+        results = []
+        for batch in on:
+            flat = outputs(self.model, params, batch.x.flatten(0, 1))
+            rows = [
+                outputs(self.model, {name: stack[row] for name, stack in own.items()}, batch.x[row])
+                for row in range(len(batch.x))
+            ]
+            results.append((flat.view(*batch.y.shape, -1), torch.stack(rows)))
+        return results
 
 
-def _adapted(loss: Loss, params: Params, batch: Batch, inner_lr: float) -> Params:
-    """theta_i = w - alpha g(w; D_a) of many UEs, stacked."""
+def _mean(values: Tensor, mask: Tensor) -> Array:
+    """Mean over the unmasked samples of each UE."""
+    weighted = (values.to(mask.dtype) * mask).sum(dim=-1) / mask.sum(dim=-1)
+    return weighted.double().cpu().numpy()
 
-    def one(own: Batch) -> Params:
-        return minus(params, inner_lr, grad(loss)(params, own))
 
-    stacked: Params = vmap(one)(batch)
-    return stacked
+def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, layers: tuple[Layer, ...] | None) -> Iterator[Piece]:
+    """UEs of like numbers of test samples together, so that little is padded."""
+    kept = 0
+    part = data.partition
+    most = evaluator.test_samples if evaluator.test_samples is not None else int(part.test_size.max())
+    num_test = np.minimum(part.test_size, most)
+    order = np.argsort(num_test, kind="stable")
+    while len(order):
+        # As many UEs as fit into ROWS with at most a tenth of padding (short ones may have more), at least one.
+        padded, real = np.arange(1, len(order) + 1) * num_test[order], np.cumsum(num_test[order])
+        fits = (padded <= ROWS) & (padded <= np.maximum(1.1 * real, 512))
+        num = max(int(np.argmin(fits)) if not fits.all() else len(order), 1)
+        ue, order = order[:num], order[num:]
+        piece = Piece(
+            ue=ue,
+            adapt=_draw(part.train, part.train_start, part.train_size, ue, evaluator.adapt_samples, seed, "adapt"),
+            train=_draw(part.train, part.train_start, part.train_size, ue, evaluator.train_samples, seed, "train-loss"),
+            test=_draw(part.test, part.test_start, part.test_size, ue, most, seed, "test"),
+        )
+        kept += (piece.train.sample.size + piece.test.sample.size) * piece.adapt.sample.shape[-1]
+        yield piece if layers is None or kept > MOST_KEPT else _with_grams(piece, data, layers)
+
+
+def _with_grams(piece: Piece, data: FederatedData, layers: tuple[Layer, ...]) -> Piece:
+    adapt, _ = data.gather(piece.adapt.sample, "adapt")
+    train, test = (input_gram(layers, data.gather(draw.sample, "test")[0], adapt) for draw in (piece.train, piece.test))
+    return replace(piece, grams=(train, test))
+
+
+def _draw(
+    samples: IntArray, start: IntArray, size: IntArray, ue: IntArray, at_most: int, seed: int, purpose: str
+) -> Draw:
+    """At most so many samples of each UE, without replacement: all of them, in order, where there are no more."""
+    num = np.minimum(size[ue], at_most)
+    slot = np.arange(int(num.max(initial=0)))
+    if (size[ue] <= at_most).all():
+        positions = np.minimum(slot, num[:, None] - 1)
+    else:
+        positions = draw_positions(size[ue], num, ue, 1, seed, purpose, 0)[:, 0]
+    return Draw(samples[start[ue][:, None] + positions], slot < num[:, None])
 
 
 def gradient_norm_sq(loss: Loss, params: Params, data: FederatedData, inner_lr: float) -> float:
@@ -101,7 +177,7 @@ def gradient_norm_sq(loss: Loss, params: Params, data: FederatedData, inner_lr: 
     exact = PerFedAvg(inner_lr=inner_lr, outer_lr=1.0)
     total: dict[str, Tensor] = {name: torch.zeros_like(p) for name, p in params.items()}
     for u in range(data.partition.num_ue):
-        x, y = data.gather(data.partition.train_of(u))
+        x, y = data.gather(data.partition.train_of(u), "gradient")
         own = Batch(x, y, torch.ones(len(y), dtype=data.dtype))
         total = minus(total, -1.0 / data.partition.num_ue, exact.meta_grad(loss, params, MetaBatch(own, own, own)))
     return float(torch.stack([(g.double() ** 2).sum() for g in total.values()]).sum())

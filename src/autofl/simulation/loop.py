@@ -62,7 +62,8 @@ def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
     previous_power = cell.max_power  # line 1: p_{-1} = P_max
     sim_time = 0.0
     diverged = False
-    first = _evaluate(sim, state)
+    judge = sim.evaluator.judge(sim.model, sim.data, seed)
+    first = judge(state.params)
     history: list[tuple[int, Evaluation]] = [(0, first)]
     yield RoundRecord(round=0, evaluation=first), state
 
@@ -84,7 +85,7 @@ def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
         sim_time += float(cost.time)  # the round ends with its slowest UE
 
         ends = diverged or sim.stop.is_over(k, sim_time)
-        evaluation = _evaluate(sim, state) if ends or k % sim.evaluate_every == 0 else None
+        evaluation = judge(state.params) if ends or k % sim.evaluate_every == 0 else None
         if evaluation is not None:
             history.append((k, evaluation))
         stop = "diverged" if diverged else sim.stop.reason(k, sim_time, history)
@@ -110,10 +111,6 @@ def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
         )
         if stop is not None:
             return
-
-
-def _evaluate(sim: Simulation, state: State) -> Evaluation:
-    return sim.evaluator.evaluate(sim.model, state.params, sim.data, sim.seed)
 
 
 def _finite(params: Params) -> bool:
