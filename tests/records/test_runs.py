@@ -91,6 +91,18 @@ def test_a_comparison_gives_the_runs_one_would_get_one_by_one(tmp_path):
         assert digest(tmp_path / "alone") == digest(each.folder)
 
 
+def test_runs_in_parallel_processes_are_the_same_to_the_bit_and_tell_their_progress(tmp_path):
+    settings = parse_settings({**SMALL, "compare": {"algorithms": ["autofl", "fedavg-1"], "seeds": 2}})
+    one_by_one, parallel = [], []
+    compare(settings, tmp_path / "one", on_progress=one_by_one.append)
+    compare(settings, tmp_path / "two", workers=2, on_progress=parallel.append)
+    for folder in find_runs([tmp_path / "one"]):
+        assert digest(folder) == digest(tmp_path / "two" / folder.name)
+    told = [{(p.algorithm, p.seed, p.round, p.sim_time, p.finished) for p in each} for each in (one_by_one, parallel)]
+    assert told[0] == told[1]
+    assert sum(p.finished for p in parallel) == 4
+
+
 def test_runs_are_not_overwritten_unless_told_to(tmp_path):
     settings = parse_settings({**SMALL, "compare": {"algorithms": ["fedavg-1"], "seeds": 1}})
     compare(settings, tmp_path)

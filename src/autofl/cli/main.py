@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from autofl.cli.screen import Progress, say, show_table
+from autofl.cli.screen import ProgressBar, say, show_table
 from autofl.errors import AutoFLError
 from autofl.version import __version__
 
@@ -128,15 +128,14 @@ def simulate_command(
     if is_run(folder) and not force:
         raise AutoFLError(f"{folder}: a run is there already; name another folder (--out) or overwrite it (--force)")
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
-    from autofl.experiments.run import run
+    from autofl.experiments.run import run_with_progress
 
-    with Progress(settings.stop.rounds) as progress:
+    with ProgressBar(settings.stop.rounds, settings.stop.rounds) as bar:
         try:
-            result = run(settings, folder, on_round=progress.on_run(settings.algorithm, settings.seed))
+            run_with_progress(settings, folder, bar)
         except KeyboardInterrupt:
             _leave(folder)
-    progress.close_run()
-    _report([result.folder], folder, settings.compare.target_accuracy, as_json)
+    _report([folder], folder, settings.compare.target_accuracy, as_json)
 
 
 @app.command("compare", epilog="Example: autofl compare --seeds 5 --set data.name=mnist --out runs/mnist")
@@ -145,6 +144,7 @@ def compare_command(
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
     out: Out = None,
     force: Force = False,
+    workers: Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")] = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -158,12 +158,15 @@ def compare_command(
     say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
     from autofl.experiments.run import compare
 
-    with Progress(len(names) * number * settings.stop.rounds) as progress:
+    if workers is None:
+        workers = max(1, (os.cpu_count() or 1) // settings.simulation.threads)
+    if workers < 1:
+        raise AutoFLError(f"--workers {workers}: at least 1 is needed")
+    with ProgressBar(len(names) * number * settings.stop.rounds, settings.stop.rounds) as bar:
         try:
-            runs = compare(settings, folder, force=force, on_run=progress.on_run)
+            runs = compare(settings, folder, force=force, workers=workers, on_progress=bar)
         except KeyboardInterrupt:
             _leave(folder)
-    progress.close_run()
     _report([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)
 
 

@@ -1,12 +1,12 @@
 """What people see: tables on standard output, progress and remarks on standard error."""
 
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
-from autofl.records import RoundRecord
+if TYPE_CHECKING:
+    from autofl.experiments.run import Progress
 
 MOST_ROWS = 50
 
@@ -33,10 +33,10 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: st
         print(f"... and {len(rows) - MOST_ROWS:,} more rows; --json prints all")
 
 
-class Progress:
+class ProgressBar:
     """A bar over all rounds of a command on a terminal, a line for each finished run everywhere."""
 
-    def __init__(self, total_rounds: int) -> None:
+    def __init__(self, total_rounds: int, rounds_a_run: int) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -46,12 +46,13 @@ class Progress:
             TextColumn("{task.completed}/{task.total} rounds"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(stderr=True, highlight=False),
             disable=not sys.stderr.isatty(),
             transient=True,
         )
         self._task = self._bar.add_task("starting", total=total_rounds)
-        self._finished_line: Callable[[], str] | None = None
+        self._rounds_a_run = rounds_a_run
+        self._done: dict[tuple[str, int], int] = {}
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -62,32 +63,14 @@ class Progress:
     ) -> None:
         self._bar.stop()
 
-    def on_run(self, algorithm: str, seed: int) -> Callable[[RoundRecord], None]:
-        """What to call after each round of this run."""
-        self.close_run()
-        name, begin, last = f"{algorithm} seed {seed}", time.perf_counter(), RoundRecord(round=0)
-        best: dict[str, Any] = {}
-
-        def finished() -> str:
-            accuracy = f", adapted {100 * best['accuracy']:.1f} %" if best else ""
-            return (
-                f"{name}: {last.round} rounds, {last.sim_time:.1f} simulated s{accuracy},"
-                f" {time.perf_counter() - begin:.1f} s here"
+    def __call__(self, progress: "Progress") -> None:
+        """Move the bar; a run that stops early counts as whole."""
+        name = f"{progress.algorithm} seed {progress.seed}"
+        self._done[progress.algorithm, progress.seed] = self._rounds_a_run if progress.finished else progress.round
+        self._bar.update(self._task, completed=sum(self._done.values()), description=name)
+        if progress.finished:
+            line = (
+                f"{name}: {progress.round} rounds, {progress.sim_time:.1f} simulated s,"
+                f" adapted {100 * progress.adapted_accuracy:.1f} %, {progress.host_time:.1f} s here"
             )
-
-        def on_round(record: RoundRecord) -> None:
-            nonlocal last
-            last = record
-            if record.evaluation is not None:
-                best["accuracy"] = record.evaluation.adapted_accuracy
-            if record.round:
-                self._bar.update(self._task, advance=1, description=name)
-
-        self._finished_line = finished
-        return on_round
-
-    def close_run(self) -> None:
-        """Print the line of the run that has ended."""
-        if self._finished_line is not None:
-            line, self._finished_line = self._finished_line(), None
             (self._bar.console.print if sys.stderr.isatty() else say)(line)

@@ -146,6 +146,7 @@ class SimulationSettings(Section):
 
     num_selected: int = Field(5, ge=1, le=10_000_000, description="UEs selected in a round")
     outage: Literal["skip", "wait"] = Field("skip", description="wait for UEs that cannot be heard, or not")
+    threads: int = Field(1, ge=1, le=4096, description="of a run; a comparison runs as many at once as there are cores")
 
 
 class StopSettings(Section):
@@ -168,6 +169,7 @@ class EvaluationSettings(Section):
     adapt_samples: int = Field(50, ge=1, le=1_000_000, description="of the adaptation step at each UE")
     train_samples: int = Field(100, ge=1, le=1_000_000, description="of the training loss at each UE")
     test_samples: int | None = Field(None, ge=1, le=10_000_000, description="of each UE; default all")
+    num_ue: int | None = Field(None, ge=1, le=10_000_000, description="UEs judged, drawn once; default all")
 
 
 class CompareSettings(Section):

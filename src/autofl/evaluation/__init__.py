@@ -14,6 +14,7 @@ from autofl.data.batch import Batch, Draw, MetaBatch, draw_positions
 from autofl.data.federated import FederatedData
 from autofl.models import Loss, Params, SampleLoss, cross_entropy, loss_of, outputs
 from autofl.records import Evaluation
+from autofl.rng import stream
 from autofl.units import Array, IntArray
 
 ROWS = 4096
@@ -31,6 +32,7 @@ class Evaluator:
         adapt_samples: training samples of that step at each UE, the same for every algorithm.
         train_samples: training samples of each UE on which the training loss is measured.
         test_samples: test samples of each UE, None for all.
+        num_ue: UEs judged, drawn once, None for all.
         gradient_norm: whether to measure ||grad F||^2 over all training samples too (slow).
     """
 
@@ -38,6 +40,7 @@ class Evaluator:
     adapt_samples: int = 50
     train_samples: int = 100
     test_samples: int | None = None
+    num_ue: int | None = None
     gradient_norm: bool = False
     sample_loss: SampleLoss = cross_entropy
 
@@ -77,29 +80,33 @@ class Judge:
     layers: tuple[Layer, ...] | None  # of the low-rank form; None forms each UE's weights
 
     def __call__(self, params: Params) -> Evaluation:
-        num_ue = self.data.partition.num_ue
-        accuracy, loss = np.zeros((2, num_ue)), np.zeros((2, num_ue))
+        accuracy: list[Array] = []
+        loss: list[Array] = []
         for piece in self.pieces:
             adapt = self.data.batch(piece.adapt, "adapt")
             train = self.data.batch(piece.train, "train")
             test = self.data.batch(piece.test, "test")
             both = self._outputs(params, adapt, (train, test), piece.grams)
-            for kind, (on_train, on_test) in enumerate(zip(*both, strict=True)):
-                each = self.evaluator.sample_loss(on_train.flatten(0, 1), train.y.flatten()).view(train.y.shape)
-                loss[kind, piece.ue] = _mean(each, train.mask)
-                accuracy[kind, piece.ue] = _mean(on_test.argmax(dim=-1) == test.y, test.mask)
+            loss.append(np.stack([_mean(self._each_loss(output, train.y), train.mask) for output in both[0]]))
+            accuracy.append(np.stack([_mean(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]))
+        by_ue = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))  # sum in the order of the UEs
+        train_loss, adapted_loss = np.concatenate(loss, axis=1)[:, by_ue].mean(axis=1)
+        global_accuracy, adapted_accuracy = np.concatenate(accuracy, axis=1)[:, by_ue].mean(axis=1)
         gradient = (
             gradient_norm_sq(self._loss(), params, self.data, self.evaluator.inner_lr)
             if self.evaluator.gradient_norm
             else float("nan")
         )
         return Evaluation(
-            train_loss=float(loss[0].mean()),
-            adapted_train_loss=float(loss[1].mean()),
-            global_accuracy=float(accuracy[0].mean()),
-            adapted_accuracy=float(accuracy[1].mean()),
+            train_loss=float(train_loss),
+            adapted_train_loss=float(adapted_loss),
+            global_accuracy=float(global_accuracy),
+            adapted_accuracy=float(adapted_accuracy),
             gradient_norm_sq=gradient,
         )
+
+    def _each_loss(self, output: Tensor, label: Tensor) -> Tensor:
+        return self.evaluator.sample_loss(output.flatten(0, 1), label.flatten()).view(label.shape)
 
     def _loss(self) -> Loss:
         return loss_of(self.model, self.evaluator.sample_loss)
@@ -136,7 +143,10 @@ def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, layers: tuple[
     part = data.partition
     most = evaluator.test_samples if evaluator.test_samples is not None else int(part.test_size.max())
     num_test = np.minimum(part.test_size, most)
-    order = np.argsort(num_test, kind="stable")
+    judged = np.arange(part.num_ue)
+    if evaluator.num_ue is not None and evaluator.num_ue < part.num_ue:
+        judged = stream(seed, "judged").choice(part.num_ue, evaluator.num_ue, replace=False)
+    order = judged[np.argsort(num_test[judged], kind="stable")]
     while len(order):
         # As many UEs as fit into ROWS with at most a tenth of padding (short ones may have more), at least one.
         padded, real = np.arange(1, len(order) + 1) * num_test[order], np.cumsum(num_test[order])

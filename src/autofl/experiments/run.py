@@ -1,10 +1,14 @@
 """From settings to runs on disk: one simulation, or a comparison over algorithms and seeds."""
 
+import multiprocessing
 import os
 import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import torch
 from torch import nn
 
 from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, make_engine, pick_engine
-from autofl.config import AlgorithmName, Settings, dump_settings
+from autofl.config import AlgorithmName, CellSettings, DataSettings, Settings, dump_settings
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData, federate
 from autofl.errors import AutoFLError
@@ -26,6 +30,7 @@ from autofl.planner import Planner
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
 from autofl.rng import stream
 from autofl.simulation import Simulation, Stop, simulate
+from autofl.units import IntArray
 from autofl.version import __version__
 
 OnRound = Callable[[RoundRecord], None]
@@ -81,6 +86,7 @@ def build_simulation(
             adapt_samples=evaluation.adapt_samples,
             train_samples=evaluation.train_samples,
             test_samples=evaluation.test_samples,
+            num_ue=evaluation.num_ue,
             gradient_norm=stop.gradient_norm_sq is not None,
         ),
         stop=Stop(
@@ -105,6 +111,7 @@ def run(settings: Settings, folder: Path | str, *, on_round: OnRound | None = No
     or failed run keeps its rounds and its last weights, and its manifest says so.
     """
     settings, folder = settings.resolved(), Path(folder)
+    torch.set_num_threads(settings.simulation.threads)  # the bits of a sum depend on how many share it
     sim = build_simulation(settings, **own)
     writer = RunWriter(folder, dump_settings(settings), _manifest(settings, sim, own))
     state, last, status, begin = None, RoundRecord(round=-1), "failed", time.perf_counter()
@@ -127,30 +134,96 @@ def run(settings: Settings, folder: Path | str, *, on_round: OnRound | None = No
     return read_run(folder)
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a run of a comparison is, after each evaluation."""
+
+    algorithm: str
+    seed: int
+    round: int
+    sim_time: float
+    adapted_accuracy: float
+    host_time: float
+    finished: bool
+
+
+OnProgress = Callable[[Progress], None]
+
+
 def compare(
     settings: Settings,
     folder: Path | str,
     *,
     force: bool = False,
-    on_run: Callable[[str, int], OnRound | None] | None = None,
+    workers: int = 1,
+    on_progress: OnProgress | None = None,
 ) -> list[Run]:
     """Every algorithm of the comparison with every seed, a folder each.
 
-    All algorithms of a seed see the same cell, fading, selection, partition and first weights.
+    All algorithms of a seed see the same cell, fading, selection, partition and first weights. With several workers
+    the runs are spread over processes; the results do not depend on how many.
     """
     jobs = list(comparison(settings, Path(folder)))
     taken = [place for _, place in jobs if is_run(place)]
     if taken and not force:
         raise AutoFLError(f"{taken[0]}: a run is there already; name another folder (--out) or overwrite it (--force)")
-    dataset, owner = load_data(settings)
-    runs: list[Run] = []
-    data: FederatedData | None = None
-    for job, place in jobs:
-        if data is None or job.algorithm == settings.compare.algorithms[0]:
-            data = federate(dataset, build_partition(job, dataset, owner))
-        on_round = on_run(job.algorithm, job.seed) if on_run is not None else None
-        runs.append(run(job, place, on_round=on_round, data=data))
-    return runs
+    tell = on_progress or (lambda _: None)
+    _shared_data(settings.data, settings.cell.count, settings.seed)  # what is wrong with the data is said once, here
+    if min(workers, len(jobs)) == 1:
+        for job, place in jobs:
+            run_with_progress(job, place, tell)
+    else:
+        _run_jobs(jobs, min(workers, len(jobs)), tell)
+    return [read_run(place) for _, place in jobs]
+
+
+@lru_cache(maxsize=1)
+def _shared_data(data: DataSettings, num_ue: int, seed: int) -> FederatedData:
+    """The data of a seed, the same for all its algorithms."""
+    settings = Settings(data=data, cell=CellSettings(num_ue=num_ue), seed=seed)
+    dataset, owner = _loaded(data)
+    return federate(dataset, build_partition(settings, dataset, owner))
+
+
+@lru_cache(maxsize=1)
+def _loaded(data: DataSettings) -> tuple[Dataset, IntArray | None]:
+    return load_data(Settings(data=data))
+
+
+def run_with_progress(job: Settings, place: Path, tell: OnProgress) -> None:
+    """Simulate into a folder, telling after each evaluation how far it is."""
+    begin = time.perf_counter()
+
+    def on_round(record: RoundRecord) -> None:
+        if record.evaluation is not None:
+            accuracy, spent = record.evaluation.adapted_accuracy, time.perf_counter() - begin
+            done = record.stop is not None
+            tell(Progress(job.algorithm, job.seed, record.round, record.sim_time, accuracy, spent, done))
+
+    run(job, place, on_round=on_round, data=_shared_data(job.data, job.cell.count, job.seed))
+
+
+def _run_jobs(jobs: list[tuple[Settings, Path]], workers: int, tell: OnProgress) -> None:
+    """Jobs over processes of their own; each has the same number of threads as a run alone."""
+    context = multiprocessing.get_context("spawn")
+    queue: Any = context.Manager().Queue()
+    with ProcessPoolExecutor(workers, context) as pool:
+        futures = {pool.submit(run_with_progress, job, place, queue.put) for job, place in jobs}
+        try:
+            while futures:
+                done = {future for future in futures if future.done()}
+                while not queue.empty():
+                    tell(queue.get())
+                for future in done:
+                    future.result()
+                futures -= done
+                if futures and not done:
+                    wait(futures, timeout=0.2, return_when=FIRST_COMPLETED)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+        while not queue.empty():
+            tell(queue.get())
 
 
 def comparison(settings: Settings, folder: Path) -> Iterator[tuple[Settings, Path]]:
