@@ -39,7 +39,7 @@ class StackedUpdates:
         share = torch.from_numpy(weight[order] / weight.sum())
         index = torch.from_numpy(order)
         return {
-            name: torch.einsum("u,u...->...", share.to(stack.dtype), stack[index])
+            name: torch.einsum("u,u...->...", share.to(stack), stack[index.to(stack.device)])
             for name, stack in self.params.items()
         }
 
@@ -65,7 +65,7 @@ class ChunkedUpdates:
         for rows, stack in self.chunks():
             share = torch.from_numpy(weight[rows] / weight.sum())
             for name, p in stack.items():
-                part = torch.einsum("u,u...->...", share.to(p.dtype), p)
+                part = torch.einsum("u,u...->...", share.to(p), p)
                 total[name] = total[name] + part if name in total else part
         return total
 

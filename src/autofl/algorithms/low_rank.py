@@ -32,6 +32,8 @@ from autofl.units import Array, IntArray
 
 ROWS = 800
 """Samples of one batch role in a chunk: large enough for fast products, small enough to stay in the cache."""
+GPU_ROWS = 65_536
+"""The same where memory is fast and calls are slow."""
 
 
 # --- layers ----------------------------------------------------------------------------------------------------------
@@ -205,7 +207,10 @@ class Pass:
 
 @dataclass(frozen=True)
 class Network:
-    """The layers under shared parameters plus each UE's own factors."""
+    """The layers under shared parameters plus each UE's own factors.
+
+    Parameters may have a leading run axis: the UEs then are those of all runs, one run's after another's.
+    """
 
     layers: tuple[Layer, ...]
     params: Params
@@ -221,9 +226,16 @@ class Network:
 
     def _shared(self, layer: Linear, x: Tensor) -> Tensor:
         """x W^T + b for all UEs in one large product."""
-        rows, weight = x.reshape(-1, x.shape[-1]), self.params[layer.weight]
-        y = rows @ weight.T if layer.bias is None else torch.addmm(self.params[layer.bias], rows, weight.T)
-        return y.view(*x.shape[:-1], len(weight))
+        weight = self.params[layer.weight]
+        if layer.bias is None:
+            return _product(x, weight.mT)
+        bias = self.params[layer.bias]
+        if weight.ndim == 2:
+            y = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.T)
+            return y.view(*x.shape[:-1], len(weight))
+        y = _product(x, weight.mT)
+        y.view(*x.shape[:-3], len(bias), -1, bias.shape[-1]).add_(bias[:, None])
+        return y
 
     def forward(self, x: Tensor, first: Tensor | None, gram: Tensor | None = None) -> list[Tensor]:
         """The input of each layer and the output.
@@ -285,8 +297,7 @@ class Network:
                 out = _own_product(x, next(direction), layer.bias is not None)
                 mine = next(own)
                 if t is not None:
-                    flat = out.view(-1, out.shape[-1])
-                    flat.addmm_(t.reshape(-1, t.shape[-1]), self.params[layer.weight].T)
+                    out += _product(t, self.params[layer.weight].mT)
                     out = _add_own(out, t, mine, has_bias=False)
                 tangents.append(out)
             elif isinstance(layer, Activation):
@@ -322,8 +333,11 @@ class Network:
 
 
 def _product(x: Tensor, matrix: Tensor) -> Tensor:
-    """x @ matrix for all UEs in one large product."""
-    return (x.reshape(-1, x.shape[-1]) @ matrix).view(*x.shape[:-1], matrix.shape[-1])
+    """x @ matrix for all UEs in one large product; a matrix with a run axis gives one product a run."""
+    if matrix.ndim == 2:
+        return (x.reshape(-1, x.shape[-1]) @ matrix).view(*x.shape[:-1], matrix.shape[-1])
+    rows = x.reshape(*x.shape[:-3], len(matrix), -1, x.shape[-1])
+    return (rows @ matrix).view(*x.shape[:-1], matrix.shape[-1])
 
 
 def _gram(x: Tensor, part: Factors, has_bias: bool) -> Tensor:
@@ -472,44 +486,81 @@ class LowRankUpdates:
         """sum_i weight_i w_i / sum_i weight_i = w - beta sum_i share_i (sum of the gradients of UE i's steps)."""
         order = np.argsort(self.ue, kind="stable")
         share = weight / weight.sum()
-        num = max(1, ROWS // max(self.batches.width, 1))
+        on_cpu = next(iter(self.params.values())).device.type == "cpu"
+        num = max(1, (ROWS if on_cpu else GPU_ROWS) // max(self.batches.width, 1))
         total = {name: torch.zeros_like(p) for name, p in self.params.items()}
         for begin in range(0, len(order), num):
             rows = order[begin : begin + num]
-            self._add_chunk(total, self.batches.take(rows), share[rows])
+            _add_gradients(total, self.layers, self.params, self.algorithm, self.batches.take(rows), share[rows])
         return {name: p.add(total[name], alpha=-self.algorithm.outer_lr) for name, p in self.params.items()}
 
-    def _add_chunk(self, total: Params, batch: Batch, share: Array) -> None:
-        """Add the share of these UEs' gradients, step by step."""
-        network = _shared_network(self.layers, self.params)
-        if isinstance(self.algorithm, FedAvg) and batch.y.shape[2] == 1:
-            # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
-            parts = Batch(*(each.flatten(0, 2) for each in batch))
-            weight = batch.mask / batch.mask.sum(dim=(0, 3), keepdim=True).clamp_(min=1.0)
-            self._add(total, network.run(parts, weight.flatten(0, 2), None, None).gradient, np.tile(share, 3), parts.x)
-            return
-        for t in range(batch.y.shape[2]):
-            now = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
-            if isinstance(self.algorithm, PerFedAvg):
-                gradient = _meta_gradient(network, now, self.algorithm)
-            else:
-                joined = MetaBatch.of(now).joined()
-                gradient = network.run(joined, _sample_weight(joined.mask), None, None).gradient
-            self._add(total, gradient, share, now.x)
-            if t + 1 < batch.y.shape[2]:
-                network = network.moved(-self.algorithm.outer_lr, gradient)
 
-    def _add(self, total: Params, gradient: Gradient, share: Array, x: Tensor) -> None:
-        linear = [layer for layer in self.layers if isinstance(layer, Linear)]
-        equal = float(share[0]) if (share == share[0]).all() else None
-        each = None if equal is not None else torch.from_numpy(share).to(x.dtype)[:, None, None]
-        for layer, parts in zip(linear, gradient, strict=True):
-            if each is not None:
-                parts = [part.scaled(each) for part in parts]
-            for left, right, biased in _merged(parts, x):
-                total[layer.weight].addmm_(left.T, right, alpha=equal if equal is not None else 1.0)
-                if layer.bias is not None and biased:
-                    total[layer.bias].add_(left.sum(dim=0), alpha=equal if equal is not None else 1.0)
+def mean_of_runs(
+    layers: tuple[Layer, ...], params: Params, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array
+) -> Params:
+    """The averaged parameters of several independent runs in one batch.
+
+    Args:
+        params: with a leading run axis.
+        batch: leading axes (3, num_runs * num_ue, tau), one run's UEs after another's.
+        share: each UE's share of its run's average, shape (num_runs * num_ue,); 0 for a UE that only fills up.
+    """
+    total = {name: torch.zeros_like(p) for name, p in params.items()}
+    _add_gradients(total, layers, params, algorithm, batch, share)
+    return {name: p.add(total[name], alpha=-algorithm.outer_lr) for name, p in params.items()}
+
+
+def _add_gradients(
+    total: Params,
+    layers: tuple[Layer, ...],
+    params: Params,
+    algorithm: FedAvg | PerFedAvg,
+    batch: Batch,
+    share: Array,
+) -> None:
+    """Add the share of these UEs' gradients, step by step."""
+    network = _shared_network(layers, params)
+    num_steps = batch.y.shape[2]
+    one_run = next(iter(params.values())).ndim <= 2
+    if isinstance(algorithm, FedAvg) and num_steps == 1 and one_run:
+        # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
+        parts = Batch(*(each.flatten(0, 2) for each in batch))
+        weight = batch.mask / batch.mask.sum(dim=(0, 3), keepdim=True).clamp_(min=1.0)
+        gradient = network.run(parts, weight.flatten(0, 2), None, None).gradient
+        _add(total, layers, gradient, np.tile(share, 3), parts.x)
+        return
+    for t in range(num_steps):
+        now = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
+        if isinstance(algorithm, PerFedAvg):
+            gradient = _meta_gradient(network, now, algorithm)
+        else:
+            joined = MetaBatch.of(now).joined()
+            gradient = network.run(joined, _sample_weight(joined.mask), None, None).gradient
+        _add(total, layers, gradient, share, now.x)
+        if t + 1 < num_steps:
+            network = network.moved(-algorithm.outer_lr, gradient)
+
+
+def _add(total: Params, layers: tuple[Layer, ...], gradient: Gradient, share: Array, x: Tensor) -> None:
+    linear = [layer for layer in layers if isinstance(layer, Linear)]
+    equal = float(share[0]) if (share == share[0]).all() else None
+    each = None if equal is not None else torch.from_numpy(share).to(x)[:, None, None]
+    scale = 1.0 if equal is None else equal
+    for layer, parts in zip(linear, gradient, strict=True):
+        if each is not None:
+            parts = [part.scaled(each) for part in parts]
+        weight = total[layer.weight]
+        if weight.ndim == 3:
+            for part in parts:
+                left = (part.scale * part.left).reshape(len(weight), -1, part.left.shape[-1])
+                weight.baddbmm_(left.mT, part.right.reshape(len(weight), -1, part.right.shape[-1]), alpha=scale)
+                if layer.bias is not None and part.biased:
+                    total[layer.bias].add_(left.sum(dim=1), alpha=scale)
+            continue
+        for left, right, biased in _merged(parts, x):
+            weight.addmm_(left.T, right, alpha=scale)
+            if layer.bias is not None and biased:
+                total[layer.bias].add_(left.sum(dim=0), alpha=scale)
 
 
 def _merged(parts: list[Factors], x: Tensor) -> list[tuple[Tensor, Tensor, bool]]:

@@ -62,7 +62,7 @@ def draw_positions(
     num_samples: IntArray,
     ue: IntArray,
     local_steps: int,
-    seed: int,
+    seed: int | IntArray,
     purpose: str,
     round_index: int,
 ) -> IntArray:
@@ -105,14 +105,18 @@ def draw_meta(
         Arrays of shape (3, num_ue, tau, num): inner, outer and Hessian batch.
     """
     positions = draw_positions(partition.train_size[ue], num_samples, ue, local_steps, seed, "batch", round_index)
-    index = partition.train[partition.train_start[ue][:, None, None] + positions]
+    return in_thirds(partition.train[partition.train_start[ue][:, None, None] + positions], num_samples)
+
+
+def in_thirds(samples: IntArray, num_samples: IntArray) -> Draw:
+    """Drawn samples (num_ue, tau, longest) as the three batches, (3, num_ue, tau, num)."""
     size = np.stack(third_sizes(num_samples))  # (3, num_ue)
     begin = np.cumsum(size, axis=0) - size
     slot = np.arange(int(size.max(initial=0)))
-    column = np.minimum(begin[..., None] + slot, max(index.shape[-1] - 1, 0))[:, :, None, :]
-    column = np.broadcast_to(column, (3, len(ue), local_steps, len(slot)))
+    column = np.minimum(begin[..., None] + slot, max(samples.shape[-1] - 1, 0))[:, :, None, :]
+    column = np.broadcast_to(column, (3, *samples.shape[:2], len(slot)))
     mask = np.broadcast_to((slot < size[..., None])[:, :, None, :], column.shape)
-    return Draw(np.take_along_axis(index[None], column, axis=-1), mask)
+    return Draw(np.take_along_axis(samples[None], column, axis=-1), mask.copy())
 
 
 class Batches(Protocol):

@@ -1,6 +1,6 @@
 """One pool of samples and an index table of who owns them: no UE has a copy of its data."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -47,6 +47,15 @@ class FederatedData:
     dtype: torch.dtype = torch.float32
     scratch: Scratch = field(default_factory=Scratch, compare=False, repr=False)
 
+    def to(self, device: torch.device) -> "FederatedData":
+        """The same data in the memory of a device."""
+        moved = {
+            name: value.to(device)
+            for name in ("x", "y", "shift", "scale")
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(self, **moved, scratch=Scratch())
+
     @property
     def sample_shape(self) -> tuple[int, ...]:
         return tuple(self.x.shape[1:])
@@ -57,7 +66,7 @@ class FederatedData:
         With a purpose the samples lie in memory that the next call of the same purpose uses again.
         """
         scratch = self.scratch if purpose is not None else Scratch()
-        where = torch.from_numpy(index.reshape(-1))
+        where = torch.from_numpy(index.reshape(-1)).to(self.x.device)
         pool = self.x.view(len(self.x), -1)
         raw = scratch.rows(f"{purpose} raw", len(where), pool.shape[1], pool, pool.dtype)
         torch.index_select(pool, 0, where, out=raw)
@@ -70,7 +79,7 @@ class FederatedData:
 
     def batch(self, draw: Draw, purpose: str | None = None) -> Batch:
         x, y = self.gather(draw.sample, purpose)
-        return Batch(x, y, torch.from_numpy(draw.mask.astype(np.float64)).to(self.dtype))
+        return Batch(x, y, torch.from_numpy(draw.mask).to(x))
 
     def draw(
         self, ue: IntArray, num_samples: IntArray, local_steps: int, seed: int, round_index: int

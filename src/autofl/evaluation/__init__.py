@@ -188,6 +188,6 @@ def gradient_norm_sq(loss: Loss, params: Params, data: FederatedData, inner_lr: 
     total: dict[str, Tensor] = {name: torch.zeros_like(p) for name, p in params.items()}
     for u in range(data.partition.num_ue):
         x, y = data.gather(data.partition.train_of(u), "gradient")
-        own = Batch(x, y, torch.ones(len(y), dtype=data.dtype))
+        own = Batch(x, y, torch.ones(len(y), dtype=data.dtype, device=x.device))
         total = minus(total, -1.0 / data.partition.num_ue, exact.meta_grad(loss, params, MetaBatch(own, own, own)))
     return float(torch.stack([(g.double() ** 2).sum() for g in total.values()]).sum())

@@ -12,12 +12,12 @@ from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.models import Params
-from autofl.network import Cell, Fading, Outage, channel_gain, decoded, round_cost, snr
-from autofl.planner import STATUS_NAMES, Planner
+from autofl.network import Cell, Fading, Outage, RoundCost, channel_gain, decoded, round_cost, snr
+from autofl.planner import STATUS_NAMES, Plan, Planner
 from autofl.records import Evaluation, RoundRecord
 from autofl.rng import stream
 from autofl.simulation.stop import Stop
-from autofl.units import Array, IntArray
+from autofl.units import Array, BoolArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
             proposed = sim.algorithm.server_update(state, updates, np.ones(len(senders)))  # line 13, Eq. (15)
             diverged = not _finite(proposed.params)
             state = state if diverged else proposed
-        cost = round_cost(ues, gain, heard * plan.num_samples, plan.tx_power, plan.local_steps, sim.outage)
+        cost = cost_of(sim, ues, gain, plan, heard)
         sim_time += float(cost.time)  # the round ends with its slowest UE
 
         ends = diverged or sim.stop.is_over(k, sim_time)
@@ -89,28 +89,46 @@ def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
         if evaluation is not None:
             history.append((k, evaluation))
         stop = "diverged" if diverged else sim.stop.reason(k, sim_time, history)
-        yield (
-            RoundRecord(
-                round=k,
-                sim_time=sim_time,
-                round_time=float(cost.time),
-                ue=selected,
-                channel_gain=gain,
-                num_samples=plan.num_samples,
-                tx_power=plan.tx_power,
-                snr=snr(ues, gain, plan.tx_power),
-                upload_time=cost.upload_time,
-                compute_time=cost.compute_time,
-                energy=cost.energy,
-                status=tuple(STATUS_NAMES[code] for code in plan.status),
-                decoded=heard,
-                evaluation=evaluation,
-                stop=stop,
-            ),
-            state,
-        )
+        yield record_of(k, sim_time, selected, ues, gain, plan, heard, cost, evaluation, stop), state
         if stop is not None:
             return
+
+
+def cost_of(sim: Simulation, ues: Cell, gain: Array, plan: Plan, heard: BoolArray) -> RoundCost:
+    """What a planned round costs; a UE that is not heard neither trains nor sends."""
+    return round_cost(ues, gain, heard * plan.num_samples, plan.tx_power, plan.local_steps, sim.outage)
+
+
+def record_of(
+    k: int,
+    sim_time: float,
+    selected: IntArray,
+    ues: Cell,
+    gain: Array,
+    plan: Plan,
+    heard: BoolArray,
+    cost: RoundCost,
+    evaluation: Evaluation | None,
+    stop: str | None,
+) -> RoundRecord:
+    """The record of a round."""
+    return RoundRecord(
+        round=k,
+        sim_time=sim_time,
+        round_time=float(cost.time),
+        ue=selected,
+        channel_gain=gain,
+        num_samples=plan.num_samples,
+        tx_power=plan.tx_power,
+        snr=snr(ues, gain, plan.tx_power),
+        upload_time=cost.upload_time,
+        compute_time=cost.compute_time,
+        energy=cost.energy,
+        status=tuple(STATUS_NAMES[code] for code in plan.status),
+        decoded=heard,
+        evaluation=evaluation,
+        stop=stop,
+    )
 
 
 def _finite(params: Params) -> bool:

@@ -1,0 +1,208 @@
+"""Many independent runs as one batch: on a GPU, 64 runs take hardly longer than one.
+
+Seeds, planners and cells may differ from run to run; the model, the learning algorithm, the pool of samples and the
+numbers that stand for the whole cell must be the same. Each run gives the records it gives alone, up to the rounding
+of its sums.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autofl.algorithms import FedAvg, PerFedAvg, State
+from autofl.algorithms.low_rank import Layer, low_rank_layers, low_rank_serves, mean_of_runs
+from autofl.data.batch import Batch, Draw, draw_positions, in_thirds
+from autofl.errors import AutoFLError
+from autofl.models import Params, cross_entropy
+from autofl.network import Cell, channel_gain, decoded
+from autofl.planner import Plan
+from autofl.records import Evaluation, RoundRecord
+from autofl.rng import stream
+from autofl.simulation.loop import Simulation, cost_of, record_of, select
+from autofl.units import Array, BoolArray, IntArray
+
+
+@dataclass
+class _Run:
+    """What one run carries from round to round."""
+
+    sim: Simulation
+    offset: int  # of its UEs among those of all runs
+    previous_power: Array
+    sim_time: float
+    history: list[tuple[int, Evaluation]]
+
+
+def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRecord, State]]:
+    """The rounds of all runs in step: (which run, record, state), round after round.
+
+    A run that ends leaves the batch; the others go on.
+    """
+    _check(sims)
+    first = sims[0]
+    layers = low_rank_layers(first.model)
+    assert layers is not None
+    algorithm = first.algorithm
+    assert isinstance(algorithm, FedAvg | PerFedAvg)
+    cells = _joined([sim.cell for sim in sims])
+    offsets = np.cumsum([0, *(sim.cell.num_ue for sim in sims[:-1])])
+    params = {name: torch.stack([sim.params[name] for sim in sims]) for name in first.params}
+    judges = [sim.evaluator.judge(sim.model, sim.data, sim.seed) for sim in sims]
+    alive: list[int] = list(range(len(sims)))
+    runs = [_Run(sim, int(offset), sim.cell.max_power, 0.0, []) for sim, offset in zip(sims, offsets, strict=True)]
+    for r, run in enumerate(runs):
+        evaluation = judges[r](_one(params, r))
+        run.history.append((0, evaluation))
+        yield r, RoundRecord(round=0, evaluation=evaluation), State(_one(params, r))
+
+    k = 0
+    while alive:
+        k += 1
+        now = [runs[r] for r in alive]
+        selected = [select(x.sim.cell.num_ue, x.sim.num_selected, stream(x.sim.seed, "selection", k)) for x in now]
+        gains = [
+            channel_gain(x.sim.cell, x.sim.fading.draw(stream(x.sim.seed, "fading", k), (x.sim.cell.num_ue,)))[ue]
+            for x, ue in zip(now, selected, strict=True)
+        ]
+        plans = _plans(now, cells, selected, gains)
+        heard = []
+        for x, ue, gain, plan in zip(now, selected, gains, plans, strict=True):
+            x.previous_power = x.previous_power.copy()
+            x.previous_power[ue] = plan.carried_power
+            heard.append(plan.feasible & decoded(x.sim.cell.take(ue), gain, plan.tx_power))
+        proposed = _train(layers, algorithm, now, params, selected, plans, heard, k)
+        finite = torch.stack([torch.isfinite(p).flatten(1).all(dim=1) for p in proposed.values()]).all(dim=0).tolist()
+        keep = torch.tensor(finite, device=next(iter(params.values())).device)
+        params = {name: torch.where(_along(keep, p), p, params[name]) for name, p in proposed.items()}
+
+        stays = []
+        for place, (r, x) in enumerate(zip(alive, now, strict=True)):
+            ue, gain, plan = selected[place], gains[place], plans[place]
+            ues = x.sim.cell.take(ue)
+            cost = cost_of(x.sim, ues, gain, plan, heard[place])
+            x.sim_time += float(cost.time)
+            diverged = not finite[place]
+            ends = diverged or x.sim.stop.is_over(k, x.sim_time)
+            judged = judges[r](_one(params, place)) if ends or k % x.sim.evaluate_every == 0 else None
+            if judged is not None:
+                x.history.append((k, judged))
+            stop = "diverged" if diverged else x.sim.stop.reason(k, x.sim_time, x.history)
+            record = record_of(k, x.sim_time, ue, ues, gain, plan, heard[place], cost, judged, stop)
+            yield r, record, State(_one(params, place))
+            if stop is None:
+                stays.append(place)
+        if len(stays) < len(alive):
+            alive = [alive[place] for place in stays]
+            params = {name: p[torch.tensor(stays, dtype=torch.long, device=p.device)] for name, p in params.items()}
+
+
+def _check(sims: Sequence[Simulation]) -> None:
+    first = sims[0]
+    for sim in sims:
+        same = (
+            sim.algorithm == first.algorithm
+            and sim.data.x is first.data.x
+            and {name: p.shape for name, p in sim.params.items()} == {name: p.shape for name, p in first.params.items()}
+            and str(sim.model) == str(first.model)
+        )
+        if not same:
+            raise AutoFLError(
+                "runs in one batch need the same algorithm, model and pool of samples; run them one by one"
+            )
+    if not low_rank_serves(first.model, first.algorithm, cross_entropy):
+        raise AutoFLError("runs in one batch need what the low_rank engine serves; run them one by one")
+
+
+def _joined(cells: list[Cell]) -> Cell:
+    """One cell of the UEs of all runs."""
+    shared = {name: getattr(cells[0], name) for name in Cell.__dataclass_fields__ if name not in Cell.PER_UE}
+    if any(getattr(cell, name) != value for cell in cells for name, value in shared.items()):
+        raise AutoFLError("runs in one batch need the same noise, path loss, threshold and update size")
+    per_ue: dict[str, Any] = {name: np.concatenate([getattr(cell, name) for cell in cells]) for name in Cell.PER_UE}
+    return replace(cells[0], **per_ue)
+
+
+def _plans(runs: list[_Run], cells: Cell, selected: list[IntArray], gains: list[Array]) -> list[Plan]:
+    """The plan of each run; runs of the same planner are planned in one call."""
+    plans: list[Plan | None] = [None] * len(runs)
+    for planner in {id(run.sim.planner): run.sim.planner for run in runs}.values():
+        mine = [place for place, run in enumerate(runs) if run.sim.planner is planner or run.sim.planner == planner]
+        if plans[mine[0]] is not None:
+            continue
+        ue = np.concatenate([runs[place].offset + selected[place] for place in mine])
+        power = np.concatenate([runs[place].previous_power[selected[place]] for place in mine])
+        whole = planner(cells.take(ue), np.concatenate([gains[place] for place in mine]), power)
+        begin = 0
+        for place in mine:
+            end = begin + len(selected[place])
+            part = {
+                name: getattr(whole, name)[begin:end] for name in Plan.__dataclass_fields__ if name != "local_steps"
+            }
+            plans[place], begin = replace(whole, **part), end
+    return [plan for plan in plans if plan is not None]
+
+
+def _train(
+    layers: tuple[Layer, ...],
+    algorithm: FedAvg | PerFedAvg,
+    runs: list[_Run],
+    params: Params,
+    selected: list[IntArray],
+    plans: list[Plan],
+    heard: list[BoolArray],
+    k: int,
+) -> Params:
+    """The averaged parameters of each run; a run in which nobody is heard keeps its own."""
+    most = max(int(each.sum()) for each in heard)
+    if most == 0:
+        return params
+    num_runs = len(runs)
+    ue = np.zeros((num_runs, most), dtype=np.int64)
+    num = np.zeros((num_runs, most), dtype=np.int64)
+    share = np.zeros((num_runs, most))
+    for place, (who, plan, there) in enumerate(zip(selected, plans, heard, strict=True)):
+        count = int(there.sum())
+        ue[place, :count], num[place, :count] = who[there], plan.num_samples[there]
+        share[place, :count] = 1.0 / max(count, 1)
+    size, start = np.zeros_like(ue), np.zeros_like(ue)
+    for place, run in enumerate(runs):
+        part = run.sim.data.partition
+        size[place], start[place] = part.train_size[ue[place]], part.train_start[ue[place]]
+    seeds = np.repeat(np.array([run.sim.seed for run in runs]), most)
+    steps = plans[0].local_steps
+    positions = draw_positions(size.ravel(), num.ravel(), ue.ravel(), steps, seeds, "batch", k)
+    where = (start.ravel()[:, None, None] + positions).reshape(num_runs, -1)
+    samples = np.stack([run.sim.data.partition.train[row] for run, row in zip(runs, where, strict=True)])
+    draw = in_thirds(samples.reshape(positions.shape), num.ravel())
+    return mean_of_runs(layers, params, algorithm, _gathered(runs, draw), share.ravel())
+
+
+def _gathered(runs: list[_Run], draw: Draw) -> Batch:
+    """The batches of all runs, leading axes (3, num_runs * num_ue, tau), each standardised by its run's statistics."""
+    data = runs[0].sim.data
+    index = torch.from_numpy(draw.sample).to(data.x.device)
+    x = data.x.view(len(data.x), -1)[index].to(data.dtype)
+    if data.scale is not None:
+        by_run = x.view(3, len(runs), -1, x.shape[-1])
+        scale, shift = (
+            torch.stack([_given(getattr(run.sim.data, name)) for run in runs])[:, None] for name in ("scale", "shift")
+        )
+        torch.addcmul(shift, by_run, scale, out=by_run)
+    return Batch(x.view(*index.shape, *data.sample_shape), data.y[index], torch.from_numpy(draw.mask).to(x))
+
+
+def _given(value: Tensor | None) -> Tensor:
+    assert value is not None
+    return value
+
+
+def _one(params: Params, place: int) -> Params:
+    return {name: p[place] for name, p in params.items()}
+
+
+def _along(flags: Tensor, p: Tensor) -> Tensor:
+    return flags.view(-1, *[1] * (p.ndim - 1))
