@@ -33,6 +33,7 @@ Set = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, SI units.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; default the next free one under runs/.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default auto.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite runs that are there already.")]
 
 INTERRUPTED = 130
@@ -113,6 +114,7 @@ def _plan_row(ue: dict[str, Any]) -> list[str]:
 def simulate_command(
     config: Config = None,
     algorithm: Annotated[str | None, typer.Option(help="autofl, per-fedavg, fedavg-1 or fedavg-2.")] = None,
+    device: Device = None,
     out: Out = None,
     force: Force = False,
     overrides: Set = None,
@@ -122,7 +124,7 @@ def simulate_command(
     from autofl.config import load_settings
     from autofl.records import is_run
 
-    chosen = [] if algorithm is None else [f"algorithm={algorithm}"]
+    chosen = _options({"algorithm": algorithm, "simulation.device": device})
     settings = load_settings(config, [*(overrides or ()), *chosen])
     folder = out if out is not None else _free_folder("simulate")
     if is_run(folder) and not force:
@@ -142,6 +144,7 @@ def simulate_command(
 def compare_command(
     config: Config = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+    device: Device = None,
     out: Out = None,
     force: Force = False,
     workers: Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")] = None,
@@ -151,7 +154,7 @@ def compare_command(
     """Compare algorithms over the same network, fading and data, several seeds each: a table and pictures."""
     from autofl.config import load_settings
 
-    chosen = [] if seeds is None else [f"compare.seeds={seeds}"]
+    chosen = _options({"compare.seeds": seeds, "simulation.device": device})
     settings = load_settings(config, [*(overrides or ()), *chosen])
     folder = out if out is not None else _free_folder("compare")
     names, number = settings.compare.algorithms, settings.compare.seeds
@@ -257,6 +260,11 @@ def draw_command(
     out.parent.mkdir(parents=True, exist_ok=True)
     for path in plot_partition(partition, dataset.y, dataset.num_classes, out, title):
         say(str(path))
+
+
+def _options(given: dict[str, object]) -> list[str]:
+    """Options that stand for settings, as overrides."""
+    return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
 def _report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> None:

@@ -146,6 +146,7 @@ class SimulationSettings(Section):
 
     num_selected: int = Field(5, ge=1, le=10_000_000, description="UEs selected in a round")
     outage: Literal["skip", "wait"] = Field("skip", description="wait for UEs that cannot be heard, or not")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
     threads: int = Field(1, ge=1, le=4096, description="of a run; a comparison runs as many at once as there are cores")
 
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, make_engine, pick_engine
+from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, State, make_engine, pick_engine
 from autofl.config import AlgorithmName, CellSettings, DataSettings, Settings, dump_settings
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData, federate
@@ -29,7 +29,7 @@ from autofl.network import Fading
 from autofl.planner import Planner
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
 from autofl.rng import stream
-from autofl.simulation import Simulation, Stop, simulate
+from autofl.simulation import Simulation, Stop, fit_together, simulate, simulate_together
 from autofl.units import IntArray
 from autofl.version import __version__
 
@@ -44,6 +44,17 @@ def build_algorithm(settings: Settings, name: AlgorithmName) -> Algorithm:
     if name in ("autofl", "per-fedavg"):
         return PerFedAvg(learning.inner_lr, learning.outer_lr, learning.variant)
     return FedAvg(learning.outer_lr)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of this name; "auto" is a GPU where there is one. Products keep full float32 precision there."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise AutoFLError("simulation.device: there is no GPU here that PyTorch can use; set it to cpu or auto")
+    cuda = name != "cpu" and torch.cuda.is_available()
+    if cuda:
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+    return torch.device("cuda" if cuda else "cpu")
 
 
 def build_simulation(
@@ -66,6 +77,8 @@ def build_simulation(
     if model is None:
         factory = MODELS[settings.model.name or "mlp"]
         model = build(factory, data.sample_shape, data.num_classes, stream(settings.seed, "init"))
+    device = pick_device(settings.simulation.device)
+    data, model = data.to(device), model.to(device)
     params = params_of(model, data.dtype)
     learning, stop, evaluation = settings.learning, settings.stop, settings.evaluation
     assert learning.inner_lr is not None  # resolved
@@ -126,12 +139,17 @@ def run(settings: Settings, folder: Path | str, *, on_round: OnRound | None = No
         status = "interrupted"
         raise
     finally:
-        if state is not None:
-            writer.write_weights({name: p.numpy() for name, p in state.params.items()})
-        host_time = round(time.perf_counter() - begin, 3)
-        writer.finish(status, stop=last.stop, rounds=last.round, sim_time=last.sim_time, host_time=host_time)
-        writer.close()
+        _finish(writer, status, last, state, begin)
     return read_run(folder)
+
+
+def _finish(writer: RunWriter, status: str, last: RoundRecord, state: State | None, begin: float) -> None:
+    """Leave a readable run: the last weights, and how it ended."""
+    if state is not None:
+        writer.write_weights({name: p.cpu().numpy() for name, p in state.params.items()})
+    host_time = round(time.perf_counter() - begin, 3)
+    writer.finish(status, stop=last.stop, rounds=last.round, sim_time=last.sim_time, host_time=host_time)
+    writer.close()
 
 
 @dataclass(frozen=True)
@@ -169,7 +187,9 @@ def compare(
         raise AutoFLError(f"{taken[0]}: a run is there already; name another folder (--out) or overwrite it (--force)")
     tell = on_progress or (lambda _: None)
     _shared_data(settings.data, settings.cell.count, settings.seed)  # what is wrong with the data is said once, here
-    if min(workers, len(jobs)) == 1:
+    if pick_device(settings.simulation.device).type == "cuda":
+        _run_together(jobs, tell)
+    elif min(workers, len(jobs)) == 1:
         for job, place in jobs:
             run_with_progress(job, place, tell)
     else:
@@ -196,11 +216,62 @@ def run_with_progress(job: Settings, place: Path, tell: OnProgress) -> None:
 
     def on_round(record: RoundRecord) -> None:
         if record.evaluation is not None:
-            accuracy, spent = record.evaluation.adapted_accuracy, time.perf_counter() - begin
-            done = record.stop is not None
-            tell(Progress(job.algorithm, job.seed, record.round, record.sim_time, accuracy, spent, done))
+            tell(_progress(job, record, time.perf_counter() - begin))
 
     run(job, place, on_round=on_round, data=_shared_data(job.data, job.cell.count, job.seed))
+
+
+def _progress(job: Settings, record: RoundRecord, spent: float) -> Progress:
+    accuracy = record.evaluation.adapted_accuracy if record.evaluation is not None else float("nan")
+    done = record.stop is not None
+    return Progress(job.algorithm, job.seed, record.round, record.sim_time, accuracy, spent, done)
+
+
+def _run_together(jobs: list[tuple[Settings, Path]], tell: OnProgress) -> None:
+    """Jobs on a GPU: those with the same client update as one batch, where the engine allows it."""
+    pool: FederatedData | None = None
+    batches: list[list[tuple[Settings, Path, Simulation]]] = []
+    for job, place in jobs:
+        resolved = job.resolved()
+        data = _shared_data(job.data, job.cell.count, job.seed)
+        pool = pool or data.to(pick_device(job.simulation.device))
+        sim = build_simulation(resolved, data=replace(data, x=pool.x, y=pool.y))
+        fitting = next((batch for batch in batches if fit_together(batch[0][2], sim)), None)
+        if fitting is not None:
+            fitting.append((resolved, place, sim))
+        else:
+            batches.append([(resolved, place, sim)])
+    for batch in batches:
+        _write_together(batch, tell)
+
+
+def _write_together(batch: list[tuple[Settings, Path, Simulation]], tell: OnProgress) -> None:
+    begin = time.perf_counter()
+    writers = [RunWriter(place, dump_settings(job), _manifest(job, sim, {})) for job, place, sim in batch]
+    last: dict[int, tuple[RoundRecord, State]] = {}
+    status = "failed"
+    try:
+        steps = simulate_together([sim for *_, sim in batch]) if len(batch) > 1 else _alone(batch[0][2])
+        for r, record, state in steps:
+            writers[r].write(record)
+            last[r] = record, state
+            if record.evaluation is not None:
+                job, spent = batch[r][0], time.perf_counter() - begin
+                tell(_progress(job, record, spent))
+        status = "finished"
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    finally:
+        for r, writer in enumerate(writers):
+            if r in last:
+                record, state = last[r]
+                _finish(writer, "finished" if record.stop else status, record, state, begin)
+
+
+def _alone(sim: Simulation) -> Iterator[tuple[int, RoundRecord, State]]:
+    for record, state in simulate(sim):
+        yield 0, record, state
 
 
 def _run_jobs(jobs: list[tuple[Settings, Path]], workers: int, tell: OnProgress) -> None:
@@ -246,6 +317,7 @@ def _manifest(settings: Settings, sim: Simulation, own: dict[str, Any]) -> dict[
         "data_size": [int(size.min()), int(np.median(size)), int(size.max())],
         "own": sorted(name for name in own if name not in ("data", "dataset") and own[name] is not None),
         "engine": sim.engine_name,
+        "device": torch.cuda.get_device_name() if sim.data.x.is_cuda else "cpu",
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),

@@ -2,6 +2,6 @@
 
 from autofl.simulation.loop import Simulation, select, simulate
 from autofl.simulation.stop import Stop
-from autofl.simulation.together import simulate_together
+from autofl.simulation.together import fit_together, simulate_together
 
-__all__ = ["Simulation", "Stop", "select", "simulate", "simulate_together"]
+__all__ = ["Simulation", "Stop", "fit_together", "select", "simulate", "simulate_together"]

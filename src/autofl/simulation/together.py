@@ -100,28 +100,32 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
             params = {name: p[torch.tensor(stays, dtype=torch.long, device=p.device)] for name, p in params.items()}
 
 
+def fit_together(one: Simulation, other: Simulation) -> bool:
+    """Whether two runs can be part of one batch."""
+    shapes, others = ({name: p.shape for name, p in sim.params.items()} for sim in (one, other))
+    return (
+        low_rank_serves(one.model, one.algorithm, cross_entropy)
+        and one.algorithm == other.algorithm
+        and one.data.x is other.data.x
+        and shapes == others
+        and str(one.model) == str(other.model)
+        and all(getattr(one.cell, name) == getattr(other.cell, name) for name in _WHOLE_CELL)
+    )
+
+
+_WHOLE_CELL = [name for name in Cell.__dataclass_fields__ if name not in Cell.PER_UE]
+
+
 def _check(sims: Sequence[Simulation]) -> None:
-    first = sims[0]
-    for sim in sims:
-        same = (
-            sim.algorithm == first.algorithm
-            and sim.data.x is first.data.x
-            and {name: p.shape for name, p in sim.params.items()} == {name: p.shape for name, p in first.params.items()}
-            and str(sim.model) == str(first.model)
+    if not all(fit_together(sims[0], sim) for sim in sims):
+        raise AutoFLError(
+            "runs in one batch need the same algorithm, model, pool of samples, noise, path loss, threshold and update"
+            " size, and an algorithm and model of the low_rank engine; run them one by one"
         )
-        if not same:
-            raise AutoFLError(
-                "runs in one batch need the same algorithm, model and pool of samples; run them one by one"
-            )
-    if not low_rank_serves(first.model, first.algorithm, cross_entropy):
-        raise AutoFLError("runs in one batch need what the low_rank engine serves; run them one by one")
 
 
 def _joined(cells: list[Cell]) -> Cell:
     """One cell of the UEs of all runs."""
-    shared = {name: getattr(cells[0], name) for name in Cell.__dataclass_fields__ if name not in Cell.PER_UE}
-    if any(getattr(cell, name) != value for cell in cells for name, value in shared.items()):
-        raise AutoFLError("runs in one batch need the same noise, path loss, threshold and update size")
     per_ue: dict[str, Any] = {name: np.concatenate([getattr(cell, name) for cell in cells]) for name in Cell.PER_UE}
     return replace(cells[0], **per_ue)
 

@@ -1,0 +1,143 @@
+"""Our engines against plain SGD on the same samples, interleaved in one process, medians of CPU time.
+
+    python benchmarks/engines.py [--threads 1] [--data mnist5k] [--json FILE]
+
+Plain SGD is the limit: a gradient on every sample of the round at one point. It is measured in chunks of several
+sizes and the fastest counts. With one thread the time is CPU time of the process; with more, it is wall time.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from work import INNER_LR, OUTER_LR, model_of, plain_sgd, population
+
+from autofl.algorithms import FedAvg, PerFedAvg, make_engine
+from autofl.data import load
+from autofl.evaluation import Evaluator
+from autofl.models import outputs
+
+EXACT = PerFedAvg(INNER_LR, OUTER_LR)
+PLAIN = FedAvg(OUTER_LR)
+WORKLOADS = [(20, 13), (20, 40), (100, 13), (100, 40), (1000, 13), (1000, 40), (10_000, 13), (10_000, 40)]
+REPEATS = {20: 61, 100: 21, 1000: 7, 10_000: 3}
+SLOW_ENGINES_UP_TO = 100
+
+
+def medians(tasks: dict[str, Callable[[int], object]], repeats: int, threads: int) -> dict[str, float]:
+    """Median seconds of each task, one after another in every repeat."""
+    clock = time.process_time if threads == 1 else time.perf_counter
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for k in range(repeats + 1):
+        for name, task in tasks.items():
+            begin = clock()
+            task(k)
+            if k:  # the first repeat warms up
+                times[name].append(clock() - begin)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def matrix_rate() -> float:
+    """GFLOP/s of a product of the first layer's shape."""
+    x, w = torch.randn(2400, 784), torch.randn(784, 100)
+    seconds = medians({"product": lambda _: x @ w}, 50, 1)["product"]
+    return 2 * 2400 * 784 * 100 / seconds / 1e9
+
+
+def rounds(data_name: str, workloads: list[tuple[int, int]], threads: int) -> list[dict[str, float]]:
+    """Time of a round for each workload: (UEs, samples a batch)."""
+    dataset = load(data_name)
+    model, params = model_of(dataset)
+    rows = []
+    for num_ue, samples in workloads:
+        data, ue = population(dataset, num_ue), np.arange(num_ue)
+        num, weight = np.full(num_ue, 3 * samples), np.ones(num_ue)
+
+        def run(name: str, algorithm: object, data=data, ue=ue, num=num, weight=weight) -> Callable[[int], object]:
+            engine = make_engine(name, model)
+            return lambda k: engine(algorithm, params, data.draw(ue, num, 1, 1, k), ue).mean(weight)
+
+        def sgd(size: int, data=data, ue=ue, num=num) -> Callable[[int], object]:
+            return lambda k: plain_sgd(data, model, ue, num, k, size)
+
+        tasks = {f"sgd {size}": sgd(size) for size in (1200, 2400, 4800)}
+        tasks |= {"low_rank": run("low_rank", EXACT), "fedavg": run("low_rank", PLAIN)}
+        if num_ue <= SLOW_ENGINES_UP_TO:
+            tasks |= {name: run(name, EXACT) for name in ("vmap", "loop")}
+        found = medians(tasks, REPEATS[num_ue], threads)
+        limit = min(seconds for name, seconds in found.items() if name.startswith("sgd"))
+        row = {"num_ue": num_ue, "samples": samples, "limit": limit}
+        row |= {name: found[name] for name in ("low_rank", "fedavg", "vmap", "loop") if name in found}
+        row["ratio"] = found["low_rank"] / limit
+        rows.append(row)
+        print(json.dumps({key: round(value, 5) for key, value in row.items()}), file=sys.stderr, flush=True)
+    return rows
+
+
+def evaluation(data_name: str, threads: int) -> dict[str, float]:
+    """A whole evaluation of 20 UEs against one plain forward pass over the same test samples."""
+    from autofl.config import load_settings
+    from autofl.experiments.run import build_simulation
+
+    sim = build_simulation(load_settings(overrides=[f"data.name={data_name}"]))
+    judge = Evaluator(inner_lr=INNER_LR).judge(sim.model, sim.data, 1)
+    slow = Evaluator(inner_lr=INNER_LR).judge(sim.model, sim.data, 1, fast=False)
+    test = sim.data.partition.test
+
+    def forward(_: int) -> None:
+        for piece in np.array_split(test, -(-len(test) // 4096)):
+            x, y = sim.data.gather(piece, "plain")
+            (outputs(sim.model, sim.params, x).argmax(-1) == y).sum()
+
+    tasks = {"forward": forward, "evaluation": lambda _: judge(sim.params), "reference": lambda _: slow(sim.params)}
+    found = medians(tasks, 15, threads)
+    return {**found, "test_samples": len(test), "ratio": found["evaluation"] / found["forward"]}
+
+
+def peak_memory(data_name: str, num_ue: int, samples: int) -> float:
+    """Peak memory [MB] of a process that runs two low-rank rounds."""
+    code = (
+        "import sys; sys.path.insert(0, 'benchmarks'); import engines, numpy as np, resource;"
+        f"d = engines.load('{data_name}'); m, p = engines.model_of(d); data = engines.population(d, {num_ue});"
+        f"ue = np.arange({num_ue}); e = engines.make_engine('low_rank', m);"
+        f"[e(engines.EXACT, p, data.draw(ue, np.full({num_ue}, {3 * samples}), 1, 1, k), ue).mean(np.ones({num_ue}))"
+        " for k in range(2)]; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--data", default="mnist5k")
+    parser.add_argument("--most", type=int, default=10_000, help="largest number of UEs")
+    parser.add_argument("--json", help="file for the results")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    workloads = [work for work in WORKLOADS if work[0] <= given.most]
+    result = {
+        "data": given.data,
+        "threads": given.threads,
+        "matrix_gflops": matrix_rate(),
+        "rounds": rounds(given.data, workloads, given.threads),
+        "evaluation": evaluation(given.data, given.threads),
+        "peak_memory_mb": {f"{n}x{s}": peak_memory(given.data, n, s) for n, s in workloads if s == 40},
+        "own_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    text = json.dumps(result, indent=2)
+    if given.json:
+        with open(given.json, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
