@@ -1,5 +1,6 @@
 """One pool of samples and an index table of who owns them: no UE has a copy of its data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -86,6 +87,24 @@ class FederatedData:
     ) -> "DrawnBatches":
         """The batches of one round: drawn now, gathered from the pool when taken."""
         return DrawnBatches(self, draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index))
+
+
+def gather_runs(runs: Sequence[FederatedData], index: IntArray) -> tuple[Tensor, Tensor]:
+    """Samples and labels of several runs over one pool, each standardised by its own run's statistics.
+
+    Args:
+        runs: data of each run, all with the same x and y.
+        index: shape (..., num_runs, num), flat within a run.
+    Returns:
+        Samples (..., num_runs, num, width) with their own axes flattened, and labels.
+    """
+    first = runs[0]
+    where = torch.from_numpy(index).to(first.x.device)
+    x = first.x.view(len(first.x), -1)[where].to(first.dtype)
+    if first.scale is not None and first.shift is not None:
+        scale, shift = (torch.stack([getattr(run, name) for run in runs])[:, None] for name in ("scale", "shift"))
+        torch.addcmul(shift, x, scale, out=x)
+    return x, first.y[where]
 
 
 @dataclass(frozen=True)

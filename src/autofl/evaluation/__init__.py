@@ -87,8 +87,8 @@ class Judge:
             train = self.data.batch(piece.train, "train")
             test = self.data.batch(piece.test, "test")
             both = self._outputs(params, adapt, (train, test), piece.grams)
-            loss.append(np.stack([_mean(self._each_loss(output, train.y), train.mask) for output in both[0]]))
-            accuracy.append(np.stack([_mean(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]))
+            loss.append(np.stack([mean_of(self._each_loss(output, train.y), train.mask) for output in both[0]]))
+            accuracy.append(np.stack([mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]))
         by_ue = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))  # sum in the order of the UEs
         train_loss, adapted_loss = np.concatenate(loss, axis=1)[:, by_ue].mean(axis=1)
         global_accuracy, adapted_accuracy = np.concatenate(accuracy, axis=1)[:, by_ue].mean(axis=1)
@@ -131,7 +131,7 @@ class Judge:
         return results
 
 
-def _mean(values: Tensor, mask: Tensor) -> Array:
+def mean_of(values: Tensor, mask: Tensor) -> Array:
     """Mean over the unmasked samples of each UE."""
     weighted = (values.to(mask.dtype) * mask).sum(dim=-1) / mask.sum(dim=-1)
     return weighted.double().cpu().numpy()
@@ -143,9 +143,7 @@ def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, layers: tuple[
     part = data.partition
     most = evaluator.test_samples if evaluator.test_samples is not None else int(part.test_size.max())
     num_test = np.minimum(part.test_size, most)
-    judged = np.arange(part.num_ue)
-    if evaluator.num_ue is not None and evaluator.num_ue < part.num_ue:
-        judged = stream(seed, "judged").choice(part.num_ue, evaluator.num_ue, replace=False)
+    judged = judged_ues(evaluator, data, seed)
     order = judged[np.argsort(num_test[judged], kind="stable")]
     while len(order):
         # As many UEs as fit into ROWS with at most a tenth of padding (short ones may have more), at least one.
@@ -153,14 +151,29 @@ def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, layers: tuple[
         fits = (padded <= ROWS) & (padded <= np.maximum(1.1 * real, 512))
         num = max(int(np.argmin(fits)) if not fits.all() else len(order), 1)
         ue, order = order[:num], order[num:]
-        piece = Piece(
-            ue=ue,
-            adapt=_draw(part.train, part.train_start, part.train_size, ue, evaluator.adapt_samples, seed, "adapt"),
-            train=_draw(part.train, part.train_start, part.train_size, ue, evaluator.train_samples, seed, "train-loss"),
-            test=_draw(part.test, part.test_start, part.test_size, ue, most, seed, "test"),
-        )
+        piece = draw_piece(evaluator, data, seed, ue)
         kept += (piece.train.sample.size + piece.test.sample.size) * piece.adapt.sample.shape[-1]
         yield piece if layers is None or kept > MOST_KEPT else _with_grams(piece, data, layers)
+
+
+def judged_ues(evaluator: Evaluator, data: FederatedData, seed: int) -> IntArray:
+    """The UEs that are judged: all, or so many drawn once."""
+    num_ue = data.partition.num_ue
+    if evaluator.num_ue is None or evaluator.num_ue >= num_ue:
+        return np.arange(num_ue)
+    return stream(seed, "judged").choice(num_ue, evaluator.num_ue, replace=False)
+
+
+def draw_piece(evaluator: Evaluator, data: FederatedData, seed: int, ue: IntArray) -> Piece:
+    """The samples on which these UEs are judged."""
+    part = data.partition
+    most = evaluator.test_samples if evaluator.test_samples is not None else int(part.test_size.max())
+    return Piece(
+        ue=ue,
+        adapt=_draw(part.train, part.train_start, part.train_size, ue, evaluator.adapt_samples, seed, "adapt"),
+        train=_draw(part.train, part.train_start, part.train_size, ue, evaluator.train_samples, seed, "train-loss"),
+        test=_draw(part.test, part.test_start, part.test_size, ue, most, seed, "test"),
+    )
 
 
 def _with_grams(piece: Piece, data: FederatedData, layers: tuple[Layer, ...]) -> Piece:

@@ -1,6 +1,6 @@
 """The cell: what the base station knows of its UEs, as arrays over them."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -71,8 +71,11 @@ class Cell:
         return 0.5 * self.capacitance * self.cycles_per_sample * self.cpu_frequency**2
 
     def take(self, ue: IntArray) -> "Cell":
-        """The same cell with only these UEs, in this order."""
-        return replace(self, **{name: getattr(self, name)[ue] for name in self.PER_UE})
+        """The same cell with only these UEs, in this order; what was checked once is not checked again."""
+        taken = object.__new__(Cell)
+        for name, value in self.__dict__.items():
+            object.__setattr__(taken, name, value[ue] if name in self.PER_UE else value)
+        return taken
 
 
 def drop_in_disc(rng: np.random.Generator, num_ue: int, radius: float) -> Array:

@@ -16,7 +16,9 @@ from torch import Tensor
 from autofl.algorithms import FedAvg, PerFedAvg, State
 from autofl.algorithms.low_rank import Layer, low_rank_layers, low_rank_serves, mean_of_runs
 from autofl.data.batch import Batch, Draw, draw_positions, in_thirds
+from autofl.data.federated import gather_runs
 from autofl.errors import AutoFLError
+from autofl.evaluation.joint import JointJudge
 from autofl.models import Params, cross_entropy
 from autofl.network import Cell, channel_gain, decoded
 from autofl.planner import Plan
@@ -51,12 +53,11 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
     cells = _joined([sim.cell for sim in sims])
     offsets = np.cumsum([0, *(sim.cell.num_ue for sim in sims[:-1])])
     params = {name: torch.stack([sim.params[name] for sim in sims]) for name in first.params}
-    judges = [sim.evaluator.judge(sim.model, sim.data, sim.seed) for sim in sims]
+    judge = JointJudge.of([(sim.evaluator, sim.data, sim.seed) for sim in sims], layers)
     alive: list[int] = list(range(len(sims)))
     runs = [_Run(sim, int(offset), sim.cell.max_power, 0.0, []) for sim, offset in zip(sims, offsets, strict=True)]
-    for r, run in enumerate(runs):
-        evaluation = judges[r](_one(params, r))
-        run.history.append((0, evaluation))
+    for r, evaluation in enumerate(judge(params, alive)):
+        runs[r].history.append((0, evaluation))
         yield r, RoundRecord(round=0, evaluation=evaluation), State(_one(params, r))
 
     k = 0
@@ -69,35 +70,39 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
             for x, ue in zip(now, selected, strict=True)
         ]
         plans = _plans(now, cells, selected, gains)
+        taken = [x.sim.cell.take(ue) for x, ue in zip(now, selected, strict=True)]
         heard = []
-        for x, ue, gain, plan in zip(now, selected, gains, plans, strict=True):
+        for x, ues, ue, gain, plan in zip(now, taken, selected, gains, plans, strict=True):
             x.previous_power = x.previous_power.copy()
             x.previous_power[ue] = plan.carried_power
-            heard.append(plan.feasible & decoded(x.sim.cell.take(ue), gain, plan.tx_power))
+            heard.append(plan.feasible & decoded(ues, gain, plan.tx_power))
         proposed = _train(layers, algorithm, now, params, selected, plans, heard, k)
         finite = torch.stack([torch.isfinite(p).flatten(1).all(dim=1) for p in proposed.values()]).all(dim=0).tolist()
         keep = torch.tensor(finite, device=next(iter(params.values())).device)
         params = {name: torch.where(_along(keep, p), p, params[name]) for name, p in proposed.items()}
 
+        costs = [
+            cost_of(x.sim, *each) for x, each in zip(now, zip(taken, gains, plans, heard, strict=True), strict=True)
+        ]
+        due = []
+        for place, (x, cost) in enumerate(zip(now, costs, strict=True)):
+            x.sim_time += float(cost.time)
+            if not finite[place] or x.sim.stop.is_over(k, x.sim_time) or k % x.sim.evaluate_every == 0:
+                due.append(place)
+        judged = dict(zip(due, judge(_some(params, due), [alive[place] for place in due]), strict=True)) if due else {}
         stays = []
         for place, (r, x) in enumerate(zip(alive, now, strict=True)):
-            ue, gain, plan = selected[place], gains[place], plans[place]
-            ues = x.sim.cell.take(ue)
-            cost = cost_of(x.sim, ues, gain, plan, heard[place])
-            x.sim_time += float(cost.time)
-            diverged = not finite[place]
-            ends = diverged or x.sim.stop.is_over(k, x.sim_time)
-            judged = judges[r](_one(params, place)) if ends or k % x.sim.evaluate_every == 0 else None
-            if judged is not None:
-                x.history.append((k, judged))
-            stop = "diverged" if diverged else x.sim.stop.reason(k, x.sim_time, x.history)
-            record = record_of(k, x.sim_time, ue, ues, gain, plan, heard[place], cost, judged, stop)
-            yield r, record, State(_one(params, place))
+            found = judged.get(place)
+            if found is not None:
+                x.history.append((k, found))
+            stop = x.sim.stop.reason(k, x.sim_time, x.history) if finite[place] else "diverged"
+            about = (selected[place], taken[place], gains[place], plans[place], heard[place], costs[place])
+            yield r, record_of(k, x.sim_time, *about, found, stop), State(_one(params, place))
             if stop is None:
                 stays.append(place)
         if len(stays) < len(alive):
             alive = [alive[place] for place in stays]
-            params = {name: p[torch.tensor(stays, dtype=torch.long, device=p.device)] for name, p in params.items()}
+            params = _some(params, stays)
 
 
 def fit_together(one: Simulation, other: Simulation) -> bool:
@@ -186,26 +191,18 @@ def _train(
 
 
 def _gathered(runs: list[_Run], draw: Draw) -> Batch:
-    """The batches of all runs, leading axes (3, num_runs * num_ue, tau), each standardised by its run's statistics."""
-    data = runs[0].sim.data
-    index = torch.from_numpy(draw.sample).to(data.x.device)
-    x = data.x.view(len(data.x), -1)[index].to(data.dtype)
-    if data.scale is not None:
-        by_run = x.view(3, len(runs), -1, x.shape[-1])
-        scale, shift = (
-            torch.stack([_given(getattr(run.sim.data, name)) for run in runs])[:, None] for name in ("scale", "shift")
-        )
-        torch.addcmul(shift, by_run, scale, out=by_run)
-    return Batch(x.view(*index.shape, *data.sample_shape), data.y[index], torch.from_numpy(draw.mask).to(x))
-
-
-def _given(value: Tensor | None) -> Tensor:
-    assert value is not None
-    return value
+    """The batches of all runs, leading axes (3, num_runs * num_ue, tau)."""
+    shape, data = draw.sample.shape, [run.sim.data for run in runs]
+    x, y = gather_runs(data, draw.sample.reshape(3, len(runs), -1))
+    return Batch(x.view(*shape, *data[0].sample_shape), y.view(shape), torch.from_numpy(draw.mask).to(x))
 
 
 def _one(params: Params, place: int) -> Params:
     return {name: p[place] for name, p in params.items()}
+
+
+def _some(params: Params, places: list[int]) -> Params:
+    return {name: p[torch.tensor(places, dtype=torch.long, device=p.device)] for name, p in params.items()}
 
 
 def _along(flags: Tensor, p: Tensor) -> Tensor:
