@@ -10,7 +10,6 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -85,15 +84,24 @@ def arguments(doc: str | None) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def time_rounds(run_round: Callable[[], None], warmup: int, rounds: int) -> tuple[float, list[float]]:
-    """Seconds from the start of the process to the first measured round, and of each measured round."""
-    for _ in range(warmup):
-        run_round()
-    ends = [time.perf_counter()]
-    for _ in range(rounds):
-        run_round()
-        ends.append(time.perf_counter())
-    return ends[0] - STARTED, np.diff(ends).tolist()
+class Clock:
+    """Notes the end of each round; the first ones warm up."""
+
+    def __init__(self, warmup: int) -> None:
+        self.warmup = max(warmup, 1)  # a round is timed from the end of the one before it
+        self.ends: list[float] = []
+
+    def tick(self) -> None:
+        self.ends.append(time.perf_counter())
+
+    @property
+    def startup_seconds(self) -> float:
+        """From the start of the process to the end of the first round."""
+        return self.ends[0] - STARTED
+
+    @property
+    def round_seconds(self) -> list[float]:
+        return np.diff(self.ends[self.warmup - 1 :]).tolist()
 
 
 def peak_rss_mb() -> float:
@@ -105,21 +113,20 @@ def report(
     version: str,
     options: argparse.Namespace,
     per_fedavg: str,
-    startup_seconds: float,
-    round_seconds: list[float],
+    clock: Clock,
     note: str,
     peak_mb: float | None = None,
 ) -> None:
     """The result as one line of JSON, the last of the output."""
-    print(f"{peer} {options.algorithm}: {1e3 * statistics.median(round_seconds):.1f} ms a round", file=sys.stderr)
+    print(f"{peer} {options.algorithm}: {1e3 * statistics.median(clock.round_seconds):.1f} ms a round", file=sys.stderr)
     result = {
         "peer": peer,
         "version": version,
         "algorithm": options.algorithm,
         "per_fedavg": per_fedavg,
         "threads": options.threads,
-        "round_seconds": [round(seconds, 6) for seconds in round_seconds],
-        "startup_seconds": round(startup_seconds, 3),
+        "round_seconds": [round(seconds, 6) for seconds in clock.round_seconds],
+        "startup_seconds": round(clock.startup_seconds, 3),
         "peak_rss_mb": round(peak_rss_mb() if peak_mb is None else peak_mb, 1),
         "note": note,
     }

@@ -2,9 +2,9 @@
 
     python benchmarks/peers/make_work.py --num-ue 20 --selected 20 --samples 40 --data mnist5k --out work.npz
 
-Needs AutoFL installed, since the results to check against are its own, UE after UE as in the engine `loop`. Every UE owns the same number
-of samples, at least the 3 * samples of one Per-FedAvg round. Where the data set is too small for that, the UEs share
-samples: each UE's are drawn at random from the whole pool, none twice.
+Needs AutoFL installed, since the results to check against are its own, UE after UE as in the engine `loop`. Every UE
+owns the same number of samples, at least the 3 * samples of one Per-FedAvg round. Where the data set is too small for
+that, the UEs share samples: each UE's are drawn at random from the whole pool, none twice.
 """
 
 import argparse
