@@ -68,28 +68,51 @@ def draw_positions(
 ) -> IntArray:
     """Distinct positions below size[i], num_samples[i] of them in random order, for each UE and local step.
 
-    Robert Floyd's algorithm picks the set, a sort of random keys its order; both on all UEs at once. Each UE's
-    draw depends on (seed, purpose, round, UE) and on nothing else, so a device can repeat it alone.
+    All UEs at once. Each UE's draw depends on (seed, purpose, round, UE), on its own size and number of samples, and
+    on nothing else, so a device can repeat it alone.
 
     Returns:
         Shape (num_ue, tau, max num_samples); what lies behind num_samples[i] is 0.
     """
-    longest = int(num_samples.max(initial=0))
-    shape = (len(ue), local_steps, longest)
-    # A call for each step and use: the numbers of a UE then do not depend on how many samples others draw.
-    pick, key = (
-        np.stack([ue_uniforms(seed, purpose, (round_index, t, use), ue, longest) for t in range(local_steps)], axis=1)
-        for use in range(2)
-    )
-    chosen = np.full(shape, -1, dtype=np.int64)
-    for j in range(longest):
-        top = (size - num_samples + j)[:, None]
-        candidate = (pick[:, :, j] * (top + 1)).astype(np.int64)
-        taken = (chosen[:, :, :j] == candidate[:, :, None]).any(axis=-1)
-        chosen[:, :, j] = np.where(taken, top, candidate)
-    unused = np.arange(longest) >= num_samples[:, None, None]
-    order = np.argsort(np.where(unused, 2.0, key), axis=-1, kind="stable")
-    return np.where(unused, 0, np.take_along_axis(chosen, order, axis=-1))
+    seeds = np.broadcast_to(np.asarray(seed), ue.shape)
+    drawn = np.zeros((len(ue), local_steps, int(num_samples.max(initial=0))), dtype=np.int64)
+    few = 2 * num_samples <= size
+    for t in range(local_steps):
+        for rows, draw in ((few, _first_distinct), (~few, _first_by_key)):
+            if rows.any():
+                purpose_of = (purpose, (round_index, t))
+                found = draw(size[rows], num_samples[rows], ue[rows], seeds[rows], *purpose_of)
+                drawn[rows, t, : found.shape[1]] = found
+    return drawn
+
+
+def _first_distinct(
+    size: IntArray, num: IntArray, ue: IntArray, seed: IntArray, purpose: str, index: tuple[int, ...]
+) -> IntArray:
+    """The first num[i] distinct numbers of a stream of random ones: cheap where few of many are wanted."""
+    longest = int(num.max())
+    length = int(1.5 * longest) + 16  # half of all need 1.39 numbers each; a stream too short is read on
+    while True:
+        stream_of = (ue_uniforms(seed, purpose, (*index, 0), ue, length) * size[:, None]).astype(np.int64)
+        order = np.argsort(stream_of, axis=1, kind="stable")
+        ordered = np.take_along_axis(stream_of, order, axis=1)
+        again = np.zeros(stream_of.shape, dtype=np.bool_)
+        np.put_along_axis(again, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
+        if ((~again).sum(axis=1) >= num).all():
+            break
+        length *= 2
+    place = np.argsort(again, axis=1, kind="stable")[:, :longest]  # what is new first, in the order it came
+    return np.where(np.arange(longest) < num[:, None], np.take_along_axis(stream_of, place, axis=1), 0)
+
+
+def _first_by_key(
+    size: IntArray, num: IntArray, ue: IntArray, seed: IntArray, purpose: str, index: tuple[int, ...]
+) -> IntArray:
+    """The num[i] positions with the smallest of size[i] random keys: cheap where most of all are wanted."""
+    keys = ue_uniforms(seed, purpose, (*index, 1), ue, int(size.max()))
+    keys[np.arange(keys.shape[1]) >= size[:, None]] = 2.0
+    longest = int(num.max())
+    return np.where(np.arange(longest) < num[:, None], np.argsort(keys, axis=1, kind="stable")[:, :longest], 0)
 
 
 def draw_meta(
