@@ -1,7 +1,8 @@
 # make demo   sets up and compares the four algorithms on MNIST-5k
 # make test   sets up and runs the tests
 # make lint   sets up and runs ruff and mypy
-.PHONY: setup demo test lint clean
+# make bench  measures our engines and the field, writes docs/performance.md
+.PHONY: setup demo test lint bench clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,3 +28,6 @@ lint: setup
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+
+bench: setup
+	$(BIN)/python benchmarks/bench.py

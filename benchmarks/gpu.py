@@ -75,7 +75,7 @@ def simulations(dataset, names, seeds, law, rounds, device, every=5):
                     seed=seed,
                     num_selected=SELECTED,
                     evaluate_every=every,
-                )  # fmt: skip
+                )
             )
     return sims
 

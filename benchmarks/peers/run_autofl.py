@@ -1,0 +1,42 @@
+"""AutoFL itself on the same work: engine low_rank, exact Per-FedAvg or FedAvg, in the environment AutoFL lives in."""
+
+import numpy as np
+import torch
+from common import Clock, arguments, demand, read_work, report
+
+from autofl.algorithms import FedAvg, PerFedAvg, make_engine
+from autofl.data import Partition
+from autofl.data.federated import FederatedData
+from autofl.models import mlp
+from autofl.rng import stream
+from autofl.simulation import select
+from autofl.version import __version__
+
+
+def run(work, algorithm, num_rounds, clock):
+    """Runs the rounds; returns the weights after them."""
+    model = mlp()
+    names = [name for name, _ in model.named_parameters()]
+    params = {name: torch.from_numpy(w) for name, w in zip(names, work.weights, strict=True)}
+    none = np.zeros(0, dtype=np.int64)
+    partition = Partition(work.train, work.train_start, none, np.zeros(work.num_ue + 1, dtype=np.int64))
+    data = FederatedData("work", torch.from_numpy(work.x), torch.from_numpy(work.y), 10, partition)
+    chosen = PerFedAvg(work.inner_lr, work.outer_lr) if algorithm == "per-fedavg" else FedAvg(work.outer_lr)
+    engine = make_engine("low_rank", model)
+    num = np.full(work.selected, work.num_drawn(algorithm))
+    for k in range(num_rounds):
+        ue = select(work.num_ue, work.selected, stream(1, "selection", k))
+        params = engine(chosen, params, data.draw(ue, num, 1, 1, k), ue).mean(np.ones(len(ue)))
+        clock.tick()
+    return [p.numpy() for p in params.values()]
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__)
+    torch.set_num_threads(options.threads)
+    work, clock = read_work(options.work), Clock(options.warmup)
+    if options.check:
+        demand(work, f"round {options.algorithm}", run(work.constant(), options.algorithm, 1, clock))
+    else:
+        run(work, options.algorithm, clock.warmup + options.rounds, clock)
+        report("autofl", __version__, options, "shipped: exact", clock, "engine low_rank")
