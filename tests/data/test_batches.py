@@ -1,6 +1,7 @@
 """Drawing: distinct, uniform, repeatable by a UE alone; and the pool that batches come from."""
 
 import numpy as np
+import pytest
 import torch
 
 from autofl.data.batch import draw_meta, draw_positions, third_sizes
@@ -20,18 +21,31 @@ def test_positions_are_distinct_and_within_the_ues_own_samples():
             assert not drawn[row, step, n:].any()
 
 
-def test_every_sample_is_as_likely_in_every_slot():
-    # 4,000 draws of 3 out of 6: each (slot, sample) has expectation 4000/6; chi-square with 15 degrees of freedom.
-    drawn = draw_positions(np.array([6]), np.array([3]), np.array([0]), 4000, seed=5, purpose="batch", round_index=0)[0]
-    counts = np.stack([np.bincount(drawn[:, slot], minlength=6) for slot in range(3)])
+@pytest.mark.parametrize("num", [1, 3, 4, 6], ids="{} of 6".format)  # up to half by one method, more by the other
+def test_every_sample_is_as_likely_in_every_slot(num):
+    # 4,000 draws: each (slot, sample) has expectation 4000/6; a chi-square variable of about 5 degrees a slot.
+    drawn = draw_positions(np.array([6]), np.array([num]), np.array([0]), 4000, seed=5, purpose="batch", round_index=0)[
+        0
+    ]
+    counts = np.stack([np.bincount(drawn[:, slot], minlength=6) for slot in range(num)])
     expected = len(drawn) / 6
-    assert ((counts - expected) ** 2 / expected).sum() < 40.0  # the 0.1 % point is 37.7 for 15 degrees
+    chi_square = ((counts - expected) ** 2 / expected).sum(axis=1)
+    assert (chi_square < 25.7).all()  # the 0.01 % point for 5 degrees
+
+
+def test_pairs_of_samples_are_as_likely_as_each_other():
+    # 2 of 5: each of the 20 ordered pairs has expectation 200 in 4,000 draws.
+    drawn = draw_positions(np.array([5]), np.array([2]), np.array([3]), 4000, seed=9, purpose="batch", round_index=1)[0]
+    counts = np.bincount(drawn[:, 0] * 5 + drawn[:, 1], minlength=25).reshape(5, 5)
+    assert not counts.diagonal().any()
+    off = counts[~np.eye(5, dtype=bool)]
+    assert ((off - 200) ** 2 / 200).sum() < 49.0  # the 0.02 % point for 19 degrees
 
 
 def test_a_ue_draws_the_same_alone_as_among_others():
-    size, num, ue = np.array([100, 80, 60]), np.array([20, 9, 14]), np.array([3, 11, 6])
+    size, num, ue = np.array([100, 80, 60, 30]), np.array([20, 9, 45, 30]), np.array([3, 11, 6, 8])
     together = draw_positions(size, num, ue, 2, seed=8, purpose="batch", round_index=3)
-    for i in range(3):
+    for i in range(4):
         alone = draw_positions(size[[i]], num[[i]], ue[[i]], 2, seed=8, purpose="batch", round_index=3)
         np.testing.assert_array_equal(alone[0], together[i, :, : num[i]])
 

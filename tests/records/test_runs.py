@@ -103,6 +103,25 @@ def test_runs_in_parallel_processes_are_the_same_to_the_bit_and_tell_their_progr
     assert sum(p.finished for p in parallel) == 4
 
 
+def test_a_comparison_as_one_batch_writes_the_same_runs(tmp_path, monkeypatch):
+    # What a GPU does, on this machine's CPU: only the rounding of sums may differ.
+    from autofl.experiments import run as module
+
+    settings = parse_settings({**SMALL, "compare": {"seeds": 2}, "simulation": {"num_selected": 3, "device": "cpu"}})
+    compare(settings, tmp_path / "one")
+    told = []
+    module._run_together(list(module.comparison(settings, tmp_path / "batch")), told.append)
+    assert sum(progress.finished for progress in told) == 8
+    for folder in find_runs([tmp_path / "one"]):
+        one, batch = read_run(folder), read_run(tmp_path / "batch" / folder.name)
+        assert (folder / "ues.csv").read_bytes() == (batch.folder / "ues.csv").read_bytes()
+        assert batch.manifest["status"] == "finished"
+        for name in ("train_loss", "adapted_accuracy"):
+            np.testing.assert_allclose(batch.evaluated(name)[2], one.evaluated(name)[2], rtol=1e-3)
+        for name, weights in read_weights(folder).items():
+            np.testing.assert_allclose(read_weights(batch.folder)[name], weights, rtol=1e-3, atol=2e-5)
+
+
 def test_runs_are_not_overwritten_unless_told_to(tmp_path):
     settings = parse_settings({**SMALL, "compare": {"algorithms": ["fedavg-1"], "seeds": 1}})
     compare(settings, tmp_path)
