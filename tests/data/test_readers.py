@@ -139,6 +139,13 @@ def test_a_download_is_checked_and_read(mirror, tmp_path):
     assert {path.name: path.stat().st_mtime_ns for path in place.iterdir()} == before
 
 
+def test_the_command_fetches_with_progress_and_answers_in_json(mirror, tmp_path, capsys):
+    from autofl.cli.main import run
+
+    assert run(["data", "fetch", "mnist", "--folder", str(tmp_path / "cache"), "--json"]) == 0
+    assert '"samples": 10' in capsys.readouterr().out
+
+
 def test_a_download_that_is_not_the_expected_file_is_refused(mirror, tmp_path):
     (mirror / "train-images-idx3-ubyte.gz").write_bytes(b"something else")
     with pytest.raises(AutoFLError, match="md5 differs"):

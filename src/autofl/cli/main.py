@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from autofl.cli.screen import ProgressBar, say, show_table
+from autofl.cli.screen import DownloadBar, ProgressBar, say, show_table
 from autofl.errors import AutoFLError
 from autofl.version import __version__
 
@@ -234,12 +234,18 @@ def data_command(context: typer.Context, as_json: Json = False) -> None:
 def fetch_command(
     name: Annotated[str, typer.Argument(help="mnist, fashion-mnist or cifar10.")],
     folder: Annotated[Path | None, typer.Option(help="Where to; default AUTOFL_DATA or the cache.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Download a data set from its canonical mirror, checked against its md5."""
     from autofl.data import fetch, load
 
-    place = fetch(name, folder)
-    say(f"{name}: {len(load(name, folder).y):,} samples in {place}")
+    with DownloadBar(name) as bar:
+        place = fetch(name, folder, bar)
+    number = len(load(name, folder).y)
+    if as_json:
+        return _print_json({"name": name, "place": str(place), "samples": number})
+    say(f"{name}: {number:,} samples in {place}")
+    return None
 
 
 @data_app.command("draw", epilog="Example: autofl data draw --set data.labels=3 --out partition")
@@ -247,6 +253,7 @@ def draw_command(
     config: Config = None,
     overrides: Set = None,
     out: Annotated[Path, typer.Option(help="Picture without its ending; PNG and SVG are written.")] = Path("partition"),
+    as_json: Json = False,
 ) -> None:
     """Draw who owns how many samples of which label."""
     from autofl.config import load_settings
@@ -258,8 +265,12 @@ def draw_command(
     partition = build_partition(settings, dataset, owner)
     title = f"{dataset.name}, partition {settings.data.partition}, seed {settings.seed}"
     out.parent.mkdir(parents=True, exist_ok=True)
-    for path in plot_partition(partition, dataset.y, dataset.num_classes, out, title):
-        say(str(path))
+    pictures = [str(path) for path in plot_partition(partition, dataset.y, dataset.num_classes, out, title)]
+    if as_json:
+        sizes = {"train": partition.train_size.tolist(), "test": partition.test_size.tolist()}
+        return _print_json({"pictures": pictures, **sizes})
+    say("\n".join(pictures))
+    return None
 
 
 def _options(given: dict[str, object]) -> list[str]:
@@ -276,6 +287,7 @@ def _report(folders: Sequence[Path], out: Path, target: float, as_json: bool) ->
 
     runs = [read_run(folder) for folder in folders]
     rows = summarise(runs, target)
+    say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
     pictures = plot_runs(runs, out, target)
     names = [path for path in pictures if path.suffix == ".png"]
     links = "".join(f"\n![{path.stem}]({path.name})\n" for path in names)

@@ -74,3 +74,42 @@ class ProgressBar:
                 f" adapted {100 * progress.adapted_accuracy:.1f} %, {progress.host_time:.1f} s here"
             )
             (self._bar.console.print if sys.stderr.isatty() else say)(line)
+
+
+class DownloadBar:
+    """The progress of downloads, in the form pooch asks for."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        self._bar = Progress(
+            TextColumn(name),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+            transient=True,
+        )
+        self._task = self._bar.add_task(name, total=None)
+        self.total = 0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def update(self, num_bytes: int) -> None:
+        self._bar.update(self._task, advance=num_bytes, total=self.total)
+
+    def reset(self) -> None:
+        self._bar.reset(self._task)
+
+    def close(self) -> None:
+        """One file is done; the next one begins anew."""
+        self._bar.reset(self._task)

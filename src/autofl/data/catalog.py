@@ -106,8 +106,11 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     return read_mnist5k(place) if name == "mnist5k" else CATALOG[name].read(place)
 
 
-def fetch(name: str, folder: Path | None = None) -> Path:
-    """Download a data set, checked against its md5, and return its folder. What is already right stays."""
+def fetch(name: str, folder: Path | None = None, progress: object = False) -> Path:
+    """Download a data set, checked against its md5, and return its folder. What is already right stays.
+
+    `progress` is what pooch takes as a progress bar: an object with total, update, reset and close.
+    """
     if name not in CATALOG:
         raise AutoFLError(f"data {name!r} cannot be fetched; there are {', '.join(CATALOG)}")
     source = CATALOG[name]
@@ -116,7 +119,7 @@ def fetch(name: str, folder: Path | None = None) -> Path:
     try:
         target.mkdir(parents=True, exist_ok=True)
         for file, md5 in source.md5.items():
-            _download(source.mirror + file, md5, target / file)
+            _download(source.mirror + file, md5, target / file, progress)
             if file.endswith(".tar.gz"):
                 _unpack(target / file, target, source.files)
     except OSError as error:
@@ -124,13 +127,14 @@ def fetch(name: str, folder: Path | None = None) -> Path:
     return target
 
 
-def _download(url: str, md5: str, path: Path) -> None:
+def _download(url: str, md5: str, path: Path, progress: object) -> None:
     if path.is_file() and hashlib.md5(path.read_bytes()).hexdigest() == md5:
         return
     import pooch
 
     try:
-        pooch.retrieve(url, known_hash=f"md5:{md5}", fname=path.name, path=path.parent)
+        downloader = pooch.HTTPDownloader(progressbar=progress, timeout=30)
+        pooch.retrieve(url, known_hash=f"md5:{md5}", fname=path.name, path=path.parent, downloader=downloader)
     except ValueError:
         raise AutoFLError(f"{url}: what came is not the file expected (md5 differs); nothing was kept") from None
     except Exception as error:  # the HTTP library has its own family of network errors
