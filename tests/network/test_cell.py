@@ -6,24 +6,11 @@ from scipy import stats
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, channel_gain, drop_in_disc, path_gain
-
-
-def paper_cell(distance, **changes):
-    """UEs at these distances [m], all else as in Table I of the paper."""
-    fields = {
-        "cycles_per_sample": 1e5,
-        "cpu_frequency": 1e9,
-        "data_size": 3834,
-        "max_energy": 3e-3,
-        "max_power": 1e-2,
-        "bandwidth": 1e6,
-        "update_bits": 32 * 79510,
-    }
-    return Cell(distance=distance, **(fields | changes))
+from reference.cells import cell_at
 
 
 def test_one_number_serves_all_ues():
-    cell = paper_cell(np.array([10.0, 20.0, 30.0]), max_power=[0.1, 0.2, 0.3])
+    cell = cell_at(np.array([10.0, 20.0, 30.0]), max_power=[0.1, 0.2, 0.3])
     assert cell.num_ue == 3
     np.testing.assert_array_equal(cell.distance, [10.0, 20.0, 30.0])
     np.testing.assert_array_equal(cell.max_power, [0.1, 0.2, 0.3])
@@ -33,29 +20,27 @@ def test_one_number_serves_all_ues():
 
 def test_the_noise_in_one_megahertz_is_four_femtowatt():
     # -174 dBm/Hz + 60 dB Hz = -114 dBm
-    np.testing.assert_allclose(paper_cell(10.0).noise_power, [3.9810717055349725e-15], rtol=1e-13)
+    np.testing.assert_allclose(cell_at(10.0).noise_power, [3.9810717055349725e-15], rtol=1e-13)
 
 
 def test_noise_power_grows_with_each_ues_own_bandwidth():
-    cell = paper_cell([1.0, 1.0], bandwidth=[1e6, 3e6], noise_psd=2e-21)
+    cell = cell_at([1.0, 1.0], bandwidth=[1e6, 3e6], noise_psd=2e-21)
     np.testing.assert_allclose(cell.noise_power, [2e-15, 6e-15], rtol=1e-14)
 
 
 def test_a_sample_costs_fifty_microjoule():
     # 0.5 * 1e-27 * 1e5 * (1e9)^2
-    np.testing.assert_allclose(paper_cell(10.0).energy_per_sample, [5e-5], rtol=1e-14)
+    np.testing.assert_allclose(cell_at(10.0).energy_per_sample, [5e-5], rtol=1e-14)
 
 
 def test_energy_per_sample_grows_with_cycles_and_the_square_of_frequency():
-    cell = paper_cell(
-        [1.0, 1.0, 1.0], cycles_per_sample=[1e5, 3e5, 1e5], cpu_frequency=[1e9, 1e9, 2e9], capacitance=2e-27
-    )
+    cell = cell_at([1.0, 1.0, 1.0], cycles_per_sample=[1e5, 3e5, 1e5], cpu_frequency=[1e9, 1e9, 2e9], capacitance=2e-27)
     np.testing.assert_allclose(cell.energy_per_sample, [1e-4, 3e-4, 4e-4], rtol=1e-14)
 
 
 def test_take_keeps_these_ues_in_this_order_and_everything_else():
     rng = np.random.default_rng(0)
-    full = paper_cell(
+    full = cell_at(
         np.arange(1.0, 6.0),
         **{name: rng.uniform(1.0, 2.0, 5) for name in Cell.PER_UE if name != "distance"},
         noise_psd=1e-20,
@@ -76,7 +61,7 @@ def test_take_keeps_these_ues_in_this_order_and_everything_else():
 
 def test_a_cell_cannot_be_changed_from_outside():
     distance = np.array([10.0, 20.0])
-    cell = paper_cell(distance)
+    cell = cell_at(distance)
     distance[0] = 99.0
     assert cell.distance[0] == 10.0
     with pytest.raises(ValueError, match="read-only"):
@@ -89,17 +74,17 @@ def test_a_cell_cannot_be_changed_from_outside():
 @pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, -np.inf])
 def test_a_negative_or_endless_value_is_refused_by_name(field, value):
     with pytest.raises(AutoFLError, match=rf"cell\.{field}: {value:g} "):
-        paper_cell(**({"distance": 10.0} | {field: value}))
+        cell_at(**({"distance": 10.0} | {field: value}))
 
 
 def test_one_bad_ue_among_many_is_found():
     with pytest.raises(AutoFLError, match=r"cell\.max_energy: -0\.5 "):
-        paper_cell(np.ones(4), max_energy=[1.0, 1.0, -0.5, 1.0])
+        cell_at(np.ones(4), max_energy=[1.0, 1.0, -0.5, 1.0])
 
 
 @pytest.mark.parametrize("field", ["distance", "data_size", "max_energy"])
 def test_a_ue_may_stand_at_the_antenna_or_own_no_data_or_have_no_energy(field):
-    assert getattr(paper_cell(**({"distance": 10.0} | {field: 0.0})), field) == 0.0
+    assert getattr(cell_at(**({"distance": 10.0} | {field: 0.0})), field) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -107,27 +92,27 @@ def test_a_ue_may_stand_at_the_antenna_or_own_no_data_or_have_no_energy(field):
 )
 def test_zero_is_refused_where_something_is_divided_by_it(field):
     with pytest.raises(AutoFLError, match=rf"cell\.{field}: 0 .*> 0"):
-        paper_cell(distance=10.0, **{field: 0.0})
+        cell_at(distance=10.0, **{field: 0.0})
 
 
 @pytest.mark.parametrize("field", [name for name in Cell.PER_UE if name != "distance"])
 def test_a_wrong_number_of_values_is_refused_with_both_numbers(field):
     with pytest.raises(AutoFLError, match=rf"cell\.{field}: 2 values for 3 UEs"):
-        paper_cell(np.ones(3), **{field: [1.0, 1.0]})
+        cell_at(np.ones(3), **{field: [1.0, 1.0]})
 
 
 def test_path_gain_falls_with_the_power_kappa_of_distance():
-    cell = paper_cell([10.0, 100.0, 200.0], path_loss_exponent=3.8)
+    cell = cell_at([10.0, 100.0, 200.0], path_loss_exponent=3.8)
     np.testing.assert_allclose(path_gain(cell), [10.0**-3.8, 10.0**-7.6, 2.0**-3.8 * 10.0**-7.6], rtol=1e-13)
 
 
 def test_within_the_least_distance_path_gain_stops_growing():
-    cell = paper_cell([0.0, 1.0, 2.0, 4.0], path_loss_exponent=2.0, min_distance=2.0)
+    cell = cell_at([0.0, 1.0, 2.0, 4.0], path_loss_exponent=2.0, min_distance=2.0)
     np.testing.assert_allclose(path_gain(cell), [0.25, 0.25, 0.25, 0.0625], rtol=1e-14)
 
 
 def test_channel_gain_is_small_scale_gain_times_path_gain():
-    cell = paper_cell([10.0, 100.0], path_loss_exponent=2.0)
+    cell = cell_at([10.0, 100.0], path_loss_exponent=2.0)
     small_scale_gain = np.array([[1.0, 1.0], [3.0, 5.0]])
     np.testing.assert_allclose(channel_gain(cell, small_scale_gain), [[1e-2, 1e-4], [3e-2, 5e-4]], rtol=1e-14)
 

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from autofl.network import (
-    Cell,
     RoundCost,
     compute_cost,
     decoded,
@@ -12,23 +11,7 @@ from autofl.network import (
     snr,
     upload_cost,
 )
-
-UPDATE_BITS = 32 * 79510  # Z of the MLP 784-100-10: 2,544,320 bit
-
-
-def paper_cell(num_ue, **changes):
-    """UEs with the numbers of Table I of the paper."""
-    fields = {
-        "distance": np.full(num_ue, 100.0),
-        "cycles_per_sample": 1e5,
-        "cpu_frequency": 1e9,
-        "data_size": 3834,
-        "max_energy": 3e-3,
-        "max_power": 1e-2,
-        "bandwidth": 1e6,
-        "update_bits": UPDATE_BITS,
-    }
-    return Cell(**(fields | changes))
+from reference.cells import UPDATE_BITS, paper_cell
 
 
 def gain_for_snr(cell, ratio, power=1e-2):

@@ -4,7 +4,6 @@ from scipy import special, stats
 
 from autofl.errors import AutoFLError
 from autofl.network import (
-    Cell,
     Exponential,
     NoFading,
     OwnFading,
@@ -16,21 +15,7 @@ from autofl.network import (
     success_probability,
 )
 from autofl.rng import stream
-
-
-def paper_cell(distance, **changes):
-    """UEs at these distances [m], all else as in Table I of the paper."""
-    fields = {
-        "cycles_per_sample": 1e5,
-        "cpu_frequency": 1e9,
-        "data_size": 3834,
-        "max_energy": 3e-3,
-        "max_power": 1e-2,
-        "bandwidth": 1e6,
-        "update_bits": 32 * 79510,
-    }
-    return Cell(distance=distance, **(fields | changes))
-
+from reference.cells import cell_at
 
 TWO_BRANCHES = OwnFading(lambda rng, shape: rng.gamma(2.0, 0.5, shape), stats.gamma(2.0, scale=0.5).sf)
 
@@ -41,9 +26,7 @@ TWO_BRANCHES = OwnFading(lambda rng, shape: rng.gamma(2.0, 0.5, shape), stats.ga
     ids=["rayleigh", "exponential", "own"],
 )
 def test_success_probability_is_the_share_of_channel_draws_that_are_decoded(fading, radius):
-    cell = paper_cell(
-        np.array([0.1, 0.3, 0.5, 0.7, 0.85, 1.0]) * radius, max_power=[0.01, 0.02, 0.01, 0.005, 0.01, 0.01]
-    )
+    cell = cell_at(np.array([0.1, 0.3, 0.5, 0.7, 0.85, 1.0]) * radius, max_power=[0.01, 0.02, 0.01, 0.005, 0.01, 0.01])
     num_draws = 200_000
     gain = channel_gain(cell, fading.draw(np.random.default_rng(1), (num_draws, cell.num_ue)))
     share = decoded(cell, gain, cell.max_power).mean(axis=0)
@@ -57,20 +40,20 @@ def test_success_probability_is_the_share_of_channel_draws_that_are_decoded(fadi
 
 def test_without_fading_success_is_certain_up_to_a_distance_and_impossible_beyond():
     # SNR 0.01 r^-2 / (1e-15 * 1e6) = 1e7 r^-2 falls to phi = 1000 at r = 100 m.
-    cell = paper_cell([99.9, 100.1], noise_psd=1e-15, path_loss_exponent=2.0)
+    cell = cell_at([99.9, 100.1], noise_psd=1e-15, path_loss_exponent=2.0)
     np.testing.assert_array_equal(success_probability(cell, NoFading(), cell.max_power), [1.0, 0.0])
 
 
 def test_success_probability_worked_by_hand():
     # Least gain phi N0 B r^kappa / p = 1000 * 1e-21 * 1e6 * 100^3 / 0.01 = 1e-4
-    cell = paper_cell([100.0], noise_psd=1e-21, path_loss_exponent=3.0)
+    cell = cell_at([100.0], noise_psd=1e-21, path_loss_exponent=3.0)
     np.testing.assert_allclose(success_probability(cell, Exponential(1e-4), cell.max_power), np.exp(-1.0), rtol=1e-12)
     np.testing.assert_allclose(success_probability(cell, Rayleigh(1e-4), cell.max_power), np.exp(-0.5), rtol=1e-12)
     np.testing.assert_allclose(success_probability(cell, Exponential(1e-4), np.array([0.02])), np.exp(-0.5), rtol=1e-12)
 
 
 def test_a_ue_selected_one_round_in_four_succeeds_a_fourth_as_often():
-    cell = paper_cell([100.0, 300.0])
+    cell = cell_at([100.0, 300.0])
     always = success_probability(cell, Exponential(1.0), cell.max_power)
     np.testing.assert_allclose(
         success_probability(cell, Exponential(1.0), cell.max_power, select_probability=0.25), 0.25 * always, rtol=1e-14
@@ -79,19 +62,19 @@ def test_a_ue_selected_one_round_in_four_succeeds_a_fourth_as_often():
 
 @pytest.mark.parametrize("fading", [Rayleigh(40.0), Exponential(1.0), NoFading()])
 def test_nothing_arrives_that_is_sent_with_no_power(fading):
-    cell = paper_cell([100.0, 300.0])
+    cell = cell_at([100.0, 300.0])
     np.testing.assert_array_equal(success_probability(cell, fading, np.zeros(2)), [0.0, 0.0])
 
 
 def test_success_probability_broadcasts_over_leading_axes_of_power():
-    cell = paper_cell([100.0, 300.0, 500.0])
+    cell = cell_at([100.0, 300.0, 500.0])
     power = np.random.default_rng(2).uniform(1e-3, 1e-2, (4, 3))
     expected = [success_probability(cell, Exponential(1.0), row) for row in power]
     np.testing.assert_array_equal(success_probability(cell, Exponential(1.0), power), expected)
 
 
 def test_an_own_law_without_survival_has_no_success_probability():
-    cell = paper_cell([100.0])
+    cell = cell_at([100.0])
     with pytest.raises(AutoFLError, match="survival"):
         success_probability(cell, OwnFading(lambda rng, shape: rng.random(shape)), cell.max_power)
 
@@ -125,7 +108,7 @@ CLAIMS = [
 def test_the_share_of_decoded_updates_in_a_disc_is_the_one_we_state(fading, radius, claimed, half_digit):
     num_ue = 500_000
     position = drop_in_disc(stream(1, "position"), num_ue, radius)
-    cell = paper_cell(np.hypot(position[:, 0], position[:, 1]))
+    cell = cell_at(np.hypot(position[:, 0], position[:, 1]))
     gain = channel_gain(cell, fading.draw(stream(1, "fading"), (num_ue,)))
     share = decoded(cell, gain, cell.max_power).mean()
     error = np.sqrt(claimed * (1.0 - claimed) / num_ue)  # of a binomial share
@@ -149,7 +132,7 @@ def share_decoded_in_disc(fading, radius):
 def test_mean_success_probability_over_a_disc_is_its_integral(fading, radius, claimed, half_digit):
     num_ue = 20_000
     area = (np.arange(num_ue) + 0.5) / num_ue  # midpoint rule: its error is about 1/(24 n^2)
-    cell = paper_cell(radius * np.sqrt(area))
+    cell = cell_at(radius * np.sqrt(area))
     mean = success_probability(cell, fading, cell.max_power).mean()
     expected = share_decoded_in_disc(fading, radius)
     np.testing.assert_allclose(mean, expected, rtol=1e-8)

@@ -6,29 +6,13 @@ import pytest
 from autofl.errors import AutoFLError
 from autofl.network import Cell, channel_gain
 from autofl.planner import PLANNERS, STATUS_NAMES, ExactPlanner, FixedPlanner, PaperPlanner, Status
+from reference.cells import UPDATE_BITS, paper_cell
 from reference.planner_reference import Ue, best_by_brute_force, paper_round, power_by_bisection, ues_of
-
-UPDATE_BITS = 32 * 79510  # Z of the MLP 784-100-10: 2,544,320 bit
 
 # A number of samples is cut to an integer with a slack of 1e-9, relative and absolute, so d samples may take the energy
 # of 1e-9 (d + 1) samples too much; with d >= 3 that is at most 4/3 * 1e-9 of E_max.
 ENERGY_SLACK = 2e-9
 DECODE_SLACK = 1e-11  # ten times the relative slack of the decoding test
-
-
-def paper_cell(num_ue=1, **changes):
-    """UEs with the numbers of Table I of the paper: 50 uJ a sample, 3 mJ a round, at most 10 mW."""
-    fields = {
-        "distance": np.full(num_ue, 100.0),
-        "cycles_per_sample": 1e5,
-        "cpu_frequency": 1e9,
-        "data_size": 3834,
-        "max_energy": 3e-3,
-        "max_power": 1e-2,
-        "bandwidth": 1e6,
-        "update_bits": UPDATE_BITS,
-    }
-    return Cell(**(fields | changes))
 
 
 def gain_for_snr(cell, ratio):
