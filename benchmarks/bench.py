@@ -59,11 +59,18 @@ def peer_python(peer: str, folder: Path) -> str | None:
     return str(python)
 
 
-def field(folder: Path, threads: int, data: str) -> list[dict]:
+def whole_field(folder: Path, data: str) -> list[dict]:
+    """All workloads with all cores, the smallest with one thread too."""
+    cores = os.cpu_count() or 1
+    return field(folder, cores, data, list(WORK)) + (field(folder, 1, data, [(20, 20)]) if cores > 1 else [])
+
+
+def field(folder: Path, threads: int, data: str, works: list[tuple[int, int]]) -> list[dict]:
     """Each framework on the same work, one after another in every repeat."""
     pythons = {peer: peer_python(peer, folder) for peer in PEERS}
     rows: list[dict] = []
-    for (num_ue, selected), (rounds, repeats) in WORK.items():
+    for num_ue, selected in works:
+        rounds, repeats = WORK[num_ue, selected]
         work = SCRATCH / f"work-{num_ue}-{selected}.npz"
         make = [
             sys.executable,
@@ -147,6 +154,14 @@ def engine_table(engines: dict) -> str:
     )
 
 
+def field_tables(rows: list[dict]) -> str:
+    counts = sorted({row["threads"] for row in rows}, reverse=True)
+    return "\n".join(
+        f"{threads} thread{'s' if threads > 1 else ''}:\n\n{field_table([row for row in rows if row['threads'] == threads])}"
+        for threads in counts
+    )
+
+
 def field_table(rows: list[dict]) -> str:
     lines = []
     works = list(dict.fromkeys((row["num_ue"], row["selected"]) for row in rows))
@@ -205,7 +220,9 @@ def draw(results: dict) -> None:
             )
         left.set(xlabel="UEs in a round", ylabel="CPU time of a round [ms]", title="Our engines, 40 samples a batch")
         for place, peer in enumerate(dict.fromkeys(row["peer"] for row in results["field"])):
+            most = max(row["threads"] for row in results["field"])
             there = [row for row in results["field"] if row["peer"] == peer and row["algorithm"] == "per-fedavg"]
+            there = [row for row in there if row["threads"] == most]
             right.loglog([row["selected"] for row in there], [1e3 * row["round_seconds"] for row in there], "o-",
                          color=colours[place], label=NAMES[peer])  # fmt: skip
         right.set(xlabel="UEs in a round", ylabel="time of a round [ms]", title="Per-FedAvg in the field")
@@ -234,7 +251,7 @@ def write(results: dict) -> None:
         f" {ms(judged['reference'])} ms.\n",
         "memory": ", ".join(f"{key} {value:.0f} MB" for key, value in engines["peak_memory_mb"].items()) + "\n",
         "scale": scale_table(results["scale"]),
-        "field": field_table(results["field"]) if results["field"] else "Not measured in this run.\n",
+        "field": field_tables(results["field"]) if results["field"] else "Not measured in this run.\n",
     }
     for name, block in blocks.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"
@@ -266,7 +283,7 @@ def main() -> None:
         "machine": machine(),
         "engines": json.loads(found.read_text(encoding="utf-8")),
         "scale": scale(given.threads),
-        "field": [] if given.no_peers else field(given.peers, given.threads, given.data),
+        "field": [] if given.no_peers else whole_field(given.peers, given.data),
     }
     RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     write(results)

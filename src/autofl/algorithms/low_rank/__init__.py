@@ -1,0 +1,28 @@
+"""The fast exact engine: no UE's weights are ever formed, but for the few of a convolution.
+
+A linear layer's gradient on a batch is delta^T x, of rank at most the batch's size. So a UE's weights are the shared
+ones plus a few outer products, and everything a meta-gradient needs is a product of tall matrices with the shared
+weights (one for all UEs) plus small products with Gram matrices (one a UE):
+
+- forward under weights W + L^T R:  x W^T + (x R^T) L;
+- backward:                         delta W + (delta L^T) R;
+- the tangent along a gradient v = delta_o^T a_o:  (x a_o^T) delta_o, then the usual forward-over-reverse rules;
+- the average over UEs of v - alpha H v: a sum of large products (delta)^T (input), UEs side by side.
+
+Exact Per-FedAvg costs 3 forward and 2 weight-gradient products, plain SGD on the same samples 3 and 3. A convolution
+has few weights, so each UE's change of them is kept as numbers; `images` turns it into matrix products. The `loop`
+engine is the slow, obvious reference.
+"""
+
+from autofl.algorithms.low_rank.recognise import Layer, low_rank_layers, low_rank_serves
+from autofl.algorithms.low_rank.updates import LowRankUpdates, adapted_outputs, input_gram, mean_of_runs
+
+__all__ = [
+    "Layer",
+    "LowRankUpdates",
+    "adapted_outputs",
+    "input_gram",
+    "low_rank_layers",
+    "low_rank_serves",
+    "mean_of_runs",
+]

@@ -1,0 +1,125 @@
+"""The layers of a network: what each computes, and how derivatives pass through it in both directions."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = x W^T + b, by the names of its parameters."""
+
+    weight: str
+    bias: str | None
+
+
+class Fixed:
+    """A layer without parameters. What `forward` keeps beside its result serves the two others."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        raise NotImplementedError
+
+    def push(self, t: Tensor, x: Tensor, kept: Any) -> Tensor:
+        """The tangent behind the layer from the tangent t in front of it."""
+        raise NotImplementedError
+
+    def pull(self, delta: Tensor, x: Tensor, kept: Any) -> Tensor:
+        """The derivative of the loss by x from that by the layer's result."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Activation(Fixed):
+    """y = f(x) with f' and, where it is not zero, f''."""
+
+    f: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]
+    bend: Callable[[Tensor], Tensor] | None = None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        return self.f(x), None
+
+    def push(self, t: Tensor, x: Tensor, kept: Any) -> Tensor:
+        return self.pull(t, x, kept)
+
+    def pull(self, delta: Tensor, x: Tensor, kept: Any) -> Tensor:
+        """delta f'(x)."""
+        return delta * self.slope(x)
+
+
+@dataclass(frozen=True)
+class Relu(Activation):
+    """The rectifier; PyTorch multiplies by its slope in one pass."""
+
+    f: Callable[[Tensor], Tensor] = torch.relu
+    slope: Callable[[Tensor], Tensor] = torch.sign  # not used: `pull` is
+    bend: None = None
+
+    def pull(self, delta: Tensor, x: Tensor, kept: Any) -> Tensor:
+        return torch.ops.aten.threshold_backward(delta, x, 0)
+
+
+@dataclass(frozen=True)
+class Reshape(Fixed):
+    """Flattening of the trailing axes: batches come with leading axes (num_ue, num)."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        return x.flatten(2), None
+
+    def push(self, t: Tensor, x: Tensor, kept: Any) -> Tensor:
+        return t.flatten(2)
+
+    def pull(self, delta: Tensor, x: Tensor, kept: Any) -> Tensor:
+        return delta.reshape(x.shape)
+
+
+def _sigmoid_slope(x: Tensor) -> Tensor:
+    s = torch.sigmoid(x)
+    return s * (1 - s)
+
+
+def _normal_density(x: Tensor) -> Tensor:
+    return torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+
+
+def activation_of(module: nn.Module) -> Activation | None:
+    """The activation of a module; None where it is not one we know."""
+    if isinstance(module, nn.ReLU):
+        return Relu()
+    if isinstance(module, nn.LeakyReLU):
+        leak = module.negative_slope
+        return Activation(
+            lambda x: torch.where(x > 0, x, leak * x), lambda x: torch.where(x > 0, torch.ones_like(x), leak)
+        )
+    if isinstance(module, nn.Tanh):
+        return Activation(
+            torch.tanh, lambda x: 1 - torch.tanh(x) ** 2, lambda x: -2 * torch.tanh(x) * (1 - torch.tanh(x) ** 2)
+        )
+    if isinstance(module, nn.Sigmoid):
+        return Activation(torch.sigmoid, _sigmoid_slope, lambda x: _sigmoid_slope(x) * (1 - 2 * torch.sigmoid(x)))
+    if isinstance(module, nn.Softplus) and module.beta == 1:
+        return Activation(module, torch.sigmoid, _sigmoid_slope)
+    if isinstance(module, nn.SiLU):
+        return Activation(
+            nn.functional.silu,
+            lambda x: torch.sigmoid(x) + x * _sigmoid_slope(x),
+            lambda x: _sigmoid_slope(x) * (2 + x * (1 - 2 * torch.sigmoid(x))),
+        )
+    if isinstance(module, nn.GELU) and module.approximate == "none":
+        return Activation(
+            nn.functional.gelu,
+            lambda x: 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * _normal_density(x),
+            lambda x: (2 - x * x) * _normal_density(x),
+        )
+    if isinstance(module, nn.ELU):
+        height = module.alpha
+        return Activation(
+            lambda x: nn.functional.elu(x, height),
+            lambda x: torch.where(x > 0, torch.ones_like(x), height * torch.exp(torch.clamp(x, max=0.0))),
+            lambda x: torch.where(x > 0, torch.zeros_like(x), height * torch.exp(torch.clamp(x, max=0.0))),
+        )
+    return None

@@ -1,0 +1,275 @@
+"""The client updates of a round, and the adapted evaluation, without forming a UE's weights."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autofl.algorithms.fedavg import FedAvg
+from autofl.algorithms.low_rank.images import Conv
+from autofl.algorithms.low_rank.layers import Linear
+from autofl.algorithms.low_rank.network import HESS, INNER, OUTER, Factors, Gradient, Network
+from autofl.algorithms.low_rank.recognise import Layer
+from autofl.algorithms.perfedavg import PerFedAvg
+from autofl.data.batch import Batch, Batches, MetaBatch
+from autofl.models import Params
+from autofl.units import Array, IntArray
+
+ROWS = 800
+"""Samples of one batch role in a chunk: large enough for fast products, small enough to stay in the cache."""
+GPU_ROWS = 65_536
+"""The same where memory is fast and calls are slow."""
+IMAGES = 120
+"""Samples of one pass in a chunk for a model with convolutions, whose values take some 100 KB a sample."""
+GPU_IMAGES = 16_384
+"""And on a GPU."""
+
+
+def _num_images(layers: tuple[Layer, ...], params: Params) -> int:
+    """Samples in a chunk for a model with convolutions; 0 for any other model."""
+    if not any(isinstance(layer, Conv) for layer in layers):
+        return 0
+    return IMAGES if _on_cpu(params) else GPU_IMAGES
+
+
+def _on_cpu(params: Params) -> bool:
+    return next(iter(params.values())).device.type == "cpu"
+
+
+def _sample_weight(mask: Tensor) -> Tensor:
+    """1 / (number of samples) for a sample, 0 for padding: the loss is the mean over the UE's batch."""
+    return mask / mask.sum(dim=-1, keepdim=True).clamp_(min=1.0)
+
+
+def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> Gradient:
+    """Eq. (7) in factors, the same steps as `PerFedAvg.meta_grad`; the batch's leading axis is its role."""
+    weight, first = _sample_weight(batch.mask), network.first_product(batch.x)
+
+    def part(role: int) -> Batch:
+        return Batch(batch.x[role], batch.y[role], batch.mask[role])
+
+    def gradient(at: Network, role: int, keep: bool = False) -> Gradient:
+        shared = None if first is None else first[role].clone() if keep else first[role]
+        return at.run(part(role), weight[role], role, shared).gradient
+
+    inner = gradient(network, INNER)
+    outer = gradient(network.moved(-algorithm.inner_lr, inner), OUTER)
+    if algorithm.variant == "first-order":
+        return outer
+    if algorithm.variant == "finite-difference":
+        s = (algorithm.difference / _norm(outer, network.layers).clamp(min=1e-12))[:, None, None]
+        ahead = gradient(network.moved(s, outer), HESS, keep=True)
+        behind = gradient(network.moved(-s, outer), HESS)
+        return outer.plus(-algorithm.inner_lr / (2 * s), ahead).plus(algorithm.inner_lr / (2 * s), behind)
+    product = network.hessian_times(part(HESS), weight[HESS], outer, HESS, None if first is None else first[HESS])
+    return outer.plus(-algorithm.inner_lr, product)
+
+
+def _norm(gradient: Gradient, layers: tuple[Layer, ...]) -> Tensor:
+    """Length of each UE's gradient; of factors from Gram matrices alone: |sum l r^T|^2 = sum (l.l')(r.r' + 1)."""
+    total: Tensor | float = 0.0
+    for kernels in gradient.conv:
+        assert kernels is not None
+        for part in kernels:
+            total = total if part is None else total + (part * part).flatten(1).sum(dim=1)
+    linear = [layer for layer in layers if isinstance(layer, Linear)]
+    for layer, parts in zip(linear, gradient.linear, strict=True):
+        left = torch.cat([part.scale * part.left for part in parts], dim=1)
+        right = torch.cat([part.right for part in parts], dim=1)
+        gram = torch.bmm(right, right.mT)
+        if layer.bias is not None:
+            has = torch.cat([torch.full_like(part.left[0, :, 0], float(part.biased)) for part in parts])
+            gram += has[:, None] * has[None, :]
+        total = total + (torch.bmm(left, left.mT) * gram).sum(dim=(1, 2))
+    assert isinstance(total, Tensor)
+    return total.clamp(min=0.0).sqrt()
+
+
+def input_gram(layers: tuple[Layer, ...], x: Tensor, adapt: Tensor) -> Tensor | None:
+    """Gram matrix of inputs with adaptation samples, (num_ue, num, num_adapt); None if the first layer is not linear.
+
+    It does not depend on the parameters: evaluations on the same samples need it once.
+    """
+    layer = layers[0]
+    if not isinstance(layer, Linear):
+        return None
+    gram = torch.bmm(x, adapt.mT)
+    return gram.add_(1.0) if layer.bias is not None else gram
+
+
+def adapted_outputs(
+    layers: tuple[Layer, ...],
+    params: Params,
+    adapt: Batch,
+    inner_lr: float,
+    inputs: list[Tensor],
+    grams: list[Tensor | None],
+) -> list[tuple[Tensor, Tensor]]:
+    """Outputs of the global model and of each UE's model after one step on `adapt`, for each of the inputs.
+
+    Both share the first linear layer's product, by far the largest, or the copies a first convolution works on.
+
+    Args:
+        adapt: leading axes (num_ue, num).
+        inputs: each of shape (num_ue, any number, *sample_shape).
+        grams: `input_gram` of each of the inputs, or None to have it computed.
+    """
+    network = Network.shared(layers, params)
+    if _num_images(layers, params):
+        return _adapted_images(network, adapt, inner_lr, inputs)
+    moved = network.moved(-inner_lr, network.run(adapt, _sample_weight(adapt.mask)).gradient)
+    results = []
+    for x, gram in zip(inputs, grams, strict=True):
+        first, begin = network.first_product(x), network.before_weights(x)
+        plain = network.forward(begin, None if first is None else first.clone())[0][-1]
+        results.append((plain, moved.forward(begin, first, gram)[0][-1]))
+    return results
+
+
+def _adapted_images(
+    network: Network, adapt: Batch, inner_lr: float, inputs: list[Tensor]
+) -> list[tuple[Tensor, Tensor]]:
+    """`adapted_outputs` of a model with convolutions, a few UEs and samples at a time."""
+    most = _num_images(network.layers, network.params)
+    num_ue = max(1, most // max(adapt.y.shape[1], 1))
+    found: list[list[Tensor]] = [[] for _ in inputs]
+    for begin in range(0, len(adapt.y), num_ue):
+        some = Batch(*(part[begin : begin + num_ue] for part in adapt))
+        moved = network.moved(-inner_lr, network.run(some, _sample_weight(some.mask)).gradient)
+        for x, outputs in zip(inputs, found, strict=True):
+            pieces = []
+            for samples in torch.split(x[begin : begin + num_ue], max(1, most // num_ue), dim=1):
+                values = network.before_weights(samples)
+                pieces.append(torch.stack([at.forward(values)[0][-1] for at in (network, moved)]))
+            outputs.append(torch.cat(pieces, dim=2))
+    both = [torch.cat(outputs, dim=1) for outputs in found]
+    return [(plain, own) for plain, own in both]
+
+
+@dataclass(frozen=True)
+class LowRankUpdates:
+    """Client updates that are only ever summed, a chunk of UEs at a time."""
+
+    ue: IntArray
+    batches: Batches
+    params: Params
+    layers: tuple[Layer, ...]
+    algorithm: FedAvg | PerFedAvg
+
+    def mean(self, weight: Array) -> Params:
+        """sum_i weight_i w_i / sum_i weight_i = w - beta sum_i share_i (sum of the gradients of UE i's steps)."""
+        order = np.argsort(self.ue, kind="stable")
+        share = weight / weight.sum()
+        images = _num_images(self.layers, self.params)
+        at_once = 3 if images and isinstance(self.algorithm, FedAvg) else 1  # FedAvg takes all batches in one pass
+        most = images or (ROWS if _on_cpu(self.params) else GPU_ROWS)
+        num = max(1, most // max(at_once * self.batches.width, 1))
+        total = {name: torch.zeros_like(p) for name, p in self.params.items()}
+        network = Network.shared(self.layers, self.params)
+        for begin in range(0, len(order), num):
+            rows = order[begin : begin + num]
+            _add_gradients(total, network, self.algorithm, self.batches.take(rows), share[rows])
+        return {name: p.add(total[name], alpha=-self.algorithm.outer_lr) for name, p in self.params.items()}
+
+
+def mean_of_runs(
+    layers: tuple[Layer, ...], params: Params, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array
+) -> Params:
+    """The averaged parameters of several independent runs in one batch.
+
+    Args:
+        params: with a leading run axis.
+        batch: leading axes (3, num_runs * num_ue, tau), one run's UEs after another's.
+        share: each UE's share of its run's average, shape (num_runs * num_ue,); 0 for a UE that only fills up.
+    """
+    total = {name: torch.zeros_like(p) for name, p in params.items()}
+    num_runs = len(next(iter(params.values())))
+    each = batch.y.shape[1] // num_runs
+    images = _num_images(layers, params)
+    num = max(1, images // max(each * batch.y.shape[-1], 1)) if images else num_runs
+    for begin in range(0, num_runs, num):
+        runs, rows = slice(begin, begin + num), slice(begin * each, (begin + num) * each)
+        some = Batch(*(part[:, rows] for part in batch))
+        now, parts = ({name: p[runs] for name, p in whole.items()} for whole in (params, total))
+        _add_gradients(parts, Network.shared(layers, now), algorithm, some, share[rows])
+    return {name: p.add(total[name], alpha=-algorithm.outer_lr) for name, p in params.items()}
+
+
+def _add_gradients(total: Params, network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array) -> None:
+    """Add the share of these UEs' gradients, step by step."""
+    layers = network.layers
+    num_steps = batch.y.shape[2]
+    if isinstance(algorithm, FedAvg) and num_steps == 1 and not network.has_runs:
+        # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
+        parts = Batch(*(each.flatten(0, 2) for each in batch))
+        weight = batch.mask / batch.mask.sum(dim=(0, 3), keepdim=True).clamp_(min=1.0)
+        gradient = network.run(parts, weight.flatten(0, 2)).gradient
+        _add(total, layers, gradient, np.tile(share, 3), parts.x)
+        return
+    for t in range(num_steps):
+        now = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
+        if isinstance(algorithm, PerFedAvg):
+            gradient = _meta_gradient(network, now, algorithm)
+        else:
+            joined = MetaBatch.of(now).joined()
+            gradient = network.run(joined, _sample_weight(joined.mask)).gradient
+        _add(total, layers, gradient, share, now.x)
+        if t + 1 < num_steps:
+            network = network.moved(-algorithm.outer_lr, gradient)
+
+
+def _add(total: Params, layers: tuple[Layer, ...], gradient: Gradient, share: Array, x: Tensor) -> None:
+    _add_kernels(total, layers, gradient, share)
+    linear = [layer for layer in layers if isinstance(layer, Linear)]
+    equal = float(share[0]) if (share == share[0]).all() else None
+    each = None if equal is not None else torch.from_numpy(share).to(x)[:, None, None]
+    scale = 1.0 if equal is None else equal
+    for layer, parts in zip(linear, gradient.linear, strict=True):
+        if each is not None:
+            parts = [part.scaled(each) for part in parts]
+        weight = total[layer.weight]
+        if weight.ndim == 3:
+            for part in parts:
+                left = (part.scale * part.left).reshape(len(weight), -1, part.left.shape[-1])
+                weight.baddbmm_(left.mT, part.right.reshape(len(weight), -1, part.right.shape[-1]), alpha=scale)
+                if layer.bias is not None and part.biased:
+                    total[layer.bias].add_(left.sum(dim=1), alpha=scale)
+            continue
+        for left, right, biased in _merged(parts, x):
+            weight.addmm_(left.T, right, alpha=scale)
+            if layer.bias is not None and biased:
+                total[layer.bias].add_(left.sum(dim=0), alpha=scale)
+
+
+def _add_kernels(total: Params, layers: tuple[Layer, ...], gradient: Gradient, share: Array) -> None:
+    """The same for convolutions, whose gradients are numbers."""
+    convs = [layer for layer in layers if isinstance(layer, Conv)]
+    for layer, kernels in zip(convs, gradient.conv, strict=True):
+        assert kernels is not None
+        weight = total[layer.weight]
+        each = torch.from_numpy(share).to(weight).view(len(weight) if weight.ndim == 5 else 1, -1)
+
+        def summed(own: Tensor, each: Tensor = each) -> Tensor:
+            return torch.einsum("ru,ru...->r...", each, own.view(*each.shape, *own.shape[1:]))
+
+        weight.add_(layer.parameter(summed(kernels.weight), like=weight).reshape(weight.shape))
+        if layer.bias is not None and kernels.bias is not None:
+            total[layer.bias].add_(summed(kernels.bias).view_as(total[layer.bias]))
+
+
+def _merged(parts: list[Factors], x: Tensor) -> list[tuple[Tensor, Tensor, bool]]:
+    """Factors as flat matrices; those on the model's input become one product over adjacent batches of x."""
+    on_input: dict[int, Tensor] = {}
+    flat: list[tuple[Tensor, Tensor, bool]] = []
+    for part in parts:
+        left = part.left if part.scale == 1.0 else part.scale * part.left
+        if part.role is None or len(parts) == 1:
+            flat.append((left.reshape(-1, left.shape[-1]), part.right.reshape(-1, part.right.shape[-1]), part.biased))
+        else:
+            on_input[part.role] = on_input[part.role] + left if part.role in on_input else left
+    if on_input:  # the outer and the Hessian batch lie side by side
+        left = torch.cat([on_input[role].reshape(-1, on_input[role].shape[-1]) for role in sorted(on_input)])
+        right = x[min(on_input) : max(on_input) + 1]
+        flat.append((left, right.reshape(-1, right.shape[-1]), True))
+    return flat
