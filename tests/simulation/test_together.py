@@ -64,6 +64,21 @@ def test_runs_in_one_batch_give_the_records_they_give_alone(few_digits, algorith
     assert len(ends) > 1 or "sim_time" not in sections.get("stop", {})
 
 
+def test_runs_with_convolutions_in_one_batch_give_what_they_give_alone(few_digits):
+    images = type(few_digits)("images", few_digits.x.reshape(-1, 1, 28, 28), few_digits.y, 10)
+    settings = {"model": {"name": "lenet5"}, "stop": {"rounds": 2}, "evaluation": {"every": 1, "adapt_samples": 7}}
+    sims = simulations(images, ["autofl", "per-fedavg"], **settings)
+    together: dict[int, list] = {}
+    for r, record, state in simulate_together(sims):
+        together.setdefault(r, []).append((record, state))
+    for r, sim in enumerate(sims):
+        for (left, after), (right, expected) in zip(together[r], simulate(sim), strict=True):
+            for name in ("train_loss", "adapted_train_loss", "global_accuracy", "adapted_accuracy"):
+                np.testing.assert_allclose(getattr(left.evaluation, name), getattr(right.evaluation, name), rtol=1e-4)
+            for name, p in after.params.items():
+                torch.testing.assert_close(p, expected.params[name], rtol=1e-3, atol=2e-5)
+
+
 def test_runs_that_do_not_fit_together_are_refused(few_digits):
     one, other = simulations(few_digits, ["autofl"])[0], simulations(few_digits, ["fedavg-1"])[0]
     for pair in ([one, other], [one, simulations(few_digits, ["autofl"])[0]]):  # another algorithm, another pool

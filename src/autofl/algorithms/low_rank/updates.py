@@ -116,6 +116,22 @@ def adapted_outputs(
         grams: `input_gram` of each of the inputs, or None to have it computed.
     """
     network = Network.shared(layers, params)
+    if _num_images(layers, params) and network.has_runs:  # run after run: pieces of UEs must not cut across runs
+        num_runs = len(next(iter(params.values())))
+        parts = [each.view(num_runs, -1, *each.shape[1:]) for each in (*adapt, *inputs)]
+        found = [
+            _adapted_images(
+                Network.shared(layers, {name: p[r] for name, p in params.items()}),
+                Batch(*(each[r] for each in parts[:3])),
+                inner_lr,
+                [each[r] for each in parts[3:]],
+            )
+            for r in range(num_runs)
+        ]
+        return [
+            (torch.cat([plain for plain, _ in each]), torch.cat([own for _, own in each]))
+            for each in zip(*found, strict=True)
+        ]
     if _num_images(layers, params):
         return _adapted_images(network, adapt, inner_lr, inputs)
     moved = network.moved(-inner_lr, network.run(adapt, _sample_weight(adapt.mask)).gradient)
