@@ -156,10 +156,11 @@ def engine_table(engines: dict) -> str:
 
 def field_tables(rows: list[dict]) -> str:
     counts = sorted({row["threads"] for row in rows}, reverse=True)
-    return "\n".join(
-        f"{threads} thread{'s' if threads > 1 else ''}:\n\n{field_table([row for row in rows if row['threads'] == threads])}"
-        for threads in counts
-    )
+    parts = []
+    for threads in counts:
+        mine = field_table([row for row in rows if row["threads"] == threads])
+        parts.append(f"{threads} thread{'s' if threads > 1 else ''}:\n\n{mine}")
+    return "\n".join(parts)
 
 
 def field_table(rows: list[dict]) -> str:
@@ -245,6 +246,7 @@ def write(results: dict) -> None:
         f" {where['torch']}, {engines['threads']} thread, data {engines['data']}; a matrix product of the first layer's"
         f" shape runs at {engines['matrix_gflops']:.0f} GFLOP/s.\n",
         "engines": engine_table(engines),
+        "lenet": engine_table({"rounds": engines["lenet"]}) if engines.get("lenet") else "Not measured in this run.\n",
         "evaluation": f"An evaluation of all 20 UEs on {judged['test_samples']:,} test samples (global and adapted"
         f" accuracy, both training losses) takes {ms(judged['evaluation'])} ms, {judged['ratio']:.2f} times the"
         f" {ms(judged['forward'])} ms of one plain forward pass over them; forming each UE's weights takes"

@@ -20,7 +20,7 @@ import torch
 from work import INNER_LR, OUTER_LR, model_of, plain_sgd, population
 
 from autofl.algorithms import FedAvg, PerFedAvg, make_engine
-from autofl.data import load
+from autofl.data import find, load
 from autofl.evaluation import Evaluator
 from autofl.models import outputs
 
@@ -51,8 +51,10 @@ def matrix_rate() -> float:
     return 2 * 2400 * 784 * 100 / seconds / 1e9
 
 
-def rounds(data_name: str, workloads: list[tuple[int, int]], threads: int) -> list[dict[str, float]]:
-    """Time of a round for each workload: (UEs, samples a batch)."""
+def rounds(
+    data_name: str, workloads: list[tuple[int, int]], threads: int, sizes: tuple[int, ...], repeats: dict[int, int]
+) -> list[dict[str, float]]:
+    """Time of a round for each workload: (UEs, samples a batch); plain SGD in chunks of these sizes."""
     dataset = load(data_name)
     model, params = model_of(dataset)
     rows = []
@@ -67,11 +69,11 @@ def rounds(data_name: str, workloads: list[tuple[int, int]], threads: int) -> li
         def sgd(size: int, data=data, ue=ue, num=num) -> Callable[[int], object]:
             return lambda k: plain_sgd(data, model, ue, num, k, size)
 
-        tasks = {f"sgd {size}": sgd(size) for size in (1200, 2400, 4800)}
+        tasks = {f"sgd {size}": sgd(size) for size in sizes}
         tasks |= {"low_rank": run("low_rank", EXACT), "fedavg": run("low_rank", PLAIN)}
         if num_ue <= SLOW_ENGINES_UP_TO:
             tasks |= {name: run(name, EXACT) for name in ("vmap", "loop")}
-        found = medians(tasks, REPEATS[num_ue], threads)
+        found = medians(tasks, repeats[num_ue], threads)
         limit = min(seconds for name, seconds in found.items() if name.startswith("sgd"))
         row = {"num_ue": num_ue, "samples": samples, "limit": limit}
         row |= {name: found[name] for name in ("low_rank", "fedavg", "vmap", "loop") if name in found}
@@ -127,7 +129,8 @@ def main() -> None:
         "data": given.data,
         "threads": given.threads,
         "matrix_gflops": matrix_rate(),
-        "rounds": rounds(given.data, workloads, given.threads),
+        "rounds": rounds(given.data, workloads, given.threads, (1200, 2400, 4800), REPEATS),
+        "lenet": rounds("cifar10", [(20, 13), (20, 40)], given.threads, (120, 240), {20: 7}) if find("cifar10") else [],
         "evaluation": evaluation(given.data, given.threads),
         "peak_memory_mb": {f"{n}x{s}": peak_memory(given.data, n, s) for n, s in workloads if s == 40},
         "own_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

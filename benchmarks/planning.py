@@ -1,0 +1,55 @@
+"""CPU time of `autofl plan` from start to end, and of planning a million UEs.
+
+    python benchmarks/planning.py
+"""
+
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from autofl.network import Cell, Exponential, channel_gain, drop_in_disc
+from autofl.planner import ExactPlanner, FixedPlanner, PaperPlanner
+
+NUM_UE = 1_000_000
+
+
+def started() -> float:
+    """Median CPU seconds of the command, Python's own start included."""
+    times = []
+    for _ in range(7):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "autofl", "plan", "--json"], stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return statistics.median(times)
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    cell = Cell(
+        distance=np.linalg.norm(drop_in_disc(rng, NUM_UE, 400.0), axis=-1),
+        cycles_per_sample=rng.uniform(0.8e5, 1.2e5, NUM_UE),
+        cpu_frequency=1e9,
+        data_size=rng.integers(2, 3000, NUM_UE),
+        max_energy=3e-3,
+        max_power=0.01,
+        bandwidth=1e6,
+        update_bits=32.0 * 79_510,
+    )
+    gain = channel_gain(cell, Exponential(1.0).draw(rng, (NUM_UE,)))
+    for planner in (PaperPlanner(0.02), ExactPlanner(0.02), FixedPlanner(40, "computed")):
+        times = []
+        for _ in range(5):
+            begin = time.process_time()
+            planner(cell, gain, cell.max_power)
+            times.append(time.process_time() - begin)
+        print(f"{type(planner).__name__}: {statistics.median(times):.2f} s of CPU time for {NUM_UE:,} UEs")
+    print(f"autofl plan: {started():.2f} s of CPU time from start to end")
+
+
+if __name__ == "__main__":
+    main()
