@@ -138,7 +138,7 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
 
 
 def ms(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1e3 * seconds:.3g}"
+    return "–" if seconds is None else f"{1e3 * seconds:,.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.3g}"
 
 
 def engine_table(engines: dict) -> str:
@@ -251,7 +251,6 @@ def write(results: dict) -> None:
         f" accuracy, both training losses) takes {ms(judged['evaluation'])} ms, {judged['ratio']:.2f} times the"
         f" {ms(judged['forward'])} ms of one plain forward pass over them; forming each UE's weights takes"
         f" {ms(judged['reference'])} ms.\n",
-        "memory": ", ".join(f"{key} {value:.0f} MB" for key, value in engines["peak_memory_mb"].items()) + "\n",
         "scale": scale_table(results["scale"]),
         "field": field_tables(results["field"]) if results["field"] else "Not measured in this run.\n",
     }
@@ -270,6 +269,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=10_000, help="largest number of UEs for our engines")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--peers", type=Path, default=SCRATCH / "peers", help="folder of the peers' environments")
+    parser.add_argument("--engines-only", action="store_true", help="measure our engines anew, keep the rest")
     parser.add_argument("--redraw", action="store_true")
     given = parser.parse_args()
     if given.redraw:
@@ -281,6 +281,11 @@ def main() -> None:
     subprocess.run(
         [*command, "--most", str(given.most), "--json", str(found)], check=True, cwd=ROOT, stdout=subprocess.DEVNULL
     )
+    if given.engines_only:
+        results = json.loads(RESULTS.read_text(encoding="utf-8"))
+        results |= {"machine": machine(), "engines": json.loads(found.read_text(encoding="utf-8"))}
+        RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        return write(results)
     results = {
         "machine": machine(),
         "engines": json.loads(found.read_text(encoding="utf-8")),

@@ -8,9 +8,7 @@ sizes and the fastest counts. With one thread the time is CPU time of the proces
 
 import argparse
 import json
-import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -103,19 +101,6 @@ def evaluation(data_name: str, threads: int) -> dict[str, float]:
     return {**found, "test_samples": len(test), "ratio": found["evaluation"] / found["forward"]}
 
 
-def peak_memory(data_name: str, num_ue: int, samples: int) -> float:
-    """Peak memory [MB] of a process that runs two low-rank rounds."""
-    code = (
-        "import sys; sys.path.insert(0, 'benchmarks'); import engines, numpy as np, resource;"
-        f"d = engines.load('{data_name}'); m, p = engines.model_of(d); data = engines.population(d, {num_ue});"
-        f"ue = np.arange({num_ue}); e = engines.make_engine('low_rank', m);"
-        f"[e(engines.EXACT, p, data.draw(ue, np.full({num_ue}, {3 * samples}), 1, 1, k), ue).mean(np.ones({num_ue}))"
-        " for k in range(2)]; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(done.stdout)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
@@ -132,8 +117,6 @@ def main() -> None:
         "rounds": rounds(given.data, workloads, given.threads, (1200, 2400, 4800), REPEATS),
         "lenet": rounds("cifar10", [(20, 13), (20, 40)], given.threads, (120, 240), {20: 7}) if find("cifar10") else [],
         "evaluation": evaluation(given.data, given.threads),
-        "peak_memory_mb": {f"{n}x{s}": peak_memory(given.data, n, s) for n, s in workloads if s == 40},
-        "own_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     text = json.dumps(result, indent=2)
     if given.json:

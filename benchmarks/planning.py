@@ -1,6 +1,6 @@
 """CPU time of `autofl plan` from start to end, and of planning a million UEs.
 
-    python benchmarks/planning.py
+python benchmarks/planning.py
 """
 
 import resource
