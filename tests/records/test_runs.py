@@ -155,6 +155,23 @@ def test_a_stopped_run_can_be_read_up_to_its_last_whole_round(tmp_path, how):
     assert done.returncode == 0, done.stderr
 
 
+def test_an_interrupted_comparison_stops_at_once_and_starts_nothing_more(tmp_path):
+    endless = ["stop.rounds=1000000", "evaluation.every=100", "evaluation.test_samples=5"]
+    options = [word for setting in endless for word in ("--set", setting)]
+    command = [sys.executable, "-m", "autofl", "compare", "--workers", "2", "--out", str(tmp_path), *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len(list(tmp_path.glob("*/rounds.csv"))) < 2:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    runs = [read_run(folder) for folder in find_runs([tmp_path])]
+    assert [run.manifest["status"] for run in runs] == ["interrupted", "interrupted"]
+
+
 def test_half_a_line_at_the_end_is_left_out(tmp_path):
     found = run(parse_settings(SMALL), tmp_path)
     for name in ("rounds.csv", "ues.csv"):

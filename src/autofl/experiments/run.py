@@ -274,12 +274,27 @@ def _alone(sim: Simulation) -> Iterator[tuple[int, RoundRecord, State]]:
         yield 0, record, state
 
 
+_interrupted = False
+"""Whether this worker was told to stop: its pool may have handed it another job already."""
+
+
+def _pool_job(job: Settings, place: Path, tell: OnProgress) -> None:
+    global _interrupted
+    if _interrupted:
+        raise KeyboardInterrupt
+    try:
+        run_with_progress(job, place, tell)
+    except KeyboardInterrupt:
+        _interrupted = True
+        raise
+
+
 def _run_jobs(jobs: list[tuple[Settings, Path]], workers: int, tell: OnProgress) -> None:
     """Jobs over processes of their own; each has the same number of threads as a run alone."""
     context = multiprocessing.get_context("spawn")
     queue: Any = context.Manager().Queue()
     with ProcessPoolExecutor(workers, context) as pool:
-        futures = {pool.submit(run_with_progress, job, place, queue.put) for job, place in jobs}
+        futures = {pool.submit(_pool_job, job, place, queue.put) for job, place in jobs}
         try:
             while futures:
                 done = {future for future in futures if future.done()}
