@@ -1,6 +1,7 @@
 """The layers of a network: what each computes, and how derivatives pass through it in both directions."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,19 +18,20 @@ class Linear:
     bias: str | None
 
 
-class Fixed:
+class Fixed(ABC):
     """A layer without parameters. What `forward` keeps beside its result serves the two others."""
 
+    @abstractmethod
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
-        raise NotImplementedError
+        """The layer's result, and what it keeps."""
 
+    @abstractmethod
     def push(self, t: Tensor, x: Tensor, kept: Any) -> Tensor:
         """The tangent behind the layer from the tangent t in front of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pull(self, delta: Tensor, x: Tensor, kept: Any) -> Tensor:
         """The derivative of the loss by x from that by the layer's result."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
