@@ -48,8 +48,13 @@ def test_mnist_is_found_in_a_named_folder_and_in_autofl_data(tmp_path, rng, monk
         dataset = load("mnist", place)
         assert dataset.x.shape == (10, 784)
         assert dataset.y.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("AUTOFL_DATA", str(tmp_path))
     assert find("mnist") == tmp_path / "mnist"
+    monkeypatch.setenv("AUTOFL_DATA", str(tmp_path / "elsewhere"))
+    assert find("mnist") is None
+    write_mnist(tmp_path / "home" / "autofl" / "mnist", rng)
+    assert find("mnist") == tmp_path / "home" / "autofl" / "mnist"
     assert find("cifar10") is None
     with pytest.raises(AutoFLError, match="autofl data fetch cifar10"):
         load("cifar10")

@@ -1,7 +1,7 @@
 """Learning algorithms and the engines that run them. Nothing here knows of radio or planning."""
 
 from autofl.algorithms.base import Algorithm, Averaging, State, Updates, minus, num_steps, step_of
-from autofl.algorithms.engine import Engine, EngineName, StackedUpdates, make_engine, pick_engine
+from autofl.algorithms.engine import Engine, StackedUpdates, make_engine, pick_engine
 from autofl.algorithms.fedavg import FedAvg
 from autofl.algorithms.perfedavg import PerFedAvg, Variant
 
@@ -9,7 +9,6 @@ __all__ = [
     "Algorithm",
     "Averaging",
     "Engine",
-    "EngineName",
     "FedAvg",
     "PerFedAvg",
     "StackedUpdates",

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from autofl.errors import AutoFLError
 from autofl.models import Params, SampleLoss, cross_entropy, loss_of
 from autofl.units import Array, IntArray
 
-EngineName = Literal["auto", "loop", "vmap", "low_rank"]
 Engine = Callable[[Algorithm, Params, Batches, IntArray], Updates]
 """engine(algorithm, params, batches, ue) -> Updates of these UEs, one row of the batches each."""
 

@@ -1,6 +1,6 @@
 """Data sets and who owns which samples. What is exported here is NumPy; `batch` and `federated` need PyTorch."""
 
-from autofl.data.catalog import CATALOG, MNIST5K_TITLE, cache_folder, fetch, find, load
+from autofl.data.catalog import CATALOG, MNIST5K_TITLE, data_folders, fetch, find, load
 from autofl.data.dataset import Dataset, read_cifar10, read_idx, read_mnist, read_npz
 from autofl.data.partition import Partition, by_labels, by_owner, dirichlet, iid, label_counts, split
 
@@ -11,7 +11,7 @@ __all__ = [
     "Partition",
     "by_labels",
     "by_owner",
-    "cache_folder",
+    "data_folders",
     "dirichlet",
     "fetch",
     "find",

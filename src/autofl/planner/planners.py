@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, compute_cost, decoded, longest_upload, upload_cost
-from autofl.planner.plan import Plan, Planner, Status, make_plan
+from autofl.planner.plan import Plan, Status, make_plan
 from autofl.planner.power import power_computation
 from autofl.units import Array
 
@@ -159,12 +159,3 @@ class FixedPlanner:
             power_limit=_power_limit(cell, tx_power),
             local_steps=self.local_steps,
         )
-
-
-PLANNERS: dict[str, type[PaperPlanner] | type[ExactPlanner] | type[FixedPlanner]] = {
-    "paper": PaperPlanner,
-    "exact": ExactPlanner,
-    "fixed": FixedPlanner,
-}
-
-__all__ = ["MIN_SAMPLES", "PLANNERS", "ExactPlanner", "FixedPlanner", "PaperPlanner", "Planner"]
