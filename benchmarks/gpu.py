@@ -2,7 +2,8 @@
 
     python benchmarks/gpu.py [--data FOLDER] [--runs 64] [--rounds 200] [--json FILE]
 
-Needs NumPy, SciPy and PyTorch alone, and MNIST's four idx files in FOLDER (see `autofl data`).
+Needs NumPy, SciPy and PyTorch alone, and in FOLDER MNIST's four idx files, and for LeNet-5 CIFAR-10's binary files (see
+`autofl data`).
 """
 
 import argparse
@@ -16,35 +17,37 @@ import numpy as np
 import torch
 
 from autofl.algorithms import FedAvg, PerFedAvg, make_engine, pick_engine
-from autofl.data import by_labels, iid, load, split
+from autofl.data import by_labels, find, iid, load, split
 from autofl.data.federated import federate
 from autofl.evaluation import Evaluator
-from autofl.models import build, mlp, num_weights, params_of
+from autofl.models import build, lenet5, mlp, num_weights, params_of
 from autofl.network import Cell, Rayleigh, drop_in_disc
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.rng import stream
 from autofl.simulation import Simulation, Stop, simulate, simulate_together
 
-NUM_UE, SELECTED, ALPHA, BETA = 20, 5, 0.03, 0.07
+NUM_UE, SELECTED = 20, 5
 PLANNED, FIXED = PaperPlanner(0.02), FixedPlanner(5)
-PAIRS = {
-    "autofl": (PerFedAvg(ALPHA, BETA), PLANNED),
-    "per-fedavg": (PerFedAvg(ALPHA, BETA), FIXED),
-    "fedavg-1": (FedAvg(BETA), FIXED),
-    "fedavg-2": (FedAvg(BETA), PLANNED),
-}
+
+
+def pair(name, alpha, beta):
+    """The client update and the planner an algorithm is made of."""
+    learner = PerFedAvg(alpha, beta) if name in ("autofl", "per-fedavg") else FedAvg(beta)
+    return learner, PLANNED if name in ("autofl", "fedavg-2") else FIXED
 
 
 def simulations(dataset, names, seeds, law, rounds, device, every=5):
     """The paper's setting (20 UEs within 200 m, 5 a round) for each algorithm and seed, over one pool of samples."""
     sims, pool = [], None
+    images = len(dataset.sample_shape) == 3
+    alpha, beta = (0.06, 0.02) if images else (0.03, 0.07)
     for seed in seeds:
         rng = stream(seed, "partition")
         owned = iid(dataset.y, NUM_UE, rng) if law == "iid" else by_labels(dataset.y, NUM_UE, rng, 5, 10)
         data = federate(dataset, split(owned, stream(seed, "split")))
         pool = pool or data.to(device)
         data = dataclasses.replace(data, x=pool.x, y=pool.y).to(device)
-        model = build(mlp, dataset.sample_shape, 10, stream(seed, "init")).to(device)
+        model = build(lenet5 if images else mlp, dataset.sample_shape, 10, stream(seed, "init")).to(device)
         params = params_of(model)
         cell = Cell(
             distance=np.linalg.norm(drop_in_disc(stream(seed, "cell.distance"), NUM_UE, 200.0), axis=-1),
@@ -57,7 +60,7 @@ def simulations(dataset, names, seeds, law, rounds, device, every=5):
             update_bits=32.0 * num_weights(params),
         )
         for name in names:
-            algorithm, planner = PAIRS[name]
+            algorithm, planner = pair(name, alpha, beta)
             engine = pick_engine("auto", model, algorithm)
             sims.append(
                 Simulation(
@@ -70,7 +73,7 @@ def simulations(dataset, names, seeds, law, rounds, device, every=5):
                     data=data,
                     engine=make_engine(engine, model),
                     engine_name=engine,
-                    evaluator=Evaluator(inner_lr=ALPHA),
+                    evaluator=Evaluator(inner_lr=alpha),
                     stop=Stop(rounds=rounds),
                     seed=seed,
                     num_selected=SELECTED,
@@ -78,12 +81,6 @@ def simulations(dataset, names, seeds, law, rounds, device, every=5):
                 )
             )
     return sims
-
-
-def flops(sims, rounds):
-    """Multiplications and additions of the rounds' products with the shared weights: 3 forward, 2 gradients."""
-    samples = sum(50 if isinstance(sim.planner, PaperPlanner) else 5 for sim in sims) * SELECTED * rounds
-    return samples / 3 * 5 * 2 * 79_510
 
 
 def timed(work):
@@ -94,6 +91,63 @@ def timed(work):
     return time.perf_counter() - begin, value
 
 
+def count(sims, together=True):
+    """Rounds of all runs, in one batch or one run after another."""
+    if together:
+        return sum(1 for _ in simulate_together(sims))
+    return sum(1 for sim in sims for _ in simulate(sim))
+
+
+def same_as_cpu(dataset, device):
+    """Four runs of ten rounds on both devices: plans, times, and the weights relative to the way they travelled."""
+    names = ["autofl", "per-fedavg"]
+    here = simulations(dataset, names, (1, 2), "labels", 10, device, every=10)
+    on_gpu = {r: (record, state) for r, record, state in simulate_together(here)}
+    worst, same_plan = 0.0, True
+    for r, sim in enumerate(simulations(dataset, names, (1, 2), "labels", 10, torch.device("cpu"), every=10)):
+        *_, (record, state) = simulate(sim)
+        gpu_record, gpu_state = on_gpu[r]
+        same_plan &= bool((record.num_samples == gpu_record.num_samples).all())
+        same_plan &= record.sim_time == gpu_record.sim_time
+        for name, p in state.params.items():
+            step = (p - sim.params[name]).norm()
+            worst = max(worst, float((gpu_state.params[name].cpu() - p).norm() / step))
+    return {"plans_equal": same_plan, "largest_relative_difference_of_the_way_travelled": worst}
+
+
+def rate(dataset, device, num_runs, rounds, every):
+    """Rounds of a run per second: so many runs in one batch, and one by one."""
+    names = ["autofl", "per-fedavg"]
+    sims = simulations(dataset, names, range(1, num_runs // 2 + 1), "labels", rounds, device, every)
+    timed(lambda: [next(iter(simulate_together(sims)))])
+    seconds, _ = timed(lambda: count(sims))
+    row = {"runs": num_runs, "seconds": seconds, "run_rounds_per_second": num_runs * rounds / seconds}
+    if sims[0].params.keys() == {"0.weight", "0.bias", "2.weight", "2.bias"}:
+        # Products with the shared weights: 3 forward, 2 gradients.
+        samples = sum(50 if sim.planner is PLANNED else 5 for sim in sims) * SELECTED * rounds
+        row["tflops"] = samples / 3 * 5 * 2 * num_weights(sims[0].params) / seconds / 1e12
+    alone = simulations(dataset, names, (1,), "labels", 50, device, every)
+    seconds, _ = timed(lambda: count(alone, together=False))
+    return row | {"run_rounds_per_second_one_by_one": 2 * 50 / seconds}
+
+
+def figure_2(dataset, device, laws, rounds):
+    """Seconds for the panels of Fig. 2 on this data: four algorithms, ten seeds."""
+    total = 0.0
+    for law in laws:
+        for names in (["autofl", "per-fedavg"], ["fedavg-1", "fedavg-2"]):
+            sims = simulations(dataset, names, range(1, 11), law, rounds, device)
+            total += timed(lambda sims=sims: count(sims))[0]
+    return total
+
+
+def matrix_rate(device):
+    """TFLOP/s of a large float32 product."""
+    a = torch.randn(8192, 8192, device=device)
+    timed(lambda: a @ a)
+    return 5 * 2 * 8192**3 / timed(lambda: [a @ a for _ in range(5)])[0] / 1e12
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path)
@@ -102,64 +156,23 @@ def main():
     parser.add_argument("--json")
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    dataset = load("mnist", given.data)
-    say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
     result = {"device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu", "torch": torch.__version__}
 
-    # The same results as the CPU: four runs, ten rounds, both devices.
-    names = ["autofl", "per-fedavg"]
-    on_gpu = {
-        r: (rec, st) for r, rec, st in simulate_together(simulations(dataset, names, (1, 2), "labels", 10, device))
-    }
-    worst, same_plan = 0.0, True
-    for r, sim in enumerate(simulations(dataset, names, (1, 2), "labels", 10, torch.device("cpu"))):
-        *_, (record, state) = simulate(sim)
-        gpu_record, gpu_state = on_gpu[r]
-        same_plan &= (
-            bool((record.num_samples == gpu_record.num_samples).all()) and record.sim_time == gpu_record.sim_time
-        )
-        for name, p in state.params.items():
-            step = (p - sim.params[name]).norm()
-            worst = max(worst, float((gpu_state.params[name].cpu() - p).norm() / step))
-    result["same_as_cpu"] = {"plans_equal": same_plan, "largest_relative_difference_of_the_way_travelled": worst}
-    say(json.dumps(result["same_as_cpu"]))
-
-    # Rounds a second: runs in one batch, without and with evaluation every five rounds.
-    def count(sims, together=True):
-        if together:
-            return sum(1 for _ in simulate_together(sims))
-        return sum(1 for sim in sims for _ in simulate(sim))
-
-    seeds = range(1, given.runs // 2 + 1)
-    for label, every in (("no evaluation", 10**9), ("evaluation every 5 rounds", 5)):
-        sims = simulations(dataset, names, seeds, "labels", given.rounds, device, every)
-        timed(lambda sims=sims: [next(iter(simulate_together(sims)))])
-        seconds, _ = timed(lambda sims=sims: count(sims))
-        rate = given.runs * given.rounds / seconds
-        row = {"runs": given.runs, "seconds": seconds, "run_rounds_per_second": rate,
-               "tflops": flops(sims, given.rounds) / seconds / 1e12}  # fmt: skip
-        alone = simulations(dataset, names, (1,), "labels", 50, device, every)
-        seconds, _ = timed(lambda alone=alone: count(alone, together=False))
-        row["run_rounds_per_second_one_by_one"] = 2 * 50 / seconds
-        result[label] = row
-        say(f"{label}: {json.dumps(row)}")
+    def note(name, value):
+        result[name] = value
+        print(f"{name}: {json.dumps(value)}", file=sys.stderr, flush=True)
 
     if device.type == "cuda":
-        a = torch.randn(8192, 8192, device=device)
-        timed(lambda: a @ a)
-        seconds, _ = timed(lambda: [a @ a for _ in range(5)])
-        result["matrix_tflops_float32"] = 5 * 2 * 8192**3 / seconds / 1e12
-        say(f"float32 products: {result['matrix_tflops_float32']:.1f} TFLOP/s")
-
-    # Fig. 2 on MNIST: four algorithms, i.i.d. and five labels, ten seeds.
-    figure = 0.0
-    for law in ("iid", "labels"):
-        for pair in (["autofl", "per-fedavg"], ["fedavg-1", "fedavg-2"]):
-            sims = simulations(dataset, pair, range(1, 11), law, given.rounds, device)
-            seconds, _ = timed(lambda sims=sims: count(sims))
-            figure += seconds
-    result["fig2a_and_fig2b_seconds"] = figure
-    say(f"Fig. 2a and 2b, 80 runs of {given.rounds} rounds: {figure:.1f} s")
+        note("matrix_tflops_float32", matrix_rate(device))
+    for name, laws in (("mnist", ("iid", "labels")), ("cifar10", ("labels",))):
+        if find(name, given.data) is None:
+            print(f"{name}: not here", file=sys.stderr)
+            continue
+        dataset = load(name, given.data)
+        note(f"{name}: same as on a CPU", same_as_cpu(dataset, device))
+        for label, every in (("no evaluation", 10**9), ("evaluation every 5 rounds", 5)):
+            note(f"{name}: {label}", rate(dataset, device, given.runs, given.rounds, every))
+        note(f"{name}: seconds for Fig. 2", figure_2(dataset, device, laws, given.rounds))
     text = json.dumps(result, indent=2)
     if given.json:
         Path(given.json).write_text(text + "\n", encoding="utf-8")

@@ -7,7 +7,8 @@ the rows y .. y + kh - 1 of a UE's x1 are, one after another in memory, the righ
     Y[y, o, :] = sum over (ky, kx, c) of W[o, (ky, kx, c)] x1[y + ky, (kx, c), :],
 
 so x1 is read in overlapping windows, and a UE takes one batched product, under shared weights or its own. On a CPU
-this runs at 50 to 80 GFLOP/s where PyTorch's small convolutions reach about 25.
+this runs at 50 to 80 GFLOP/s where PyTorch's small convolutions reach about 25. On a GPU calls are what costs: there
+all UEs of all runs go into one product.
 """
 
 from dataclasses import dataclass
@@ -234,9 +235,12 @@ class Conv:
         two = self._together(num_out, num_rows)
         flat = delta.reshape(num_ue, num_rows // two, two * num_out, x.shape[4:].numel())
         windows = self._windows(x, two)
-        each = delta.new_empty(*flat.shape[:3], windows.shape[2])
-        for d, window, result in zip(flat, windows, each, strict=True):
-            torch.bmm(d, window.mT, out=result)
+        if delta.device.type == "cpu":
+            each = delta.new_empty(*flat.shape[:3], windows.shape[2])
+            for d, window, result in zip(flat, windows, each, strict=True):
+                torch.bmm(d, window.mT, out=result)
+        else:
+            each = torch.matmul(flat, windows.mT)
         total = each.sum(dim=1)
         if two == 1:
             return total
@@ -282,7 +286,14 @@ class Conv:
 
 
 def _products(weight: Tensor, windows: Tensor, result: Tensor, add: bool) -> None:
-    """weight @ windows for each UE and row, or `result` plus it; a weight serves one UE, or as many as share it."""
+    """weight @ windows for each UE and row, or `result` plus it; a weight serves one UE, or as many as share it.
+
+    A CPU takes UE after UE and reads the windows where they lie; a GPU copies them, kh times x1, and takes one call.
+    """
+    if result.device.type != "cpu":
+        y = products_in_one_call(weight, windows)
+        result.add_(y) if add else result.copy_(y)
+        return
     share = len(windows) // len(weight)
     for ue, (window, y) in enumerate(zip(windows, result, strict=True)):
         w = weight[ue // share].expand(len(window), -1, -1)
@@ -290,3 +301,8 @@ def _products(weight: Tensor, windows: Tensor, result: Tensor, add: bool) -> Non
             y.baddbmm_(w, window)
         else:
             torch.bmm(w, window, out=y)
+
+
+def products_in_one_call(weight: Tensor, windows: Tensor) -> Tensor:
+    """weight @ windows for each UE and row, (num_ue, rows, out, columns)."""
+    return torch.matmul(weight.repeat_interleave(len(windows) // len(weight), dim=0)[:, None], windows)

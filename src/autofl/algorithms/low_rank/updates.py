@@ -1,5 +1,6 @@
 """The client updates of a round, and the adapted evaluation, without forming a UE's weights."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,25 +116,9 @@ def adapted_outputs(
         inputs: each of shape (num_ue, any number, *sample_shape).
         grams: `input_gram` of each of the inputs, or None to have it computed.
     """
-    network = Network.shared(layers, params)
-    if _num_images(layers, params) and network.has_runs:  # run after run: pieces of UEs must not cut across runs
-        num_runs = len(next(iter(params.values())))
-        parts = [each.view(num_runs, -1, *each.shape[1:]) for each in (*adapt, *inputs)]
-        found = [
-            _adapted_images(
-                Network.shared(layers, {name: p[r] for name, p in params.items()}),
-                Batch(*(each[r] for each in parts[:3])),
-                inner_lr,
-                [each[r] for each in parts[3:]],
-            )
-            for r in range(num_runs)
-        ]
-        return [
-            (torch.cat([plain for plain, _ in each]), torch.cat([own for _, own in each]))
-            for each in zip(*found, strict=True)
-        ]
     if _num_images(layers, params):
-        return _adapted_images(network, adapt, inner_lr, inputs)
+        return _adapted_images(layers, params, adapt, inner_lr, inputs)
+    network = Network.shared(layers, params)
     moved = network.moved(-inner_lr, network.run(adapt, _sample_weight(adapt.mask)).gradient)
     results = []
     for x, gram in zip(inputs, grams, strict=True):
@@ -144,23 +129,43 @@ def adapted_outputs(
 
 
 def _adapted_images(
-    network: Network, adapt: Batch, inner_lr: float, inputs: list[Tensor]
+    layers: tuple[Layer, ...], params: Params, adapt: Batch, inner_lr: float, inputs: list[Tensor]
 ) -> list[tuple[Tensor, Tensor]]:
-    """`adapted_outputs` of a model with convolutions, a few UEs and samples at a time."""
-    most = _num_images(network.layers, network.params)
-    num_ue = max(1, most // max(adapt.y.shape[1], 1))
+    """`adapted_outputs` of a model with convolutions, a few UEs, or the UEs of a few runs, and samples at a time."""
+    most = _num_images(layers, params)
     found: list[list[Tensor]] = [[] for _ in inputs]
-    for begin in range(0, len(adapt.y), num_ue):
-        some = Batch(*(part[begin : begin + num_ue] for part in adapt))
+    for network, ues in _some_ues(
+        Network.shared(layers, params), len(adapt.y), max(1, most // max(adapt.y.shape[1], 1))
+    ):
+        some = Batch(*(part[ues] for part in adapt))
         moved = network.moved(-inner_lr, network.run(some, _sample_weight(some.mask)).gradient)
         for x, outputs in zip(inputs, found, strict=True):
             pieces = []
-            for samples in torch.split(x[begin : begin + num_ue], max(1, most // num_ue), dim=1):
+            for samples in torch.split(x[ues], max(1, most // len(some.y)), dim=1):
                 values = network.before_weights(samples)
                 pieces.append(torch.stack([at.forward(values)[0][-1] for at in (network, moved)]))
             outputs.append(torch.cat(pieces, dim=2))
     both = [torch.cat(outputs, dim=1) for outputs in found]
     return [(plain, own) for plain, own in both]
+
+
+def _some_ues(network: Network, num_ue: int, at_once: int) -> Iterator[tuple[Network, slice]]:
+    """About so many UEs at a time and the network they share; where there are runs, those of whole runs."""
+    if not network.has_runs:
+        for begin in range(0, num_ue, at_once):
+            yield network, slice(begin, begin + at_once)
+        return
+    for runs, ues in _some_runs(network.params, num_ue, at_once):
+        yield Network.shared(network.layers, {name: p[runs] for name, p in network.params.items()}), ues
+
+
+def _some_runs(params: Params, num_ue: int, at_once: int) -> Iterator[tuple[slice, slice]]:
+    """A few runs at a time, with about so many UEs, and these UEs."""
+    num_runs = len(next(iter(params.values())))
+    each = num_ue // num_runs
+    step = max(1, at_once // each)
+    for begin in range(0, num_runs, step):
+        yield slice(begin, begin + step), slice(begin * each, (begin + step) * each)
 
 
 @dataclass(frozen=True)
@@ -200,15 +205,12 @@ def mean_of_runs(
         share: each UE's share of its run's average, shape (num_runs * num_ue,); 0 for a UE that only fills up.
     """
     total = {name: torch.zeros_like(p) for name, p in params.items()}
-    num_runs = len(next(iter(params.values())))
-    each = batch.y.shape[1] // num_runs
+    num_ue, width = batch.y.shape[1], max(batch.y.shape[-1], 1)
     images = _num_images(layers, params)
-    num = max(1, images // max(each * batch.y.shape[-1], 1)) if images else num_runs
-    for begin in range(0, num_runs, num):
-        runs, rows = slice(begin, begin + num), slice(begin * each, (begin + num) * each)
-        some = Batch(*(part[:, rows] for part in batch))
+    for runs, ues in _some_runs(params, num_ue, images // width if images else num_ue):
+        some = Batch(*(part[:, ues] for part in batch))
         now, parts = ({name: p[runs] for name, p in whole.items()} for whole in (params, total))
-        _add_gradients(parts, Network.shared(layers, now), algorithm, some, share[rows])
+        _add_gradients(parts, Network.shared(layers, now), algorithm, some, share[ues])
     return {name: p.add(total[name], alpha=-algorithm.outer_lr) for name, p in params.items()}
 
 
