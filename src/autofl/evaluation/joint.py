@@ -1,5 +1,6 @@
 """The evaluation of several runs in one batch, for `simulation.together`: the same numbers as each run's own Judge."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,8 @@ from autofl.evaluation import Evaluator, Piece, draw_piece, judged_ues, mean_of
 from autofl.models import Params, cross_entropy
 from autofl.records import Evaluation
 
-MOST_ROWS = 2**20
-"""Samples, padding included, that are judged at a time: 3 GB of MNIST."""
+MOST_VALUES = 2**30
+"""Pixels, padding included, that are judged at a time: 4 GB."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class JointJudge:
     def __call__(self, params: Params, runs: list[int]) -> list[Evaluation]:
         """Evaluations of these runs, whose parameters have a leading run axis in the same order."""
         rows = max(piece.test.sample.size + piece.train.sample.size for piece in self.pieces)
-        step = max(1, MOST_ROWS // rows)
+        step = max(1, MOST_VALUES // (rows * math.prod(self.data[0].sample_shape)))
         found: list[Evaluation] = []
         for begin in range(0, len(runs), step):
             part = {name: p[begin : begin + step] for name, p in params.items()}
