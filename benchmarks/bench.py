@@ -156,6 +156,8 @@ def main() -> None:
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"measured": {}}
     if given.redraw:
         return write(results)
+    if find(given.data) is None:
+        parser.error(f"{given.data} is not here: run 'autofl data fetch {given.data}', or take another with --data")
     SCRATCH.mkdir(exist_ok=True)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     common = ("--threads", str(given.threads))

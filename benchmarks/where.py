@@ -52,7 +52,7 @@ COMPARISON_PARTS = [
     (FederatedData, "draw", "drawing"),
     (PerFedAvg, "server_update", "training"),
     (FedAvg, "server_update", "training"),
-    (Evaluator, "judge", "evaluation, its samples drawn"),
+    (Evaluator, "judge", "preparing the evaluation"),
     (Judge, "__call__", "evaluation"),
     *((RunWriter, name, "writing") for name in ("__init__", "write", "write_weights", "finish", "close")),
 ]
@@ -104,17 +104,18 @@ def kind_of(event: FunctionEvent, num_inputs: int) -> str:
     return "elementwise work and sums" if event.name.startswith("aten::") else REST
 
 
-def of_round(data_name: str, rounds: int) -> dict[str, object]:
-    """Shares of a round's time; `round_seconds` is the median without the profiler."""
+def of_round(data_name: str, rounds: int, threads: int) -> dict[str, object]:
+    """Shares of a round's time; `round_seconds` is the median without the profiler, CPU time with one thread."""
+    clock = time.process_time if threads == 1 else time.perf_counter
     dataset = load(data_name)
     model, params = model_of(dataset)
     data, ue = population(dataset, NUM_UE), np.arange(NUM_UE)
     num, engine = np.full(NUM_UE, 3 * SAMPLES), make_engine("low_rank", model)
 
     def play(k: int) -> float:
-        begin = time.perf_counter()
+        begin = clock()
         engine(PerFedAvg(INNER_LR, OUTER_LR), params, data.draw(ue, num, 1, 1, k), ue).mean(np.ones(NUM_UE))
-        return time.perf_counter() - begin
+        return clock() - begin
 
     plain = statistics.median([play(k) for k in range(rounds + 1)][1:])
     watch = profile(activities=[ProfilerActivity.CPU], record_shapes=True)
@@ -168,11 +169,16 @@ def of_comparison(data_name: str, seeds: int, rounds: int) -> dict[str, object]:
     chosen = [f"data.name={data_name}", f"compare.seeds={seeds}", f"stop.rounds={rounds}"]
     settings = load_settings(overrides=[*chosen, "simulation.num_selected=10", "simulation.device=cpu"])
     cores, watch = os.cpu_count() or 1, Stopwatch()
+
+    def tell(progress: experiments.Progress) -> None:
+        if progress.finished:
+            print(f"  {progress.algorithm}, seed {progress.seed}: {progress.host_time:.1f} s", file=sys.stderr)
+
     with tempfile.TemporaryDirectory() as folder:
         with around(COMPARISON_PARTS, watch), watch(REST):
-            runs = experiments.compare(settings, f"{folder}/alone")
+            runs = experiments.compare(settings, f"{folder}/alone", on_progress=tell)
         begin = time.perf_counter()
-        experiments.compare(settings, f"{folder}/together", workers=cores)
+        experiments.compare(settings, f"{folder}/together", workers=cores, on_progress=tell)
         together = time.perf_counter() - begin
     alone = sum(watch.seconds.values())
     return {"data": data_name, "runs": len(runs), "rounds": rounds, "seconds": alone, "workers": cores,
@@ -182,15 +188,18 @@ def of_comparison(data_name: str, seeds: int, rounds: int) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--data", default="mnist5k")
+    parser.add_argument("--data", default="mnist5k", choices=["mnist5k", "mnist"])
     parser.add_argument("--seeds", type=int, default=5, help="of the comparison")
     parser.add_argument("--rounds", type=int, default=200, help="of the comparison")
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of tables")
     given = parser.parse_args()
+    if find(given.data) is None:
+        parser.error(f"{given.data} is not here: run 'autofl data fetch {given.data}', or take another with --data")
     torch.set_num_threads(given.threads)
-    rounds = {"mlp": of_round(given.data, 50)}
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler need not say that it starts and stops
+    rounds = {"mlp": of_round(given.data, 50, given.threads)}
     if find("cifar10"):
-        rounds["lenet5"] = of_round("cifar10", 8)
+        rounds["lenet5"] = of_round("cifar10", 8, given.threads)
     else:
         print("CIFAR-10 is not here ('autofl data fetch cifar10'): LeNet-5 is left out", file=sys.stderr)
     found = {"rounds": rounds, "comparison": of_comparison(given.data, given.seeds, given.rounds)}
