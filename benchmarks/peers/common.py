@@ -17,12 +17,12 @@ import numpy as np
 
 STARTED = time.perf_counter()
 Weights = list[np.ndarray]
-"""W1 (hidden, 784), b1, W2 (10, hidden), b2: layers as PyTorch keeps them."""
+"""Weight and bias of each layer in turn, as PyTorch keeps them: the MLP's four arrays or LeNet-5's ten."""
 
 
 @dataclass(frozen=True)
 class Work:
-    x: np.ndarray  # (num, 784), float32, standardised
+    x: np.ndarray  # (num, 784) or (num, 3, 32, 32), float32, standardised
     y: np.ndarray  # (num,), int64
     train: np.ndarray  # samples of UE after UE
     train_start: np.ndarray  # (num_ue + 1,)
@@ -30,7 +30,6 @@ class Work:
     samples: int  # of one batch
     inner_lr: float
     outer_lr: float
-    hidden: int
     weights: Weights  # before the first round
     expected: dict[str, Weights]  # AutoFL's loop engine: one client's result and one round's, of each algorithm
 
@@ -54,6 +53,10 @@ class Work:
 
 def read_work(path: Path) -> Work:
     with np.load(path) as file:
+
+        def weights(what: str) -> Weights:
+            return [file[f"{what}_{k}"] for k in range(int(file["num_weights"]))]
+
         return Work(
             x=file["x"],
             y=file["y"],
@@ -63,10 +66,9 @@ def read_work(path: Path) -> Work:
             samples=int(file["samples"]),
             inner_lr=float(file["inner_lr"]),
             outer_lr=float(file["outer_lr"]),
-            hidden=int(file["hidden"]),
-            weights=[file[f"weights_{k}"] for k in range(4)],
+            weights=weights("weights"),
             expected={
-                f"{what} {name}": [file[f"{what}_{name.replace('-', '_')}_{k}"] for k in range(4)]
+                f"{what} {name}": weights(f"{what}_{name.replace('-', '_')}")
                 for what in ("client", "round")
                 for name in ("fedavg", "per-fedavg")
             },

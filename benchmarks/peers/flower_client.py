@@ -8,17 +8,17 @@ import torch
 from common import Work, read_work
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from torch_step import Mlp, meta_gradient, thirds
+from torch_step import Net, meta_gradient, thirds
 
 app = ClientApp()
 
 
 @cache
-def actor(path: str, constant: bool) -> tuple[Work, Mlp, np.random.Generator]:
+def actor(path: str, constant: bool) -> tuple[Work, Net, np.random.Generator]:
     """What an actor keeps between messages: the data in memory, a model, its random numbers."""
     torch.set_num_threads(1)
     work = read_work(Path(path))
-    return work.constant() if constant else work, Mlp(work.weights), np.random.default_rng()
+    return work.constant() if constant else work, Net(work.weights), np.random.default_rng()
 
 
 @app.train()

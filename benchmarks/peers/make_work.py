@@ -4,7 +4,8 @@
 
 Needs AutoFL installed, since the results to check against are its own, UE after UE as in the engine `loop`. Every UE
 owns the same number of samples, at least the 3 * samples of one Per-FedAvg round. Where the data set is too small for
-that, the UEs share samples: each UE's are drawn at random from the whole pool, none twice.
+that, the UEs share samples: each UE's are drawn at random from the whole pool, none twice. The model is the paper's:
+LeNet-5 for CIFAR-10, else the MLP.
 """
 
 import argparse
@@ -17,16 +18,16 @@ from autofl.algorithms import FedAvg, PerFedAvg
 from autofl.data import Partition, load
 from autofl.data.batch import Batch, MetaBatch
 from autofl.data.federated import federate
-from autofl.models import Loss, Params, build, loss_of, mlp, params_of
+from autofl.models import Loss, Params, build, lenet5, loss_of, mlp, params_of
 from autofl.rng import stream
 
-INNER_LR, OUTER_LR, HIDDEN = 0.03, 0.07, 100
+INNER_LR, OUTER_LR = 0.03, 0.07
 SEED = 0
 
 
-def own(num_samples: int, num_ue: int, needed: int, rng: np.random.Generator) -> np.ndarray:
+def own(num_samples: int, num_ue: int, needed: int, most: int, rng: np.random.Generator) -> np.ndarray:
     """Indices of each UE's samples, shape (num_ue, size): disjoint where there are enough, else shared."""
-    size = num_samples // num_ue
+    size = min(num_samples // num_ue, most)
     if size >= needed:
         return rng.permutation(num_samples)[: num_ue * size].reshape(num_ue, size)
     return np.stack([rng.choice(num_samples, needed, replace=False) for _ in range(num_ue)])
@@ -43,19 +44,23 @@ def main() -> None:
     parser.add_argument("--num-ue", type=int, default=20)
     parser.add_argument("--selected", type=int, default=20)
     parser.add_argument("--samples", type=int, default=40)
-    parser.add_argument("--data", choices=["mnist5k", "mnist"], default="mnist5k")
+    parser.add_argument("--data", choices=["mnist5k", "mnist", "cifar10"], default="mnist5k")
+    parser.add_argument("--most", type=int, default=10**9, help="samples of a UE: fewer make a smaller file")
     parser.add_argument("--folder", type=Path, help="where the data set is, if not in AutoFL's cache")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     num_ue, samples = options.num_ue, options.samples
 
     dataset = load(options.data, options.folder)
-    owned = own(len(dataset.y), num_ue, 3 * samples, stream(SEED, "bench-owners"))
-    used = np.unique(owned)
+    owned = own(len(dataset.y), num_ue, 3 * samples, options.most, stream(SEED, "bench-owners"))
+    used, place = np.unique(owned, return_inverse=True)
     none = np.zeros(0, dtype=np.int64)
     data = federate(dataset, Partition(used, np.array([0, len(used)]), none, np.zeros(2, dtype=np.int64)))
-    x, y = data.gather(np.arange(len(dataset.y)))
-    model = build(mlp, data.sample_shape, data.num_classes, stream(SEED, "bench-weights"))
+    x, y = data.gather(used)
+    owned = place.reshape(owned.shape)
+    model = build(
+        lenet5 if options.data == "cifar10" else mlp, data.sample_shape, data.num_classes, stream(SEED, "bench-weights")
+    )
     params, loss = params_of(model), loss_of(model)
 
     def batches(index: np.ndarray, algorithm: FedAvg | PerFedAvg) -> list[MetaBatch]:
@@ -90,7 +95,7 @@ def main() -> None:
         samples=samples,
         inner_lr=INNER_LR,
         outer_lr=OUTER_LR,
-        hidden=HIDDEN,
+        num_weights=len(params),
         **{f"weights_{k}": p.numpy() for k, p in enumerate(params.values())},
         **expected,
     )

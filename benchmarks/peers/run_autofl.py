@@ -7,7 +7,7 @@ from common import Clock, arguments, demand, read_work, report
 from autofl.algorithms import FedAvg, PerFedAvg, make_engine
 from autofl.data import Partition
 from autofl.data.federated import FederatedData
-from autofl.models import mlp
+from autofl.models import lenet5, mlp
 from autofl.rng import stream
 from autofl.simulation import select
 from autofl.version import __version__
@@ -15,7 +15,7 @@ from autofl.version import __version__
 
 def run(work, algorithm, num_rounds, clock):
     """Runs the rounds; returns the weights after them."""
-    model = mlp()
+    model = mlp() if work.x.ndim == 2 else lenet5()
     names = [name for name, _ in model.named_parameters()]
     params = {name: torch.from_numpy(w) for name, w in zip(names, work.weights, strict=True)}
     none = np.zeros(0, dtype=np.int64)

@@ -29,9 +29,20 @@ from fedjax.algorithms import fed_avg  # noqa: E402
 work = read_work(options.work)
 
 
+def pool(x):
+    """The largest of each 2 x 2 square: written so, XLA runs it faster on a CPU than by `reduce_window`."""
+    return jnp.maximum(
+        jnp.maximum(x[:, :, ::2, ::2], x[:, :, 1::2, ::2]), jnp.maximum(x[:, :, ::2, 1::2], x[:, :, 1::2, 1::2])
+    )
+
+
 def loss(params, x, y):
-    w1, b1, w2, b2 = params
-    logits = jax.nn.relu(x @ w1.T + b1) @ w2.T + b2
+    for w, b in zip(params[:-2:2], params[1:-2:2], strict=True):
+        if w.ndim == 4:
+            x = pool(jax.nn.relu(jax.lax.conv(x, w, (1, 1), "VALID") + b[:, None, None]))
+        else:
+            x = jax.nn.relu(x.reshape(len(x), -1) @ w.T + b)
+    logits = x @ params[-2].T + params[-1]
     picked = jnp.take_along_axis(logits, y[:, None], axis=1)[:, 0]
     return jnp.mean(jax.nn.logsumexp(logits, axis=1) - picked)
 

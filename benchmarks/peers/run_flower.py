@@ -26,7 +26,7 @@ from flwr.app import ArrayRecord, ConfigRecord  # noqa: E402
 from flwr.serverapp import ServerApp  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
-from torch_step import Mlp  # noqa: E402
+from torch_step import Net  # noqa: E402
 
 
 def memory_mb():
@@ -47,7 +47,7 @@ def run(work, algorithm, num_rounds, clock, constant=False):
         config = {"work": str(options.work.resolve()), "algorithm": algorithm, "constant": constant}
         result = strategy.start(
             grid,
-            ArrayRecord(Mlp(work.weights).state_dict()),
+            ArrayRecord(Net(work.weights).state_dict()),
             num_rounds,
             train_config=ConfigRecord(config),
             evaluate_fn=lambda server_round, arrays: clock.tick() if server_round else None,

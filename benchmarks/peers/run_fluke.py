@@ -19,7 +19,7 @@ from fluke.client import Client
 from fluke.config import OptimizerConfigurator
 from fluke.data import FastDataLoader
 from fluke.server import Server
-from torch_step import Mlp
+from torch_step import Net
 
 
 class Tick:
@@ -58,7 +58,7 @@ def run(work, algorithm, num_rounds, clock):
                 **({"mode": "HF", "beta": work.outer_lr} if meta else {}),
             )
         )
-    server = Server(Mlp(work.weights), None, clients)
+    server = Server(Net(work.weights), None, clients)
     learner = (PerFedAVG if meta else CentralizedFL)(work.num_ue, None, {}, clients=clients, server=server)
     learner.attach(Tick(clock))
     learner.run(num_rounds, work.selected / work.num_ue)

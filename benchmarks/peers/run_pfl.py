@@ -20,10 +20,10 @@ from pfl.data.sampling import get_user_sampler
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
-from torch_step import Mlp, meta_gradient, thirds
+from torch_step import Net, meta_gradient, thirds
 
 
-class Model(Mlp):
+class Model(Net):
     def metrics(self, x, y):  # pfl asks for it, and evaluates in round 0, which warms up
         return {}
 
@@ -87,7 +87,7 @@ torch.set_num_threads(options.threads)
 work = read_work(options.work)
 clock = Clock(options.warmup)
 if options.check:
-    module, index = Mlp(work.weights), torch.from_numpy(work.owned(0)[: 3 * work.samples])
+    module, index = Net(work.weights), torch.from_numpy(work.owned(0)[: 3 * work.samples])
     step = meta_gradient(
         module, *thirds(torch.from_numpy(work.x)[index], torch.from_numpy(work.y)[index]), work.inner_lr
     )

@@ -9,19 +9,25 @@ from torch.autograd import grad
 Batch = tuple[Tensor, Tensor]
 
 
-class Mlp(nn.Module):
-    """784-hidden-10 with ReLU."""
+class Net(nn.Module):
+    """The MLP or LeNet-5 with these weights: layer for layer those of `autofl.models`."""
 
     def __init__(self, weights: list[np.ndarray]) -> None:
         super().__init__()
-        hidden, num_inputs = weights[0].shape
-        self.hidden, self.out = nn.Linear(num_inputs, hidden), nn.Linear(hidden, len(weights[3]))
+        layers: list[nn.Module] = []
+        for w in weights[::2]:  # each layer's weight; its bias follows
+            if w.ndim == 4:
+                layers += [nn.Conv2d(w.shape[1], w.shape[0], w.shape[2:]), nn.ReLU(), nn.MaxPool2d(2)]
+            else:
+                flat = [nn.Flatten()] if layers and isinstance(layers[-1], nn.MaxPool2d) else []
+                layers += [*flat, nn.Linear(w.shape[1], w.shape[0]), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
         with torch.no_grad():
             for p, w in zip(self.parameters(), weights, strict=True):
                 p.copy_(torch.from_numpy(w))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.out(F.relu(self.hidden(x)))
+        return self.layers(x)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(self(x), y)
@@ -30,7 +36,7 @@ class Mlp(nn.Module):
         return [p.detach().numpy().copy() for p in self.parameters()]
 
 
-def meta_gradient(model: Mlp, d_in: Batch, d_o: Batch, d_h: Batch, inner_lr: float) -> list[Tensor]:
+def meta_gradient(model: Net, d_in: Batch, d_o: Batch, d_h: Batch, inner_lr: float) -> list[Tensor]:
     """(I - alpha H(w; D_h)) g(w - alpha g(w; D_in); D_o), the Hessian product by two backward passes.
 
     The weights are moved in place and put back: faster on this small model than `torch.func`, which keeps them.
