@@ -127,7 +127,7 @@ class Judge:
                 outputs(self.model, {name: stack[row] for name, stack in own.items()}, batch.x[row])
                 for row in range(len(batch.x))
             ]
-            results.append((flat.view(*batch.y.shape, -1), torch.stack(rows)))
+            results.append((flat.view(*batch.y.shape, flat.shape[-1]), torch.stack(rows)))
         return results
 
 
