@@ -34,6 +34,7 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, SI units.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; default the next free one under runs/.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default auto.")]
+Workers = Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite runs that are there already.")]
 
 INTERRUPTED = 130
@@ -130,11 +131,11 @@ def simulate_command(
     if is_run(folder) and not force:
         raise AutoFLError(f"{folder}: a run is there already; name another folder (--out) or overwrite it (--force)")
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
-    from autofl.experiments.run import run_with_progress
+    from autofl.experiments.jobs import Job, run_with_progress
 
-    with ProgressBar(settings.stop.rounds, settings.stop.rounds) as bar:
+    with ProgressBar(settings.stop.rounds) as bar:
         try:
-            run_with_progress(settings, folder, bar)
+            run_with_progress(Job(settings, folder, f"{settings.algorithm} seed {settings.seed}"), bar)
         except KeyboardInterrupt:
             _leave(folder)
     _report([folder], folder, settings.compare.target_accuracy, as_json)
@@ -147,7 +148,7 @@ def compare_command(
     device: Device = None,
     out: Out = None,
     force: Force = False,
-    workers: Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")] = None,
+    workers: Workers = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -159,15 +160,12 @@ def compare_command(
     folder = out if out is not None else _free_folder("compare")
     names, number = settings.compare.algorithms, settings.compare.seeds
     say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
-    from autofl.experiments.run import compare
+    from autofl.experiments.jobs import compare
 
-    if workers is None:
-        workers = max(1, (os.cpu_count() or 1) // settings.simulation.threads)
-    if workers < 1:
-        raise AutoFLError(f"--workers {workers}: at least 1 is needed")
-    with ProgressBar(len(names) * number * settings.stop.rounds, settings.stop.rounds) as bar:
+    count = _workers(workers, settings.simulation.threads)
+    with ProgressBar(len(names) * number * settings.stop.rounds) as bar:
         try:
-            runs = compare(settings, folder, force=force, workers=workers, on_progress=bar)
+            runs = compare(settings, folder, force=force, workers=count, on_progress=bar)
         except KeyboardInterrupt:
             _leave(folder)
     _report([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)
@@ -271,6 +269,13 @@ def draw_command(
         return _print_json({"pictures": pictures, **sizes})
     say("\n".join(pictures))
     return None
+
+
+def _workers(given: int | None, threads: int = 1) -> int:
+    """How many runs at a time: as told, or as many as the cores carry."""
+    if given is not None and given < 1:
+        raise AutoFLError(f"--workers {given}: at least 1 is needed")
+    return given if given is not None else max(1, (os.cpu_count() or 1) // threads)
 
 
 def _options(given: dict[str, object]) -> list[str]:

@@ -82,11 +82,11 @@ class RunWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._manifest = dict(manifest)
-        (folder / WEIGHTS).unlink(missing_ok=True)  # of an earlier run in the same place
+        self.finish("running")  # first: an earlier run in the same place must not pass as finished any more
+        (folder / WEIGHTS).unlink(missing_ok=True)
         _write_whole(folder / CONFIG, config_text)
         self._rounds = _table(folder / ROUNDS, ROUND_COLUMNS)
         self._ues = _table(folder / UES, UE_COLUMNS)
-        self.finish("running")
 
     def write(self, record: RoundRecord) -> None:
         quality = asdict(record.evaluation) if record.evaluation is not None else {}
