@@ -143,7 +143,8 @@ def finish_run(writer: RunWriter, status: str, last: RoundRecord, state: State |
     if state is not None:
         writer.write_weights({name: p.cpu().numpy() for name, p in state.params.items()})
     host_time = round(time.perf_counter() - begin, 3)
-    writer.finish(status, stop=last.stop, rounds=last.round, sim_time=last.sim_time, host_time=host_time)
+    facts = {"rounds": last.round, "sim_time": last.sim_time, "host_time": host_time, "ended_at": round(time.time(), 3)}
+    writer.finish(status, stop=last.stop, **facts)
     writer.close()
 
 
