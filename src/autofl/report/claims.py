@@ -49,7 +49,8 @@ class View:
 
     def __call__(self, quantity: str, study: str, arm: str, x: int = 0) -> Array:
         """A quantity of an arm, one value a seed in the order of the seeds; what was never reached is infinite."""
-        metric = "global" if self._meaning == "global" or (self._meaning == "mixed" and "Fed" in arm[:3]) else "adapted"
+        judged_global = self._meaning == "global" or (self._meaning == "mixed" and arm.startswith("FedAvg"))
+        metric = "global" if judged_global else "adapted"
         cells = self._rows[study, arm, x]
         values = np.array([cells[seed][f"{quantity}_{metric}"] for seed in sorted(cells)])
         return np.where(np.isnan(values), math.inf, values)
