@@ -6,7 +6,7 @@ from autofl.config import load_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import planner_of
 from autofl.experiments.paper import FIGURES
-from autofl.experiments.recipes import SCALES, STUDIES, studies_of, with_seeds
+from autofl.experiments.recipes import SCALES, SENSITIVITY, STUDIES, studies_of, with_seeds
 from autofl.experiments.reproduce import entries_of
 from autofl.planner import FixedPlanner, PaperPlanner
 
@@ -24,7 +24,7 @@ def settings_of(study, scale=QUICK):
 
 def test_the_paper_has_fifteen_figures_and_each_has_a_recipe():
     assert list(FIGURES) == [f"fig{n}{c}" for n, cs in ((2, "abc"), (3, "ab"), (4, "abcdef"), (5, "abcd")) for c in cs]
-    assert {shown.study for shown in FIGURES.values()} | {"sensitivity"} == set(STUDIES)
+    assert {shown.study for shown in FIGURES.values()} | set(SENSITIVITY) == set(STUDIES)
     assert studies_of(["all"]) == list(STUDIES)
     assert studies_of(["fig4e", "fig2b"]) == ["mnist"]
 

@@ -143,10 +143,9 @@ VERDICT_MARKS = {
 }
 
 
-def draw_sensitivity(
-    judged: dict[tuple[str, str], list[Judgement]], readings: list[str], title: str, folder: Path
-) -> list[Path]:
+def draw_sensitivity(judged: dict[tuple[str, str], list[Judgement]], title: str, folder: Path) -> list[Path]:
     """Claims by readings, coloured and lettered; a panel for each accuracy that could be meant."""
+    readings = list(dict.fromkeys(reading for reading, _ in judged))
     names = [each.claim.words for each in judged[readings[0], "adapted"]]
     with figure_of(6.0 + 0.75 * len(readings), 1.6 + 0.2 * len(names)) as figure:
         for axes, meaning in zip(figure.subplots(1, 3, sharey=True), MEANINGS, strict=True):
@@ -158,7 +157,7 @@ def draw_sensitivity(
             axes.set_xlim(-0.5, len(readings) - 0.5)
             axes.set_ylim(len(names) - 0.5, -0.5)
             axes.set_xticks(range(len(readings)), readings, rotation=90, fontsize=7)
-            axes.set_title({"mixed": "MAML adapted, FedAvg global"}.get(meaning, f"{meaning} accuracy"), fontsize=8)
+            axes.set_title({"mixed": "MAML adapted,\nFedAvg global"}.get(meaning, f"{meaning} accuracy"), fontsize=8)
             axes.grid(visible=False)
             axes.tick_params(length=0)
         figure.axes[0].set_yticks(range(len(names)), names, fontsize=7)

@@ -10,28 +10,33 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.experiments.paper import FIGURES
+from autofl.experiments.recipes import SENSITIVITY
 from autofl.report.claims import CLAIMS, MEANINGS, Claim, Judgement, Meaning, View, judge
 from autofl.report.figures import data_name, draw, draw_sensitivity, heading
-from autofl.report.results import Study, read_results
+from autofl.report.results import Row, Study, read_results
 from autofl.report.summary import Column, cell_text
 
 BLOCK = "<!-- {name} -->\n{text}\n<!-- end {name} -->"
-SENSITIVITY = "sensitivity"
 
 
 def judge_all(studies: dict[str, Study], meaning: Meaning = "adapted") -> list[Judgement]:
     """The verdict on every claim, from the main studies."""
-    rows = [row for study in studies.values() if study.name != SENSITIVITY for row in study.rows]
+    rows = [row for study in studies.values() if study.name not in SENSITIVITY for row in study.rows]
     view = View(rows, meaning)
     return [judge(claim, view) for claim in CLAIMS]
 
 
-def judge_readings(study: Study) -> dict[tuple[str, str], list[Judgement]]:
+def readings_of(studies: dict[str, Study]) -> list[Row]:
+    """The rows of the sensitivity study, of both data sets."""
+    return [row for name in SENSITIVITY if name in studies for row in studies[name].rows]
+
+
+def judge_readings(rows: Sequence[Row]) -> dict[tuple[str, str], list[Judgement]]:
     """By reading and meaning of accuracy, the verdicts on the claims that the sensitivity study can judge."""
-    readings = list(dict.fromkeys(row.reading for row in study.rows))
+    readings = list(dict.fromkeys(row.reading for row in rows))
     judged = {
         (reading, meaning): [
-            judge(claim, View([row for row in study.rows if row.reading == reading], meaning)) for claim in CLAIMS
+            judge(claim, View([row for row in rows if row.reading == reading], meaning)) for claim in CLAIMS
         ]
         for reading in readings
         for meaning in MEANINGS
@@ -110,9 +115,9 @@ def _told(claim: Claim) -> tuple[str, str, str]:
     return claim.words, claim.where, claim.quantity
 
 
-def sensitivity_table(study: Study) -> tuple[list[str], list[list[str]]]:
+def sensitivity_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """For each reading how many of the claims hold, hold partly, do not hold, by the accuracy that is meant."""
-    judged = judge_readings(study)
+    judged = judge_readings(rows)
     body = []
     for reading in dict.fromkeys(reading for reading, _ in judged):
         counts = []
@@ -123,9 +128,9 @@ def sensitivity_table(study: Study) -> tuple[list[str], list[list[str]]]:
     return ["reading", "adapted", "global", "MAML adapted, FedAvg global"], body
 
 
-def sensitivity_words(study: Study) -> str:
+def sensitivity_words(rows: Sequence[Row]) -> str:
     """Which reading makes most claims true, and which claims no reading makes true."""
-    judged = judge_readings(study)
+    judged = judge_readings(rows)
     score = {key: sum(each.verdict == "holds" for each in verdicts) for key, verdicts in judged.items()}
     best = max(score, key=lambda key: score[key])
     total = sum(each.verdict != "not measured" for each in judged[best])
@@ -188,11 +193,11 @@ def blocks(studies: dict[str, Study], pictures: str) -> dict[str, str]:
         for verdict in ("holds", "partly", "does not hold", "not measured")
         if verdict in counts
     )
-    if SENSITIVITY in studies:
-        study = studies[SENSITIVITY]
-        found[SENSITIVITY] = (
-            f"![Claims by readings]({pictures}sensitivity.png)\n\n{sensitivity_words(study)}\n\n"
-            f"{markdown(*sensitivity_table(study))}\n\nHolds / partly / does not hold. {about_line(study)}"
+    if rows := readings_of(studies):
+        made = " ".join(about_line(studies[name]) for name in SENSITIVITY if name in studies)
+        found["sensitivity"] = (
+            f"![Claims by readings]({pictures}sensitivity.png)\n\n{sensitivity_words(rows)}\n\n"
+            f"{markdown(*sensitivity_table(rows))}\n\nHolds / partly / does not hold. {made}"
         )
     return found
 
@@ -218,13 +223,13 @@ def report(folder: Path, out: Path, page: Path | None = None) -> list[Line]:
         if shown.study in studies:
             pictures = draw(name, studies[shown.study], out)
             lines.append(Line(name, pictures[0], shown.says, _shortly(name, studies[shown.study])))
-    if SENSITIVITY in studies:
-        study = studies[SENSITIVITY]
-        judged = judge_readings(study)
-        readings = list(dict.fromkeys(reading for reading, _ in judged))
-        title = f"{data_name(study.about)}, {study.about['seeds']} seeds, {study.about['scale']} scale"
-        pictures = draw_sensitivity(judged, readings, title, out)
-        lines.append(Line(SENSITIVITY, pictures[0], "leaves the readings open", sensitivity_words(study).split(".")[0]))
+    if rows := readings_of(studies):
+        title = "; ".join(
+            f"{data_name(about)}, {about['seeds']} seeds, {about['scale']} scale"
+            for about in (studies[name].about for name in SENSITIVITY if name in studies)
+        )
+        pictures = draw_sensitivity(judge_readings(rows), title, out)
+        lines.append(Line("sensitivity", pictures[0], "leaves them open", sensitivity_words(rows).split(".")[0]))
     parts = blocks(studies, "")
     (out / "report.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in parts.items()) + "\n", "utf-8")
     if page is not None:
