@@ -85,7 +85,8 @@ def world(right):
             for arm, time in TIMES.items():
                 maml = 1.0 if "AutoFL" in arm or "Per" in arm or study != "cifar10" else 2.0
                 rows.append(row(study, arm, 0, seed, time=(slower * time * maml) ** sign,
-                                unrest=(0.01 * slower) ** sign, rounds=ROUNDS[arm] if right else 500 / ROUNDS[arm], best=0.9 - sign * 0.01 * time,
+                                unrest=(0.01 * slower) ** sign,
+                                rounds=ROUNDS[arm] if right else 500 / ROUNDS[arm], best=0.9 - sign * 0.01 * time,
                                 loss=0.5 + sign * 0.02 * time))  # fmt: skip
         for study, gain in (("samples-mnist", 1.0), ("samples-cifar10", 2.0)):
             rows.append(row(study, "AutoFL", 0, seed, time=1.0))

@@ -1,6 +1,5 @@
 """The paper's figures, drawn from committed results: the adapted model on the left, the global one on the right."""
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from autofl.experiments.paper import FIGURES
+from autofl.experiments.recipes import SENSITIVITY
 from autofl.records import mean_interval
 from autofl.report.claims import MEANINGS, Judgement
 from autofl.report.plots import (
     COLOURS,
     DASHES,
     DATA_NAMES,
+    ENOUGH_SEEDS,
     MARKERS,
     band,
     curves,
@@ -39,9 +40,10 @@ def heading(study: Study) -> str:
     """What every picture says: the data that was used, the setting and the scale."""
     about = study.about
     law = "i.i.d." if about["partition"] == "iid" else "l = 5" if study.name != "labels" else "l varies"
-    seeds = f"{about['seeds']} seed{'s' if about['seeds'] > 1 else ''}"
     cell = f"{about['num_ue']} UEs, {about['num_selected']} a round"
-    return f"{data_name(about)}, {law}, {cell}, {seeds}, {about['scale']} scale"
+    setting = [] if study.name in SENSITIVITY else [law, cell]
+    seeds = f"{about['seeds']} seed{'s' if about['seeds'] > 1 else ''}"
+    return ", ".join([data_name(about), *setting, seeds, f"{about['scale']} scale"])
 
 
 def draw(name: str, study: Study, folder: Path) -> list[Path]:
@@ -86,7 +88,8 @@ def _loss(figure: Figure, study: Study) -> None:
     ]
     _against_rounds(figure, study, columns, 1.0)
     for axes in figure.axes:
-        axes.set_yscale("log")
+        first = max(float(np.asarray(line.get_ydata())[0]) for line in axes.lines)
+        axes.set_ylim(0.0, min(axes.get_ylim()[1], 2.0 * first))  # a run that diverges leaves the picture
 
 
 def _accuracy(figure: Figure, study: Study) -> None:
@@ -98,24 +101,31 @@ def _points(figure: Figure, study: Study, quantity: str, words: str, factor: flo
     panels = figure.subplots(1, 2, sharey=True)
     for axes, metric in zip(panels, METRICS, strict=True):
         for place, arm in enumerate(study.arms()):
-            x, mean, half = points(study, arm, f"{quantity}_{metric}")
+            x, mean, bars = points(study, arm, f"{quantity}_{metric}")
             style: Any = {"color": COLOURS[place], "linestyle": DASHES[place], "marker": MARKERS[place], "label": arm}
-            axes.errorbar(x, factor * mean, yerr=factor * half, capsize=2, markersize=4, **style)
+            axes.errorbar(x, factor * mean, yerr=factor * bars, capsize=2, markersize=4, **style)
         axes.set_xlabel(AXES[study.name])
         axes.set_ylabel(f"{words}, {metric} model")
     _one_legend(panels)
 
 
 def points(study: Study, arm: str, quantity: str) -> tuple[Array, Array, Array]:
-    """Places on the axis, mean over the seeds that have a value, half its 95 % interval (0 for one seed)."""
+    """Places on the axis, mean over the seeds that have a value, and how far the bar goes below and above it.
+
+    The bar is the 95 % interval of the mean from five seeds on, else the range of the seeds.
+    """
     places = sorted({row.x for row in study.rows})
     found = []
     for x in places:
         values = np.array([row.values[quantity] for row in study.rows if row.arm == arm and row.x == x])
-        mean, half = mean_interval(values[~np.isnan(values)])
-        found.append((mean, 0.0 if math.isnan(half) else half))
-    means, halves = np.array(found).T
-    return np.array(places, dtype=np.float64), means, halves
+        there = values[~np.isnan(values)]
+        mean, half = mean_interval(there)
+        if 0 < len(there) < ENOUGH_SEEDS:
+            found.append((mean, mean - there.min(), there.max() - mean))
+        else:
+            found.append((mean, half, half))
+    means, *bars = np.array(found).T
+    return np.array(places, dtype=np.float64), means, np.array(bars)
 
 
 def _members(study: Study, arm: str) -> list[Any]:

@@ -17,6 +17,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 DATA_NAMES = {"mnist5k": "MNIST-5k", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+ENOUGH_SEEDS = 5
+"""From so many on an interval of the mean says more than the range."""
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -92,7 +94,7 @@ def curves(members: Sequence[Evaluated], column: str, axis: str) -> tuple[Array,
 
 
 def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: bool = False) -> None:
-    """Mean over seeds as a line, their range, or the 95 % interval of the mean, as a band."""
+    """Mean over seeds as a line, their range as a band; or, from five seeds on, the 95 % interval of the mean."""
     if not len(x):
         return
     colour, dash = COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)]
@@ -100,8 +102,10 @@ def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: b
     marks = {"marker": MARKERS[place % len(MARKERS)], "markevery": (place, max(1, len(x) // 8)), "markersize": 4}
     axes.plot(x, mean, color=colour, linestyle=dash, label=label, **marks)
     if len(values) > 1:
-        half = np.array([mean_interval(column)[1] for column in values.T]) if interval else np.zeros(len(x))
-        low, high = (mean - half, mean + half) if interval else (values.min(axis=0), values.max(axis=0))
+        low, high = values.min(axis=0), values.max(axis=0)
+        if interval and len(values) >= ENOUGH_SEEDS:
+            half = np.array([mean_interval(column)[1] for column in values.T])
+            low, high = mean - half, mean + half
         axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 

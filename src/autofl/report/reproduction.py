@@ -12,7 +12,7 @@ from autofl.errors import AutoFLError
 from autofl.experiments.paper import FIGURES
 from autofl.experiments.recipes import SENSITIVITY
 from autofl.report.claims import CLAIMS, MEANINGS, Claim, Judgement, Meaning, View, judge
-from autofl.report.figures import data_name, draw, draw_sensitivity, heading
+from autofl.report.figures import draw, draw_sensitivity, heading
 from autofl.report.results import Row, Study, read_results
 from autofl.report.summary import Column, cell_text
 
@@ -224,10 +224,7 @@ def report(folder: Path, out: Path, page: Path | None = None) -> list[Line]:
             pictures = draw(name, studies[shown.study], out)
             lines.append(Line(name, pictures[0], shown.says, _shortly(name, studies[shown.study])))
     if rows := readings_of(studies):
-        title = "; ".join(
-            f"{data_name(about)}, {about['seeds']} seeds, {about['scale']} scale"
-            for about in (studies[name].about for name in SENSITIVITY if name in studies)
-        )
+        title = "; ".join(heading(studies[name]) for name in SENSITIVITY if name in studies)
         pictures = draw_sensitivity(judge_readings(rows), title, out)
         lines.append(Line("sensitivity", pictures[0], "leaves them open", sensitivity_words(rows).split(".")[0]))
     parts = blocks(studies, "")
