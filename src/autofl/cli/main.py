@@ -365,7 +365,7 @@ def _report_reproduction(results: Path, out: Path, page: Path | None, names: lis
     from autofl.report.results import read_results
 
     say(f"drawing into {out}")
-    lines = [line for line in report(results, out, page) if names is None or line.figure in names]
+    lines = report(results, out, page, names)
     judged = [each for each in judge_all(read_results(results)) if each.found is not None]
     if as_json:
         return _print_json(

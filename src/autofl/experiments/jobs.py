@@ -172,14 +172,15 @@ def _run_together(jobs: Sequence[Job], tell: OnProgress) -> None:
 
 
 def _batch_key(settings: Settings) -> str:
-    """What jobs must have in common to be part of one batch, as far as settings tell; `fit_together` decides."""
-    data, stop = settings.data, settings.stop
-    return repr(
-        (
-            (data.name, data.folder, data.file, settings.model, settings.evaluation, stop.gradient_norm_sq),
-            (build_algorithm(settings, settings.algorithm), settings.learning.inner_lr, settings.learning.local_steps),
-        )
-    )
+    """What jobs must have in common to be part of one batch, as far as settings tell; `fit_together` decides.
+
+    Runs with other numbers of selected UEs could be part of it, but would only be padded to the largest.
+    """
+    data, learning = settings.data, settings.learning
+    source = (data.name, data.folder, data.file)
+    judged = (settings.evaluation, settings.stop.gradient_norm_sq, learning.inner_lr)
+    update = (settings.model, build_algorithm(settings, settings.algorithm), learning.local_steps)
+    return repr((source, judged, update, settings.simulation.num_selected))
 
 
 def _write_together(batch: list[tuple[Job, Simulation]], tell: OnProgress) -> None:

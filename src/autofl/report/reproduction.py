@@ -212,18 +212,22 @@ def fill(page: str, found: dict[str, str]) -> str:
     return re.sub(r"<!-- ([\w-]+) -->\n.*?<!-- end \1 -->", filled, page, flags=re.DOTALL)
 
 
-def report(folder: Path, out: Path, page: Path | None = None) -> list[Line]:
-    """Draw every figure whose study is there, write report.md, fill the page; what the summary shows."""
+def report(folder: Path, out: Path, page: Path | None = None, names: Sequence[str] | None = None) -> list[Line]:
+    """Draw the named figures, or every figure whose study is there; write report.md, fill the page.
+
+    Returns what the summary shows of the figures that were drawn.
+    """
     studies = read_results(folder)
     if not studies:
         raise AutoFLError(f"{folder}: no results of a reproduction in it")
     out.mkdir(parents=True, exist_ok=True)
     lines = []
     for name, shown in FIGURES.items():
-        if shown.study in studies:
+        if shown.study in studies and (names is None or name in names):
             pictures = draw(name, studies[shown.study], out)
             lines.append(Line(name, pictures[0], shown.says, _shortly(name, studies[shown.study])))
-    if rows := readings_of(studies):
+    rows = readings_of(studies)
+    if rows and (names is None or set(names) & set(SENSITIVITY)):
         title = "; ".join(heading(studies[name]) for name in SENSITIVITY if name in studies)
         pictures = draw_sensitivity(judge_readings(rows), title, out)
         lines.append(Line("sensitivity", pictures[0], "leaves them open", sensitivity_words(rows).split(".")[0]))
