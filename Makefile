@@ -2,7 +2,8 @@
 # make test   sets up and runs the tests
 # make lint   sets up and runs ruff and mypy
 # make bench  measures our engines and the field, writes docs/performance.md
-.PHONY: setup demo test lint bench clean
+# make reproduction  redraws docs/reproduction.md and its pictures from the committed results
+.PHONY: setup demo test lint bench reproduction clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,3 +32,6 @@ clean:
 
 bench: setup
 	$(BIN)/python benchmarks/bench.py
+
+reproduction: setup
+	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md

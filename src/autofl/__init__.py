@@ -17,7 +17,7 @@ _HOME = {
     "AutoFLError": "autofl.errors",
     "Settings": "autofl.config",
     "build_simulation": "autofl.experiments.run",
-    "compare": "autofl.experiments.run",
+    "compare": "autofl.experiments.jobs",
     "load_settings": "autofl.config",
     "plan": "autofl.experiments.cell",
     "read_run": "autofl.records",

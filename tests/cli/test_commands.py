@@ -147,7 +147,7 @@ def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize(
-    "command", ["plan", "simulate", "compare", "report", "settings", "data", "data fetch", "data draw"]
+    "command", ["plan", "simulate", "compare", "reproduce", "report", "settings", "data", "data fetch", "data draw"]
 )
 def test_every_command_has_help_with_an_example(capsys, command):
     status, out, _ = answer(capsys, *command.split(), "--help")

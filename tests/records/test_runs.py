@@ -14,7 +14,8 @@ import pytest
 
 from autofl.config import load_settings, parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.run import compare, run
+from autofl.experiments.jobs import compare
+from autofl.experiments.run import run
 from autofl.records import find_runs, read_run, read_weights
 from autofl.simulation import simulate
 
@@ -98,14 +99,14 @@ def test_runs_in_parallel_processes_are_the_same_to_the_bit_and_tell_their_progr
     compare(settings, tmp_path / "two", workers=2, on_progress=parallel.append)
     for folder in find_runs([tmp_path / "one"]):
         assert digest(folder) == digest(tmp_path / "two" / folder.name)
-    told = [{(p.algorithm, p.seed, p.round, p.sim_time, p.finished) for p in each} for each in (one_by_one, parallel)]
+    told = [{(p.label, p.round, p.sim_time, p.finished) for p in each} for each in (one_by_one, parallel)]
     assert told[0] == told[1]
     assert sum(p.finished for p in parallel) == 4
 
 
 def test_a_comparison_as_one_batch_writes_the_same_runs(tmp_path, monkeypatch):
     # What a GPU does, on this machine's CPU: only the rounding of sums may differ.
-    from autofl.experiments import run as module
+    from autofl.experiments import jobs as module
 
     settings = parse_settings({**SMALL, "compare": {"seeds": 2}, "simulation": {"num_selected": 3, "device": "cpu"}})
     compare(settings, tmp_path / "one")

@@ -34,6 +34,7 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, SI units.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; default the next free one under runs/.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default auto.")]
+Workers = Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite runs that are there already.")]
 
 INTERRUPTED = 130
@@ -130,11 +131,11 @@ def simulate_command(
     if is_run(folder) and not force:
         raise AutoFLError(f"{folder}: a run is there already; name another folder (--out) or overwrite it (--force)")
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
-    from autofl.experiments.run import run_with_progress
+    from autofl.experiments.jobs import Job, run_with_progress
 
-    with ProgressBar(settings.stop.rounds, settings.stop.rounds) as bar:
+    with ProgressBar(settings.stop.rounds) as bar:
         try:
-            run_with_progress(settings, folder, bar)
+            run_with_progress(Job(settings, folder, f"{settings.algorithm} seed {settings.seed}"), bar)
         except KeyboardInterrupt:
             _leave(folder)
     _report([folder], folder, settings.compare.target_accuracy, as_json)
@@ -147,7 +148,7 @@ def compare_command(
     device: Device = None,
     out: Out = None,
     force: Force = False,
-    workers: Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")] = None,
+    workers: Workers = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -159,35 +160,81 @@ def compare_command(
     folder = out if out is not None else _free_folder("compare")
     names, number = settings.compare.algorithms, settings.compare.seeds
     say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
-    from autofl.experiments.run import compare
+    from autofl.experiments.jobs import compare
 
-    if workers is None:
-        workers = max(1, (os.cpu_count() or 1) // settings.simulation.threads)
-    if workers < 1:
-        raise AutoFLError(f"--workers {workers}: at least 1 is needed")
-    with ProgressBar(len(names) * number * settings.stop.rounds, settings.stop.rounds) as bar:
+    count = _workers(workers, settings.simulation.threads)
+    with ProgressBar(len(names) * number * settings.stop.rounds) as bar:
         try:
-            runs = compare(settings, folder, force=force, workers=workers, on_progress=bar)
+            runs = compare(settings, folder, force=force, workers=count, on_progress=bar)
         except KeyboardInterrupt:
             _leave(folder)
     _report([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)
 
 
+@app.command("reproduce", epilog="Example: autofl reproduce fig2b fig4e; autofl reproduce all --scale full")
+def reproduce_command(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="fig2a to fig5d, sensitivity, or all.")],
+    scale: Annotated[str, typer.Option(help="quick: minutes on two cores; full: as in the paper.")] = "quick",
+    seeds: Annotated[int | None, typer.Option(help="How many seeds; default the scale's.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; default runs/reproduce-SCALE.")] = None,
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
+    """Make figures of the paper, with what it says beside what was measured. Goes on where it was interrupted."""
+    from autofl.experiments.recipes import SCALES, studies_of, with_seeds
+
+    if scale not in SCALES:
+        raise AutoFLError(f"--scale {scale}: unknown; there are {', '.join(SCALES)}")
+    if device not in ("auto", "cpu", "cuda"):
+        raise AutoFLError(f"--device {device}: unknown; there are auto, cpu, cuda")
+    studies, count = studies_of(names), _workers(workers)
+    chosen, folder = with_seeds(SCALES[scale], seeds), out if out is not None else Path("runs") / f"reproduce-{scale}"
+    from autofl.experiments.reproduce import entries_of, missing_data, run_entries, unfinished
+    from autofl.report.results import collect, write_study
+
+    for study, data in missing_data(studies).items():
+        if "all" not in names or scale == "full":
+            raise AutoFLError(f"{study} needs {data}: run 'autofl data fetch {data}', or name its folder (AUTOFL_DATA)")
+        say(f"{study} is left out: {data} is not here (autofl data fetch {data})")
+        studies.remove(study)
+    entries = {study: entries_of(study, chosen, folder / "runs", device) for study in studies}
+    needed = [entry for members in entries.values() for entry in members]
+    left = unfinished(needed)
+    say(f"{len({entry.place for entry in needed})} runs, {len(left)} of them to be made, into {folder}")
+    with ProgressBar(max(1, sum(entry.settings.stop.rounds for entry in left)), each_run=False) as bar:
+        try:
+            run_entries(left, count, bar)
+        except KeyboardInterrupt:
+            say(f"interrupted; the same command goes on from here (finished runs are in {folder / 'runs'})")
+            raise typer.Exit(INTERRUPTED) from None
+    for study, members in entries.items():
+        found = collect(study, scale, [(entry.arm, entry.seed, entry.place) for entry in members])
+        write_study(found, folder / "results")
+    wanted = None if "all" in names else names
+    _report_reproduction(folder / "results", folder / "results", None, wanted, as_json)
+
+
 @app.command("report", epilog="Example: autofl report runs/demo --target 0.8 --out report")
 def report_command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of run folders.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, folders of them, or results of a reproduction.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for pictures and table; default the first one given.")
     ] = None,
     target: Annotated[float, typer.Option(help="Accuracy for time to accuracy.")] = 0.85,
+    page: Annotated[Path | None, typer.Option(help="Page whose marked blocks a reproduction fills.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Redraw the table and the pictures of runs, without training."""
+    """Redraw the table and the pictures of runs, or of a reproduction, without training."""
     from autofl.records import find_runs
 
+    if len(runs) == 1 and _is_results(runs[0]):
+        return _report_reproduction(runs[0], out if out is not None else runs[0], page, None, as_json)
+    if page is not None:
+        raise AutoFLError(f"--page {page}: only the results of a reproduction fill a page; {runs[0]} holds none")
     if not 0.0 < target <= 1.0:
         raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
-    _report(find_runs(runs), out if out is not None else runs[0], target, as_json)
+    return _report(find_runs(runs), out if out is not None else runs[0], target, as_json)
 
 
 @app.command("settings", epilog="Example: autofl settings")
@@ -273,6 +320,13 @@ def draw_command(
     return None
 
 
+def _workers(given: int | None, threads: int = 1) -> int:
+    """How many runs at a time: as told, or as many as the cores carry."""
+    if given is not None and given < 1:
+        raise AutoFLError(f"--workers {given}: at least 1 is needed")
+    return given if given is not None else max(1, (os.cpu_count() or 1) // threads)
+
+
 def _options(given: dict[str, object]) -> list[str]:
     """Options that stand for settings, as overrides."""
     return [f"{key}={value}" for key, value in given.items() if value is not None]
@@ -297,6 +351,41 @@ def _report(folders: Sequence[Path], out: Path, target: float, as_json: bool) ->
     show_table(*table(rows, target))
     say(note(rows))
     say(f"pictures: {', '.join(str(path) for path in names)} (and .svg); table: {out / 'report.md'}")
+    return None
+
+
+def _is_results(folder: Path) -> bool:
+    """Whether a folder has results of a reproduction, told by their files without loading the drawing library."""
+    return any(path.with_suffix(".json").is_file() for path in folder.glob("*.csv"))
+
+
+def _report_reproduction(results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool) -> None:
+    """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or all."""
+    from autofl.report.reproduction import judge_all, report
+    from autofl.report.results import read_results
+
+    say(f"drawing into {out}")
+    lines = report(results, out, page, names)
+    judged = [each for each in judge_all(read_results(results)) if each.found is not None]
+    if as_json:
+        return _print_json(
+            {
+                "figures": [
+                    {"name": x.figure, "picture": str(x.picture), "paper": x.says, "measured": x.measured}
+                    for x in lines
+                ],
+                "claims": [
+                    {"name": x.claim.name, "claim": x.claim.words, "measured": x.measured, "verdict": x.verdict}
+                    for x in judged
+                ],
+            }
+        )
+    show_table(["claim", "median [interval]", "verdict"], [[x.claim.words, x.measured, x.verdict] for x in judged])
+    show_table(
+        ["figure", "the paper says", "measured", "picture"],
+        [[x.figure, x.says, x.measured, str(x.picture)] for x in lines],
+    )
+    say(f"tables and claims: {out / 'report.md'}; pictures also as .svg")
     return None
 
 

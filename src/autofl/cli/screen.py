@@ -1,12 +1,13 @@
 """What people see: tables on standard output, progress and remarks on standard error."""
 
 import sys
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from autofl.experiments.run import Progress
+    from autofl.experiments.jobs import Progress
 
 MOST_ROWS = 50
 
@@ -34,9 +35,13 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: st
 
 
 class ProgressBar:
-    """A bar over all rounds of a command on a terminal, a line for each finished run everywhere."""
+    """A bar over all rounds of a command on a terminal.
 
-    def __init__(self, total_rounds: int, rounds_a_run: int) -> None:
+    Where runs are few, a line for each that is finished. Where they are many, and there is no terminal, a line for each
+    twentieth of the rounds with the time that remains.
+    """
+
+    def __init__(self, total_rounds: int, each_run: bool = True) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -51,8 +56,11 @@ class ProgressBar:
             transient=True,
         )
         self._task = self._bar.add_task("starting", total=total_rounds)
-        self._rounds_a_run = rounds_a_run
-        self._done: dict[tuple[str, int], int] = {}
+        self._total = total_rounds
+        self._each_run = each_run
+        self._done: dict[str, int] = {}
+        self._said = 0
+        self._begin = time.monotonic()
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -65,15 +73,19 @@ class ProgressBar:
 
     def __call__(self, progress: "Progress") -> None:
         """Move the bar; a run that stops early counts as whole."""
-        name = f"{progress.algorithm} seed {progress.seed}"
-        self._done[progress.algorithm, progress.seed] = self._rounds_a_run if progress.finished else progress.round
-        self._bar.update(self._task, completed=sum(self._done.values()), description=name)
-        if progress.finished:
+        self._done[progress.label] = progress.num_rounds if progress.finished else progress.round
+        done = sum(self._done.values())
+        self._bar.update(self._task, completed=done, description=progress.label)
+        if progress.finished and self._each_run:
             line = (
-                f"{name}: {progress.round} rounds, {progress.sim_time:.1f} simulated s,"
+                f"{progress.label}: {progress.round} rounds, {progress.sim_time:.1f} simulated s,"
                 f" adapted {100 * progress.adapted_accuracy:.1f} %, {progress.host_time:.1f} s here"
             )
             (self._bar.console.print if sys.stderr.isatty() else say)(line)
+        elif not self._each_run and not sys.stderr.isatty() and 20 * done // self._total > self._said:
+            self._said = 20 * done // self._total
+            left = (time.monotonic() - self._begin) * (self._total - done) / done
+            say(f"{5 * self._said} % of the rounds done, about {left / 60:.0f} min left")
 
 
 class DownloadBar:

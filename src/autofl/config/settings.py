@@ -115,6 +115,7 @@ class DataSettings(Section):
     )
     labels: int = Field(5, ge=1, le=100_000, description="l, labels of each UE")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="of the Dirichlet law")
+    standardise: bool = Field(True, description="each pixel to mean 0, deviation 1; false: to 0 to 1")
 
     @model_validator(mode="after")
     def _own_arrays(self) -> Self:

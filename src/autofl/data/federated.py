@@ -130,17 +130,23 @@ class DrawnBatches:
         return self.data.batch(Draw(self.draw.sample[:, rows, :, :most], mask[..., :most]), "batch")
 
 
-def federate(dataset: Dataset, partition: Partition, dtype: torch.dtype = torch.float32) -> FederatedData:
+def federate(
+    dataset: Dataset, partition: Partition, dtype: torch.dtype = torch.float32, standardise: bool = True
+) -> FederatedData:
     """Pool of a data set under a partition; bytes are standardised by the statistics of the training samples.
 
     Mean 0 and deviation 1 for each pixel, 0.001 added to the deviation. A pixel that never changes in training
-    carries nothing and is set to 0; dividing by 0.001 would blow a stray test pixel up 1,000 times.
+    carries nothing and is set to 0; dividing by 0.001 would blow a stray test pixel up 1,000 times. Without
+    standardising, bytes become numbers between 0 and 1. Samples that are not bytes are taken as they are.
     """
     x, y = torch.from_numpy(dataset.x), torch.from_numpy(dataset.y)
     if dataset.x.dtype != np.uint8:
         return FederatedData(dataset.name, x.to(dtype), y, dataset.num_classes, partition, dtype=dtype)
-    mean, std = _pixel_statistics(dataset, partition.train)
-    scale = np.where(std > 0.0, 1.0 / (std + STD_OFFSET), 0.0)
+    if standardise:
+        mean, std = _pixel_statistics(dataset, partition.train)
+        scale = np.where(std > 0.0, 1.0 / (std + STD_OFFSET), 0.0)
+    else:
+        mean, scale = np.zeros(dataset.sample_shape), np.full(dataset.sample_shape, 1.0 / 255.0)
     return FederatedData(
         name=dataset.name,
         x=x,

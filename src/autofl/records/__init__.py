@@ -2,7 +2,7 @@
 
 from autofl.records.metrics import convergence_round, mean_interval, reaches, smoothed, time_to_accuracy
 from autofl.records.round import Evaluation, RoundRecord
-from autofl.records.run import Run, RunWriter, find_runs, is_run, read_run, read_weights
+from autofl.records.run import Run, RunWriter, find_runs, is_run, read_manifest, read_run, read_weights
 
 __all__ = [
     "Evaluation",
@@ -14,6 +14,7 @@ __all__ = [
     "is_run",
     "mean_interval",
     "reaches",
+    "read_manifest",
     "read_run",
     "read_weights",
     "smoothed",

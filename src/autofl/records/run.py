@@ -82,11 +82,11 @@ class RunWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._manifest = dict(manifest)
-        (folder / WEIGHTS).unlink(missing_ok=True)  # of an earlier run in the same place
+        self.finish("running")  # first: an earlier run in the same place must not pass as finished any more
+        (folder / WEIGHTS).unlink(missing_ok=True)
         _write_whole(folder / CONFIG, config_text)
         self._rounds = _table(folder / ROUNDS, ROUND_COLUMNS)
         self._ues = _table(folder / UES, UE_COLUMNS)
-        self.finish("running")
 
     def write(self, record: RoundRecord) -> None:
         quality = asdict(record.evaluation) if record.evaluation is not None else {}
@@ -169,19 +169,28 @@ def find_runs(places: list[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What a run says of itself."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise AutoFLError(f"{folder}: not a readable run ({error})") from None
+    if not isinstance(manifest, dict):
+        raise AutoFLError(f"{folder}: not a readable run ({MANIFEST} is no table)")
+    return manifest
+
+
 def read_run(folder: Path) -> Run:
     """A run folder, whole rounds only."""
     import tomllib
 
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_manifest(folder)
         config = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
         rounds = _read_table(folder / ROUNDS, ROUND_COLUMNS, text=())
         ues = _read_table(folder / UES, UE_COLUMNS, text=("status",))
     except (OSError, ValueError, KeyError) as error:
         raise AutoFLError(f"{folder}: not a readable run ({error})") from None
-    if not isinstance(manifest, dict):
-        raise AutoFLError(f"{folder}: not a readable run ({MANIFEST} is no table)")
     last = int(rounds["round"].max(initial=-1))
     whole = ues["round"].astype(np.int64) <= last
     return Run(folder, config, manifest, rounds, {name: column[whole] for name, column in ues.items()})

@@ -3,18 +3,22 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from autofl.records import Run, smoothed
+from autofl.records import Run, mean_interval, smoothed
 from autofl.report.summary import group
 from autofl.units import Array
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+DATA_NAMES = {"mnist5k": "MNIST-5k", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+ENOUGH_SEEDS = 5
+"""From so many on an interval of the mean says more than the range."""
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -63,38 +67,49 @@ def _title(runs: Sequence[Run]) -> str:
         "dirichlet": "Dirichlet",
         "own": "own partition",
     }
-    name = {"mnist5k": "MNIST-5k", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
     seeds = len({each.manifest["seed"] for each in runs})
     return (
-        f"{name.get(run.manifest['data'], run.manifest['data'])}, {law.get(data.get('partition'), '')},"
+        f"{DATA_NAMES.get(run.manifest['data'], run.manifest['data'])}, {law.get(data.get('partition'), '')},"
         f" {run.manifest['num_ue']} UEs, {run.config.get('simulation', {}).get('num_selected', '?')} a round,"
         f" {seeds} seed{'s' if seeds > 1 else ''}"
     )
 
 
-def _curves(members: Sequence[Run], column: str, axis: str) -> tuple[Array, Array]:
+class Evaluated(Protocol):
+    """Something with evaluations: a run, or the curve that is kept of one."""
+
+    def evaluated(self, column: str) -> tuple[Array, Array, Array]:
+        """Round, simulated time and this column at the evaluated rounds."""
+
+
+def curves(members: Sequence[Evaluated], column: str, axis: str) -> tuple[Array, Array]:
     """A common axis and the column of each run on it, shape (num_runs, len(axis)); axis is round or sim_time."""
-    curves = [run.evaluated(column) for run in members]
-    curves = [curve for curve in curves if len(curve[0])]
-    if not curves:
+    found = [curve for curve in (run.evaluated(column) for run in members) if len(curve[0])]
+    if not found:
         return np.empty(0), np.empty((0, 0))
-    along = [rounds if axis == "round" else time for rounds, time, _ in curves]
+    along = [rounds if axis == "round" else time for rounds, time, _ in found]
     end = min(float(each[-1]) for each in along)
     grid = np.unique(np.concatenate([each[each <= end] for each in along]))
-    return grid, np.stack([np.interp(grid, each, values) for each, (_, _, values) in zip(along, curves, strict=True)])
+    return grid, np.stack([np.interp(grid, each, values) for each, (_, _, values) in zip(along, found, strict=True)])
 
 
-def _band(axes: Any, x: Array, values: Array, place: int, label: str) -> None:
-    """Mean over seeds as a line, their range as a band."""
+def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: bool = False) -> None:
+    """Mean over seeds as a line, their range as a band; or, from five seeds on, the 95 % interval of the mean."""
     if not len(x):
         return
     colour, dash = COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)]
-    axes.plot(x, values.mean(axis=0), color=colour, linestyle=dash, label=label)
+    mean = values.mean(axis=0)
+    marks = {"marker": MARKERS[place % len(MARKERS)], "markevery": (place, max(1, len(x) // 8)), "markersize": 4}
+    axes.plot(x, mean, color=colour, linestyle=dash, label=label, **marks)
     if len(values) > 1:
-        axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+        low, high = values.min(axis=0), values.max(axis=0)
+        if interval and len(values) >= ENOUGH_SEEDS:
+            half = np.array([mean_interval(column)[1] for column in values.T])
+            low, high = mean - half, mean + half
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def _legend(axes: Any) -> None:
+def legend(axes: Any) -> None:
     if axes.get_legend_handles_labels()[0]:
         axes.legend()
 
@@ -104,27 +119,27 @@ def _learning_time(groups: dict[str, list[Run]], stem: Path, title: str, target:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, metric in zip(panels, ("adapted", "global"), strict=True):
             for place, (label, members) in enumerate(groups.items()):
-                accuracy, time = _time_to_each(members, f"{metric}_accuracy")
-                _band(axes, 100.0 * accuracy, time, place, label)
+                accuracy, time = time_to_each(members, f"{metric}_accuracy")
+                band(axes, 100.0 * accuracy, time, place, label)
             axes.axvline(100.0 * target, color="grey", linewidth=0.8, linestyle=":")
             axes.set_xlabel(f"test accuracy, {metric} model [%]")
         panels[0].set_ylabel("learning time [simulated s]")
-        _legend(panels[0])
+        legend(panels[0])
         figure.suptitle(f"Learning time against accuracy: {title}", fontsize=10)
         return save(figure, stem)
 
 
-def _time_to_each(members: Sequence[Run], column: str) -> tuple[Array, Array]:
+def time_to_each(members: Sequence[Evaluated], column: str, least: float = 0.30) -> tuple[Array, Array]:
     """Time to pass each accuracy from 30 % on, as far as every seed got; shape (num_runs, num_levels)."""
-    curves = [
+    found = [
         (time, np.maximum.accumulate(smoothed(values)))
         for _, time, values in (run.evaluated(column) for run in members)
     ]
-    curves = [(time, best) for time, best in curves if len(best)]
-    if not curves:
+    found = [(time, best) for time, best in found if len(best)]
+    if not found:
         return np.empty(0), np.empty((0, 0))
-    levels = np.arange(0.30, min(float(best[-1]) for _, best in curves), 0.005)
-    times = [np.interp(levels, best, time) for time, best in curves]  # between evaluations, a straight line
+    levels = np.arange(least, min(float(best[-1]) for _, best in found), 0.005)
+    times = [np.interp(levels, best, time) for time, best in found]  # between evaluations, a straight line
     return levels, np.stack(times)
 
 
@@ -137,12 +152,12 @@ def _rounds(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
     with figure_of(11.0, 3.4) as figure:
         for axes, (column, name, factor) in zip(figure.subplots(1, 3), panels, strict=True):
             for place, (label, members) in enumerate(groups.items()):
-                x, values = _curves(members, column, "round")
-                _band(axes, x, factor * values, place, label)
+                x, values = curves(members, column, "round")
+                band(axes, x, factor * values, place, label)
             axes.set_xlabel("round")
             axes.set_ylabel(name)
             if column == "train_loss":
-                _legend(axes)
+                legend(axes)
         figure.suptitle(f"Convergence: {title}", fontsize=10)
         return save(figure, stem)
 
@@ -170,10 +185,10 @@ def _energy(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
             )
         for place, (label, members) in enumerate(groups.items()):
             x, values = _accuracy_for_energy(members)
-            _band(right, 1e3 * x, 100.0 * values, place, label)
+            band(right, 1e3 * x, 100.0 * values, place, label)
         right.set_xlabel("energy spent so far, mean over UEs [mJ]")
         right.set_ylabel("test accuracy, adapted model [%]")
-        _legend(right)
+        legend(right)
         figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {title}", fontsize=10)
         return save(figure, stem)
 
@@ -195,13 +210,13 @@ def _limit(run: Run) -> float | None:
 
 def _accuracy_for_energy(members: Sequence[Run]) -> tuple[Array, Array]:
     """Adapted accuracy of each run on a common grid of the energy [J] a UE has spent on average."""
-    curves = []
+    found = []
     for run in members:
         rounds, _, accuracy = run.evaluated("adapted_accuracy")
         spent = np.cumsum(run.rounds["energy"].astype(np.float64)) / float(run.manifest["num_ue"])
         if len(rounds):
-            curves.append((spent[rounds.astype(np.int64)], accuracy))
-    if not curves:
+            found.append((spent[rounds.astype(np.int64)], accuracy))
+    if not found:
         return np.empty(0), np.empty((0, 0))
-    grid = np.linspace(0.0, min(float(spent[-1]) for spent, _ in curves), 200)
-    return grid, np.stack([np.interp(grid, spent, accuracy) for spent, accuracy in curves])
+    grid = np.linspace(0.0, min(float(spent[-1]) for spent, _ in found), 200)
+    return grid, np.stack([np.interp(grid, spent, accuracy) for spent, accuracy in found])

@@ -1,0 +1,268 @@
+"""Many runs, each into a folder of its own: over processes on a CPU, in batches on a GPU."""
+
+import multiprocessing
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from multiprocessing.managers import SyncManager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from autofl.algorithms import State
+from autofl.config import CellSettings, DataSettings, Settings, dump_settings
+from autofl.data import Dataset
+from autofl.data.federated import FederatedData, federate
+from autofl.errors import AutoFLError
+from autofl.experiments.data import build_partition, load_data
+from autofl.experiments.run import build_algorithm, build_simulation, finish_run, manifest_of, pick_device, run
+from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
+from autofl.simulation import Simulation, fit_together, simulate, simulate_together
+from autofl.units import IntArray
+
+BATCH = 64
+"""Runs that advance together on a GPU: more gain little, and a batch in flight is what an interruption loses."""
+KEPT_PARTITIONS = 64
+"""Partitions kept in memory, an index table each: algorithms of one seed share theirs."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be made: its settings, its folder, what to call it."""
+
+    settings: Settings
+    place: Path
+    label: str
+    becomes: Path | None = None  # the folder is renamed to this once it is whole
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is, after each evaluation."""
+
+    label: str
+    round: int
+    num_rounds: int  # at most
+    sim_time: float
+    adapted_accuracy: float
+    host_time: float
+    finished: bool
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def compare(
+    settings: Settings,
+    folder: Path | str,
+    *,
+    force: bool = False,
+    workers: int = 1,
+    on_progress: OnProgress | None = None,
+) -> list[Run]:
+    """Every algorithm of the comparison with every seed, a folder each.
+
+    All algorithms of a seed see the same cell, fading, selection, partition and first weights.
+    """
+    jobs = list(comparison(settings, Path(folder)))
+    taken = [job.place for job in jobs if is_run(job.place)]
+    if taken and not force:
+        raise AutoFLError(f"{taken[0]}: a run is there already; name another folder (--out) or overwrite it (--force)")
+    run_jobs(jobs, workers, on_progress)
+    return [read_run(job.place) for job in jobs]
+
+
+def comparison(settings: Settings, folder: Path) -> Iterator[Job]:
+    """The runs of a comparison, seed by seed."""
+    for seed in range(settings.seed, settings.seed + settings.compare.seeds):
+        for name in settings.compare.algorithms:
+            job = settings.model_copy(update={"algorithm": name, "seed": seed})
+            yield Job(job, folder / f"{name}-seed{seed}", f"{name} seed {seed}")
+
+
+def run_jobs(jobs: Sequence[Job], workers: int = 1, on_progress: OnProgress | None = None) -> None:
+    """Run all jobs; they share a device. With several workers they are spread over processes.
+
+    The results do not depend on how many workers there are.
+    """
+    if not jobs:
+        return
+    tell = on_progress or (lambda _: None)
+    first = jobs[0].settings
+    _shared_data(first.data, first.cell.count, first.seed)  # what is wrong with the data is said once, here
+    if pick_device(first.simulation.device).type == "cuda":
+        _run_together(jobs, tell)
+    elif min(workers, len(jobs)) == 1:
+        for job in jobs:
+            run_with_progress(job, tell)
+    else:
+        _run_in_processes(jobs, min(workers, len(jobs)), tell)
+
+
+@lru_cache(maxsize=KEPT_PARTITIONS)
+def _shared_data(data: DataSettings, num_ue: int, seed: int) -> FederatedData:
+    """The data of a seed, the same for all its algorithms."""
+    settings = Settings(data=data, cell=CellSettings(num_ue=num_ue), seed=seed)
+    dataset, owner = _loaded(data.name, data.folder, data.file)
+    return federate(dataset, build_partition(settings, dataset, owner), standardise=data.standardise)
+
+
+@lru_cache(maxsize=1)
+def _loaded(name: Any, folder: str | None, file: str | None) -> tuple[Dataset, IntArray | None]:
+    return load_data(Settings(data=DataSettings(name=name, folder=folder, file=file)))
+
+
+def run_with_progress(job: Job, tell: OnProgress) -> None:
+    """Simulate into a folder, telling after each evaluation how far it is."""
+    begin = time.perf_counter()
+
+    def on_round(record: RoundRecord) -> None:
+        if record.evaluation is not None:
+            tell(_progress(job, record, time.perf_counter() - begin))
+
+    settings = job.settings
+    run(settings, job.place, on_round=on_round, data=_shared_data(settings.data, settings.cell.count, settings.seed))
+    _publish(job)
+
+
+def _progress(job: Job, record: RoundRecord, spent: float) -> Progress:
+    accuracy = record.evaluation.adapted_accuracy if record.evaluation is not None else float("nan")
+    most, done = job.settings.stop.rounds, record.stop is not None
+    return Progress(job.label, record.round, most, record.sim_time, accuracy, spent, done)
+
+
+def _publish(job: Job) -> None:
+    """Give a whole run its lasting name; a renamed folder is there whole or not at all."""
+    if job.becomes is None:
+        return
+    try:
+        job.place.rename(job.becomes)
+    except OSError:
+        if not is_run(job.becomes):
+            raise
+        shutil.rmtree(job.place)  # someone else made the same run meanwhile
+
+
+def _run_together(jobs: Sequence[Job], tell: OnProgress) -> None:
+    """Jobs on a GPU: those with the same client update in batches, where the engine allows it."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(_batch_key(job.settings.resolved()), []).append(job)
+    for group in groups.values():
+        device = pick_device(group[0].settings.simulation.device)
+        pool: FederatedData | None = None
+        for begin in range(0, len(group), BATCH):
+            batches: list[list[tuple[Job, Simulation]]] = []
+            for job in group[begin : begin + BATCH]:
+                settings = job.settings.resolved()
+                data = _shared_data(settings.data, settings.cell.count, settings.seed)
+                pool = pool or data.to(device)
+                sim = build_simulation(settings, data=replace(data, x=pool.x, y=pool.y))
+                fitting = next((batch for batch in batches if fit_together(batch[0][1], sim)), None)
+                if fitting is not None:
+                    fitting.append((job, sim))
+                else:
+                    batches.append([(job, sim)])
+            for batch in batches:
+                _write_together(batch, tell)
+
+
+def _batch_key(settings: Settings) -> str:
+    """What jobs must have in common to be part of one batch, as far as settings tell; `fit_together` decides.
+
+    Runs with other numbers of selected UEs could be part of it, but would only be padded to the largest.
+    """
+    data, learning = settings.data, settings.learning
+    source = (data.name, data.folder, data.file)
+    judged = (settings.evaluation, settings.stop.gradient_norm_sq, learning.inner_lr)
+    update = (settings.model, build_algorithm(settings, settings.algorithm), learning.local_steps)
+    return repr((source, judged, update, settings.simulation.num_selected))
+
+
+def _write_together(batch: list[tuple[Job, Simulation]], tell: OnProgress) -> None:
+    begin = time.perf_counter()
+    writers = [
+        RunWriter(job.place, dump_settings(job.settings.resolved()), manifest_of(job.settings.resolved(), sim, {}))
+        for job, sim in batch
+    ]
+    last: dict[int, tuple[RoundRecord, State]] = {}
+    status = "failed"
+    try:
+        steps = simulate_together([sim for _, sim in batch]) if len(batch) > 1 else _alone(batch[0][1])
+        for r, record, state in steps:
+            writers[r].write(record)
+            last[r] = record, state
+            if record.evaluation is not None:
+                tell(_progress(batch[r][0], record, time.perf_counter() - begin))
+        status = "finished"
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    finally:
+        for r, writer in enumerate(writers):
+            if r in last:
+                record, state = last[r]
+                finish_run(writer, "finished" if record.stop else status, record, state, begin)
+                if record.stop:
+                    _publish(batch[r][0])
+
+
+def _alone(sim: Simulation) -> Iterator[tuple[int, RoundRecord, State]]:
+    for record, state in simulate(sim):
+        yield 0, record, state
+
+
+_interrupted = False
+"""Whether this worker was told to stop: its pool may have handed it another job already."""
+
+
+def _pool_job(job: Job, tell: OnProgress) -> None:
+    global _interrupted
+    if _interrupted:
+        raise KeyboardInterrupt
+    try:
+        run_with_progress(job, tell)
+    except KeyboardInterrupt:
+        _interrupted = True
+        raise
+
+
+def _die_with_parent() -> None:
+    """End this process when the one that started it is gone, also by force: nobody would read its results."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
+def _run_in_processes(jobs: Sequence[Job], workers: int, tell: OnProgress) -> None:
+    """Jobs over processes of their own; each has the same number of threads as a run alone."""
+    context = multiprocessing.get_context("spawn")
+    manager = SyncManager(ctx=context)
+    manager.start(_die_with_parent)
+    queue: Any = manager.Queue()
+    with ProcessPoolExecutor(workers, context, _die_with_parent) as pool:
+        futures = {pool.submit(_pool_job, job, queue.put) for job in jobs}
+        try:
+            while futures:
+                done = {future for future in futures if future.done()}
+                while not queue.empty():
+                    tell(queue.get())
+                for future in done:
+                    future.result()
+                futures -= done
+                if futures and not done:
+                    wait(futures, timeout=0.2, return_when=FIRST_COMPLETED)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+        while not queue.empty():
+            tell(queue.get())

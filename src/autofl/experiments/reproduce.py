@@ -1,0 +1,107 @@
+"""The runs behind the paper's figures, in a store: a run is named by its settings and is never made twice.
+
+A run is made in a folder of its own process and renamed when it is whole. So what lies in the store under its lasting
+name is finished, whatever happened to the command that made it.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofl.config import Settings, dump_settings, load_settings
+from autofl.data import find
+from autofl.experiments.jobs import Job, OnProgress, run_jobs
+from autofl.experiments.recipes import STUDIES, Arm, Scale
+from autofl.records import is_run, read_manifest
+from autofl.version import __version__
+
+PART = ".part-"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run of a study: its arm and seed, its settings, and where it is in the store."""
+
+    arm: Arm
+    seed: int
+    settings: Settings
+    place: Path
+
+    def is_finished(self) -> bool:
+        if not is_run(self.place):
+            return False
+        manifest = read_manifest(self.place)
+        return manifest.get("status") == "finished" and manifest.get("version") == __version__
+
+
+def entries_of(study: str, scale: Scale, store: Path, device: str) -> list[Entry]:
+    """The runs of a study and their places, seed by seed."""
+    arms = STUDIES[study](scale)
+    return [
+        _entry(arm, seed, store, device)
+        for seed in range(1, max(arm.num_seeds for arm in arms) + 1)
+        for arm in arms
+        if seed <= arm.num_seeds
+    ]
+
+
+def _entry(arm: Arm, seed: int, store: Path, device: str) -> Entry:
+    settings = load_settings(overrides=[*arm.overrides, f"seed={seed}", f"simulation.device={device}"])
+    return Entry(arm, seed, settings, store / name_of(settings))
+
+
+def name_of(settings: Settings) -> str:
+    """The name of a run in the store: algorithm, seed and a hash of all that is set."""
+    text = dump_settings(settings.resolved())
+    return f"{settings.algorithm}-seed{settings.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def missing_data(studies: Sequence[str]) -> dict[str, str]:
+    """Studies that cannot be made here, and the data set each lacks."""
+    return {study: "cifar10" for study in studies if study.endswith("cifar10") and find("cifar10") is None}
+
+
+def unfinished(entries: Sequence[Entry]) -> list[Entry]:
+    """What is still to be run, each run once."""
+    return [entry for entry in {entry.place: entry for entry in entries}.values() if not entry.is_finished()]
+
+
+def run_entries(entries: Sequence[Entry], workers: int = 1, on_progress: OnProgress | None = None) -> None:
+    """Make these runs; the results depend neither on the number of workers nor on earlier interruptions."""
+    if not entries:
+        return
+    store = entries[0].place.parent
+    store.mkdir(parents=True, exist_ok=True)
+    _sweep(store)
+    jobs = []
+    for entry in _in_order_of_data(entries):
+        if entry.place.exists():  # of another version
+            shutil.rmtree(entry.place)
+        part = store / f"{entry.place.name}{PART}{os.getpid()}"
+        jobs.append(Job(entry.settings, part, f"{entry.arm.label}, seed {entry.seed}", becomes=entry.place))
+    run_jobs(jobs, workers, on_progress)
+
+
+def _in_order_of_data(entries: Sequence[Entry]) -> list[Entry]:
+    """Runs on the same data set together, the longest first: the last one to end should be short."""
+    return sorted(entries, key=lambda entry: (-entry.settings.stop.rounds, entry.settings.data.name, entry.seed))
+
+
+def _sweep(store: Path) -> None:
+    """Remove what processes that are no more have left half done."""
+    for part in store.glob(f"*{PART}*"):
+        if not _is_alive(int(part.name.rpartition(PART)[2])):
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
