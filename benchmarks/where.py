@@ -33,7 +33,7 @@ from autofl.config import load_settings
 from autofl.data import find, load
 from autofl.data.federated import FederatedData
 from autofl.evaluation import Evaluator, Judge
-from autofl.experiments import run as experiments
+from autofl.experiments import jobs as experiments
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.records import RunWriter
 
@@ -172,7 +172,7 @@ def of_comparison(data_name: str, seeds: int, rounds: int) -> dict[str, object]:
 
     def tell(progress: experiments.Progress) -> None:
         if progress.finished:
-            print(f"  {progress.algorithm}, seed {progress.seed}: {progress.host_time:.1f} s", file=sys.stderr)
+            print(f"  {progress.label}: {progress.host_time:.1f} s", file=sys.stderr)
 
     with tempfile.TemporaryDirectory() as folder:
         with around(COMPARISON_PARTS, watch), watch(REST):
