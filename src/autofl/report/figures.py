@@ -52,7 +52,7 @@ def draw(name: str, study: Study, folder: Path) -> list[Path]:
     with figure_of(8.0, 3.5) as figure:
         KINDS[shown.kind](figure, study)
         number = f"Fig. {name.removeprefix('fig')}"
-        figure.suptitle(f"{number}: {shown.title}\n{heading(study)}", fontsize=9)
+        figure.suptitle(f"{number}: {shown.title}\nhere: {heading(study)}", fontsize=9)
         return save(figure, folder / name)
 
 

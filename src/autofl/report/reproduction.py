@@ -220,6 +220,8 @@ def report(folder: Path, out: Path, page: Path | None = None, names: Sequence[st
     studies = read_results(folder)
     if not studies:
         raise AutoFLError(f"{folder}: no results of a reproduction in it")
+    if page is not None and not page.is_file():
+        raise AutoFLError(f"{page}: no such page")
     out.mkdir(parents=True, exist_ok=True)
     lines = []
     for name, shown in FIGURES.items():
@@ -234,8 +236,6 @@ def report(folder: Path, out: Path, page: Path | None = None, names: Sequence[st
     parts = blocks(studies, "")
     (out / "report.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in parts.items()) + "\n", "utf-8")
     if page is not None:
-        if not page.is_file():
-            raise AutoFLError(f"{page}: no such page")
         way = Path(os.path.relpath(out.resolve(), page.parent.resolve())).as_posix()
         filled = fill(page.read_text(encoding="utf-8"), blocks(studies, f"{way}/"))
         page.write_text(filled, encoding="utf-8")
