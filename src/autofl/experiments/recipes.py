@@ -69,11 +69,12 @@ READINGS: dict[str, tuple[str, ...]] = {
     "FedAvg steps alpha": (),
     "physical, exact": ("preset=physical", "planner.name=exact"),
     "FedAvg alpha, |A_k| = 10": ("simulation.num_selected=10",),
+    "FedAvg alpha, pixels 0 to 1": ("data.standardise=false",),
 }
-"""What the paper leaves open, one at a time around the default, and two combinations."""
-CIFAR_READINGS = ("default", "pixels 0 to 1", "first-order")
+"""What the paper leaves open, one at a time around the default, and three combinations."""
+CIFAR_READINGS = ("default", "pixels 0 to 1", "first-order", "FedAvg steps alpha", "FedAvg alpha, pixels 0 to 1")
 """Readings that are tried on CIFAR-10 too."""
-FEDAVG_ALPHA = "learning.outer_lr=0.03"
+FEDAVG_ALPHA = {"cifar10": "learning.outer_lr=0.06", "mnist": "learning.outer_lr=0.03"}
 """FedAvg's own step is not given: beta by default, alpha in the readings that say so."""
 
 SCALES = {
@@ -238,7 +239,8 @@ def sensitivity_cifar10(scale: Scale) -> list[Arm]:
 
 
 def _read(arm: Arm, reading: str) -> Arm:
-    fedavg = (FEDAVG_ALPHA,) if reading.startswith("FedAvg") and arm.name.startswith("FedAvg") else ()
+    alpha = FEDAVG_ALPHA["cifar10" if arm.study == "cifar10" else "mnist"]
+    fedavg = (alpha,) if reading.startswith("FedAvg") and arm.name.startswith("FedAvg") else ()
     return replace(arm, reading=reading, overrides=(*arm.overrides, *READINGS[reading], *fedavg))
 
 
