@@ -13,6 +13,7 @@ from autofl.experiments.paper import FIGURES
 from autofl.experiments.recipes import SENSITIVITY
 from autofl.report.claims import CLAIMS, MEANINGS, Claim, Judgement, Meaning, View, judge
 from autofl.report.figures import draw, draw_sensitivity, heading
+from autofl.report.reasons import why_not
 from autofl.report.results import Row, Study, read_results
 from autofl.report.summary import Column, cell_text
 
@@ -103,12 +104,17 @@ def _axis_table(study: Study, kind: str) -> tuple[list[str], list[list[str]]]:
 
 
 def claims_table(studies: dict[str, Study]) -> tuple[list[str], list[list[str]]]:
-    """Claim, where, what was measured (median over seeds and its interval), rule, verdict; the verdict for global."""
+    """Claim, where, what was measured (median and interval over seeds), rule, verdict, for global too, and why not."""
     body = [
-        [*_told(each.claim), each.measured, str(each.claim.rule), each.verdict, other.verdict]
+        [*_told(each.claim), each.measured, str(each.claim.rule), each.verdict, other.verdict, _why(each)]
         for each, other in zip(judge_all(studies), judge_all(studies, "global"), strict=True)
     ]
-    return ["claim", "where", "what is measured", "median [interval]", "rule", "verdict", "with global accuracy"], body
+    heading = ["claim", "where", "what is measured", "median [interval]", "rule", "verdict", "with global accuracy"]
+    return [*heading, "why not"], body
+
+
+def _why(judged: Judgement) -> str:
+    return why_not(judged.claim.name) if judged.verdict in ("partly", "does not hold") else ""
 
 
 def _told(claim: Claim) -> tuple[str, str, str]:
