@@ -58,12 +58,14 @@ def draw(name: str, study: Study, folder: Path) -> list[Path]:
 
 def _learning_time(figure: Figure, study: Study) -> None:
     panels = figure.subplots(1, 2, sharey=True)
+    least = LEAST_ACCURACY.get(str(study.about["data"]), 0.30)
     for axes, metric in zip(panels, METRICS, strict=True):
         for place, arm in enumerate(study.arms()):
-            least = LEAST_ACCURACY.get(str(study.about["data"]), 0.30)
             accuracy, time = time_to_each(_members(study, arm), f"{metric}_accuracy", least)
             band(axes, 100.0 * accuracy, time, place, arm, interval=True)
         axes.axvline(100.0 * float(study.about["target_accuracy"]), color="grey", linewidth=0.8, linestyle=":")
+        if not axes.get_legend_handles_labels()[0]:
+            axes.text(0.5, 0.5, f"no algorithm reaches {100 * least:g} %", ha="center", transform=axes.transAxes)
         axes.set_xlabel(f"test accuracy, {metric} model [%]")
         axes.set_ylim(bottom=0.0)
     panels[0].set_ylabel("learning time [simulated s]")
@@ -75,10 +77,19 @@ def _against_rounds(figure: Figure, study: Study, columns: Sequence[tuple[str, s
     for axes, (column, words) in zip(panels, columns, strict=True):
         for place, arm in enumerate(study.arms()):
             x, values = curves(_members(study, arm), column, "round")
+            if column.endswith("loss"):
+                x, values = _until_diverged(x, values)
             band(axes, x, factor * values, place, arm, interval=True)
         axes.set_xlabel("round")
         axes.set_ylabel(words)
     _one_legend(panels)
+
+
+def _until_diverged(x: Array, values: Array) -> tuple[Array, Array]:
+    """Rounds, and losses of shape (num_seeds, num), up to the first beyond ten times the loss at the start."""
+    apart = (values > 10.0 * values[:, :1]).any(axis=0)
+    num = int(np.argmax(apart)) if apart.any() else len(x)
+    return x[:num], values[:, :num]
 
 
 def _loss(figure: Figure, study: Study) -> None:
