@@ -23,7 +23,8 @@ from autofl.models import build, mlp, num_weights, params_of
 from autofl.network import Cell, Rayleigh, drop_in_disc
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.rng import stream
-from autofl.simulation import Simulation, Stop, simulate, simulate_together
+from autofl.rounds import Stop
+from autofl.simulation import Simulation, simulate, simulate_together
 
 NUM_UE, SELECTED, ALPHA, BETA = 20, 5, 0.03, 0.07
 PLANNED, FIXED = PaperPlanner(0.02), FixedPlanner(5)

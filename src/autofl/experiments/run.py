@@ -29,7 +29,8 @@ from autofl.network import Fading
 from autofl.planner import Planner
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
 from autofl.rng import stream
-from autofl.simulation import Simulation, Stop, fit_together, simulate, simulate_together
+from autofl.rounds import Stop
+from autofl.simulation import Simulation, fit_together, simulate, simulate_together
 from autofl.units import IntArray
 from autofl.version import __version__
 
