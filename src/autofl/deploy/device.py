@@ -40,8 +40,10 @@ class Device:
         return pixel_sums(self.dataset, self.partition.train) if self.dataset.x.dtype == np.uint8 else None
 
     def data(self, num_classes: int, sums: PixelSums | None) -> FederatedData:
-        """The samples, standardised by these sums, or by this device's own without any."""
-        return pool_of(replace(self.dataset, num_classes=num_classes), self.partition, sums or self.sums())
+        """The samples; images are standardised by these sums, or by this device's own without any."""
+        own = self.sums()
+        dataset = replace(self.dataset, num_classes=num_classes)
+        return pool_of(dataset, self.partition, None if own is None else sums or own)
 
     def train(
         self, algorithm: Algorithm, model: nn.Module, params: Params, data: FederatedData, order: Order, seed: int

@@ -24,12 +24,12 @@ from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import build_cell, build_fading, planner_of
 from autofl.experiments.data import build_partition, load_data
-from autofl.models import MODELS, build, num_weights, params_of
+from autofl.models import MODELS, Params, build, num_weights, params_of
 from autofl.network import Fading
 from autofl.planner import Planner
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
 from autofl.rng import stream
-from autofl.rounds import Stop
+from autofl.rounds import Job, Stop
 from autofl.simulation import Simulation, fit_together, simulate, simulate_together
 from autofl.units import IntArray
 from autofl.version import __version__
@@ -58,6 +58,41 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda" if cuda else "cpu")
 
 
+def build_model(settings: Settings, sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """The model of the settings with its first weights."""
+    factory = MODELS[settings.resolved().model.name or "mlp"]
+    return build(factory, sample_shape, num_classes, stream(settings.seed, "init"))
+
+
+def build_evaluator(settings: Settings) -> Evaluator:
+    """How models are judged."""
+    learning, evaluation = settings.resolved().learning, settings.evaluation
+    assert learning.inner_lr is not None  # resolved
+    return Evaluator(
+        inner_lr=learning.inner_lr,
+        adapt_samples=evaluation.adapt_samples,
+        train_samples=evaluation.train_samples,
+        test_samples=evaluation.test_samples,
+        num_ue=evaluation.num_ue,
+        gradient_norm=settings.stop.gradient_norm_sq is not None,
+    )
+
+
+def build_job(settings: Settings, params: Params) -> Job:
+    """What a run of these settings is, wherever it takes place."""
+    settings = settings.resolved()
+    return Job(
+        planner=planner_of(settings, settings.algorithm),
+        algorithm=build_algorithm(settings, settings.algorithm),
+        params=params,
+        stop=Stop(**settings.stop.model_dump()),
+        seed=settings.seed,
+        num_selected=settings.simulation.num_selected,
+        outage=settings.simulation.outage,
+        evaluate_every=settings.evaluation.every,
+    )
+
+
 def build_simulation(
     settings: Settings,
     *,
@@ -75,46 +110,22 @@ def build_simulation(
         if dataset is None:
             dataset, owner = load_data(settings)
         data = federate(dataset, build_partition(settings, dataset, owner))
-    if model is None:
-        factory = MODELS[settings.model.name or "mlp"]
-        model = build(factory, data.sample_shape, data.num_classes, stream(settings.seed, "init"))
+    model = model or build_model(settings, data.sample_shape, data.num_classes)
     device = pick_device(settings.simulation.device)
     data, model = data.to(device), model.to(device)
     params = params_of(model, data.dtype)
-    learning, stop, evaluation = settings.learning, settings.stop, settings.evaluation
-    assert learning.inner_lr is not None  # resolved
-    algorithm = algorithm or build_algorithm(settings, settings.algorithm)
-    engine = pick_engine(learning.engine, model, algorithm)
+    job = build_job(settings, params)
+    job = replace(job, algorithm=algorithm or job.algorithm, planner=planner or job.planner)
+    engine = pick_engine(settings.learning.engine, model, job.algorithm)
     return Simulation(
+        **job.__dict__,
         cell=build_cell(settings, data.partition.train_size, num_weights(params)),
         fading=fading or build_fading(settings),
-        planner=planner or planner_of(settings, settings.algorithm),
-        algorithm=algorithm,
         model=model,
-        params=params,
         data=data,
         engine=make_engine(engine, model),
         engine_name=engine,
-        evaluator=Evaluator(
-            inner_lr=learning.inner_lr,
-            adapt_samples=evaluation.adapt_samples,
-            train_samples=evaluation.train_samples,
-            test_samples=evaluation.test_samples,
-            num_ue=evaluation.num_ue,
-            gradient_norm=stop.gradient_norm_sq is not None,
-        ),
-        stop=Stop(
-            rounds=stop.rounds,
-            target_accuracy=stop.target_accuracy,
-            sim_time=stop.sim_time,
-            gradient_norm_sq=stop.gradient_norm_sq,
-            plateau=stop.plateau,
-            metric=stop.metric,
-        ),
-        seed=settings.seed,
-        num_selected=settings.simulation.num_selected,
-        outage=settings.simulation.outage,
-        evaluate_every=evaluation.every,
+        evaluator=build_evaluator(settings),
     )
 
 
@@ -325,15 +336,27 @@ def _manifest(settings: Settings, sim: Simulation, own: dict[str, Any]) -> dict[
     return {
         "algorithm": settings.algorithm if own.get("algorithm") is None else repr(own["algorithm"]),
         "seed": settings.seed,
-        "version": __version__,
-        "commit": _commit(),
         "data": sim.data.name,
         "num_ue": sim.cell.num_ue,
         "num_weights": num_weights(sim.params),
-        "data_size": [int(size.min()), int(np.median(size)), int(size.max())],
+        "data_size": spread(size),
         "own": sorted(name for name in own if name not in ("data", "dataset") and own[name] is not None),
         "engine": sim.engine_name,
         "device": torch.cuda.get_device_name() if sim.data.x.is_cuda else "cpu",
+        **machine_facts(),
+    }
+
+
+def spread(size: IntArray) -> list[int]:
+    """Smallest, median and largest training set."""
+    return [int(size.min()), int(np.median(size)), int(size.max())]
+
+
+def machine_facts() -> dict[str, Any]:
+    """Version, commit and machine, for a manifest."""
+    return {
+        "version": __version__,
+        "commit": _commit(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
