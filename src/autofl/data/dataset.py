@@ -114,7 +114,7 @@ def read_npz(path: Path) -> tuple[Dataset, IntArray | None]:
 
 
 def read_device(path: Path) -> tuple[Dataset, NDArray[np.bool_] | None]:
-    """The data of one device: x, y and, if it brings its own split, train (true for a training sample)."""
+    """The data of one device: x, y and, if it brings them, train (true for a training sample) and num_classes."""
     dataset, train = _read_arrays(path, "train")
     if train is not None and (train.dtype != np.bool_ or not train.any() or train.all()):
         raise AutoFLError(f"{path}: train must be true or false for each sample, with some of both")
@@ -125,7 +125,7 @@ def write_device(path: Path, dataset: Dataset, train: IntArray, test: IntArray) 
     """What `read_device` reads: these training and test samples of a data set, in this order."""
     index = np.concatenate([train, test])
     there = np.arange(len(index)) < len(train)
-    np.savez_compressed(path, x=dataset.x[index], y=dataset.y[index], train=there)
+    np.savez_compressed(path, x=dataset.x[index], y=dataset.y[index], train=there, num_classes=dataset.num_classes)
 
 
 def _read_arrays(path: Path, extra: str) -> tuple[Dataset, NDArray[Any] | None]:
@@ -138,7 +138,8 @@ def _read_arrays(path: Path, extra: str) -> tuple[Dataset, NDArray[Any] | None]:
                 )
             x, y = arrays["x"], arrays["y"]
             more = arrays[extra] if extra in arrays.files else None
-    except (OSError, ValueError, zlib.error, EOFError) as error:
+            num_classes = int(arrays["num_classes"]) if "num_classes" in arrays.files else int(y.max(initial=0)) + 1
+    except (OSError, ValueError, TypeError, zlib.error, EOFError) as error:
         raise AutoFLError(f"{path}: not a readable .npz file ({error})") from None
     if x.dtype != np.uint8:
         x = x.astype(np.float32)
@@ -146,4 +147,4 @@ def _read_arrays(path: Path, extra: str) -> tuple[Dataset, NDArray[Any] | None]:
             raise AutoFLError(f"{path}: x holds NaN or infinite values")
     if not np.issubdtype(y.dtype, np.integer) or (more is not None and more.shape != y.shape):
         raise AutoFLError(f"{path}: y and {extra} must be whole numbers >= 0, one for each sample")
-    return Dataset(path.stem, x, y.astype(np.int64), num_classes=int(y.max(initial=0)) + 1), more
+    return Dataset(path.stem, x, y.astype(np.int64), num_classes), more

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from autofl.algorithms import Algorithm, make_engine
+from autofl.algorithms import Algorithm, Engine
 from autofl.algorithms.low_rank import low_rank_layers
 from autofl.data import Dataset, Partition, read_device
 from autofl.data.federated import FederatedData, PixelSums, pixel_sums, pool_of
@@ -46,15 +46,20 @@ class Device:
         return pool_of(dataset, self.partition, None if own is None else sums or own)
 
     def train(
-        self, algorithm: Algorithm, model: nn.Module, params: Params, data: FederatedData, order: Order, seed: int
+        self,
+        engine: Engine,
+        algorithm: Algorithm,
+        params: Params,
+        data: FederatedData,
+        order: Order,
+        seed: int,
     ) -> Params:
-        """The client update of the simulator, on the samples the simulator would draw."""
+        """The client update of the simulator, by the simulator's engine, on the samples the simulator would draw."""
         if not 0 < order.num_samples <= self.data_size:
             raise AutoFLError(f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples")
         ue = np.array([self.ue])
         batches = data.draw(ue, np.array([order.num_samples]), order.local_steps, seed, order.round)
-        weight = np.ones(1)
-        return make_engine("loop", model)(algorithm, params, batches, ue).mean(weight)
+        return engine(algorithm, params, batches, ue).mean(np.ones(1))  # a mean of one
 
     def judge(
         self, evaluator: Evaluator, model: nn.Module, params: Params, data: FederatedData, seed: int

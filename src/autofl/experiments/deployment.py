@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from autofl.algorithms import State
+from autofl.algorithms import State, make_engine, pick_engine
 from autofl.config import Settings, dump_settings, parse_settings
 from autofl.data.federated import FederatedData, PixelSums
 from autofl.deploy.device import Device, Meter, open_device, use_threads
@@ -230,8 +230,10 @@ def _train(message: Message, context: Context) -> Message:
     settings = settings_of(context)
     device, order, params = _device(context, settings), Order.of(message.content), params_of(message.content)
     model, data = _model_and_data(settings, device, message, params)
+    algorithm = build_algorithm(settings, settings.algorithm)
+    engine = make_engine(pick_engine(settings.learning.engine, model, algorithm), model)
     meter = Meter.start()
-    update = device.train(build_algorithm(settings, settings.algorithm), model, params, data, order, settings.seed)
+    update = device.train(engine, algorithm, params, data, order, settings.seed)
     found = meter.read()
     return Message(
         RecordDict({"params": params_record(update), "measured": MetricRecord(dict(found))}), reply_to=message

@@ -13,6 +13,7 @@ from autofl.data import write_device
 from autofl.deploy.site import LINK, PATIENCE, Site, answers, free_port, wait_for
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
+from autofl.experiments.run import Progress
 from autofl.records import Run, is_run, read_run
 from autofl.version import __version__
 
@@ -123,7 +124,7 @@ def _follow(site: Site, number: str, out: Path, before: int, on_round: Callable[
         if is_run(out) and (out / "manifest.json").stat().st_mtime_ns != before:
             found = read_run(out)
             rounds = found.manifest.get("rounds", -1)
-            if rounds != last and len(found.rounds["round"]):
+            if rounds != last:
                 last = rounds
                 on_round(found)
             if found.manifest["status"] == "finished":
@@ -137,6 +138,15 @@ def _follow(site: Site, number: str, out: Path, before: int, on_round: Callable[
                 time.sleep(2 * LOOK)  # its last words may still be on their way to the folder
                 problem = read_run(out).manifest.get("problem") if is_run(out) else None
                 raise AutoFLError(f"{out}: {problem or f'Flower says {status}'}; see {site.folder / 'logs'}")
+
+
+def progress_of(run: Run) -> Progress:
+    """How far a run on devices is, from its folder."""
+    accuracy = run.evaluated("adapted_accuracy")[2]
+    said = run.manifest
+    last = float(accuracy[-1]) if len(accuracy) else float("nan")
+    done = said.get("stop") is not None
+    return Progress(said["algorithm"], said["seed"], said["rounds"], said["sim_time"], last, said["host_time"], done)
 
 
 def _how_is(site: Site, number: str) -> str:

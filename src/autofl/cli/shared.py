@@ -1,0 +1,66 @@
+"""What the commands share: their options, where results go, and how they are shown."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from autofl.cli.screen import say, show_table
+
+Config = Annotated[Path | None, typer.Argument(help="Settings in TOML; the paper's defaults without one.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. stop.rounds=50."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, SI units.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results; default the next free one under runs/.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default auto.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite runs that are there already.")]
+
+INTERRUPTED = 130
+
+
+def options(given: dict[str, object]) -> list[str]:
+    """Options that stand for settings, as overrides."""
+    return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
+def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> None:
+    """Table on the screen and as Markdown, pictures, JSON: from run folders alone."""
+    from autofl.records import read_run
+    from autofl.report.plots import plot_runs
+    from autofl.report.summary import as_json as json_of
+    from autofl.report.summary import markdown, note, summarise, table
+
+    runs = [read_run(folder) for folder in folders]
+    rows = summarise(runs, target)
+    say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
+    pictures = plot_runs(runs, out, target)
+    names = [path for path in pictures if path.suffix == ".png"]
+    links = "".join(f"\n![{path.stem}]({path.name})\n" for path in names)
+    (out / "report.md").write_text(f"{markdown(rows, target)}\n{note(rows)}\n{links}", encoding="utf-8")
+    if as_json:
+        return print_json({**json_of(rows, target), "pictures": [str(path) for path in pictures]})
+    show_table(*table(rows, target))
+    say(note(rows))
+    say(f"pictures: {', '.join(str(path) for path in names)} (and .svg); table: {out / 'report.md'}")
+    return None
+
+
+def free_folder(kind: str) -> Path:
+    """runs/KIND-N with the first N that is free."""
+    number = 1
+    while (folder := Path("runs") / f"{kind}-{number}").exists():
+        number += 1
+    return folder
+
+
+def leave(folder: Path) -> NoReturn:
+    say(f"interrupted; the rounds so far are in {folder} (autofl report {folder})")
+    raise typer.Exit(INTERRUPTED)
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))
