@@ -20,7 +20,9 @@ from autofl.cli.shared import (
     Force,
     Json,
     Out,
+    Ray,
     Set,
+    device_for,
     free_folder,
     leave,
     options,
@@ -118,6 +120,7 @@ def simulate_command(
     config: Config = None,
     algorithm: Annotated[str | None, typer.Option(help="autofl, per-fedavg, fedavg-1 or fedavg-2.")] = None,
     device: Device = None,
+    ray: Ray = None,
     out: Out = None,
     force: Force = False,
     overrides: Set = None,
@@ -127,7 +130,7 @@ def simulate_command(
     from autofl.config import load_settings
     from autofl.records import is_run
 
-    chosen = options({"algorithm": algorithm, "simulation.device": device})
+    chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen])
     folder = out if out is not None else free_folder("simulate")
     if is_run(folder) and not force:
@@ -137,7 +140,7 @@ def simulate_command(
 
     with ProgressBar(settings.stop.rounds, settings.stop.rounds) as bar:
         try:
-            run_with_progress(settings, folder, bar)
+            run_with_progress(settings, folder, bar, ray=ray)
         except KeyboardInterrupt:
             leave(folder)
     report([folder], folder, settings.compare.target_accuracy, as_json)
@@ -148,6 +151,7 @@ def compare_command(
     config: Config = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
     device: Device = None,
+    ray: Ray = None,
     out: Out = None,
     force: Force = False,
     workers: Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")] = None,
@@ -157,7 +161,7 @@ def compare_command(
     """Compare algorithms over the same network, fading and data, several seeds each: a table and pictures."""
     from autofl.config import load_settings
 
-    chosen = options({"compare.seeds": seeds, "simulation.device": device})
+    chosen = options({"compare.seeds": seeds, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen])
     folder = out if out is not None else free_folder("compare")
     names, number = settings.compare.algorithms, settings.compare.seeds
@@ -170,7 +174,7 @@ def compare_command(
         raise AutoFLError(f"--workers {workers}: at least 1 is needed")
     with ProgressBar(len(names) * number * settings.stop.rounds, settings.stop.rounds) as bar:
         try:
-            runs = compare(settings, folder, force=force, workers=workers, on_progress=bar)
+            runs = compare(settings, folder, force=force, workers=workers, ray=ray, on_progress=bar)
         except KeyboardInterrupt:
             leave(folder)
     report([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)

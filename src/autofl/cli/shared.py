@@ -8,6 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from autofl.cli.screen import say, show_table
+from autofl.errors import AutoFLError
 
 Config = Annotated[Path | None, typer.Argument(help="Settings in TOML; the paper's defaults without one.")]
 Set = Annotated[
@@ -17,9 +18,19 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, SI units.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; default the next free one under runs/.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default auto.")]
+Ray = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Spread the work over a Ray cluster: HOST:PORT, auto or local.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite runs that are there already.")]
 
 INTERRUPTED = 130
+
+
+def device_for(device: str | None, ray: str | None) -> str | None:
+    """The device of a simulation: the machines of a cluster compute on their CPUs."""
+    if ray is not None and device == "cuda":
+        raise AutoFLError("--ray spreads over the CPUs of a cluster; leave --device cuda out")
+    return "cpu" if ray is not None else device
 
 
 def options(given: dict[str, object]) -> list[str]:

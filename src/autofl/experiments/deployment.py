@@ -30,7 +30,7 @@ from autofl.deploy.privacy import local_noise, spent
 from autofl.errors import AutoFLError
 from autofl.evaluation import judged_ues
 from autofl.experiments.cell import build_cell, build_fading
-from autofl.experiments.run import build_algorithm, build_evaluator, build_job, build_model, machine_facts, spread
+from autofl.experiments.run import build_algorithm, build_evaluator, build_job, build_model, machine_facts, size_range
 from autofl.models import num_weights
 from autofl.models import params_of as params_of_model
 from autofl.network import Cell, channel_gain
@@ -116,7 +116,7 @@ def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> Non
     params = params_of_model(build_model(settings, shapes.pop(), num_classes))
     size = np.array([one.data_size for one in fleet.known.values()])
     writer.finish(
-        "running", data=settings.data.name, num_ue=num_ue, num_weights=num_weights(params), data_size=spread(size)
+        "running", data=settings.data.name, num_ue=num_ue, num_weights=num_weights(params), data_size=size_range(size)
     )
     cell = build_cell(settings, np.zeros(num_ue, dtype=np.int64), num_weights(params))
     sums = past.sums or (total_sums(fleet.known) if settings.deploy.statistics == "shared" else None)

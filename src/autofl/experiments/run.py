@@ -23,6 +23,7 @@ from autofl.data.federated import FederatedData, federate
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import build_cell, build_fading, planner_of
+from autofl.experiments.cluster import run_on_ray, spread
 from autofl.experiments.data import build_partition, load_data
 from autofl.models import MODELS, Params, build, num_weights, params_of
 from autofl.network import Fading
@@ -129,15 +130,25 @@ def build_simulation(
     )
 
 
-def run(settings: Settings, folder: Path | str, *, on_round: OnRound | None = None, **own: Any) -> Run:
+def run(
+    settings: Settings,
+    folder: Path | str,
+    *,
+    on_round: OnRound | None = None,
+    ray: str | None = None,
+    **own: Any,
+) -> Run:
     """Simulate these settings into a run folder and read it back.
 
-    `own` takes the objects of `build_simulation` (algorithm, planner, model, fading, data, dataset). An interrupted
-    or failed run keeps its rounds and its last weights, and its manifest says so.
+    `own` takes the objects of `build_simulation` (algorithm, planner, model, fading, data, dataset); `ray` is the
+    address of a cluster that shares the UEs' work. An interrupted or failed run keeps its rounds and its last
+    weights, and its manifest says so.
     """
     settings, folder = settings.resolved(), Path(folder)
     torch.set_num_threads(settings.simulation.threads)  # the bits of a sum depend on how many share it
     sim = build_simulation(settings, **own)
+    if ray is not None:
+        sim = spread(sim, ray)
     writer = RunWriter(folder, dump_settings(settings), _manifest(settings, sim, own))
     state, last, status, begin = None, RoundRecord(round=-1), "failed", time.perf_counter()
     try:
@@ -186,12 +197,13 @@ def compare(
     *,
     force: bool = False,
     workers: int = 1,
+    ray: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Run]:
     """Every algorithm of the comparison with every seed, a folder each.
 
     All algorithms of a seed see the same cell, fading, selection, partition and first weights. With several workers
-    the runs are spread over processes; the results do not depend on how many.
+    the runs are spread over processes, with `ray` over the cluster at this address; the results do not depend on it.
     """
     jobs = list(comparison(settings, Path(folder)))
     taken = [place for _, place in jobs if is_run(place)]
@@ -199,7 +211,9 @@ def compare(
         raise AutoFLError(f"{taken[0]}: a run is there already; name another folder (--out) or overwrite it (--force)")
     tell = on_progress or (lambda _: None)
     _shared_data(settings.data, settings.cell.count, settings.seed)  # what is wrong with the data is said once, here
-    if pick_device(settings.simulation.device).type == "cuda":
+    if ray is not None:
+        run_on_ray(jobs, ray, run_with_progress, tell)
+    elif pick_device(settings.simulation.device).type == "cuda":
         _run_together(jobs, tell)
     elif min(workers, len(jobs)) == 1:
         for job, place in jobs:
@@ -222,7 +236,9 @@ def _loaded(data: DataSettings) -> tuple[Dataset, IntArray | None]:
     return load_data(Settings(data=data))
 
 
-def run_with_progress(job: Settings, place: Path, tell: OnProgress) -> None:
+def run_with_progress(
+    job: Settings, place: Path, tell: OnProgress, data: FederatedData | None = None, ray: str | None = None
+) -> None:
     """Simulate into a folder, telling after each evaluation how far it is."""
     begin = time.perf_counter()
 
@@ -230,7 +246,8 @@ def run_with_progress(job: Settings, place: Path, tell: OnProgress) -> None:
         if record.evaluation is not None:
             tell(_progress(job, record, time.perf_counter() - begin))
 
-    run(job, place, on_round=on_round, data=_shared_data(job.data, job.cell.count, job.seed))
+    data = data or _shared_data(job.data, job.cell.count, job.seed)
+    run(job, place, on_round=on_round, data=data, ray=ray)
 
 
 def _progress(job: Settings, record: RoundRecord, spent: float) -> Progress:
@@ -339,7 +356,7 @@ def _manifest(settings: Settings, sim: Simulation, own: dict[str, Any]) -> dict[
         "data": sim.data.name,
         "num_ue": sim.cell.num_ue,
         "num_weights": num_weights(sim.params),
-        "data_size": spread(size),
+        "data_size": size_range(size),
         "own": sorted(name for name in own if name not in ("data", "dataset") and own[name] is not None),
         "engine": sim.engine_name,
         "device": torch.cuda.get_device_name() if sim.data.x.is_cuda else "cpu",
@@ -347,7 +364,7 @@ def _manifest(settings: Settings, sim: Simulation, own: dict[str, Any]) -> dict[
     }
 
 
-def spread(size: IntArray) -> list[int]:
+def size_range(size: IntArray) -> list[int]:
     """Smallest, median and largest training set."""
     return [int(size.min()), int(np.median(size)), int(size.max())]
 
