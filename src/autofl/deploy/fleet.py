@@ -37,6 +37,8 @@ log = logging.getLogger("autofl")
 
 POLL = 0.2
 """Seconds between looks for replies."""
+GRACE = 15.0
+"""Seconds for which Flower keeps a message longer than we wait for its reply: the deadline is ours to tell."""
 OWN_VALUES = ("distance", "cycles_per_sample", "cpu_frequency", "max_energy", "max_power", "bandwidth")
 """What a device may know better than the settings do; names of `Cell`."""
 
@@ -76,7 +78,9 @@ class Post:
     def __call__(self, contents: Mapping[int, RecordDict], message_type: str, group: str) -> dict[int, Answer]:
         """Ask these nodes, one content each; every node gets an answer, if only that none came in time."""
         nodes = list(contents)
-        messages = [Message(contents[node], node, message_type, ttl=self.deadline, group_id=group) for node in nodes]
+        messages = [
+            Message(contents[node], node, message_type, ttl=self.deadline + GRACE, group_id=group) for node in nodes
+        ]
         begin = time.monotonic()
         waiting = dict(zip(self.grid.push_messages(messages), nodes, strict=True)) if messages else {}
         answers = {node: Answer(None, NAN, "could not be sent") for node in nodes if node not in waiting.values()}
