@@ -41,6 +41,7 @@ def options(given: dict[str, object]) -> list[str]:
 def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> None:
     """Table on the screen and as Markdown, pictures, JSON: from run folders alone."""
     from autofl.records import read_run
+    from autofl.report.devices import facts, lines, plot_devices
     from autofl.report.plots import plot_runs
     from autofl.report.summary import as_json as json_of
     from autofl.report.summary import markdown, note, summarise, table
@@ -48,14 +49,19 @@ def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> 
     runs = [read_run(folder) for folder in folders]
     rows = summarise(runs, target)
     say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
-    pictures = plot_runs(runs, out, target)
+    deployed = [run for run in runs if run.devices]
+    pictures = [*plot_runs(runs, out, target), *plot_devices(deployed, out)]
     names = [path for path in pictures if path.suffix == ".png"]
     links = "".join(f"\n![{path.stem}]({path.name})\n" for path in names)
-    (out / "report.md").write_text(f"{markdown(rows, target)}\n{note(rows)}\n{links}", encoding="utf-8")
+    measured = [line for run in deployed for line in lines(run)]
+    text = "".join(f"\n{line}\n" for line in [note(rows), *measured])
+    (out / "report.md").write_text(f"{markdown(rows, target)}{text}{links}", encoding="utf-8")
     if as_json:
-        return print_json({**json_of(rows, target), "pictures": [str(path) for path in pictures]})
+        devices = {"devices": [facts(run) for run in deployed]} if deployed else {}
+        return print_json({**json_of(rows, target), **devices, "pictures": [str(path) for path in pictures]})
     show_table(*table(rows, target))
-    say(note(rows))
+    for line in [note(rows), *measured]:
+        say(line)
     say(f"pictures: {', '.join(str(path) for path in names)} (and .svg); table: {out / 'report.md'}")
     return None
 
