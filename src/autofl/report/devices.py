@@ -112,6 +112,7 @@ def plot_devices(runs: Sequence[Run], folder: Path) -> list[Path]:
             left.set_yscale("log")
             left.set_xlabel("round")
             left.set_ylabel("time of a round [s]")
+            left.xaxis.get_major_locator().set_params(integer=True)
             left.legend()
             ues, outcomes = run.devices["ue"].astype(np.int64), run.devices["outcome"]
             bottom = np.zeros(int(ues.max(initial=0)) + 1)
