@@ -39,9 +39,6 @@ from autofl.rng import stream
 from autofl.rounds import Standing, run_rounds
 from autofl.units import Array, IntArray
 
-server_app = ServerApp()
-client_app = ClientApp()
-
 
 def settings_of(context: Context) -> Settings:
     """The settings of a run, as its server and each of its devices get them."""
@@ -51,7 +48,6 @@ def settings_of(context: Context) -> Settings:
 # ---- the server ----
 
 
-@server_app.main()
 def serve(grid: Grid, context: Context) -> None:
     """A whole run, or the rest of one, into its run folder on this machine."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -187,7 +183,6 @@ def _device(context: Context, settings: Settings) -> Device:
     return open_device(Path(str(node["data"])), int(node["ue"]), settings.seed)
 
 
-@client_app.query("introduce")
 def introduce(message: Message, context: Context) -> Message:
     """Who this device is and what it has; of its data, how much and, where they are shared, the pixel sums."""
     settings = settings_of(context)
@@ -207,7 +202,6 @@ def introduce(message: Message, context: Context) -> Message:
     return Message(content, reply_to=message)
 
 
-@client_app.query("channel")
 def channel(message: Message, context: Context) -> Message:
     """The channel gain as this device measures it: a function of its own, named channel="module:function"."""
     module, _, name = str(context.node_config.get("channel", "")).partition(":")
@@ -217,7 +211,6 @@ def channel(message: Message, context: Context) -> Message:
     return Message(RecordDict({"measured": MetricRecord({"gain": gain})}), reply_to=message)
 
 
-@client_app.train()
 def train(message: Message, context: Context) -> Message:
     """The client update, clipped and noised where the settings say so."""
     deploy = settings_of(context).deploy
@@ -240,7 +233,6 @@ def _train(message: Message, context: Context) -> Message:
     )
 
 
-@client_app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """The model's quality on this device's own samples."""
     settings = settings_of(context)
@@ -258,3 +250,11 @@ def _model_and_data(
     num_classes = len(list(params.values())[-1])
     shape = device.dataset.sample_shape
     return build_model(settings, shape, num_classes), device.data(num_classes, pixels_of(message.content, shape))
+
+
+server_app, client_app = ServerApp(), ClientApp()
+server_app.main()(serve)
+client_app.query("introduce")(introduce)
+client_app.query("channel")(channel)
+client_app.train()(train)
+client_app.evaluate()(evaluate)
