@@ -252,7 +252,8 @@ def _model_and_data(
     return build_model(settings, shape, num_classes), device.data(num_classes, pixels_of(message.content, shape))
 
 
-server_app, client_app = ServerApp(), ClientApp()
+server_app = ServerApp()  # Flower looks these two names up without importing the module
+client_app = ClientApp()
 server_app.main()(serve)
 client_app.query("introduce")(introduce)
 client_app.query("channel")(channel)
