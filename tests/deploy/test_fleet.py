@@ -258,3 +258,20 @@ def test_certificates_verify_for_their_host_only_and_keys_are_private(tmp_path):
     for secret in (tmp_path / "server.key", tmp_path / "nodes" / "ue0"):
         assert secret.stat().st_mode & 0o077 == 0
     assert (tmp_path / "nodes" / "ue0.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
+
+
+def test_the_commands_for_several_machines_are_printed_and_a_certificate_is_for_one_server(tmp_path):
+    from autofl.experiments.site import commands
+
+    text = commands(settings_of(), tmp_path, "server.example", 8000)
+    assert text.count("flower-superlink") == 1
+    assert text.count("flower-supernode") == text.count("supernode register") == NUM_UE
+    assert text.count("--enable-supernode-auth") == 1
+    for ue in range(NUM_UE):
+        assert f"--auth-supernode-private-key nodes/ue{ue} " in text
+        assert (tmp_path / "nodes" / f"ue{ue}").is_file()
+    again = (tmp_path / "ca.pem").read_bytes()
+    commands(settings_of(), tmp_path, "server.example", 8000)
+    assert (tmp_path / "ca.pem").read_bytes() == again
+    with pytest.raises(AutoFLError, match=r"not for other\.example"):
+        commands(settings_of(), tmp_path, "other.example", 8000)

@@ -27,10 +27,10 @@ INTERRUPTED = 130
 
 
 def device_for(device: str | None, ray: str | None) -> str | None:
-    """The device of a simulation: the machines of a cluster compute on their CPUs."""
+    """The device of a simulation, if it can be had."""
     if ray is not None and device == "cuda":
         raise AutoFLError("--ray spreads over the CPUs of a cluster; leave --device cuda out")
-    return "cpu" if ray is not None else device
+    return device
 
 
 def options(given: dict[str, object]) -> list[str]:

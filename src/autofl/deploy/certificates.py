@@ -45,6 +45,13 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     _write_secret(folder / "server.key", key, serialization.PrivateFormat.PKCS8)
 
 
+def certified_hosts(folder: Path) -> list[str]:
+    """The names and addresses the server's certificate is for."""
+    certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
 def make_node_key(path: Path) -> None:
     """The private key of a node and, beside it with the ending .pub, the public one the server has to know."""
     path.parent.mkdir(parents=True, exist_ok=True)

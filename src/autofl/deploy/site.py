@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autofl.deploy.certificates import make_certificates, make_node_key
+from autofl.deploy.certificates import certified_hosts, make_certificates, make_node_key
 from autofl.errors import AutoFLError
 
 LINK = "autofl"
@@ -55,8 +55,10 @@ class Site:
 
     def prepare(self, hosts: Sequence[str], num_nodes: int) -> None:
         """Certificates and node keys; what is there already stays, since devices hold its other half."""
-        if not (self.folder / "ca.pem").is_file():
+        if not (self.folder / "server.pem").is_file():
             make_certificates(self.folder, hosts)
+        elif hosts[0] not in certified_hosts(self.folder):
+            raise AutoFLError(f"{self.folder}: its certificate is not for {hosts[0]}; name another --folder")
         for ue in range(num_nodes):
             if not self.node(ue).is_file():
                 make_node_key(self.node(ue))

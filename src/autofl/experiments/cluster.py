@@ -1,7 +1,10 @@
 """Simulations on a Ray cluster: many runs, or the UEs of one large run in chunks. The results are the local ones."""
 
+import logging
 import os
+import socket
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,12 +36,23 @@ def connect(address: str) -> Any:
     except ImportError:
         raise AutoFLError("--ray needs Ray; install it with: pip install 'autofl-edge[ray]'") from None
     if not ray.is_initialized():
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
-            ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
+            _knock(address)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of Ray about itself
+                ray.init(address=address, include_dashboard=False if address == "local" else None, **quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise AutoFLError(f"--ray {address}: no cluster answers there ({first}); try --ray local") from None
     return ray
+
+
+def _knock(address: str) -> None:
+    """Ray itself waits minutes for a cluster that is not there."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
 
 
 def run_on_ray(

@@ -54,15 +54,16 @@ def serve(grid: Grid, context: Context) -> None:
     settings, folder = settings_of(context), Path(str(context.run_config["folder"]))
     use_threads(settings.simulation.threads)
     writer, past = _begin(settings, folder, bool(context.run_config["resume"]))
-    status, problem = "failed", "the server stopped on the way; deploy run --resume goes on"
+    status: str = "failed"
+    problem: str | None = "the server stopped on the way; deploy run --resume goes on"
     try:
         _serve(grid, settings, writer, past)
-        status, problem = "finished", ""
+        status, problem = "finished", None
     except AutoFLError as error:
         problem = str(error)
         raise
     finally:
-        writer.finish(status, **({"problem": problem} if problem else {}))
+        writer.finish(status, problem=problem)
         writer.close()
 
 

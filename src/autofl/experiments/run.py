@@ -146,9 +146,11 @@ def run(
     """
     settings, folder = settings.resolved(), Path(folder)
     torch.set_num_threads(settings.simulation.threads)  # the bits of a sum depend on how many share it
-    sim = build_simulation(settings, **own)
-    if ray is not None:
-        sim = spread(sim, ray)
+    if ray is None:
+        sim = build_simulation(settings, **own)
+    else:  # the machines of a cluster compute on their CPUs, and so does this one
+        here = settings.simulation.model_copy(update={"device": "cpu"})
+        sim = spread(build_simulation(settings.model_copy(update={"simulation": here}), **own), ray)
     writer = RunWriter(folder, dump_settings(settings), _manifest(settings, sim, own))
     state, last, status, begin = None, RoundRecord(round=-1), "failed", time.perf_counter()
     try:

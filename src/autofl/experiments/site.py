@@ -130,7 +130,7 @@ def _follow(site: Site, number: str, out: Path, before: int, on_round: Callable[
             if found.manifest["status"] == "finished":
                 return
             if found.manifest["status"] == "failed":
-                raise AutoFLError(f"{out}: {found.manifest.get('problem', 'the run failed')}")
+                raise AutoFLError(f"{out}: {found.manifest.get('problem') or 'the run failed'}")
         if time.monotonic() - asked > ASK:
             asked = time.monotonic()
             status = str(_how_is(site, number))
