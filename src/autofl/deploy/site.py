@@ -152,14 +152,21 @@ class Site:
         """End everything that was started from this folder; the names of what ran. Nothing to end is no error."""
         noted = self.state.get("processes", {})
         running = [name for name, lives in self.alive().items() if lives]
+        ours = _marked(self.folder) | {noted[name]["pid"] for name in running}
+        began = {pid: _began(pid) for pid in ours}
+
+        def left() -> set[int]:
+            """A process that is ending has lost its mark before it is gone."""
+            return _marked(self.folder) | {pid for pid, when in began.items() if when and _began(pid) == when}
+
         for number, seconds in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
-            for pid in _marked(self.folder) | {noted[name]["pid"] for name in running}:
+            for pid in left():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
-            if _wait_until(lambda: not _marked(self.folder) and not any(self.alive().values()), seconds):
+            if _wait_until(lambda: not left(), seconds):
                 break
         else:
-            raise AutoFLError(f"{self.folder}: processes {sorted(_marked(self.folder))} could not be ended")
+            raise AutoFLError(f"{self.folder}: processes {sorted(left())} could not be ended")
         (self.folder / "state.json").unlink(missing_ok=True)
         return running
 

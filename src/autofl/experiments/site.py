@@ -14,7 +14,7 @@ from autofl.deploy.site import LINK, PATIENCE, Site, answers, free_port, wait_fo
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.run import Progress
-from autofl.records import Run, is_run, read_run
+from autofl.records import Run, is_run, mark_run, read_run
 from autofl.version import __version__
 
 Tell = Callable[[str], None]
@@ -112,8 +112,18 @@ def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], N
         _follow(site, number, out, before, on_round)
     except KeyboardInterrupt:
         site.call(["flwr", "stop", number, LINK])
+        time.sleep(2.0)  # for the server to be gone, who could write once more
+        _mark(out, "interrupted")
+        raise
+    except AutoFLError:
+        _mark(out, "failed")
         raise
     return read_run(out)
+
+
+def _mark(out: Path, status: str) -> None:
+    if is_run(out):
+        mark_run(out, status)
 
 
 def _follow(site: Site, number: str, out: Path, before: int, on_round: Callable[[Run], None]) -> None:

@@ -2,7 +2,7 @@
 
 from autofl.records.metrics import convergence_round, mean_interval, reaches, smoothed, time_to_accuracy
 from autofl.records.round import DeviceRecord, Evaluation, RoundRecord
-from autofl.records.run import Run, RunWriter, find_runs, is_run, read_checkpoint, read_run, read_weights
+from autofl.records.run import Run, RunWriter, find_runs, is_run, mark_run, read_checkpoint, read_run, read_weights
 
 __all__ = [
     "DeviceRecord",
@@ -13,6 +13,7 @@ __all__ = [
     "convergence_round",
     "find_runs",
     "is_run",
+    "mark_run",
     "mean_interval",
     "reaches",
     "read_checkpoint",

@@ -198,6 +198,13 @@ def _write_whole(path: Path, text: str) -> None:
     os.replace(part, path)
 
 
+def mark_run(folder: Path, status: str) -> None:
+    """Say of a run whose writer is gone how it ended."""
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    if manifest["status"] == "running":
+        _write_whole(folder / MANIFEST, json.dumps({**manifest, "status": status}, indent=2) + "\n")
+
+
 def is_run(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() and (folder / ROUNDS).is_file()
 
