@@ -201,7 +201,7 @@ def _write_whole(path: Path, text: str) -> None:
 def mark_run(folder: Path, status: str) -> None:
     """Say of a run whose writer is gone how it ended."""
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    if manifest["status"] == "running":
+    if manifest["status"] != "finished":
         _write_whole(folder / MANIFEST, json.dumps({**manifest, "status": status}, indent=2) + "\n")
 
 
