@@ -117,13 +117,13 @@ def spread(sim: Simulation, address: str) -> Simulation:
     threads = torch.get_num_threads()
     num = max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
     data = ray.put(replace(sim.data, scratch=Scratch()))
-    helper = ray.remote(_Helper).options(num_cpus=threads)
-    helpers = [helper.remote(data, threads) for _ in range(num)]
+    worker = ray.remote(_Worker).options(num_cpus=threads)
+    workers = [worker.remote(data, threads) for _ in range(num)]
 
     def engine(algorithm: Algorithm, params: Params, batches: Batches, ue: IntArray) -> Updates:
         updates = sim.engine(algorithm, params, batches, ue)
         if isinstance(updates, Summed) and isinstance(batches, DrawnBatches):
-            return SpreadUpdates(ray, helpers, updates, batches)
+            return SpreadUpdates(ray, workers, updates, batches)
         return updates
 
     spread_engine: Engine = engine
@@ -135,7 +135,7 @@ class SpreadUpdates:
     """Updates whose chunks are summed by the cluster and added here, in the order of the UEs' numbers."""
 
     ray: Any
-    helpers: list[Any]
+    workers: list[Any]
     updates: Summed
     batches: DrawnBatches
 
@@ -147,21 +147,21 @@ class SpreadUpdates:
         share = weight / weight.sum()
         chunks = self.updates.chunks()
         waiting = []
-        for helper, mine in zip(self.helpers, np.array_split(np.arange(len(chunks)), len(self.helpers)), strict=True):
+        for worker, mine in zip(self.workers, np.array_split(np.arange(len(chunks)), len(self.workers)), strict=True):
             rows = [chunks[place] for place in mine]
             if rows:
-                waiting.append(helper.parts.remote(*self._of(rows, share)))
+                waiting.append(worker.parts.remote(*self._of(rows, share)))
         return self.updates.whole(added(part for parts in waiting for part in _result(self.ray, parts)))
 
     def _of(self, rows: list[IntArray], share: Array) -> tuple[Any, Draw, list[Array]]:
-        """What a helper needs for these rows: the updates without any data, the rows' draws, their shares."""
+        """What a worker needs for these rows: the updates without any data, the rows' draws, their shares."""
         all_rows = np.concatenate(rows)
         draw = Draw(self.batches.draw.sample[:, all_rows], self.batches.draw.mask[:, all_rows])
         bare: Any = replace(self.updates, batches=None)  # type: ignore[type-var]
         return bare, draw, [share[some] for some in rows]
 
 
-class _Helper:
+class _Worker:
     """A process of the cluster that holds the data of a run."""
 
     def __init__(self, data: FederatedData, threads: int) -> None:
