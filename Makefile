@@ -1,19 +1,22 @@
 # make demo   sets up and compares the four algorithms on MNIST-5k
 # make test   sets up and runs the tests
 # make lint   sets up and runs ruff and mypy
+# EXTRAS=demo,dev,flower,ray installs Flower and Ray too: make test then runs the tests that need them
 # make bench  measures our engines and the field, writes docs/performance.md
 # make reproduction  redraws docs/reproduction.md and its pictures from the committed results
 .PHONY: setup demo test lint bench reproduction clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.ready
+EXTRAS ?= demo,dev
+comma := ,
+STAMP := $(VENV)/.ready-$(subst $(comma),-,$(EXTRAS))
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $(STAMP)
 
 demo: setup

@@ -24,7 +24,8 @@ from autofl.models import build, lenet5, mlp, num_weights, params_of
 from autofl.network import Cell, Rayleigh, drop_in_disc
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.rng import stream
-from autofl.simulation import Simulation, Stop, simulate, simulate_together
+from autofl.rounds import Stop
+from autofl.simulation import Simulation, simulate, simulate_together
 
 NUM_UE, SELECTED = 20, 5
 PLANNED, FIXED = PaperPlanner(0.02), FixedPlanner(5)

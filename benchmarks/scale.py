@@ -25,7 +25,8 @@ from autofl.models import build, num_weights, params_of
 from autofl.network import Cell, Exponential, drop_in_disc
 from autofl.planner import ExactPlanner
 from autofl.rng import stream
-from autofl.simulation import Simulation, Stop, simulate
+from autofl.rounds import Stop
+from autofl.simulation import Simulation, simulate
 
 ROUNDS = 4
 

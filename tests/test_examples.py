@@ -34,7 +34,7 @@ def test_the_python_of_the_readme_runs(tmp_path):
 def test_the_commands_of_the_readme_exist():
     from autofl.cli.main import app
 
-    names = {command.name for command in app.registered_commands} | {"data", "settings"}
+    names = {command.name for command in app.registered_commands} | {"data", "deploy"}
     shown = set(re.findall(r"^(?:\$ )?autofl (\w+)", README, flags=re.MULTILINE))
     assert shown
     assert shown <= names

@@ -13,6 +13,7 @@ ROWS = [
     ["network", "theory"],
     ["planner"],
     ["data", "models", "algorithms", "evaluation"],
+    ["rounds"],
     ["simulation"],
     ["deploy"],  # beside simulation: neither may know the other
     ["config", "experiments", "report", "cli"],
@@ -26,7 +27,9 @@ THIRD_PARTY = {
     "models": {"numpy", "torch"},
     "algorithms": {"numpy", "torch"},
     "evaluation": {"numpy", "torch"},
+    "rounds": {"numpy", "torch"},
     "simulation": {"numpy", "torch"},
+    "deploy": {"numpy", "torch", "flwr", "cryptography"},
 }
 
 

@@ -132,6 +132,13 @@ def test_data_lists_what_is_here_and_draws_a_partition(capsys, tmp_path):
         ["report", "."],
         ["report", ".", "--target", "2"],
         ["data", "fetch", "imagenet"],
+        ["deploy", "run", "--folder", "nowhere"],
+        ["deploy", "run", "--resume", "nowhere"],
+        ["deploy", "up", "--nodes", "0"],
+        ["deploy", "up", "--set", "deploy.noise_multiplier=1"],
+        ["deploy", "prepare"],
+        ["simulate", "--ray", "nonsense address"],
+        ["simulate", "--ray", "local", "--device", "cuda"],
         ["data", "draw", "--set", "data.labels=11"],
     ],
     ids=" ".join,
@@ -147,7 +154,11 @@ def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize(
-    "command", ["plan", "simulate", "compare", "reproduce", "report", "settings", "data", "data fetch", "data draw"]
+    "command",
+    [
+        *("plan", "simulate", "compare", "reproduce", "report", "settings", "data", "data fetch", "data draw"),
+        *("deploy up", "deploy run", "deploy status", "deploy down", "deploy prepare"),
+    ],
 )
 def test_every_command_has_help_with_an_example(capsys, command):
     status, out, _ = answer(capsys, *command.split(), "--help")

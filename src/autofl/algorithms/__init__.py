@@ -1,6 +1,6 @@
 """Learning algorithms and the engines that run them. Nothing here knows of radio or planning."""
 
-from autofl.algorithms.base import Algorithm, Averaging, State, Updates, minus, num_steps, step_of
+from autofl.algorithms.base import Algorithm, Averaging, State, Summed, Updates, added, minus, num_steps, step_of
 from autofl.algorithms.engine import Engine, StackedUpdates, make_engine, pick_engine
 from autofl.algorithms.fedavg import FedAvg
 from autofl.algorithms.perfedavg import PerFedAvg, Variant
@@ -13,8 +13,10 @@ __all__ = [
     "PerFedAvg",
     "StackedUpdates",
     "State",
+    "Summed",
     "Updates",
     "Variant",
+    "added",
     "make_engine",
     "minus",
     "num_steps",

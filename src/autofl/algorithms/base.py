@@ -1,8 +1,10 @@
 """What an algorithm is, and the arithmetic on parameters that all of them share."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+import numpy as np
 from torch import Tensor
 
 from autofl.data.batch import Batch, MetaBatch
@@ -44,6 +46,46 @@ class Updates(Protocol):
     def mean(self, weight: Array) -> Params:
         """Weighted average over UEs, summed in the order of their numbers whatever order they came in."""
         ...
+
+
+class Summed:
+    """Updates that are only ever summed, a chunk of UEs at a time, so that memory does not grow with UEs.
+
+    Chunks are summed by themselves and their sums added in the order of the UEs' numbers: the chunks may be summed
+    anywhere, and the bits stay the same.
+    """
+
+    ue: IntArray
+
+    def chunks(self) -> list[IntArray]:
+        """The rows of each chunk, in the order of the UEs' numbers."""
+        order, num = np.argsort(self.ue, kind="stable"), self.num_in_chunk()
+        return [order[begin : begin + num] for begin in range(0, len(order), num)]
+
+    def num_in_chunk(self) -> int:
+        """UEs in a chunk."""
+        raise NotImplementedError
+
+    def part(self, rows: IntArray, share: Array) -> Params:
+        """What a chunk adds to the sum, its UEs having these shares."""
+        raise NotImplementedError
+
+    def whole(self, total: Params) -> Params:
+        """The average from the sum of all parts."""
+        raise NotImplementedError
+
+    def mean(self, weight: Array) -> Params:
+        """sum_i weight_i w_i / sum_i weight_i."""
+        share = weight / weight.sum()
+        return self.whole(added(self.part(rows, share[rows]) for rows in self.chunks()))
+
+
+def added(parts: Iterable[Params]) -> Params:
+    """The sum of parts, one after the other."""
+    total: Params = {}
+    for part in parts:
+        total = {name: total[name].add_(p) if name in total else p for name, p in part.items()}
+    return total
 
 
 class Algorithm(Protocol):

@@ -1,6 +1,6 @@
 """Engines: how the client updates of one round are computed. All give the same numbers up to rounding."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.func import vmap
 
-from autofl.algorithms.base import Algorithm, Updates
+from autofl.algorithms.base import Algorithm, Summed, Updates
 from autofl.algorithms.fedavg import FedAvg
 from autofl.algorithms.low_rank import LowRankUpdates, low_rank_layers, low_rank_serves
 from autofl.algorithms.perfedavg import PerFedAvg
@@ -43,34 +43,33 @@ class StackedUpdates:
 
 
 @dataclass(frozen=True)
-class ChunkedUpdates:
-    """Client parameters computed a chunk of UEs at a time, while they are summed: memory does not grow with UEs."""
+class ChunkedUpdates(Summed):
+    """Client parameters computed a chunk of UEs at a time, while they are summed."""
 
     ue: IntArray
     batches: Batches
     update: Callable[[MetaBatch], Params]  # of the stacked batches of a chunk
     chunk: int
 
-    def chunks(self) -> Iterator[tuple[IntArray, Params]]:
-        """Rows and their stacked parameters, in the order of the UEs' numbers."""
-        order = np.argsort(self.ue, kind="stable")
-        for begin in range(0, len(order), self.chunk):
-            rows = order[begin : begin + self.chunk]
-            yield rows, self.update(MetaBatch.of(self.batches.take(rows)))
+    def num_in_chunk(self) -> int:
+        return self.chunk
 
-    def mean(self, weight: Array) -> Params:
-        total: Params = {}
-        for rows, stack in self.chunks():
-            share = torch.from_numpy(weight[rows] / weight.sum())
-            for name, p in stack.items():
-                part = torch.einsum("u,u...->...", share.to(p), p)
-                total[name] = total[name] + part if name in total else part
+    def part(self, rows: IntArray, share: Array) -> Params:
+        stack = self._stacked(rows)
+        each = torch.from_numpy(share)
+        return {name: torch.einsum("u,u...->...", each.to(p), p) for name, p in stack.items()}
+
+    def whole(self, total: Params) -> Params:
         return total
+
+    def _stacked(self, rows: IntArray) -> Params:
+        return self.update(MetaBatch.of(self.batches.take(rows)))
 
     @property
     def params(self) -> Params:
         """All client parameters, stacked in the order of `ue`."""
-        rows, stacks = zip(*self.chunks(), strict=True)
+        rows = self.chunks()
+        stacks = [self._stacked(some) for some in rows]
         back = torch.from_numpy(np.argsort(np.concatenate(rows), kind="stable"))
         return {name: torch.cat([stack[name] for stack in stacks])[back] for name in stacks[0]}
 

@@ -3,7 +3,6 @@
 Each command imports what it needs when it runs, so that `autofl plan` starts without PyTorch.
 """
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -12,32 +11,38 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from autofl.cli.deploy import deploy_app
 from autofl.cli.screen import DownloadBar, ProgressBar, say, show_table
+from autofl.cli.shared import (
+    INTERRUPTED,
+    Config,
+    Device,
+    Force,
+    Json,
+    Out,
+    Ray,
+    Set,
+    Workers,
+    device_for,
+    free_folder,
+    leave,
+    options,
+    print_json,
+    report,
+)
 from autofl.errors import AutoFLError
 from autofl.version import __version__
 
 app = typer.Typer(
     name="autofl",
-    help="Federated learning for mobile edge networks: plan, simulate, compare.",
+    help="Federated learning for mobile edge networks: plan, simulate, compare, deploy.",
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode="rich",
 )
 data_app = typer.Typer(help="Data sets: what is here, fetch one, draw who owns what.", rich_markup_mode="rich")
 app.add_typer(data_app, name="data")
-
-Config = Annotated[Path | None, typer.Argument(help="Settings in TOML; the paper's defaults without one.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. stop.rounds=50."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, SI units.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for the results; default the next free one under runs/.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default auto.")]
-Workers = Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite runs that are there already.")]
-
-INTERRUPTED = 130
+app.add_typer(deploy_app, name="deploy")
 
 
 @app.callback(invoke_without_command=True)
@@ -68,7 +73,7 @@ def plan_command(
     made = plan(settings, planner)
     table: dict[str, Any] = made.table()
     if as_json:
-        return _print_json({"planner": planner or settings.planner.name, **table})
+        return print_json({"planner": planner or settings.planner.name, **table})
     ues = table["ues"]
     show_table(
         [
@@ -116,6 +121,7 @@ def simulate_command(
     config: Config = None,
     algorithm: Annotated[str | None, typer.Option(help="autofl, per-fedavg, fedavg-1 or fedavg-2.")] = None,
     device: Device = None,
+    ray: Ray = None,
     out: Out = None,
     force: Force = False,
     overrides: Set = None,
@@ -125,20 +131,20 @@ def simulate_command(
     from autofl.config import load_settings
     from autofl.records import is_run
 
-    chosen = _options({"algorithm": algorithm, "simulation.device": device})
+    chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen])
-    folder = out if out is not None else _free_folder("simulate")
+    folder = out if out is not None else free_folder("simulate")
     if is_run(folder) and not force:
         raise AutoFLError(f"{folder}: a run is there already; name another folder (--out) or overwrite it (--force)")
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
-    from autofl.experiments.jobs import Job, run_with_progress
+    from autofl.experiments.jobs import Task, run_with_progress
 
     with ProgressBar(settings.stop.rounds) as bar:
         try:
-            run_with_progress(Job(settings, folder, f"{settings.algorithm} seed {settings.seed}"), bar)
+            run_with_progress(Task(settings, folder, f"{settings.algorithm} seed {settings.seed}"), bar, ray=ray)
         except KeyboardInterrupt:
-            _leave(folder)
-    _report([folder], folder, settings.compare.target_accuracy, as_json)
+            leave(folder)
+    report([folder], folder, settings.compare.target_accuracy, as_json)
 
 
 @app.command("compare", epilog="Example: autofl compare --seeds 5 --set data.name=mnist --out runs/mnist")
@@ -146,6 +152,7 @@ def compare_command(
     config: Config = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
     device: Device = None,
+    ray: Ray = None,
     out: Out = None,
     force: Force = False,
     workers: Workers = None,
@@ -155,9 +162,9 @@ def compare_command(
     """Compare algorithms over the same network, fading and data, several seeds each: a table and pictures."""
     from autofl.config import load_settings
 
-    chosen = _options({"compare.seeds": seeds, "simulation.device": device})
+    chosen = options({"compare.seeds": seeds, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen])
-    folder = out if out is not None else _free_folder("compare")
+    folder = out if out is not None else free_folder("compare")
     names, number = settings.compare.algorithms, settings.compare.seeds
     say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
     from autofl.experiments.jobs import compare
@@ -165,10 +172,10 @@ def compare_command(
     count = _workers(workers, settings.simulation.threads)
     with ProgressBar(len(names) * number * settings.stop.rounds) as bar:
         try:
-            runs = compare(settings, folder, force=force, workers=count, on_progress=bar)
+            runs = compare(settings, folder, force=force, workers=count, ray=ray, on_progress=bar)
         except KeyboardInterrupt:
-            _leave(folder)
-    _report([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)
+            leave(folder)
+    report([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)
 
 
 @app.command("reproduce", epilog="Example: autofl reproduce fig2b fig4e; autofl reproduce all --scale full")
@@ -177,6 +184,7 @@ def reproduce_command(
     scale: Annotated[str, typer.Option(help="quick: minutes on two cores; full: as in the paper.")] = "quick",
     seeds: Annotated[int | None, typer.Option(help="How many seeds; default the scale's.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    ray: Ray = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; default runs/reproduce-SCALE.")] = None,
     workers: Workers = None,
     as_json: Json = False,
@@ -188,6 +196,9 @@ def reproduce_command(
         raise AutoFLError(f"--scale {scale}: unknown; there are {', '.join(SCALES)}")
     if device not in ("auto", "cpu", "cuda"):
         raise AutoFLError(f"--device {device}: unknown; there are auto, cpu, cuda")
+    if ray is not None:
+        device_for(device, ray)
+        device = "cpu"
     studies, count = studies_of(names), _workers(workers)
     chosen, folder = with_seeds(SCALES[scale], seeds), out if out is not None else Path("runs") / f"reproduce-{scale}"
     from autofl.experiments.reproduce import entries_of, missing_data, run_entries, unfinished
@@ -204,7 +215,7 @@ def reproduce_command(
     say(f"{len({entry.place for entry in needed})} runs, {len(left)} of them to be made, into {folder}")
     with ProgressBar(max(1, sum(entry.settings.stop.rounds for entry in left)), each_run=False) as bar:
         try:
-            run_entries(left, count, bar)
+            run_entries(left, count, ray, bar)
         except KeyboardInterrupt:
             say(f"interrupted; the same command goes on from here (finished runs are in {folder / 'runs'})")
             raise typer.Exit(INTERRUPTED) from None
@@ -234,7 +245,7 @@ def report_command(
         raise AutoFLError(f"--page {page}: only the results of a reproduction fill a page; {runs[0]} holds none")
     if not 0.0 < target <= 1.0:
         raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
-    return _report(find_runs(runs), out if out is not None else runs[0], target, as_json)
+    return report(find_runs(runs), out if out is not None else runs[0], target, as_json)
 
 
 @app.command("settings", epilog="Example: autofl settings")
@@ -244,7 +255,7 @@ def settings_command(as_json: Json = False) -> None:
 
     rows = describe()
     if as_json:
-        return _print_json([dict(zip(("key", "default", "meaning"), row, strict=True)) for row in rows])
+        return print_json([dict(zip(("key", "default", "meaning"), row, strict=True)) for row in rows])
     show_table(["setting", "default", "meaning"], [list(row) for row in rows])
     return None
 
@@ -259,7 +270,7 @@ def data_command(context: typer.Context, as_json: Json = False) -> None:
     titles = {"mnist5k": MNIST5K_TITLE, **{name: source.title for name, source in CATALOG.items()}}
     places = {name: find(name) for name in titles}
     if as_json:
-        _print_json(
+        print_json(
             [{"name": name, "title": titles[name], "place": place and str(place)} for name, place in places.items()]
         )
         return
@@ -290,7 +301,7 @@ def fetch_command(
         place = fetch(name, folder, bar)
     number = len(load(name, folder).y)
     if as_json:
-        return _print_json({"name": name, "place": str(place), "samples": number})
+        return print_json({"name": name, "place": str(place), "samples": number})
     say(f"{name}: {number:,} samples in {place}")
     return None
 
@@ -315,7 +326,7 @@ def draw_command(
     pictures = [str(path) for path in plot_partition(partition, dataset.y, dataset.num_classes, out, title)]
     if as_json:
         sizes = {"train": partition.train_size.tolist(), "test": partition.test_size.tolist()}
-        return _print_json({"pictures": pictures, **sizes})
+        return print_json({"pictures": pictures, **sizes})
     say("\n".join(pictures))
     return None
 
@@ -327,33 +338,6 @@ def _workers(given: int | None, threads: int = 1) -> int:
     return given if given is not None else max(1, (os.cpu_count() or 1) // threads)
 
 
-def _options(given: dict[str, object]) -> list[str]:
-    """Options that stand for settings, as overrides."""
-    return [f"{key}={value}" for key, value in given.items() if value is not None]
-
-
-def _report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> None:
-    """Table on the screen and as Markdown, pictures, JSON: from run folders alone."""
-    from autofl.records import read_run
-    from autofl.report.plots import plot_runs
-    from autofl.report.summary import as_json as json_of
-    from autofl.report.summary import markdown, note, summarise, table
-
-    runs = [read_run(folder) for folder in folders]
-    rows = summarise(runs, target)
-    say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
-    pictures = plot_runs(runs, out, target)
-    names = [path for path in pictures if path.suffix == ".png"]
-    links = "".join(f"\n![{path.stem}]({path.name})\n" for path in names)
-    (out / "report.md").write_text(f"{markdown(rows, target)}\n{note(rows)}\n{links}", encoding="utf-8")
-    if as_json:
-        return _print_json({**json_of(rows, target), "pictures": [str(path) for path in pictures]})
-    show_table(*table(rows, target))
-    say(note(rows))
-    say(f"pictures: {', '.join(str(path) for path in names)} (and .svg); table: {out / 'report.md'}")
-    return None
-
-
 def _is_results(folder: Path) -> bool:
     """Whether a folder has results of a reproduction, told by their files without loading the drawing library."""
     return any(path.with_suffix(".json").is_file() for path in folder.glob("*.csv"))
@@ -361,14 +345,15 @@ def _is_results(folder: Path) -> bool:
 
 def _report_reproduction(results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool) -> None:
     """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or all."""
-    from autofl.report.reproduction import judge_all, report
+    from autofl.report.reproduction import judge_all
+    from autofl.report.reproduction import report as report_all
     from autofl.report.results import read_results
 
     say(f"drawing into {out}")
-    lines = report(results, out, page, names)
+    lines = report_all(results, out, page, names)
     judged = [each for each in judge_all(read_results(results)) if each.found is not None]
     if as_json:
-        return _print_json(
+        return print_json(
             {
                 "figures": [
                     {"name": x.figure, "picture": str(x.picture), "paper": x.says, "measured": x.measured}
@@ -387,23 +372,6 @@ def _report_reproduction(results: Path, out: Path, page: Path | None, names: lis
     )
     say(f"tables and claims: {out / 'report.md'}; pictures also as .svg")
     return None
-
-
-def _free_folder(kind: str) -> Path:
-    """runs/KIND-N with the first N that is free."""
-    number = 1
-    while (folder := Path("runs") / f"{kind}-{number}").exists():
-        number += 1
-    return folder
-
-
-def _leave(folder: Path) -> NoReturn:
-    say(f"interrupted; the rounds so far are in {folder} (autofl report {folder})")
-    raise typer.Exit(INTERRUPTED)
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

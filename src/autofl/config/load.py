@@ -82,6 +82,7 @@ def _one_line(problem: Any) -> str:
         "cell",
         "data",
         "compare",
+        "deploy",
         "settings",
     ):
         return f"{prefix}{message}"

@@ -174,6 +174,30 @@ class EvaluationSettings(Section):
     num_ue: int | None = Field(None, ge=1, le=10_000_000, description="UEs judged, drawn once; default all")
 
 
+class DeploySettings(Section):
+    """A run on real devices."""
+
+    deadline: float = Field(60.0, gt=0, le=1e6, description="seconds the server waits for the replies of a round")
+    join: float = Field(60.0, ge=0, le=1e6, description="seconds it waits at the start for all UEs")
+    channel: Literal["emulated", "reported"] = Field(
+        "emulated", description="emulated: drawn from the cell; reported: by each device"
+    )
+    statistics: Literal["shared", "own"] = Field(
+        "shared", description="pixels standardised by the sums of all devices, or by each device's own"
+    )
+    clip: float | None = Field(None, gt=0, le=1e9, description="norm to which a device clips its update")
+    noise_multiplier: float = Field(0.0, ge=0, le=1e6, description="deviation of its noise, in units of clip")
+    delta: float = Field(1e-5, gt=0, lt=1, description="of the privacy that the noise gives")
+
+    @model_validator(mode="after")
+    def _private(self) -> Self:
+        if self.noise_multiplier > 0 and self.clip is None:
+            raise PydanticCustomError("deploy", "noise_multiplier needs clip, the norm it is a multiple of")
+        if self.clip is not None and self.statistics == "shared":
+            raise PydanticCustomError("deploy", 'clip needs statistics = "own": shared pixel sums are not private')
+        return self
+
+
 class CompareSettings(Section):
     """A comparison: which algorithms, over which seeds, judged at which accuracy."""
 
@@ -209,6 +233,7 @@ class Settings(Section):
     stop: StopSettings = StopSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     compare: CompareSettings = CompareSettings()
+    deploy: DeploySettings = DeploySettings()
 
     @model_validator(mode="after")
     def _enough_ues(self) -> Self:

@@ -4,6 +4,7 @@ import gzip
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +107,28 @@ def read_npz(path: Path) -> tuple[Dataset, IntArray | None]:
 
     No pickle is read. Floating x is used as it is, uint8 x is standardised like images.
     """
+    dataset, owner = _read_arrays(path, "ue")
+    if owner is not None and (not np.issubdtype(owner.dtype, np.integer) or owner.min() < 0):
+        raise AutoFLError(f"{path}: y and ue must be whole numbers >= 0, one for each sample")
+    return dataset, None if owner is None else owner.astype(np.int64)
+
+
+def read_device(path: Path) -> tuple[Dataset, NDArray[np.bool_] | None]:
+    """The data of one device: x, y and, if it brings them, train (true for a training sample) and num_classes."""
+    dataset, train = _read_arrays(path, "train")
+    if train is not None and (train.dtype != np.bool_ or not train.any() or train.all()):
+        raise AutoFLError(f"{path}: train must be true or false for each sample, with some of both")
+    return dataset, train
+
+
+def write_device(path: Path, dataset: Dataset, train: IntArray, test: IntArray) -> None:
+    """What `read_device` reads: these training and test samples of a data set, in this order."""
+    index = np.concatenate([train, test])
+    there = np.arange(len(index)) < len(train)
+    np.savez_compressed(path, x=dataset.x[index], y=dataset.y[index], train=there, num_classes=dataset.num_classes)
+
+
+def _read_arrays(path: Path, extra: str) -> tuple[Dataset, NDArray[Any] | None]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             missing = {"x", "y"} - set(arrays.files)
@@ -114,14 +137,14 @@ def read_npz(path: Path) -> tuple[Dataset, IntArray | None]:
                     f"{path}: array {min(missing)!r} is missing; save it with numpy.savez(path, x=..., y=...)"
                 )
             x, y = arrays["x"], arrays["y"]
-            owner = arrays["ue"] if "ue" in arrays.files else None
-    except (OSError, ValueError, zlib.error, EOFError) as error:
+            more = arrays[extra] if extra in arrays.files else None
+            num_classes = int(arrays["num_classes"]) if "num_classes" in arrays.files else int(y.max(initial=0)) + 1
+    except (OSError, ValueError, TypeError, zlib.error, EOFError) as error:
         raise AutoFLError(f"{path}: not a readable .npz file ({error})") from None
     if x.dtype != np.uint8:
         x = x.astype(np.float32)
         if not np.isfinite(x).all():
             raise AutoFLError(f"{path}: x holds NaN or infinite values")
-    if not np.issubdtype(y.dtype, np.integer) or (owner is not None and (owner.shape != y.shape or owner.min() < 0)):
-        raise AutoFLError(f"{path}: y and ue must be whole numbers >= 0, one for each sample")
-    dataset = Dataset(path.stem, x, y.astype(np.int64), num_classes=int(y.max(initial=0)) + 1)
-    return dataset, None if owner is None else owner.astype(np.int64)
+    if not np.issubdtype(y.dtype, np.integer) or (more is not None and more.shape != y.shape):
+        raise AutoFLError(f"{path}: y and {extra} must be whole numbers >= 0, one for each sample")
+    return Dataset(path.stem, x, y.astype(np.int64), num_classes), more

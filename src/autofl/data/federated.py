@@ -133,20 +133,28 @@ class DrawnBatches:
 def federate(
     dataset: Dataset, partition: Partition, dtype: torch.dtype = torch.float32, standardise: bool = True
 ) -> FederatedData:
-    """Pool of a data set under a partition; bytes are standardised by the statistics of the training samples.
+    """Pool of a data set under a partition; bytes are standardised by the statistics of the training samples."""
+    sums = pixel_sums(dataset, partition.train) if standardise and dataset.x.dtype == np.uint8 else None
+    return pool_of(dataset, partition, sums, dtype)
+
+
+def pool_of(
+    dataset: Dataset, partition: Partition, sums: "PixelSums | None", dtype: torch.dtype = torch.float32
+) -> FederatedData:
+    """Pool of a data set whose bytes are standardised by these statistics, or without any lie between 0 and 1.
 
     Mean 0 and deviation 1 for each pixel, 0.001 added to the deviation. A pixel that never changes in training
-    carries nothing and is set to 0; dividing by 0.001 would blow a stray test pixel up 1,000 times. Without
-    standardising, bytes become numbers between 0 and 1. Samples that are not bytes are taken as they are.
+    carries nothing and is set to 0; dividing by 0.001 would blow a stray test pixel up 1,000 times. Samples that are
+    not bytes are taken as they are.
     """
     x, y = torch.from_numpy(dataset.x), torch.from_numpy(dataset.y)
     if dataset.x.dtype != np.uint8:
         return FederatedData(dataset.name, x.to(dtype), y, dataset.num_classes, partition, dtype=dtype)
-    if standardise:
-        mean, std = _pixel_statistics(dataset, partition.train)
-        scale = np.where(std > 0.0, 1.0 / (std + STD_OFFSET), 0.0)
-    else:
+    if sums is None:
         mean, scale = np.zeros(dataset.sample_shape), np.full(dataset.sample_shape, 1.0 / 255.0)
+    else:
+        mean, std = sums.statistics()
+        scale = np.where(std > 0.0, 1.0 / (std + STD_OFFSET), 0.0)
     return FederatedData(
         name=dataset.name,
         x=x,
@@ -159,14 +167,26 @@ def federate(
     )
 
 
-def _pixel_statistics(dataset: Dataset, index: IntArray) -> tuple[Array, Array]:
-    """Mean and deviation of each pixel over these samples, from exact integer sums, in pieces to save memory."""
+@dataclass(frozen=True)
+class PixelSums:
+    """Sums over samples of each pixel and of its square: whole numbers, so that parts add up to the same bits."""
+
+    num: int
+    total: IntArray
+    squares: IntArray
+
+    def statistics(self) -> tuple[Array, Array]:
+        """Mean and deviation of each pixel."""
+        variance = (self.squares * self.num - self.total**2) / self.num**2  # integers up to here: no cancellation
+        return self.total / self.num, np.sqrt(variance)
+
+
+def pixel_sums(dataset: Dataset, index: IntArray) -> PixelSums:
+    """The sums over these samples, in pieces to save memory."""
     total = np.zeros(dataset.sample_shape, dtype=np.int64)
     squares = np.zeros(dataset.sample_shape, dtype=np.int64)
     for piece in np.array_split(index, max(1, len(index) // 4096)):
         block = dataset.x[piece].astype(np.int64)
         total += block.sum(axis=0)
         squares += (block**2).sum(axis=0)
-    mean = total / len(index)
-    variance = (squares * len(index) - total**2) / len(index) ** 2  # integers up to here: no cancellation
-    return mean, np.sqrt(variance)
+    return PixelSums(len(index), total, squares)

@@ -143,7 +143,7 @@ def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, layers: tuple[
     part = data.partition
     most = evaluator.test_samples if evaluator.test_samples is not None else int(part.test_size.max())
     num_test = np.minimum(part.test_size, most)
-    judged = judged_ues(evaluator, data, seed)
+    judged = judged_ues(evaluator, data.partition.num_ue, seed)
     order = judged[np.argsort(num_test[judged], kind="stable")]
     while len(order):
         # As many UEs as fit into ROWS with at most a tenth of padding (short ones may have more), at least one.
@@ -156,9 +156,8 @@ def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, layers: tuple[
         yield piece if layers is None or kept > MOST_KEPT else _with_grams(piece, data, layers)
 
 
-def judged_ues(evaluator: Evaluator, data: FederatedData, seed: int) -> IntArray:
+def judged_ues(evaluator: Evaluator, num_ue: int, seed: int) -> IntArray:
     """The UEs that are judged: all, or so many drawn once."""
-    num_ue = data.partition.num_ue
     if evaluator.num_ue is None or evaluator.num_ue >= num_ue:
         return np.arange(num_ue)
     return stream(seed, "judged").choice(num_ue, evaluator.num_ue, replace=False)

@@ -36,7 +36,8 @@ class JointJudge:
         if any(each != evaluator for each, _, _ in runs) or evaluator.gradient_norm:
             raise AutoFLError("runs in one batch need the same evaluation, without ||grad F||^2; run them one by one")
         pieces = [
-            draw_piece(evaluator, data, seed, np.sort(judged_ues(evaluator, data, seed))) for _, data, seed in runs
+            draw_piece(evaluator, data, seed, np.sort(judged_ues(evaluator, data.partition.num_ue, seed)))
+            for _, data, seed in runs
         ]
         num_ue = max(len(piece.ue) for piece in pieces)
         adapt, train, test = (

@@ -18,6 +18,7 @@ from autofl.config import CellSettings, DataSettings, Settings, dump_settings
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData, federate
 from autofl.errors import AutoFLError
+from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.run import build_algorithm, build_simulation, finish_run, manifest_of, pick_device, run
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
@@ -31,7 +32,7 @@ KEPT_PARTITIONS = 64
 
 
 @dataclass(frozen=True)
-class Job:
+class Task:
     """A run to be made: its settings, its folder, what to call it."""
 
     settings: Settings
@@ -62,6 +63,7 @@ def compare(
     *,
     force: bool = False,
     workers: int = 1,
+    ray: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Run]:
     """Every algorithm of the comparison with every seed, a folder each.
@@ -72,29 +74,35 @@ def compare(
     taken = [job.place for job in jobs if is_run(job.place)]
     if taken and not force:
         raise AutoFLError(f"{taken[0]}: a run is there already; name another folder (--out) or overwrite it (--force)")
-    run_jobs(jobs, workers, on_progress)
+    run_jobs(jobs, workers, ray, on_progress)
     return [read_run(job.place) for job in jobs]
 
 
-def comparison(settings: Settings, folder: Path) -> Iterator[Job]:
+def comparison(settings: Settings, folder: Path) -> Iterator[Task]:
     """The runs of a comparison, seed by seed."""
     for seed in range(settings.seed, settings.seed + settings.compare.seeds):
         for name in settings.compare.algorithms:
             job = settings.model_copy(update={"algorithm": name, "seed": seed})
-            yield Job(job, folder / f"{name}-seed{seed}", f"{name} seed {seed}")
+            yield Task(job, folder / f"{name}-seed{seed}", f"{name} seed {seed}")
 
 
-def run_jobs(jobs: Sequence[Job], workers: int = 1, on_progress: OnProgress | None = None) -> None:
-    """Run all jobs; they share a device. With several workers they are spread over processes.
+def run_jobs(
+    jobs: Sequence[Task], workers: int = 1, ray: str | None = None, on_progress: OnProgress | None = None
+) -> None:
+    """Run all jobs; they share a device.
 
-    The results do not depend on how many workers there are.
+    With several workers they are spread over processes, with `ray` over the cluster at this address. The results do not
+    depend on it.
     """
     if not jobs:
         return
     tell = on_progress or (lambda _: None)
     first = jobs[0].settings
     _shared_data(first.data, first.cell.count, first.seed)  # what is wrong with the data is said once, here
-    if pick_device(first.simulation.device).type == "cuda":
+    if ray is not None:
+        for job in run_on_ray(jobs, ray, run_with_progress, tell):
+            _publish(job)
+    elif pick_device(first.simulation.device).type == "cuda":
         _run_together(jobs, tell)
     elif min(workers, len(jobs)) == 1:
         for job in jobs:
@@ -116,8 +124,8 @@ def _loaded(name: Any, folder: str | None, file: str | None) -> tuple[Dataset, I
     return load_data(Settings(data=DataSettings(name=name, folder=folder, file=file)))
 
 
-def run_with_progress(job: Job, tell: OnProgress) -> None:
-    """Simulate into a folder, telling after each evaluation how far it is."""
+def run_with_progress(job: Task, tell: OnProgress, data: FederatedData | None = None, ray: str | None = None) -> None:
+    """Simulate into a folder, telling after each evaluation how far it is; with `ray` a cluster shares the UEs."""
     begin = time.perf_counter()
 
     def on_round(record: RoundRecord) -> None:
@@ -125,17 +133,18 @@ def run_with_progress(job: Job, tell: OnProgress) -> None:
             tell(_progress(job, record, time.perf_counter() - begin))
 
     settings = job.settings
-    run(settings, job.place, on_round=on_round, data=_shared_data(settings.data, settings.cell.count, settings.seed))
+    data = data or _shared_data(settings.data, settings.cell.count, settings.seed)
+    run(settings, job.place, on_round=on_round, data=data, ray=ray)
     _publish(job)
 
 
-def _progress(job: Job, record: RoundRecord, spent: float) -> Progress:
+def _progress(job: Task, record: RoundRecord, spent: float) -> Progress:
     accuracy = record.evaluation.adapted_accuracy if record.evaluation is not None else float("nan")
     most, done = job.settings.stop.rounds, record.stop is not None
     return Progress(job.label, record.round, most, record.sim_time, accuracy, spent, done)
 
 
-def _publish(job: Job) -> None:
+def _publish(job: Task) -> None:
     """Give a whole run its lasting name; a renamed folder is there whole or not at all."""
     if job.becomes is None:
         return
@@ -147,16 +156,16 @@ def _publish(job: Job) -> None:
         shutil.rmtree(job.place)  # someone else made the same run meanwhile
 
 
-def _run_together(jobs: Sequence[Job], tell: OnProgress) -> None:
+def _run_together(jobs: Sequence[Task], tell: OnProgress) -> None:
     """Jobs on a GPU: those with the same client update in batches, where the engine allows it."""
-    groups: dict[str, list[Job]] = {}
+    groups: dict[str, list[Task]] = {}
     for job in jobs:
         groups.setdefault(_batch_key(job.settings.resolved()), []).append(job)
     for group in groups.values():
         device = pick_device(group[0].settings.simulation.device)
         pool: FederatedData | None = None
         for begin in range(0, len(group), BATCH):
-            batches: list[list[tuple[Job, Simulation]]] = []
+            batches: list[list[tuple[Task, Simulation]]] = []
             for job in group[begin : begin + BATCH]:
                 settings = job.settings.resolved()
                 data = _shared_data(settings.data, settings.cell.count, settings.seed)
@@ -183,7 +192,7 @@ def _batch_key(settings: Settings) -> str:
     return repr((source, judged, update, settings.simulation.num_selected))
 
 
-def _write_together(batch: list[tuple[Job, Simulation]], tell: OnProgress) -> None:
+def _write_together(batch: list[tuple[Task, Simulation]], tell: OnProgress) -> None:
     begin = time.perf_counter()
     writers = [
         RunWriter(job.place, dump_settings(job.settings.resolved()), manifest_of(job.settings.resolved(), sim, {}))
@@ -220,7 +229,7 @@ _interrupted = False
 """Whether this worker was told to stop: its pool may have handed it another job already."""
 
 
-def _pool_job(job: Job, tell: OnProgress) -> None:
+def _pool_job(job: Task, tell: OnProgress) -> None:
     global _interrupted
     if _interrupted:
         raise KeyboardInterrupt
@@ -243,7 +252,7 @@ def _die_with_parent() -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def _run_in_processes(jobs: Sequence[Job], workers: int, tell: OnProgress) -> None:
+def _run_in_processes(jobs: Sequence[Task], workers: int, tell: OnProgress) -> None:
     """Jobs over processes of their own; each has the same number of threads as a run alone."""
     context = multiprocessing.get_context("spawn")
     manager = SyncManager(ctx=context)

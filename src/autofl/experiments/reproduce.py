@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autofl.config import Settings, dump_settings, load_settings
 from autofl.data import find
-from autofl.experiments.jobs import Job, OnProgress, run_jobs
+from autofl.experiments.jobs import OnProgress, Task, run_jobs
 from autofl.experiments.recipes import STUDIES, Arm, Scale
 from autofl.records import is_run, read_manifest
 from autofl.version import __version__
@@ -69,7 +69,9 @@ def unfinished(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in {entry.place: entry for entry in entries}.values() if not entry.is_finished()]
 
 
-def run_entries(entries: Sequence[Entry], workers: int = 1, on_progress: OnProgress | None = None) -> None:
+def run_entries(
+    entries: Sequence[Entry], workers: int = 1, ray: str | None = None, on_progress: OnProgress | None = None
+) -> None:
     """Make these runs; the results depend neither on the number of workers nor on earlier interruptions."""
     if not entries:
         return
@@ -81,8 +83,8 @@ def run_entries(entries: Sequence[Entry], workers: int = 1, on_progress: OnProgr
         if entry.place.exists():  # of another version
             shutil.rmtree(entry.place)
         part = store / f"{entry.place.name}{PART}{os.getpid()}"
-        jobs.append(Job(entry.settings, part, f"{entry.arm.label}, seed {entry.seed}", becomes=entry.place))
-    run_jobs(jobs, workers, on_progress)
+        jobs.append(Task(entry.settings, part, f"{entry.arm.label}, seed {entry.seed}", becomes=entry.place))
+    run_jobs(jobs, workers, ray, on_progress)
 
 
 def _in_order_of_data(entries: Sequence[Entry]) -> list[Entry]:

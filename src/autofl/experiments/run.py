@@ -5,6 +5,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,16 @@ from autofl.data.federated import FederatedData, federate
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import build_cell, build_fading, planner_of
+from autofl.experiments.cluster import spread
 from autofl.experiments.data import build_partition, load_data
-from autofl.models import MODELS, build, num_weights, params_of
+from autofl.models import MODELS, Params, build, num_weights, params_of
 from autofl.network import Fading
 from autofl.planner import Planner
 from autofl.records import RoundRecord, Run, RunWriter, read_run
 from autofl.rng import stream
-from autofl.simulation import Simulation, Stop, simulate
+from autofl.rounds import Job, Stop
+from autofl.simulation import Simulation, simulate
+from autofl.units import IntArray
 from autofl.version import __version__
 
 OnRound = Callable[[RoundRecord], None]
@@ -52,6 +56,41 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda" if cuda else "cpu")
 
 
+def build_model(settings: Settings, sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """The model of the settings with its first weights."""
+    factory = MODELS[settings.resolved().model.name or "mlp"]
+    return build(factory, sample_shape, num_classes, stream(settings.seed, "init"))
+
+
+def build_evaluator(settings: Settings) -> Evaluator:
+    """How models are judged."""
+    learning, evaluation = settings.resolved().learning, settings.evaluation
+    assert learning.inner_lr is not None  # resolved
+    return Evaluator(
+        inner_lr=learning.inner_lr,
+        adapt_samples=evaluation.adapt_samples,
+        train_samples=evaluation.train_samples,
+        test_samples=evaluation.test_samples,
+        num_ue=evaluation.num_ue,
+        gradient_norm=settings.stop.gradient_norm_sq is not None,
+    )
+
+
+def build_job(settings: Settings, params: Params) -> Job:
+    """What a run of these settings is, wherever it takes place."""
+    settings = settings.resolved()
+    return Job(
+        planner=planner_of(settings, settings.algorithm),
+        algorithm=build_algorithm(settings, settings.algorithm),
+        params=params,
+        stop=Stop(**settings.stop.model_dump()),
+        seed=settings.seed,
+        num_selected=settings.simulation.num_selected,
+        outage=settings.simulation.outage,
+        evaluate_every=settings.evaluation.every,
+    )
+
+
 def build_simulation(
     settings: Settings,
     *,
@@ -69,58 +108,46 @@ def build_simulation(
         if dataset is None:
             dataset, owner = load_data(settings)
         data = federate(dataset, build_partition(settings, dataset, owner), standardise=settings.data.standardise)
-    if model is None:
-        factory = MODELS[settings.model.name or "mlp"]
-        model = build(factory, data.sample_shape, data.num_classes, stream(settings.seed, "init"))
+    model = model or build_model(settings, data.sample_shape, data.num_classes)
     device = pick_device(settings.simulation.device)
     data, model = data.to(device), model.to(device)
     params = params_of(model, data.dtype)
-    learning, stop, evaluation = settings.learning, settings.stop, settings.evaluation
-    assert learning.inner_lr is not None  # resolved
-    algorithm = algorithm or build_algorithm(settings, settings.algorithm)
-    engine = pick_engine(learning.engine, model, algorithm)
+    job = build_job(settings, params)
+    job = replace(job, algorithm=algorithm or job.algorithm, planner=planner or job.planner)
+    engine = pick_engine(settings.learning.engine, model, job.algorithm)
     return Simulation(
+        **job.__dict__,
         cell=build_cell(settings, data.partition.train_size, num_weights(params)),
         fading=fading or build_fading(settings),
-        planner=planner or planner_of(settings, settings.algorithm),
-        algorithm=algorithm,
         model=model,
-        params=params,
         data=data,
         engine=make_engine(engine, model),
         engine_name=engine,
-        evaluator=Evaluator(
-            inner_lr=learning.inner_lr,
-            adapt_samples=evaluation.adapt_samples,
-            train_samples=evaluation.train_samples,
-            test_samples=evaluation.test_samples,
-            num_ue=evaluation.num_ue,
-            gradient_norm=stop.gradient_norm_sq is not None,
-        ),
-        stop=Stop(
-            rounds=stop.rounds,
-            target_accuracy=stop.target_accuracy,
-            sim_time=stop.sim_time,
-            gradient_norm_sq=stop.gradient_norm_sq,
-            plateau=stop.plateau,
-            metric=stop.metric,
-        ),
-        seed=settings.seed,
-        num_selected=settings.simulation.num_selected,
-        outage=settings.simulation.outage,
-        evaluate_every=evaluation.every,
+        evaluator=build_evaluator(settings),
     )
 
 
-def run(settings: Settings, folder: Path | str, *, on_round: OnRound | None = None, **own: Any) -> Run:
+def run(
+    settings: Settings,
+    folder: Path | str,
+    *,
+    on_round: OnRound | None = None,
+    ray: str | None = None,
+    **own: Any,
+) -> Run:
     """Simulate these settings into a run folder and read it back.
 
-    `own` takes the objects of `build_simulation` (algorithm, planner, model, fading, data, dataset). An interrupted
-    or failed run keeps its rounds and its last weights, and its manifest says so.
+    `own` takes the objects of `build_simulation` (algorithm, planner, model, fading, data, dataset); `ray` is the
+    address of a cluster that shares the UEs' work. An interrupted or failed run keeps its rounds and its last
+    weights, and its manifest says so.
     """
     settings, folder = settings.resolved(), Path(folder)
     torch.set_num_threads(settings.simulation.threads)  # the bits of a sum depend on how many share it
-    sim = build_simulation(settings, **own)
+    if ray is None:
+        sim = build_simulation(settings, **own)
+    else:  # the machines of a cluster compute on their CPUs, and so does this one
+        here = settings.simulation.model_copy(update={"device": "cpu"})
+        sim = spread(build_simulation(settings.model_copy(update={"simulation": here}), **own), ray)
     writer = RunWriter(folder, dump_settings(settings), manifest_of(settings, sim, own))
     state, last, status, begin = None, RoundRecord(round=-1), "failed", time.perf_counter()
     try:
@@ -153,15 +180,27 @@ def manifest_of(settings: Settings, sim: Simulation, own: dict[str, Any]) -> dic
     return {
         "algorithm": settings.algorithm if own.get("algorithm") is None else repr(own["algorithm"]),
         "seed": settings.seed,
-        "version": __version__,
-        "commit": commit_of_source(),
         "data": sim.data.name,
         "num_ue": sim.cell.num_ue,
         "num_weights": num_weights(sim.params),
-        "data_size": [int(size.min()), int(np.median(size)), int(size.max())],
+        "data_size": size_range(size),
         "own": sorted(name for name in own if name not in ("data", "dataset") and own[name] is not None),
         "engine": sim.engine_name,
         "device": torch.cuda.get_device_name() if sim.data.x.is_cuda else "cpu",
+        **machine_facts(),
+    }
+
+
+def size_range(size: IntArray) -> list[int]:
+    """Smallest, median and largest training set."""
+    return [int(size.min()), int(np.median(size)), int(size.max())]
+
+
+def machine_facts() -> dict[str, Any]:
+    """Version, commit and machine, for a manifest."""
+    return {
+        "version": __version__,
+        "commit": commit_of_source(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),

@@ -1,10 +1,21 @@
 """Runs on disk, and what can be read off them. The standard library and NumPy."""
 
 from autofl.records.metrics import convergence_round, mean_interval, reaches, smoothed, time_to_accuracy
-from autofl.records.round import Evaluation, RoundRecord
-from autofl.records.run import Run, RunWriter, find_runs, is_run, read_manifest, read_run, read_weights
+from autofl.records.round import DeviceRecord, Evaluation, RoundRecord
+from autofl.records.run import (
+    Run,
+    RunWriter,
+    find_runs,
+    is_run,
+    mark_run,
+    read_checkpoint,
+    read_manifest,
+    read_run,
+    read_weights,
+)
 
 __all__ = [
+    "DeviceRecord",
     "Evaluation",
     "RoundRecord",
     "Run",
@@ -12,8 +23,10 @@ __all__ = [
     "convergence_round",
     "find_runs",
     "is_run",
+    "mark_run",
     "mean_interval",
     "reaches",
+    "read_checkpoint",
     "read_manifest",
     "read_run",
     "read_weights",

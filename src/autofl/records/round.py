@@ -42,3 +42,16 @@ class RoundRecord:
     decoded: BoolArray = field(default_factory=lambda: np.empty(0, np.bool_))
     evaluation: Evaluation | None = None
     stop: str | None = None  # why the run ends with this round
+
+
+@dataclass(frozen=True)
+class DeviceRecord:
+    """What came of asking one device for an update, as measured; NaN where nothing was measured."""
+
+    ue: int
+    outcome: str  # "ok", or why its update was left out
+    reply_time: float = NAN  # seconds from order to reply, as the server saw it
+    train_time: float = NAN  # seconds of the client update, as the device saw it
+    energy: float = NAN  # joules the device's machine used meanwhile, where the platform tells
+    bytes_down: float = NAN  # of the order
+    bytes_up: float = NAN  # of the reply

@@ -1,7 +1,8 @@
 """A run is a folder: config.toml as resolved, manifest.json, rounds.csv, ues.csv, weights.safetensors.
 
 Both tables grow round by round, so a run that was stopped, even by force, can be read up to its last whole round.
-They hold no measured time: the same seed gives the same bytes. pandas and polars read them as they are.
+They hold no measured time: the same seed gives the same bytes. pandas and polars read them as they are. A deployment
+adds devices.csv, which is all measured, and checkpoint.safetensors, from which it can go on.
 """
 
 import csv
@@ -9,23 +10,25 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
-from autofl.records.round import Evaluation, RoundRecord
+from autofl.records.round import DeviceRecord, Evaluation, RoundRecord
 
-CONFIG, MANIFEST, ROUNDS, UES, WEIGHTS = (
+CONFIG, MANIFEST, ROUNDS, UES, DEVICES, WEIGHTS, CHECKPOINT = (
     "config.toml",
     "manifest.json",
     "rounds.csv",
     "ues.csv",
+    "devices.csv",
     "weights.safetensors",
+    "checkpoint.safetensors",
 )
 QUALITY = tuple(field.name for field in fields(Evaluation))
 ROUND_COLUMNS = (
@@ -51,18 +54,23 @@ UE_COLUMNS = (
     "status",
     "decoded",
 )
+DEVICE_COLUMNS = ("round", *(field.name for field in fields(DeviceRecord)))
 Column = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run read back: its settings, manifest, and two tables as columns (pandas.DataFrame(run.rounds) works)."""
+    """A run read back: its settings, manifest, and two tables as columns (pandas.DataFrame(run.rounds) works).
+
+    `devices` is empty but for a deployment.
+    """
 
     folder: Path
     config: dict[str, Any]
     manifest: dict[str, Any]
     rounds: dict[str, Column]
     ues: dict[str, Column]
+    devices: dict[str, Column]
 
     def evaluated(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Round, simulated time and this column at the evaluated rounds."""
@@ -80,13 +88,33 @@ class RunWriter:
 
     def __init__(self, folder: Path, config_text: str, manifest: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self._manifest = dict(manifest)
+        self.folder, self._manifest = folder, dict(manifest)
         self.finish("running")  # first: an earlier run in the same place must not pass as finished any more
-        (folder / WEIGHTS).unlink(missing_ok=True)
+        for name in (WEIGHTS, DEVICES, CHECKPOINT):
+            (folder / name).unlink(missing_ok=True)
         _write_whole(folder / CONFIG, config_text)
-        self._rounds = _table(folder / ROUNDS, ROUND_COLUMNS)
-        self._ues = _table(folder / UES, UE_COLUMNS)
+        for name, columns in ((ROUNDS, ROUND_COLUMNS), (UES, UE_COLUMNS)):
+            (folder / name).write_text(_line(columns), encoding="utf-8", newline="")
+        self._open()
+
+    @classmethod
+    def go_on(cls, folder: Path, after: int) -> "RunWriter":
+        """A writer that goes on after this round; what was written of later rounds is dropped."""
+        for name in (ROUNDS, UES, DEVICES):
+            if (folder / name).is_file():
+                header, *rows = _whole_lines(folder / name)
+                kept = [row for row in rows if int(row[0]) <= after]
+                _write_whole(folder / name, "".join(_line(row) for row in (header, *kept)))
+        writer = cls.__new__(cls)
+        writer.folder, writer._manifest = folder, read_manifest(folder)
+        writer.finish("running")
+        writer._open()
+        return writer
+
+    def _open(self) -> None:
+        self._rounds, self._ues = (
+            (self.folder / name).open("a", newline="", encoding="utf-8") for name in (ROUNDS, UES)
+        )
 
     def write(self, record: RoundRecord) -> None:
         quality = asdict(record.evaluation) if record.evaluation is not None else {}
@@ -117,6 +145,24 @@ class RunWriter:
         self._ues.flush()
         self._rounds.flush()
 
+    def write_devices(self, round_index: int, devices: Sequence[DeviceRecord]) -> None:
+        """What was measured on the devices of a round, in a table of its own."""
+        path = self.folder / DEVICES
+        lines = [] if path.is_file() else [_line(DEVICE_COLUMNS)]
+        for device in devices:
+            cells = (_text(value) if isinstance(value, float) else value for value in asdict(device).values())
+            lines.append(_line((round_index, *cells)))
+        with path.open("a", newline="", encoding="utf-8") as file:
+            file.writelines(lines)
+
+    def write_checkpoint(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
+        """What a run needs to go on, as one file that is whole or not there."""
+        from safetensors.numpy import save_file
+
+        part = self.folder / f"{CHECKPOINT}.part"
+        save_file(dict(arrays), part, metadata={"facts": json.dumps(facts)})
+        os.replace(part, self.folder / CHECKPOINT)
+
     def write_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
         from safetensors.numpy import save_file
 
@@ -132,11 +178,16 @@ class RunWriter:
         self._ues.close()
 
 
-def _table(path: Path, columns: tuple[str, ...]) -> TextIO:
-    file = path.open("w", newline="", encoding="utf-8")
-    csv.writer(file).writerow(columns)
-    file.flush()
-    return file
+def _line(cells: Iterable[object]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerow(cells)
+    return text.getvalue()
+
+
+def _whole_lines(path: Path) -> list[list[str]]:
+    content = path.read_bytes().decode("utf-8")
+    content = content[: content.rfind("\n") + 1]  # a killed run may leave half a line
+    return list(csv.reader(io.StringIO(content, newline="")))
 
 
 def _text(value: float) -> str:
@@ -146,8 +197,15 @@ def _text(value: float) -> str:
 def _write_whole(path: Path, text: str) -> None:
     """Write a file so that a reader sees the old one or the new one, never half."""
     part = path.with_suffix(path.suffix + ".part")
-    part.write_text(text, encoding="utf-8")
+    part.write_text(text, encoding="utf-8", newline="")
     os.replace(part, path)
+
+
+def mark_run(folder: Path, status: str) -> None:
+    """Say of a run whose writer is gone how it ended."""
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    if manifest["status"] != "finished":
+        _write_whole(folder / MANIFEST, json.dumps({**manifest, "status": status}, indent=2) + "\n")
 
 
 def is_run(folder: Path) -> bool:
@@ -189,11 +247,16 @@ def read_run(folder: Path) -> Run:
         config = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
         rounds = _read_table(folder / ROUNDS, ROUND_COLUMNS, text=())
         ues = _read_table(folder / UES, UE_COLUMNS, text=("status",))
+        measured = (folder / DEVICES).is_file()
+        devices = _read_table(folder / DEVICES, DEVICE_COLUMNS, text=("outcome",)) if measured else {}
     except (OSError, ValueError, KeyError) as error:
         raise AutoFLError(f"{folder}: not a readable run ({error})") from None
     last = int(rounds["round"].max(initial=-1))
-    whole = ues["round"].astype(np.int64) <= last
-    return Run(folder, config, manifest, rounds, {name: column[whole] for name, column in ues.items()})
+
+    def whole(table: dict[str, Column]) -> dict[str, Column]:
+        return {name: column[table["round"].astype(np.int64) <= last] for name, column in table.items()}
+
+    return Run(folder, config, manifest, rounds, whole(ues), whole(devices))
 
 
 def read_weights(folder: Path) -> dict[str, NDArray[Any]]:
@@ -207,10 +270,20 @@ def read_weights(folder: Path) -> dict[str, NDArray[Any]]:
     return weights
 
 
+def read_checkpoint(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Arrays and facts of the last checkpoint of a run."""
+    from safetensors import safe_open
+
+    try:
+        with safe_open(folder / CHECKPOINT, framework="numpy") as file:
+            facts = json.loads(file.metadata()["facts"])
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+    except Exception as error:  # the library has its own error type
+        raise AutoFLError(f"{folder}: no checkpoint to go on from ({error})") from None
+
+
 def _read_table(path: Path, columns: tuple[str, ...], text: tuple[str, ...]) -> dict[str, Column]:
-    content = path.read_text(encoding="utf-8")
-    content = content[: content.rfind("\n") + 1]  # a killed run may leave half a line
-    header, *rows = list(csv.reader(io.StringIO(content))) or [[]]
+    header, *rows = _whole_lines(path) or [[]]
     if tuple(header) != columns:
         raise ValueError(f"{path.name} has other columns than this version writes")
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)

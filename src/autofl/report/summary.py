@@ -35,7 +35,8 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
     groups: dict[str, list[Run]] = {}
     for run, each in zip(runs, flat, strict=True):
         name = str(run.manifest.get("algorithm", "?"))
-        label = ", ".join([LABELS.get(name, name), *(f"{key} = {each.get(key, 'unset')}" for key in differing)])
+        where = ["on devices"] if run.devices else []
+        label = ", ".join([LABELS.get(name, name), *where, *(f"{key} = {each.get(key, 'unset')}" for key in differing)])
         groups.setdefault(label, []).append(run)
     for label, members in groups.items():
         seeds = [run.manifest.get("seed") for run in members]

@@ -24,7 +24,8 @@ from autofl.network import Cell, channel_gain, decoded
 from autofl.planner import Plan
 from autofl.records import Evaluation, RoundRecord
 from autofl.rng import stream
-from autofl.simulation.loop import Simulation, cost_of, record_of, select
+from autofl.rounds import cost_of, record_of, select
+from autofl.simulation.loop import Simulation
 from autofl.units import Array, BoolArray, IntArray
 
 

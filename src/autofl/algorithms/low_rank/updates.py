@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autofl.algorithms.base import Summed
 from autofl.algorithms.fedavg import FedAvg
 from autofl.algorithms.low_rank.images import Conv
 from autofl.algorithms.low_rank.layers import Linear
@@ -169,8 +170,11 @@ def _some_runs(params: Params, num_ue: int, at_once: int) -> Iterator[tuple[slic
 
 
 @dataclass(frozen=True)
-class LowRankUpdates:
-    """Client updates that are only ever summed, a chunk of UEs at a time."""
+class LowRankUpdates(Summed):
+    """Client updates of which only the sum of the gradients is formed.
+
+    sum_i weight_i w_i / sum_i weight_i = w - beta sum_i share_i (sum of the gradients of UE i's steps)
+    """
 
     ue: IntArray
     batches: Batches
@@ -178,19 +182,19 @@ class LowRankUpdates:
     layers: tuple[Layer, ...]
     algorithm: FedAvg | PerFedAvg
 
-    def mean(self, weight: Array) -> Params:
-        """sum_i weight_i w_i / sum_i weight_i = w - beta sum_i share_i (sum of the gradients of UE i's steps)."""
-        order = np.argsort(self.ue, kind="stable")
-        share = weight / weight.sum()
+    def num_in_chunk(self) -> int:
         images = _num_images(self.layers, self.params)
         at_once = 3 if images and isinstance(self.algorithm, FedAvg) else 1  # FedAvg takes all batches in one pass
         most = images or (ROWS if _on_cpu(self.params) else GPU_ROWS)
-        num = max(1, most // max(at_once * self.batches.width, 1))
+        return max(1, most // max(at_once * self.batches.width, 1))
+
+    def part(self, rows: IntArray, share: Array) -> Params:
         total = {name: torch.zeros_like(p) for name, p in self.params.items()}
         network = Network.shared(self.layers, self.params)
-        for begin in range(0, len(order), num):
-            rows = order[begin : begin + num]
-            _add_gradients(total, network, self.algorithm, self.batches.take(rows), share[rows])
+        _add_gradients(total, network, self.algorithm, self.batches.take(rows), share)
+        return total
+
+    def whole(self, total: Params) -> Params:
         return {name: p.add(total[name], alpha=-self.algorithm.outer_lr) for name, p in self.params.items()}
 
 

@@ -1,5 +1,6 @@
-"""When a simulation ends."""
+"""When a run ends."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,7 +33,7 @@ class Stop:
         """Whether rounds or simulated time are used up, whatever the model is worth."""
         return round_index >= self.rounds or (self.sim_time is not None and sim_time >= self.sim_time)
 
-    def reason(self, round_index: int, sim_time: float, history: list[tuple[int, Evaluation]]) -> str | None:
+    def reason(self, round_index: int, sim_time: float, history: Sequence[tuple[int, Evaluation]]) -> str | None:
         """Why to stop after this round, or None to go on. `history` holds the evaluated rounds so far."""
         if self.sim_time is not None and sim_time >= self.sim_time:
             return "sim_time"

@@ -1,0 +1,106 @@
+"""Certificates and keys of a deployment: one authority, one certificate for the server, one key for each node."""
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+VALID = datetime.timedelta(days=825)
+"""As long as common verifiers accept a server certificate."""
+
+
+def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
+    """ca.pem for the devices; server.pem and server.key for the server, valid for these names and addresses.
+
+    The authority's own key is thrown away: nobody can make another server's certificate from what is kept here.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    authority_key = ec.generate_private_key(ec.SECP384R1())
+    authority = _name("AutoFL deployment")
+    ca = (
+        _builder(authority, authority, authority_key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA384())
+    )
+    key = ec.generate_private_key(ec.SECP384R1())
+    certificate = (
+        _builder(_name(hosts[0]), authority, key.public_key())
+        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA384())
+    )
+    (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
+    (folder / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    _write_secret(folder / "server.key", key, serialization.PrivateFormat.PKCS8)
+
+
+def certified_hosts(folder: Path) -> list[str]:
+    """The names and addresses the server's certificate is for."""
+    certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def make_node_key(path: Path) -> None:
+    """The private key of a node and, beside it with the ending .pub, the public one the server has to know."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    key = ec.generate_private_key(ec.SECP384R1())
+    _write_secret(path, key, serialization.PrivateFormat.OpenSSH)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    path.with_suffix(".pub").write_bytes(public + b"\n")
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))  # clocks of small devices run late
+        .not_valid_after(now + VALID)
+    )
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _write_secret(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
+    """Written so that no other user can read it, not even for a moment."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))

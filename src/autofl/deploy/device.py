@@ -1,0 +1,125 @@
+"""A device: its own data, its own update, and what it measures. The data never leaves it."""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from autofl.algorithms import Algorithm, Engine
+from autofl.algorithms.low_rank import low_rank_layers
+from autofl.data import Dataset, Partition, read_device
+from autofl.data.federated import FederatedData, PixelSums, pixel_sums, pool_of
+from autofl.data.partition import TRAIN_SHARE
+from autofl.deploy.messages import Order
+from autofl.errors import AutoFLError
+from autofl.evaluation import Evaluator, Judge, draw_piece
+from autofl.models import Params
+from autofl.records import Evaluation
+from autofl.rng import stream
+from autofl.units import IntArray
+
+
+@dataclass(frozen=True)
+class Device:
+    """UE number `ue` with its own samples. The number decides which samples it draws, as in the simulator."""
+
+    ue: int
+    dataset: Dataset
+    partition: Partition  # in which only this UE owns anything
+
+    @property
+    def data_size(self) -> int:
+        """D_i."""
+        return int(self.partition.train_size[self.ue])
+
+    def sums(self) -> PixelSums | None:
+        """Sums of this device's training pixels; None where samples are used as they are."""
+        return pixel_sums(self.dataset, self.partition.train) if self.dataset.x.dtype == np.uint8 else None
+
+    def data(self, num_classes: int, sums: PixelSums | None, standardise: bool = True) -> FederatedData:
+        """The samples; images are standardised by these sums, or by this device's own without any."""
+        dataset = replace(self.dataset, num_classes=num_classes)
+        return pool_of(dataset, self.partition, (sums or self.sums()) if standardise else None)
+
+    def train(
+        self,
+        engine: Engine,
+        algorithm: Algorithm,
+        params: Params,
+        data: FederatedData,
+        order: Order,
+        seed: int,
+    ) -> Params:
+        """The client update of the simulator, by the simulator's engine, on the samples the simulator would draw."""
+        if not 0 < order.num_samples <= self.data_size:
+            raise AutoFLError(f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples")
+        ue = np.array([self.ue])
+        batches = data.draw(ue, np.array([order.num_samples]), order.local_steps, seed, order.round)
+        return engine(algorithm, params, batches, ue).mean(np.ones(1))  # a mean of one
+
+    def judge(
+        self, evaluator: Evaluator, model: nn.Module, params: Params, data: FederatedData, seed: int
+    ) -> Evaluation:
+        """The evaluation of the simulator, of this UE alone."""
+        piece = draw_piece(evaluator, data, seed, np.array([self.ue]))
+        return Judge(evaluator, model, data, (piece,), low_rank_layers(model))(params)
+
+
+def open_device(path: Path, ue: int, seed: int) -> Device:
+    """The device whose data lies in this file: x, y and perhaps its own split (see `read_device`)."""
+    dataset, there = read_device(path)
+    if there is None:
+        shuffled = stream(seed, "split", ue).permutation(len(dataset.y))
+        there = np.isin(np.arange(len(shuffled)), shuffled[: int(TRAIN_SHARE * len(shuffled))])
+    train, test = np.flatnonzero(there), np.flatnonzero(~there)
+    if not len(train) or not len(test):
+        raise AutoFLError(f"{path}: {len(dataset.y)} samples; at least 2 are needed, one to train and one to test on")
+    return Device(ue, dataset, Partition(train, _start(ue, train), test, _start(ue, test)))
+
+
+def _start(ue: int, index: IntArray) -> IntArray:
+    return np.append(np.zeros(ue + 1, dtype=np.int64), len(index))
+
+
+POWERCAP = Path("/sys/class/powercap")
+
+
+@dataclass(frozen=True)
+class Meter:
+    """Time and energy since it was started."""
+
+    begin: float
+    joules: float | None
+
+    @classmethod
+    def start(cls) -> "Meter":
+        return cls(time.perf_counter(), machine_energy())
+
+    def read(self) -> dict[str, float]:
+        """Seconds and, where the platform has a counter that did not wrap around meanwhile, joules."""
+        found = {"train-time": time.perf_counter() - self.begin}
+        joules = machine_energy()
+        if self.joules is not None and joules is not None and joules >= self.joules:
+            found["energy"] = joules - self.joules
+        return found
+
+
+def machine_energy() -> float | None:
+    """Energy [J] this machine's processors have used so far by their own counters (RAPL), None if they do not tell.
+
+    It counts everything that runs on the machine, and starts anew when it overflows.
+    """
+    try:
+        zones = [zone for zone in POWERCAP.glob("*:[0-9]*") if zone.name.count(":") == 1]  # packages, not their parts
+        counters = [int((zone / "energy_uj").read_text()) for zone in zones]
+    except (OSError, ValueError):
+        return None
+    return 1e-6 * sum(counters) if counters else None
+
+
+def use_threads(num: int) -> None:
+    """The bits of a sum depend on how many threads share it."""
+    torch.set_num_threads(num)

@@ -1,0 +1,142 @@
+"""What travels between server and devices, and which replies are refused.
+
+Down: {"params", "order"} and, where pixels are standardised by all devices' statistics, {"pixels"}. Up: {"params",
+"measured"}, {"quality"} or {"device"}. A device's reply is data from outside: every value is checked before use.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from autofl.data.federated import PixelSums
+from autofl.models import Params
+
+NAN = float("nan")
+
+
+class RefusedError(Exception):
+    """A reply that is not used; the text says why."""
+
+
+def params_record(params: Params) -> ArrayRecord:
+    return ArrayRecord({name: Array(p.detach().cpu().numpy()) for name, p in params.items()})
+
+
+def params_of(record: RecordDict) -> Params:
+    """Parameters as they came, unchecked: what a device does with its server's."""
+    return {name: torch.from_numpy(array.numpy().copy()) for name, array in _arrays(record, "params").items()}
+
+
+def checked_params(record: RecordDict, like: Params) -> Params:
+    """The parameters of a reply, if they are those of `like` in name, shape and type, and finite."""
+    arrays = _arrays(record, "params")
+    if set(arrays) != set(like):
+        odd = sorted(set(arrays) ^ set(like))
+        raise RefusedError(f"wrong keys: {_shown(odd[0])} is {'missing' if odd[0] in like else 'unknown'}")
+    found: Params = {}
+    for name, expected in like.items():
+        wanted = expected.detach().cpu().numpy()
+        array = _decoded(arrays[name], name)
+        if array.dtype != wanted.dtype:
+            raise RefusedError(f"{name}: type {array.dtype}, not {wanted.dtype}")
+        if array.shape != wanted.shape:
+            raise RefusedError(f"{name}: shape {array.shape}, not {wanted.shape}")
+        if not np.isfinite(array).all():
+            raise RefusedError(f"{name}: not finite")
+        found[name] = torch.from_numpy(array.copy())
+    return found
+
+
+def pixels_record(sums: PixelSums) -> ArrayRecord:
+    parts = {"num": np.array(sums.num), "total": sums.total, "squares": sums.squares}
+    return ArrayRecord({name: Array(array) for name, array in parts.items()})
+
+
+def pixels_of(record: RecordDict, sample_shape: tuple[int, ...]) -> PixelSums | None:
+    """The pixel sums of a message, None if it has none."""
+    if "pixels" not in record.array_records:
+        return None
+    arrays = _arrays(record, "pixels")
+    try:
+        found = [_decoded(arrays[name], name) for name in ("num", "total", "squares")]
+    except KeyError as error:
+        raise RefusedError(f"pixels: {error.args[0]} is missing") from None
+    if [part.shape for part in found] != [(), sample_shape, sample_shape] or {p.dtype.kind for p in found} != {"i"}:
+        raise RefusedError("pixels: not whole numbers of the shape of a sample")
+    num, total, squares = (part.astype(np.int64) for part in found)
+    # Sums of bytes over n samples: n s^2 >= (sum)^2 holds for any real data, 0 <= sum <= 255 n.
+    if num < 1 or (total < 0).any() or (total > 255 * num).any() or (squares * num < total**2).any():
+        raise RefusedError("pixels: sums that no images have")
+    return PixelSums(int(num), total, squares)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What one device is told in a round. A planner that decides more adds its fields here."""
+
+    round: int
+    num_samples: int  # d_k^i
+    local_steps: int  # tau
+    tx_power: float  # p_k^i [W], for a device that can set it
+
+    def record(self) -> ConfigRecord:
+        return ConfigRecord({name.replace("_", "-"): value for name, value in self.__dict__.items()})
+
+    @classmethod
+    def of(cls, record: RecordDict) -> "Order":
+        values = record.config_records["order"]
+        k, num, steps = (int(str(values[name])) for name in ("round", "num-samples", "local-steps"))
+        return cls(k, num, steps, float(str(values["tx-power"])))
+
+
+def measured(record: RecordDict, name: str) -> float:
+    """A number a device says it measured; NaN for what is missing or cannot be."""
+    return _number(record, "measured", name)
+
+
+def quality(record: RecordDict, name: str) -> float:
+    """A number of a device's evaluation."""
+    value = _number(record, "quality", name)
+    if math.isnan(value):
+        raise RefusedError(f"{name}: missing or not a number >= 0")
+    return value
+
+
+def _number(record: RecordDict, group: str, name: str) -> float:
+    value = record.metric_records.get(group, MetricRecord()).get(name)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value >= 0 else NAN
+
+
+def size_of(record: RecordDict) -> int:
+    """Bytes of a message's records."""
+    return sum(each.count_bytes() for each in record.values())
+
+
+def content_of(reply: Message) -> RecordDict:
+    """The content of a reply that is no error."""
+    if reply.has_error():
+        raise RefusedError(_shown(f"error {reply.error.code}: {reply.error.reason or 'no reason given'}"))
+    return reply.content
+
+
+def _arrays(record: RecordDict, name: str) -> ArrayRecord:
+    if name not in record.array_records:
+        raise RefusedError(f"{name} is missing")
+    return record.array_records[name]
+
+
+def _decoded(array: Array, name: str) -> NDArray[np.generic]:
+    try:
+        return array.numpy()
+    except Exception as error:  # bytes from outside: anything may be wrong with them
+        raise RefusedError(f"{_shown(name)}: not a readable array ({type(error).__name__})") from None
+
+
+def _shown(text: str) -> str:
+    """One short line, whatever a device wrote."""
+    line = " ".join(text.split())
+    return line if len(line) <= 160 else line[:157] + "..."

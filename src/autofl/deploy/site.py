@@ -1,0 +1,236 @@
+"""A deployment's folder, and the programs of Flower that run from it.
+
+ca.pem server.pem server.key    TLS
+nodes/ue0 ue0.pub ue0.npz ...   a key and, on one machine, the data of each device
+app/                            the Flower app: settings and the names of its two halves
+flower/                         Flower's own home: which SuperLink to talk to
+superlink.db logs/ state.json   what is remembered, said, and running
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autofl.deploy.certificates import certified_hosts, make_certificates, make_node_key
+from autofl.errors import AutoFLError
+
+LINK = "autofl"
+"""The name of the SuperLink in Flower's configuration."""
+MARK = "AUTOFL_DEPLOY"
+"""Environment variable by which everything started from a folder is found again."""
+PATIENCE = 60.0
+"""Seconds a program may take to start, and a SuperNode to be seen by the SuperLink."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A deployment's folder."""
+
+    folder: Path
+
+    def node(self, ue: int, ending: str = "") -> Path:
+        return self.folder / "nodes" / f"ue{ue}{ending}"
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What is running by our own account: {"address", "processes": {name: {"pid", "began"}}}; empty if none."""
+        try:
+            return dict(json.loads((self.folder / "state.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return {}
+
+    def keep(self, state: Mapping[str, Any]) -> None:
+        part = self.folder / "state.json.part"
+        part.write_text(json.dumps(state, indent=2), encoding="utf-8")
+        os.replace(part, self.folder / "state.json")
+
+    def prepare(self, hosts: Sequence[str], num_nodes: int) -> None:
+        """Certificates and node keys; what is there already stays, since devices hold its other half."""
+        if not (self.folder / "server.pem").is_file():
+            make_certificates(self.folder, hosts)
+        elif hosts[0] not in certified_hosts(self.folder):
+            raise AutoFLError(f"{self.folder}: its certificate is not for {hosts[0]}; name another --folder")
+        for ue in range(num_nodes):
+            if not self.node(ue).is_file():
+                make_node_key(self.node(ue))
+
+    def point_to(self, address: str) -> None:
+        """Flower's configuration: which SuperLink, and whose certificates it must show."""
+        home = self.folder / "flower"
+        home.mkdir(parents=True, exist_ok=True)
+        text = (
+            f"[superlink]\ndefault = {json.dumps(LINK)}\n\n[superlink.{LINK}]\naddress = {json.dumps(address)}\n"
+            f"root-certificates = {json.dumps(str(self.folder.resolve() / 'ca.pem'))}\n"
+        )
+        (home / "config.toml").write_text(text, encoding="utf-8")
+
+    def environment(self) -> dict[str, str]:
+        """No telemetry, no update check, Flower's home in the folder, and its programs where this Python's are."""
+        programs = str(Path(sys.executable).parent)
+        return {
+            **os.environ,
+            MARK: str(self.folder.resolve()),
+            "FLWR_HOME": str(self.folder.resolve() / "flower"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+            "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
+        }
+
+    def superlink(self, host: str, port: int) -> list[str]:
+        return [
+            *("flower-superlink", "--host", host, "--port", str(port)),
+            *("--ssl-ca-certfile", str(self.folder / "ca.pem")),
+            *("--ssl-certfile", str(self.folder / "server.pem")),
+            *("--ssl-keyfile", str(self.folder / "server.key")),
+            *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
+            *("--database", str(self.folder / "superlink.db")),
+        ]
+
+    def register(self, ue: int) -> list[str]:
+        return ["flwr", "supernode", "register", str(self.node(ue, ".pub")), LINK]
+
+    def supernode(self, ue: int, address: str, port: int, data: str | None = None) -> list[str]:
+        node_config = f'ue={ue} data="{data or self.node(ue, ".npz")}"'
+        return [
+            *("flower-supernode", "--superlink", address, "--root-certificates", str(self.folder / "ca.pem")),
+            *("--auth-supernode-private-key", str(self.node(ue)), "--port", str(port)),
+            *("--node-config", node_config),
+        ]
+
+    def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a program in a process group of its own, its words in logs/NAME.log, and note it."""
+        (self.folder / "logs").mkdir(exist_ok=True)
+        with (self.folder / "logs" / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                _found(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment(),
+                start_new_session=True,
+            )
+        state = self.state
+        state.setdefault("processes", {})[name] = {"pid": process.pid, "began": _began(process.pid)}
+        self.keep(state)
+        return process
+
+    def call(self, command: Sequence[str]) -> dict[str, Any]:
+        """One of Flower's own commands, answered in JSON."""
+        done = subprocess.run(
+            [*_found(command), "--format", "json"], env=self.environment(), capture_output=True, text=True
+        )
+        try:
+            answer: dict[str, Any] = json.loads(done.stdout)
+        except ValueError:
+            said = " ".join((done.stderr or done.stdout).split())[-300:]
+            raise AutoFLError(f"{' '.join(command[:3])}: {said or 'no answer'}") from None
+        if not answer.get("success", False):
+            raise AutoFLError(f"{' '.join(command[:3])}: {' '.join(str(answer.get('error-message', answer)).split())}")
+        return answer
+
+    def alive(self) -> dict[str, bool]:
+        """Of each program we started: whether it still runs."""
+        noted = self.state.get("processes", {})
+        return {name: _began(each["pid"]) == each["began"] is not None for name, each in noted.items()}
+
+    def online(self) -> int:
+        """How many SuperNodes the SuperLink sees."""
+        nodes = self.call(["flwr", "supernode", "list", LINK])["nodes"]
+        return sum(node["status"] == "online" for node in nodes)
+
+    def stop(self) -> list[str]:
+        """End everything that was started from this folder; the names of what ran. Nothing to end is no error."""
+        noted = self.state.get("processes", {})
+        running = [name for name, lives in self.alive().items() if lives]
+        ours = _marked(self.folder) | {noted[name]["pid"] for name in running}
+        began = {pid: _began(pid) for pid in ours}
+
+        def left() -> set[int]:
+            """A process that is ending has lost its mark before it is gone."""
+            return _marked(self.folder) | {pid for pid, when in began.items() if when and _began(pid) == when}
+
+        for number, seconds in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
+            for pid in left():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            if _wait_until(lambda: not left(), seconds):
+                break
+        else:
+            raise AutoFLError(f"{self.folder}: processes {sorted(left())} could not be ended")
+        (self.folder / "state.json").unlink(missing_ok=True)
+        return running
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return int(place.getsockname()[1])
+
+
+def wait_for(what: str, is_there: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until something is there; the last words of its log if it never comes."""
+    begin = time.monotonic()
+    while not is_there():
+        if process.poll() is not None or time.monotonic() - begin > PATIENCE:
+            said = " ".join(log.read_text(encoding="utf-8", errors="replace").split())[-300:]
+            raise AutoFLError(f"{what} did not start; {log} ends: {said}")
+        time.sleep(0.2)
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens on a port of this machine."""
+    with socket.socket() as caller:
+        caller.settimeout(1.0)
+        return caller.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _found(command: Sequence[str]) -> list[str]:
+    """Flower's programs lie beside this Python."""
+    program = Path(sys.executable).parent / command[0]
+    if not program.is_file():
+        raise AutoFLError(f"{command[0]} is not here; install it with: pip install 'autofl-edge[flower]'")
+    return [str(program), *command[1:]]
+
+
+def _wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not (so := is_so()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return so
+
+
+def _began(pid: int) -> str | None:
+    """When a process began, as its system writes it, None if it is gone: a number may be given to another one."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return None
+        shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
+        return shown.stdout.strip() or None
+    rest = stat.rpartition(")")[2].split()
+    return None if rest[0] == "Z" else rest[19]  # a zombie only waits for its parent
+
+
+def _marked(folder: Path) -> set[int]:
+    """Processes that carry the mark of this folder, ourselves apart; where there is no /proc, none are found."""
+    mark = f"{MARK}={folder.resolve()}".encode()
+    found = set()
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (place / "environ").read_bytes().split(b"\0") and _began(int(place.name)) is not None:
+                found.add(int(place.name))
+        except OSError:
+            continue
+    return found - {os.getpid()}

@@ -1,0 +1,176 @@
+"""Simulations on a Ray cluster: many runs, or the UEs of one large run in chunks. The results are the local ones."""
+
+import logging
+import os
+import socket
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from autofl.algorithms import Algorithm, Engine, Summed, Updates, added
+from autofl.data import Dataset
+from autofl.data.batch import Batches, Draw
+from autofl.data.federated import DrawnBatches, FederatedData, Scratch, federate
+from autofl.errors import AutoFLError
+from autofl.experiments.data import build_partition, load_data
+from autofl.models import Params
+from autofl.simulation import Simulation
+from autofl.units import Array, IntArray
+
+RunOne = Callable[..., None]
+"""run_one(job, tell, data): one run, telling how far it is."""
+
+
+def connect(address: str) -> Any:
+    """Ray, connected to the cluster at this address; "local" starts one on this machine for as long as we run."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise AutoFLError("--ray needs Ray; install it with: pip install 'autofl-edge[ray]'") from None
+    if not ray.is_initialized():
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        try:
+            _knock(address)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of Ray about itself
+                ray.init(address=address, include_dashboard=False if address == "local" else None, **quiet)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise AutoFLError(f"--ray {address}: no cluster answers there ({first}); try --ray local") from None
+    return ray
+
+
+def _knock(address: str) -> None:
+    """Ray itself waits minutes for a cluster that is not there."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
+
+
+def run_on_ray(jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callable[[Any], None]) -> Iterator[Any]:
+    """Each job (see `jobs.Task`) as a task of the cluster; yields it when its folder is here.
+
+    The data set travels with the tasks, so a machine of the cluster needs this package and no files.
+    """
+    ray = connect(address)
+    from ray.util.queue import Queue
+
+    queue: Any = Queue()
+    loaded: dict[Any, Any] = {}
+    task = ray.remote(_run_there)
+    running = {}
+    for job in jobs:
+        data = job.settings.data
+        key = (data.name, data.folder, data.file)
+        if key not in loaded:
+            loaded[key] = ray.put(load_data(job.settings))
+        options = {"num_cpus": job.settings.simulation.threads, "max_retries": 0}
+        running[task.options(**options).remote(job, loaded[key], queue, run_one)] = job
+    try:
+        while running:
+            done, _ = ray.wait(list(running), timeout=0.2)
+            while not queue.empty():
+                tell(queue.get())
+            for each in done:
+                job = running.pop(each)
+                _unpack(_result(ray, each), job.place)
+                yield job
+        while not queue.empty():
+            tell(queue.get())
+    except BaseException:
+        for each in running:
+            ray.cancel(each, force=True)
+        raise
+
+
+def _result(ray: Any, reference: Any) -> Any:
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+
+
+def _run_there(job: Any, loaded: tuple[Dataset, IntArray | None], queue: Any, run_one: RunOne) -> dict[str, bytes]:
+    dataset, owner = loaded
+    partition = build_partition(job.settings, dataset, owner)
+    data = federate(dataset, partition, standardise=job.settings.data.standardise)
+    with tempfile.TemporaryDirectory() as folder:
+        run_one(replace(job, place=Path(folder), becomes=None), queue.put, data)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def _unpack(files: dict[str, bytes], place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (place / name).write_bytes(content)
+
+
+def spread(sim: Simulation, address: str) -> Simulation:
+    """The same simulation, the client updates of each round computed by the cluster, chunk by chunk."""
+    ray = connect(address)
+    threads = torch.get_num_threads()
+    num = max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
+    data = ray.put(replace(sim.data, scratch=Scratch()))
+    worker = ray.remote(_Worker).options(num_cpus=threads)
+    workers = [worker.remote(data, threads) for _ in range(num)]
+
+    def engine(algorithm: Algorithm, params: Params, batches: Batches, ue: IntArray) -> Updates:
+        updates = sim.engine(algorithm, params, batches, ue)
+        if isinstance(updates, Summed) and isinstance(batches, DrawnBatches):
+            return SpreadUpdates(ray, workers, updates, batches)
+        return updates
+
+    spread_engine: Engine = engine
+    return replace(sim, engine=spread_engine)
+
+
+@dataclass(frozen=True)
+class SpreadUpdates:
+    """Updates whose chunks are summed by the cluster and added here, in the order of the UEs' numbers."""
+
+    ray: Any
+    workers: list[Any]
+    updates: Summed
+    batches: DrawnBatches
+
+    @property
+    def ue(self) -> IntArray:
+        return self.updates.ue
+
+    def mean(self, weight: Array) -> Params:
+        share = weight / weight.sum()
+        chunks = self.updates.chunks()
+        waiting = []
+        for worker, mine in zip(self.workers, np.array_split(np.arange(len(chunks)), len(self.workers)), strict=True):
+            rows = [chunks[place] for place in mine]
+            if rows:
+                waiting.append(worker.parts.remote(*self._of(rows, share)))
+        return self.updates.whole(added(part for parts in waiting for part in _result(self.ray, parts)))
+
+    def _of(self, rows: list[IntArray], share: Array) -> tuple[Any, Draw, list[Array]]:
+        """What a worker needs for these rows: the updates without any data, the rows' draws, their shares."""
+        all_rows = np.concatenate(rows)
+        draw = Draw(self.batches.draw.sample[:, all_rows], self.batches.draw.mask[:, all_rows])
+        bare: Any = replace(self.updates, batches=None)  # type: ignore[type-var]
+        return bare, draw, [share[some] for some in rows]
+
+
+class _Worker:
+    """A process of the cluster that holds the data of a run."""
+
+    def __init__(self, data: FederatedData, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self._data = data
+
+    def parts(self, updates: Any, draw: Draw, share: list[Array]) -> list[Params]:
+        updates = replace(updates, batches=DrawnBatches(self._data, draw))
+        begin = np.cumsum([0, *(len(each) for each in share)])
+        rows = [np.arange(start, start + len(each)) for start, each in zip(begin[:-1], share, strict=True)]
+        return [updates.part(some, each) for some, each in zip(rows, share, strict=True)]

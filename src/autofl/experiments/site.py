@@ -1,0 +1,220 @@
+"""A first deployment on one machine: up, run, status, down; and the commands for several machines."""
+
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from autofl.config import Settings, dump_settings, load_settings
+from autofl.data import write_device
+from autofl.deploy.site import LINK, PATIENCE, Site, answers, free_port, wait_for
+from autofl.errors import AutoFLError
+from autofl.experiments.data import build_partition, load_data
+from autofl.experiments.jobs import Progress
+from autofl.records import Run, is_run, mark_run, read_run
+from autofl.version import __version__
+
+Tell = Callable[[str], None]
+LOOK = 0.5
+"""Seconds between looks at a run folder."""
+ASK = 5.0
+"""Seconds between questions to Flower how a run is."""
+
+
+def write_data(settings: Settings, site: Site) -> None:
+    """The data of every UE as a file of its own, cut as the simulator cuts it."""
+    dataset, owner = load_data(settings)
+    partition = build_partition(settings, dataset, owner)
+    for ue in range(partition.num_ue):
+        write_device(site.node(ue, ".npz"), dataset, partition.train_of(ue), partition.test_of(ue))
+
+
+def up(settings: Settings, folder: Path, tell: Tell) -> None:
+    """A SuperLink and a SuperNode for each UE, on this machine, over TLS with authentication.
+
+    What runs already stays, what does not is started: after a crash `up` mends, and a second `up` does nothing.
+    """
+    settings, site = settings.resolved(), Site(folder)
+    num_ue = settings.cell.count
+    alive = site.alive()
+    if any(alive.values()) and (folder / "config.toml").read_text(encoding="utf-8") != dump_settings(settings):
+        raise AutoFLError(f"{folder}: a deployment of other settings is up; end it with: autofl deploy down")
+    site.prepare(["localhost", "127.0.0.1", "::1"], num_ue)
+    (folder / "config.toml").write_text(dump_settings(settings), encoding="utf-8")
+    write_data(settings, site)
+    if not alive.get("superlink", False):
+        port = int(site.state.get("port", 0)) or free_port()
+        site.keep({**site.state, "port": port})
+        process = site.start("superlink", site.superlink("127.0.0.1", port))
+        wait_for("the SuperLink", lambda: answers(port), process, folder / "logs" / "superlink.log")
+        site.point_to(f"127.0.0.1:{port}")
+    address = f"127.0.0.1:{site.state['port']}"
+    tell(f"SuperLink at {address}")
+    for ue in range(num_ue):
+        if not alive.get(f"ue{ue}", False):
+            register(site, ue)
+            process = site.start(f"ue{ue}", site.supernode(ue, address, free_port()))
+    end = time.monotonic() + PATIENCE
+    while site.online() < num_ue:
+        if time.monotonic() > end:
+            raise AutoFLError(f"{site.online()} of {num_ue} SuperNodes came; see {folder / 'logs'}")
+        time.sleep(0.5)
+    tell(f"{num_ue} SuperNodes online")
+
+
+def register(site: Site, ue: int) -> None:
+    """Tell the SuperLink the public key of a node; one it knows already is fine."""
+    try:
+        site.call(site.register(ue))
+    except AutoFLError as error:
+        if "already in use" not in str(error):
+            raise
+
+
+def write_app(settings: Settings, site: Site, out: Path, resume: bool) -> Path:
+    """The Flower app of a run: settings, where the results go, and the names of server and client."""
+    app = site.folder / "app"
+    app.mkdir(parents=True, exist_ok=True)
+    project = {
+        "project": {"name": "autofl", "version": __version__, "license": "Apache-2.0", "dependencies": []},
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "autofl",
+                    "components": {
+                        "serverapp": "autofl.experiments.deployment:server_app",
+                        "clientapp": "autofl.experiments.deployment:client_app",
+                    },
+                    "config": {"settings": dump_settings(settings), "folder": str(out.resolve()), "resume": resume},
+                }
+            }
+        },
+    }
+    (app / "pyproject.toml").write_text(tomli_w.dumps(project), encoding="utf-8")
+    return app
+
+
+def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], None], resume: bool = False) -> Run:
+    """Run on the devices that are up, into a run folder; `resume` goes on with the one that is there."""
+    site, settings = Site(folder), settings.resolved()
+    if not (folder / "flower" / "config.toml").is_file():
+        raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up")
+    if resume and not is_run(out):
+        raise AutoFLError(f"{out}: no run to go on with")
+    before = (out / "manifest.json").stat().st_mtime_ns if is_run(out) else 0
+    app = write_app(settings, site, out, resume)
+    answer = site.call(["flwr", "run", str(app), LINK])
+    number = str(answer["run-id"])
+    try:
+        _follow(site, number, out, before, on_round)
+    except KeyboardInterrupt:
+        site.call(["flwr", "stop", number, LINK])
+        time.sleep(2.0)  # for the server to be gone, who could write once more
+        _mark(out, "interrupted")
+        raise
+    except AutoFLError:
+        _mark(out, "failed")
+        raise
+    return read_run(out)
+
+
+def _mark(out: Path, status: str) -> None:
+    if is_run(out):
+        mark_run(out, status)
+
+
+def _follow(site: Site, number: str, out: Path, before: int, on_round: Callable[[Run], None]) -> None:
+    """Wait for the end of a run, telling of each round."""
+    last, asked = -1, time.monotonic()
+    while True:
+        time.sleep(LOOK)
+        if is_run(out) and (out / "manifest.json").stat().st_mtime_ns != before:
+            found = read_run(out)
+            rounds = found.manifest.get("rounds", -1)
+            if rounds != last:
+                last = rounds
+                on_round(found)
+            if found.manifest["status"] == "finished":
+                return
+            if found.manifest["status"] == "failed":
+                raise AutoFLError(f"{out}: {found.manifest.get('problem') or 'the run failed'}")
+        if time.monotonic() - asked > ASK:
+            asked = time.monotonic()
+            status = str(_how_is(site, number))
+            if status.startswith("finished") and "completed" not in status:
+                time.sleep(2 * LOOK)  # its last words may still be on their way to the folder
+                problem = read_run(out).manifest.get("problem") if is_run(out) else None
+                raise AutoFLError(f"{out}: {problem or f'Flower says {status}'}; see {site.folder / 'logs'}")
+
+
+def progress_of(run: Run) -> Progress:
+    """How far a run on devices is, from its folder."""
+    accuracy = run.evaluated("adapted_accuracy")[2]
+    said = run.manifest
+    last = float(accuracy[-1]) if len(accuracy) else float("nan")
+    done = said.get("stop") is not None
+    label, most = f"{said['algorithm']} seed {said['seed']}", run.config["stop"]["rounds"]
+    return Progress(label, said["rounds"], most, said["sim_time"], last, said["host_time"], done)
+
+
+def _how_is(site: Site, number: str) -> str:
+    try:
+        runs = site.call(["flwr", "list", LINK, "--run-id", number])["runs"]
+    except AutoFLError as error:
+        raise AutoFLError(f"the SuperLink does not answer ({error}); autofl deploy up, then run --resume") from None
+    return str(runs[0]["status"])
+
+
+def status(folder: Path) -> dict[str, Any]:
+    """What runs, by the processes themselves and by what the SuperLink says; not by what we once started."""
+    site = Site(folder)
+    alive = site.alive()
+    found: dict[str, Any] = {"folder": str(folder), "up": all(alive.values()) if alive else False, "processes": alive}
+    if alive.get("superlink", False):
+        try:
+            found["online"] = site.online()
+            runs = site.call(["flwr", "list", LINK])["runs"]
+            found["runs"] = [{"id": each["run-id"], "status": each["status"]} for each in runs]
+        except AutoFLError as error:
+            found["problem"] = str(error)
+    return found
+
+
+def down(folder: Path) -> list[str]:
+    """End everything that was started from the folder; its names."""
+    return Site(folder).stop() if folder.is_dir() else []
+
+
+def commands(settings: Settings, folder: Path, host: str, port: int) -> str:
+    """The commands of a deployment on several machines: one server, one machine for each UE."""
+    site, num_ue = Site(folder), settings.resolved().cell.count
+    site.prepare([host, "localhost", "127.0.0.1"], num_ue)
+    site.point_to(f"{host}:{port}")
+    (folder / "config.toml").write_text(dump_settings(settings.resolved()), encoding="utf-8")
+    quiet = {name: site.environment()[name] for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")}
+    export = " ".join(f"{name}={value}" for name, value in quiet.items())
+    home = f"FLWR_HOME={shlex.quote(str(folder / 'flower'))}"
+    lines = [
+        f"# on the server, {host}, in this folder:",
+        f"{export} {shlex.join(site.superlink('0.0.0.0', port))}",
+        *(f"{export} {home} {shlex.join(site.register(ue))}" for ue in range(num_ue)),
+    ]
+    for ue in range(num_ue):
+        here = Site(Path("."))
+        command = here.supernode(ue, f"{host}:{port}", 9094, data="own.npz")
+        lines += [
+            f"# on the machine of UE {ue}, with {folder / 'ca.pem'} and {site.node(ue)} (keep nodes/), own.npz: x, y",
+            f"{export} {shlex.join(command)}",
+        ]
+    lines += ["# on the server, when all are up:", f"autofl deploy run --folder {shlex.quote(str(folder))}"]
+    return "\n".join(lines)
+
+
+def settings_of(folder: Path) -> Settings:
+    """The settings a deployment was prepared with."""
+    if not (folder / "config.toml").is_file():
+        raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up")
+    return load_settings(folder / "config.toml")

@@ -1,0 +1,133 @@
+"""What a deployment measured, beside what the model says it costs; never mixed."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofl.records import Run
+from autofl.report.plots import COLOURS, figure_of, save
+from autofl.units import Array
+
+
+def facts(run: Run) -> dict[str, Any]:
+    """Measured and modelled cost of a deployment, SI units; None where nothing was measured."""
+    ok = run.devices["outcome"] == "ok"
+    sent = run.ues["decoded"].astype(np.int64) == 1
+    lost = Counter(_plain(outcome) for outcome in run.devices["outcome"][~ok].tolist())
+    return {
+        "folder": str(run.folder),
+        "updates_asked": len(ok),
+        "updates_used": int(ok.sum()),
+        "left_out": dict(lost),
+        "round_time": _both(_slowest(run), run.rounds["round_time"].astype(np.float64)[1:]),
+        "train_time": _both(_column(run, "train_time")[ok], run.ues["compute_time"].astype(np.float64)[sent]),
+        "energy": _both(_column(run, "energy")[ok], run.ues["energy"].astype(np.float64)[sent]),
+        "bytes_up": _both(_column(run, "bytes_up")[ok], np.array([_update_bits(run) / 8.0])),
+        "bytes_down": _both(_column(run, "bytes_down"), np.empty(0)),
+        "privacy": run.manifest.get("privacy"),
+    }
+
+
+def _update_bits(run: Run) -> float:
+    """Z."""
+    return float(run.config.get("cell", {}).get("update_bits", 32.0 * run.manifest["num_weights"]))
+
+
+def _plain(outcome: str) -> str:
+    """A reason without the name of the weight it was found in, so that like ones are counted together."""
+    head, _, tail = outcome.partition(": ")
+    return tail if tail and " " not in head else outcome
+
+
+def _column(run: Run, name: str) -> Array:
+    return run.devices[name].astype(np.float64)
+
+
+def _slowest(run: Run) -> Array:
+    """Of each round with replies, the time to the last one."""
+    rounds, time = run.devices["round"], _column(run, "reply_time")
+    each = [time[rounds == k] for k in np.unique(rounds)]
+    return np.array([np.nanmax(some) for some in each if not np.isnan(some).all()])
+
+
+def _both(measured: Array, modelled: Array) -> dict[str, float | None]:
+    """Medians of what was measured and of what the model says."""
+
+    def median(values: Array) -> float | None:
+        there = values[~np.isnan(values)]
+        return float(np.median(there)) if len(there) else None
+
+    return {"measured": median(measured), "modelled": median(modelled)}
+
+
+def lines(run: Run) -> list[str]:
+    """The same in words, one statement a line."""
+    found = facts(run)
+    lost = ", ".join(f"{num} {reason}" for reason, num in found["left_out"].items())
+    used = f"{found['updates_used']} of {found['updates_asked']} updates used"
+    energy, down = found["energy"], found["bytes_down"]["measured"]
+    told = "no device tells its energy"
+    if energy["measured"] is not None:
+        told = f"its machine used {energy['measured']:.3g} J meanwhile"
+    said = [
+        f"devices of {run.folder}: {used}{f'; left out: {lost}' if lost else ''}",
+        f"a round: {_text(found['round_time'], 's')} (Flower's transport, not a radio)",
+        f"a client update: {_text(found['train_time'], 's')}; {told}, {_number(energy['modelled'], 'J')} modelled",
+        f"an update up: {_text(found['bytes_up'], 'bytes')}; an order down: {_number(down, 'bytes')}",
+    ]
+    if found["privacy"] is not None:
+        spent = found["privacy"]
+        said.append(
+            f"privacy of a device's updates: epsilon = {spent['epsilon']:.3g} at delta = {spent['delta']:g}"
+            f" after {spent['releases']} of them; its number of samples and its evaluations are not covered"
+        )
+    return said
+
+
+def _text(both: dict[str, float | None], unit: str) -> str:
+    return f"{_number(both['measured'], unit)} measured, {_number(both['modelled'], unit)} modelled"
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "not"
+    return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.3g} {unit}"
+
+
+def plot_devices(runs: Sequence[Run], folder: Path) -> list[Path]:
+    """Time of each round, measured and modelled, and what came of asking each device: a picture for each run."""
+    paths: list[Path] = []
+    for place, run in enumerate(runs):
+        with figure_of(8.0, 3.4) as figure:
+            left, right = figure.subplots(1, 2)
+            rounds = np.unique(run.devices["round"].astype(np.int64))
+            time, asked = _column(run, "reply_time"), run.devices["round"].astype(np.int64)
+            slowest = [np.max(time[asked == k], initial=0.0, where=~np.isnan(time[asked == k])) for k in rounds]
+            left.plot(rounds, slowest, "o-", color=COLOURS[0], label="measured, to the last reply")
+            modelled = run.rounds["round_time"].astype(np.float64)
+            left.plot(run.rounds["round"][1:], modelled[1:], "s--", color=COLOURS[1], label="modelled, by radio")
+            left.set_yscale("log")
+            left.set_xlabel("round")
+            left.set_ylabel("time of a round [s]")
+            left.xaxis.get_major_locator().set_params(integer=True)
+            left.legend()
+            ues, outcomes = run.devices["ue"].astype(np.int64), run.devices["outcome"]
+            bottom = np.zeros(int(ues.max(initial=0)) + 1)
+            reasons = np.array([_plain(outcome) for outcome in outcomes.tolist()])
+            for colour, reason in enumerate(sorted(set(reasons.tolist()), key=lambda each: (each != "ok", each))):
+                count = np.bincount(ues[reasons == reason], minlength=len(bottom))
+                name = "used" if reason == "ok" else reason[:40]
+                right.bar(np.arange(len(bottom)), count, bottom=bottom, color=COLOURS[(2 + colour) % 7], label=name)
+                bottom = bottom + count
+            right.set_xlabel("UE")
+            right.set_ylabel("updates asked for")
+            right.xaxis.get_major_locator().set_params(integer=True)
+            right.yaxis.get_major_locator().set_params(integer=True)
+            right.set_ylim(top=max(1.0, 1.35 * float(bottom.max(initial=0.0))))
+            right.legend(fontsize=8, loc="upper center", ncols=2)
+            figure.suptitle(f"On devices: {run.folder.name}", fontsize=10)
+            paths += save(figure, folder / ("devices" if len(runs) == 1 else f"devices-{place + 1}"))
+    return paths

@@ -1,0 +1,277 @@
+"""Server and devices in one process, message by message: what is refused, what is counted, what stays the same."""
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+
+from flwr.app import Array, ArrayRecord, Context, RecordDict
+
+from autofl.config import dump_settings, parse_settings
+from autofl.data import Dataset, by_labels, split, write_device
+from autofl.deploy.messages import size_of
+from autofl.errors import AutoFLError
+from autofl.experiments.deployment import serve
+from autofl.experiments.run import build_simulation
+from autofl.records import read_run, read_weights
+from autofl.rng import stream
+from autofl.simulation import simulate
+from deploy.loopback import Loopback
+
+NUM_UE = 4
+TABLE = {
+    "cell": {"num_ue": NUM_UE},
+    "simulation": {"num_selected": 3},
+    "stop": {"rounds": 3},
+    "evaluation": {"every": 2},
+    "deploy": {"deadline": 0.1, "join": 0.0},
+}
+
+
+@pytest.fixture(scope="module")
+def nodes(few_digits: Dataset, tmp_path_factory):
+    """Four devices with their own files, under Flower's arbitrary numbers."""
+    folder = tmp_path_factory.mktemp("nodes")
+    owned = by_labels(few_digits.y, NUM_UE, stream(1, "partition"), 5, 10)
+    partition = split(owned, stream(1, "split"))
+    for ue in range(NUM_UE):
+        write_device(folder / f"ue{ue}.npz", few_digits, partition.train_of(ue), partition.test_of(ue))
+    return {9000 - 7 * ue: {"ue": ue, "data": str(folder / f"ue{ue}.npz")} for ue in range(NUM_UE)}
+
+
+def settings_of(**sections):
+    return parse_settings({**TABLE, **{name: {**TABLE.get(name, {}), **more} for name, more in sections.items()}})
+
+
+def config_of(settings, folder, resume=False):
+    return {"settings": dump_settings(settings.resolved()), "folder": str(folder), "resume": resume}
+
+
+def deployed(nodes, folder, settings=None, resume=False, **grid):
+    config = config_of(settings or settings_of(), folder, resume)
+    loopback = Loopback(nodes, config, **grid)
+    serve(loopback, Context(1, 1, {}, RecordDict(), config))
+    return read_run(folder), loopback
+
+
+def digest(folder):
+    names = ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors")
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def changed(reply, **arrays):
+    """A reply with other arrays in its update; None takes one away."""
+    kept = {name: array.numpy() for name, array in reply.content.array_records["params"].items()} | arrays
+    content = RecordDict({**reply.content})
+    content["params"] = ArrayRecord({name: Array(array) for name, array in kept.items() if array is not None})
+    reply.content = content
+    return reply
+
+
+def at_training(node, do):
+    """What to do with the updates of one node, and with nothing else."""
+
+    def spoil(who, message, reply):
+        return do(reply) if who == node and message.metadata.message_type == "train" else reply
+
+    return spoil
+
+
+def test_devices_with_their_own_files_learn_what_the_simulator_learns(nodes, few_digits, tmp_path):
+    run, _ = deployed(nodes, tmp_path)
+    records = list(simulate(build_simulation(settings_of(), dataset=few_digits)))
+    for record, _ in records[1:]:
+        row = run.ues["round"] == record.round
+        np.testing.assert_array_equal(run.ues["num_samples"][row], record.num_samples)
+        np.testing.assert_array_equal(run.ues["tx_power"][row], record.tx_power)
+        np.testing.assert_array_equal(run.ues["decoded"][row], record.decoded)
+    # float32, three updates of weights below 1 summed in another grouping
+    state = records[-1][1]
+    for name, array in read_weights(tmp_path).items():
+        np.testing.assert_allclose(array, state.params[name].numpy(), rtol=1e-5, atol=5e-7)
+
+
+def test_the_order_of_replies_does_not_change_a_bit(nodes, tmp_path):
+    deployed(nodes, tmp_path / "one")
+    deployed(dict(reversed(nodes.items())), tmp_path / "two", backwards=True)
+    assert digest(tmp_path / "one") == digest(tmp_path / "two")
+
+
+def test_no_sample_leaves_a_device(nodes, tmp_path):
+    seen = []
+
+    def spoil(node, message, reply):
+        seen.append((message.metadata.message_type, reply.content))
+        return reply
+
+    run, _ = deployed(nodes, tmp_path, spoil=spoil)
+    weights = 4 * run.manifest["num_weights"]
+    for kind, content in seen:
+        # An update is as large as the model; introductions are sums over all samples; evaluations four numbers.
+        most = {"train": weights + 2000, "evaluate": 500, "query.introduce": 2 * 8 * 784 + 2000}
+        assert size_of(content) < most[kind], kind
+
+
+@pytest.mark.parametrize(
+    ("do", "why"),
+    [
+        (lambda reply: changed(reply, **{"2.bias": np.full(10, np.nan, np.float32)}), "2.bias: not finite"),
+        (lambda reply: changed(reply, **{"2.bias": np.zeros(9, np.float32)}), "2.bias: shape (9,), not (10,)"),
+        (lambda reply: changed(reply, **{"2.bias": np.zeros(10)}), "2.bias: type float64, not float32"),
+        (lambda reply: changed(reply, **{"2.bias": None}), "wrong keys: 2.bias is missing"),
+        (lambda reply: changed(reply, extra=np.zeros(1, np.float32)), "wrong keys: extra is unknown"),
+        (lambda reply: None, "no reply within 0.1 s"),
+    ],
+    ids=["nan", "shape", "type", "missing", "unknown", "silent"],
+)
+def test_a_bad_update_is_left_out_and_the_others_count(nodes, tmp_path, do, why):
+    bad = 9000 - 7 * 1
+    every = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 1})
+    run, _ = deployed(nodes, tmp_path / "bad", every, spoil=at_training(bad, do))
+    assert dict(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)) == {
+        0: "ok", 1: why, 2: "ok", 3: "ok",
+    }  # fmt: skip
+    assert run.ues["decoded"].tolist() == [1, 0, 1, 1]
+    # The average is that of the other three, whatever the bad one says of itself.
+    without, _ = deployed(nodes, tmp_path / "gone", every, spoil=at_training(bad, lambda reply: None))
+    for name, array in read_weights(without.folder).items():
+        np.testing.assert_array_equal(read_weights(run.folder)[name], array)
+
+
+def test_a_run_that_breaks_off_goes_on_to_the_same_bytes(nodes, tmp_path):
+    deployed(nodes, tmp_path / "whole")
+    asked = []
+
+    def dies(node, message, reply):
+        if message.metadata.message_type == "train":
+            asked.append(node)
+            if len(asked) > 4:
+                raise KeyboardInterrupt
+        return reply
+
+    with pytest.raises(KeyboardInterrupt):
+        deployed(nodes, tmp_path / "broken", spoil=dies)
+    assert read_run(tmp_path / "broken").manifest["rounds"] == 1
+    deployed(nodes, tmp_path / "broken", resume=True)
+    assert digest(tmp_path / "whole") == digest(tmp_path / "broken")
+
+
+def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_stop_a_run(nodes, tmp_path):
+    odd = {**{node: config for node, config in nodes.items() if config["ue"] != 3}}
+    odd[9500] = {"ue": 0, "data": nodes[9000]["data"]}  # a second UE 0, seen after the first
+    odd[9501] = {"ue": 17, "data": nodes[9000]["data"]}
+    odd[9502] = {"ue": 2, "data": "nowhere.npz"}
+    run, loopback = deployed(odd, tmp_path, settings_of(simulation={"num_selected": NUM_UE}))
+    trained = {node for node, message in loopback.sent if message.metadata.message_type == "train"}
+    assert trained == {9000, 8993, 8986}
+    assert set(run.ues["status"][run.ues["ue"] == 3].tolist()) == {"infeasible"}
+    assert run.manifest["status"] == "finished"
+
+
+def test_nobody_there_is_said_in_the_manifest(tmp_path):
+    with pytest.raises(AutoFLError, match="no device came"):
+        deployed({}, tmp_path)
+    assert "no device came" in read_run(tmp_path).manifest["problem"]
+
+
+def channel_of_a_test():
+    return 3e-9
+
+
+def test_devices_report_their_channel_and_their_own_values(nodes, tmp_path):
+    own = {
+        node: {**config, "channel": f"{__name__}:channel_of_a_test", "max_energy": 0.002, "max_power": 0.004}
+        for node, config in nodes.items()
+        if config["ue"] != 3
+    }
+    own[9000 - 21] = nodes[9000 - 21]  # tells no channel: cannot be heard
+    settings = settings_of(deploy={"channel": "reported"}, simulation={"num_selected": NUM_UE}, stop={"rounds": 1})
+    run, _ = deployed(own, tmp_path, settings)
+    assert run.ues["channel_gain"].tolist() == [3e-9, 3e-9, 3e-9, 0.0]
+    assert run.ues["status"].tolist()[3] == "infeasible"
+    assert (run.ues["energy"] <= 0.002 * (1 + 1e-9)).all()
+    assert (run.ues["tx_power"] <= 0.004).all()
+    assert run.ues["decoded"].tolist() == [1, 1, 1, 0]
+
+
+def test_noise_and_clipping_are_the_devices_and_epsilon_is_that_of_the_exact_mechanism(nodes, tmp_path):
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    clip, multiplier, sent = 0.05, 3.0, []
+
+    def spoil(node, message, reply):
+        if message.metadata.message_type == "train":
+            pair = (message.content, reply.content)
+            old, new = ([a.numpy() for a in each.array_records["params"].values()] for each in pair)
+            sent.append(np.concatenate([(b - a).ravel() for a, b in zip(old, new, strict=True)]))
+        return reply
+
+    private = {"clip": clip, "noise_multiplier": multiplier, "statistics": "own", "delta": 1e-5}
+    every = {"simulation": {"num_selected": NUM_UE}, "deploy": private}
+    run, _ = deployed(nodes, tmp_path, settings_of(**every), spoil=spoil)
+    assert len(sent) == 12
+    for update in sent:  # 79,510 weights: the deviation of noise is known to 1/sqrt(2 * 79510) = 0.25 %; clip adds 1e-8
+        assert update.std() == pytest.approx(multiplier * clip, rel=0.015)
+    said = run.manifest["privacy"]
+    assert said["releases"] == 3
+
+    def delta(epsilon):
+        """Of three releases, exactly: one Gaussian mechanism with noise s of the sensitivity (Balle and Wang 2018)."""
+        s = multiplier / 2 / math.sqrt(3)
+        return norm.cdf(0.5 / s - epsilon * s) - math.exp(epsilon) * norm.cdf(-0.5 / s - epsilon * s)
+
+    exact = brentq(lambda epsilon: delta(epsilon) - 1e-5, 0.1, 50)
+    assert exact <= said["epsilon"] <= 1.15 * exact  # Renyi accounting is an upper bound, some percent above
+
+    plain, _ = deployed(
+        nodes, tmp_path / "clipped", settings_of(deploy={**private, "noise_multiplier": 0.0}), spoil=spoil
+    )
+    norms = [float(np.linalg.norm(update)) for update in sent[12:]]
+    assert max(norms) == pytest.approx(clip, rel=1e-4)  # beta g is longer than the clip: cut to it
+    assert "privacy" not in plain.manifest
+
+
+def test_clipping_with_shared_pixel_sums_is_refused():
+    with pytest.raises(AutoFLError, match="statistics"):
+        settings_of(deploy={"clip": 1.0})
+    with pytest.raises(AutoFLError, match="needs clip"):
+        settings_of(deploy={"noise_multiplier": 1.0, "statistics": "own"})
+
+
+def test_certificates_verify_for_their_host_only_and_keys_are_private(tmp_path):
+    import ssl
+    import subprocess
+
+    from autofl.deploy.certificates import make_certificates, make_node_key
+
+    make_certificates(tmp_path, ["server.example", "127.0.0.1"])
+    make_node_key(tmp_path / "nodes" / "ue0")
+    assert ssl.create_default_context(cafile=str(tmp_path / "ca.pem")).get_ca_certs()
+    verify = ["openssl", "verify", "-CAfile", str(tmp_path / "ca.pem"), "-purpose", "sslserver"]
+    for host, good in (("server.example", True), ("other.example", False)):
+        done = subprocess.run([*verify, "-verify_hostname", host, str(tmp_path / "server.pem")], capture_output=True)
+        assert (done.returncode == 0) == good, host
+    for secret in (tmp_path / "server.key", tmp_path / "nodes" / "ue0"):
+        assert secret.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "nodes" / "ue0.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
+
+
+def test_the_commands_for_several_machines_are_printed_and_a_certificate_is_for_one_server(tmp_path):
+    from autofl.experiments.site import commands
+
+    text = commands(settings_of(), tmp_path, "server.example", 8000)
+    assert text.count("flower-superlink") == 1
+    assert text.count("flower-supernode") == text.count("supernode register") == NUM_UE
+    assert text.count("--enable-supernode-auth") == 1
+    for ue in range(NUM_UE):
+        assert f"--auth-supernode-private-key nodes/ue{ue} " in text
+        assert (tmp_path / "nodes" / f"ue{ue}").is_file()
+    again = (tmp_path / "ca.pem").read_bytes()
+    commands(settings_of(), tmp_path, "server.example", 8000)
+    assert (tmp_path / "ca.pem").read_bytes() == again
+    with pytest.raises(AutoFLError, match=r"not for other\.example"):
+        commands(settings_of(), tmp_path, "other.example", 8000)

@@ -1,0 +1,75 @@
+"""What a deployment measured, from a run written by hand."""
+
+import numpy as np
+import pytest
+
+from autofl.records import DeviceRecord, Evaluation, RoundRecord, RunWriter, read_run
+from autofl.report.devices import facts, lines, plot_devices
+from autofl.report.summary import group
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Two rounds of two UEs: 0.2 s each by the model; 4 and 6 s measured, and UE 1 sends NaN in the second."""
+    about = {"algorithm": "autofl", "seed": 1, "num_ue": 2, "num_weights": 10, "data": "npz"}
+    writer = RunWriter(tmp_path / "run", "seed = 1\n", about)
+    writer.write(RoundRecord(round=0, evaluation=Evaluation(1.0, 1.0, 0.1, 0.1)))
+    two = np.array([0.1, 0.1])
+    for k, outcome in ((1, "ok"), (2, "0.weight: not finite")):
+        writer.write(
+            RoundRecord(
+                round=k, sim_time=0.2 * k, round_time=0.2, ue=np.array([0, 1]), channel_gain=two,
+                num_samples=np.array([9, 9]), tx_power=two, snr=two, upload_time=two, compute_time=two,
+                energy=np.array([1e-3, 3e-3]), status=("energy", "energy"), decoded=np.array([True, outcome == "ok"]),
+                evaluation=Evaluation(1.0, 1.0, 0.5, 0.5),
+            )
+        )  # fmt: skip
+        last = 4.0 if k == 1 else 6.0
+        writer.write_devices(
+            k,
+            [
+                DeviceRecord(0, "ok", 3.0, 0.5, bytes_down=60.0, bytes_up=50.0),
+                DeviceRecord(1, outcome, last, 0.7, energy=2.0, bytes_down=60.0, bytes_up=50.0),
+            ],
+        )
+    writer.finish("finished", privacy={"epsilon": 4.5, "delta": 1e-5, "releases": 2})
+    writer.close()
+    return read_run(tmp_path / "run")
+
+
+def test_measured_and_modelled_stand_side_by_side(run):
+    found = facts(run)
+    assert found["updates_asked"] == 4
+    assert found["updates_used"] == 3
+    assert found["left_out"] == {"not finite": 1}
+    assert found["round_time"] == {"measured": 5.0, "modelled": 0.2}  # to the last reply of each round
+    assert found["train_time"] == {"measured": 0.5, "modelled": 0.1}
+    assert found["energy"] == {"measured": 2.0, "modelled": 1e-3}  # of the one device that tells
+    assert found["bytes_up"] == {"measured": 50.0, "modelled": 40.0}
+    said = " ".join(lines(run))
+    for words in ("3 of 4 updates used", "1 not finite", "epsilon = 4.5", "5 s measured, 0.2 s modelled"):
+        assert words in said
+
+
+def test_a_deployment_and_a_simulation_of_the_same_settings_can_be_compared(run, tmp_path):
+    folder = tmp_path / "simulated"
+    folder.mkdir()
+    for name in ("config.toml", "manifest.json", "rounds.csv", "ues.csv"):
+        (folder / name).write_bytes((run.folder / name).read_bytes())
+    assert list(group([run, read_run(folder)])) == ["AutoFL, on devices", "AutoFL"]
+
+
+def test_the_picture_is_drawn(run, tmp_path):
+    paths = plot_devices([run], tmp_path)
+    assert [path.name for path in paths] == ["devices.png", "devices.svg"]
+    assert "not finite" in paths[1].read_text()
+
+
+def test_a_table_is_cut_back_to_the_round_a_run_goes_on_from(run):
+    writer = RunWriter.go_on(run.folder, after=1)
+    writer.close()
+    again = read_run(run.folder)
+    assert again.rounds["round"].tolist() == [0, 1]
+    assert again.ues["round"].tolist() == [1, 1]
+    assert again.devices["outcome"].tolist() == ["ok", "ok"]
+    assert again.manifest["status"] == "running"
