@@ -9,7 +9,7 @@ from autofl.data import Partition
 from autofl.data.federated import FederatedData
 from autofl.models import mlp
 from autofl.rng import stream
-from autofl.simulation import select
+from autofl.network import select
 from autofl.version import __version__
 
 

@@ -12,7 +12,8 @@ from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.run import build_simulation
 from autofl.network import OwnFading
-from autofl.simulation import select, simulate
+from autofl.network import select
+from autofl.simulation import simulate
 
 
 def small(few_digits, **changes):

@@ -68,6 +68,19 @@ def test_m_of_n_drawn_uniformly_have_the_known_law():
     assert law.draw_variance == pytest.approx((num_ue - m) / (m * (num_ue - 1)))
 
 
+def test_the_skew_of_draws_is_freed_of_their_own_scatter():
+    rng = np.random.default_rng(2)
+    for pull, num_draws in ((np.ones(8), 400), (np.linspace(0.8, 1.2, 8), 400)):
+        found = [
+            participation(np.argsort(pull * rng.random((num_draws, 8)), axis=1).argsort(axis=1) < 3).skew
+            for _ in range(300)
+        ]
+        many = participation(np.argsort(pull * rng.random((400_000, 8)), axis=1).argsort(axis=1) < 3).skew
+        scatter = 8 * (1 / 3 - 1 / 8) / num_draws  # by which the plain square is too large: 0.0042
+        assert np.mean(found) - many < 0.4 * scatter  # what a cut at 0 leaves where there is no skew
+    assert abs(np.mean(found) - many) < 0.1 * scatter
+
+
 def test_unequal_chances_skew_the_law_and_empty_rounds_are_counted_apart():
     sets = np.array([[True, False], [False, True], [True, True], [False, False]])
     law = participation(sets, np.array([0.4, 0.1, 0.3, 0.2]))
@@ -93,7 +106,14 @@ def test_the_bound_has_the_terms_worked_by_hand():
     assert found.noise == pytest.approx(s * (variance + (spread + bias) ** 2))
     assert found.after(10.0) == pytest.approx(found.start / 10 + found.bias + found.noise)
     assert found.holds
-    assert not bound(meta, law, 7.0, outer_lr=0.1).holds
+    far = bound(meta, law, 7.0, outer_lr=1.5 / 15.5)  # s = 1.5: factor 8/3, tilt 2
+    assert far.start == pytest.approx(8 / 3 * 2 * 7 / (1.5 / 15.5 * 0.9))
+    assert far.bias == pytest.approx(8 / 3 * 2 * bias**2)
+    assert far.noise == pytest.approx(8 / 3 * 1.5 * (variance + (spread + bias) ** 2))
+    edge = [bound(meta, law, 7.0, step / 15.5).floor for step in (1 - 1e-9, 1 + 1e-9)]
+    assert edge[0] == pytest.approx(edge[1], rel=1e-6)  # the two forms meet at s = 1
+    beyond = bound(meta, law, 7.0, outer_lr=2.0 / 15.5)
+    assert (beyond.holds, beyond.floor) == (False, math.inf)
     for epsilon in (found.floor * 1.01, found.floor * 3):
         K = found.rounds_to(epsilon)
         assert found.after(K) <= epsilon * (1 + 1e-9) < found.after(K - 1) * (1 + 1e-9)
@@ -140,9 +160,9 @@ def test_the_printed_theorem_and_its_appendix_differ_by_8_4_and_16():
 def test_conditions_name_what_fails():
     share = np.full(10, 0.1)
     met = {each.name: each.met for each in conditions(SIMPLE, share, 0.5, 0.03, 1, inner=4, epsilon=0.3)}
-    # beta L_F = 0.465; alpha = 1/L; 1/(2 L_F) = 0.032; 0.1 * 9/4 = 0.225; alpha^2 L^2 sigma_G^2 = 9
+    # beta L_F = 0.465 < 2; alpha = 1/L; 1/(2 L_F) = 0.032; 0.1 * 9/4 = 0.225; alpha^2 L^2 sigma_G^2 = 9
     assert list(met.values()) == [True, True, True, True, False]
-    met = [each.met for each in conditions(SIMPLE, share, 0.6, 0.05, 2, inner=1, epsilon=0.3)]
+    met = [each.met for each in conditions(SIMPLE, share, 0.6, 0.1, 2, inner=1, epsilon=0.3)]
     assert met == [False, False, False, False, False]
 
 

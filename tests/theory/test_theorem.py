@@ -14,7 +14,7 @@ def test_the_corrected_bound_is_never_violated_on_200_random_problems():
         rng = np.random.default_rng([5, seed])
         problem = random_problem(rng)
         L_F = problem.smoothness * (1 + problem.alpha * problem.smoothness) ** 2  # rho = 0
-        beta = rng.uniform(0.02, 1.0) / (problem.tau * L_F)
+        beta = rng.uniform(0.02, 1.9) / (problem.tau * L_F)
         num_rounds = int(rng.integers(5, 80))
         measured, constants = learn(problem, beta, num_rounds, num_runs=20, rng=rng)
         meta = meta_of(constants, problem.alpha, *problem.sizes)

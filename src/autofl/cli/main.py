@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from autofl.cli.screen import DownloadBar, ProgressBar, say, show_table
+from autofl.cli.screen import DownloadBar, ProgressBar, Stages, say, show_table
 from autofl.errors import AutoFLError
 from autofl.version import __version__
 
@@ -188,6 +188,41 @@ def report_command(
     if not 0.0 < target <= 1.0:
         raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
     _report(find_runs(runs), out if out is not None else runs[0], target, as_json)
+
+
+@app.command("analyze", epilog="Example: autofl analyze --set data.name=mnist --set stop.rounds=100 --out runs/theory")
+def analyze_command(
+    config: Config = None,
+    points: Annotated[int, typer.Option(help="Points of the run at which the constants are estimated.")] = 3,
+    samples: Annotated[int, typer.Option(help="Samples of each UE whose own gradients and Hessians are taken.")] = 128,
+    steps: Annotated[int, typer.Option(help="Lanczos steps for each largest eigenvalue.")] = 16,
+    device: Device = None,
+    out: Out = None,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """What the convergence theory promises for a run, whether its conditions are met, and what really happens."""
+    from autofl.config import load_settings
+
+    for name, value, least in (("points", points, 2), ("samples", samples, 4), ("steps", steps, 2)):
+        if value < least:
+            raise AutoFLError(f"--{name} {value}: at least {least} are needed")
+    settings = load_settings(config, [*(overrides or ()), *_options({"simulation.device": device})])
+    folder = out if out is not None else _free_folder("analyze")
+    from autofl.experiments.analyze import analyze
+    from autofl.report.theory import plot_theory, theory_table, theory_words
+
+    with Stages() as stages:
+        result = analyze(settings, num_points=points, num_samples=samples, num_steps=steps, on_stage=stages)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "theory.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    pictures = [str(path) for path in plot_theory(result, folder / "theory")]
+    if as_json:
+        return _print_json({**result, "pictures": pictures})
+    show_table(*theory_table(result))
+    say(theory_words(result))
+    say(f"picture: {pictures[0]} (and .svg); all numbers: {folder / 'theory.json'}")
+    return None
 
 
 @app.command("settings", epilog="Example: autofl settings")

@@ -1,6 +1,7 @@
 """What people see: tables on standard output, progress and remarks on standard error."""
 
 import sys
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -74,6 +75,34 @@ class ProgressBar:
                 f" adapted {100 * progress.adapted_accuracy:.1f} %, {progress.host_time:.1f} s here"
             )
             (self._bar.console.print if sys.stderr.isatty() else say)(line)
+
+
+class Stages:
+    """The stage a long command is in: one changing line on a terminal; elsewhere a line at most every 10 s."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.status import Status
+
+        self._status = Status("starting", console=Console(stderr=True, highlight=False))
+        self._said = -10.0
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._status.stop()
+
+    def __call__(self, stage: str) -> None:
+        if sys.stderr.isatty():
+            self._status.update(stage)
+        elif time.monotonic() - self._said >= 10.0:
+            self._said = time.monotonic()
+            say(stage)
 
 
 class DownloadBar:

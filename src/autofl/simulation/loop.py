@@ -12,7 +12,7 @@ from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.models import Params
-from autofl.network import Cell, Fading, Outage, RoundCost, channel_gain, decoded, round_cost, snr
+from autofl.network import Cell, Fading, Outage, RoundCost, channel_gain, decoded, round_cost, select, snr
 from autofl.planner import STATUS_NAMES, Plan, Planner
 from autofl.records import Evaluation, RoundRecord
 from autofl.rng import stream
@@ -45,11 +45,6 @@ class Simulation:
             raise AutoFLError(f"the cell has {self.cell.num_ue} UEs, the data {self.data.partition.num_ue}")
         if not 1 <= self.num_selected <= self.cell.num_ue:
             raise AutoFLError(f"num_selected: {self.num_selected} is not between 1 and the {self.cell.num_ue} UEs")
-
-
-def select(num_ue: int, num_selected: int, rng: np.random.Generator) -> IntArray:
-    """A_k: so many UEs uniformly at random, in the order of their numbers."""
-    return np.sort(rng.choice(num_ue, num_selected, replace=False))
 
 
 def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:

@@ -82,10 +82,11 @@ class Bound:
 def bound(meta: Meta, law: Participation, excess: float, outer_lr: float, local_steps: int = 1) -> Bound:
     """Theorem 1, corrected, for the server that averages the decoded updates and keeps its model when there are none.
 
-        mean_k E||grad F(w_k)||^2 <= 2 (F(w_0) - F*) / (beta tau P(heard) K)
-            + (1 - s) (chi gamma_F + b_tau)^2 + s (omega sigma_tau^2 + (sqrt(psi) gamma_F + b_tau)^2),
+        mean_k E||grad F(w_k)||^2 <= c [2 (F(w_0) - F*) / (beta tau P(heard) K)
+            + t (chi gamma_F + b_tau)^2 + s (omega sigma_tau^2 + (sqrt(psi) gamma_F + b_tau)^2)],
 
-        s = beta tau L_F <= 1,    delta = beta L_F Gamma (tau - 1)/2,    b_tau = b + delta,
+        s = beta tau L_F < 2,    c = 1 and t = 1 - s if s <= 1,    c = 2/((2 - s)(3 - s)) and t = 2 (s - 1)/(2 - s) above,
+        delta = beta L_F Gamma (tau - 1)/2,    b_tau = b + delta,
         sigma_tau = sigma_F/sqrt(tau) + delta + b (tau - 1)/tau.
 
     Args:
@@ -93,18 +94,23 @@ def bound(meta: Meta, law: Participation, excess: float, outer_lr: float, local_
         law: P(heard), omega, chi^2, psi.
         excess: F(w_0) - F*, F* a lower bound of F.
         outer_lr, local_steps: beta, tau.
+    Returns:
+        An infinite bound that does not hold where s >= 2.
     """
     tau = local_steps
     s = outer_lr * tau * meta.smoothness
+    if s >= 2.0:
+        return Bound(math.inf, math.inf, math.inf, holds=False)
+    factor, tilt = (1.0, 1.0 - s) if s <= 1.0 else (2.0 / ((2.0 - s) * (3.0 - s)), 2.0 * (s - 1.0) / (2.0 - s))
     drift = 0.5 * (tau - 1) * outer_lr * meta.smoothness * math.sqrt(meta.second_moment)
     bias, spread = meta.bias + drift, math.sqrt(meta.spread)
     deviation = math.sqrt(meta.variance / tau) + drift + meta.bias * (tau - 1) / tau
     moved = (math.sqrt(law.draw_variance) * spread + bias) ** 2
     return Bound(
-        start=2.0 * excess / (outer_lr * tau * law.heard),
-        bias=max(1.0 - s, 0.0) * (math.sqrt(law.skew) * spread + bias) ** 2,
-        noise=s * (law.inverse_size * deviation**2 + moved),
-        holds=s <= 1.0,
+        start=factor * 2.0 * excess / (outer_lr * tau * law.heard),
+        bias=factor * tilt * (math.sqrt(law.skew) * spread + bias) ** 2,
+        noise=factor * s * (law.inverse_size * deviation**2 + moved),
+        holds=True,
     )
 
 
@@ -180,9 +186,9 @@ def conditions(
     printed = printed_meta_smoothness(constants, inner_lr)
     return [
         Condition(
-            "corrected theorem: beta tau L_F <= 1",
+            "corrected theorem: beta tau L_F < 2",
             outer_lr * local_steps * meta_smoothness(constants, inner_lr),
-            1.0,
+            2.0,
         ),
         Condition("paper: alpha <= 1/L", inner_lr, 1.0 / constants.smoothness),
         Condition("paper: beta <= 1/(2 tau L_F)", outer_lr, 0.5 / (local_steps * printed)),

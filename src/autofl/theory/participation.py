@@ -47,12 +47,15 @@ def participation(decoded: BoolArray, probability: Array | None = None) -> Parti
     law = law[there] / heard
     weight = decoded[there] / size[there][:, None]
     share = law @ weight
+    square = float((share**2).sum())
+    if probability is None and len(weight) > 1:  # the square of a mean of draws is too large by its variance
+        square = (len(weight) * square - float((weight**2).sum(axis=1).mean())) / (len(weight) - 1)
     centre = np.eye(num_ue) - 1.0 / num_ue
     second = centre @ (weight.T @ (law[:, None] * weight)) @ centre
     return Participation(
         heard=heard,
         share=share,
         inverse_size=float(law @ (1.0 / size[there])),
-        skew=max(float(num_ue * (share**2).sum() - 1.0), 0.0),
+        skew=max(num_ue * square - 1.0, 0.0),
         draw_variance=max(float(num_ue * np.linalg.eigvalsh(second)[-1]), 0.0),
     )
