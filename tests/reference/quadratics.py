@@ -65,7 +65,7 @@ def random_problem(rng: np.random.Generator) -> Problem:
 
 def learn(problem: Problem, beta: float, num_rounds: int, num_runs: int, rng: np.random.Generator):
     """Mean of ||grad F(w_k)||^2 over rounds and runs, and the constants that hold on all points that were visited."""
-    num_ue, num_samples, dim, _ = problem.hessian.shape
+    num_ue, num_samples = problem.hessian.shape[:2]
     Q, r = problem.meta()
     params = np.tile(problem.start, (num_runs, 1))
     total, seen = 0.0, _Seen(problem)

@@ -1,9 +1,9 @@
 """Theorem 1 on problems whose constants are known: the corrected bound always holds, the printed one does not."""
 
 import numpy as np
-from reference.quadratics import learn, random_problem
 
 from autofl.theory import Constants, bound, meta_of, meta_smoothness, participation, printed_bound
+from reference.quadratics import learn, random_problem
 
 NUM_PROBLEMS = 200
 

@@ -39,15 +39,19 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class PointConstants:
-    """The constants at one point w; `hessian_lipschitz` is taken between this point and the one before it."""
+    """The constants at one point w.
+
+    `hessian_lipschitz` is max_i ||H_i(w) - H_i(u)|| / ||w - u|| with u the point before: no more than rho. Without one
+    it is 0 with an open end.
+    """
 
     smoothness: Estimate
+    hessian_lipschitz: Estimate
     gradient_bound: Estimate
     gradient_variance: Estimate
     hessian_variance: Estimate
     gradient_spread: Estimate
     hessian_spread: Estimate
-    hessian_lipschitz: Estimate = Estimate(0.0, 0.0, math.inf)
 
 
 @dataclass(frozen=True)
@@ -74,48 +78,48 @@ class Estimator:
         """The constants at `params`; with `before`, rho along the line between the two."""
         tell = on_step or (lambda _: None)
         w, num_ue = _flat(params), self.data.partition.num_ue
+        risk = RISK / num_ue  # that of the largest over UEs, shared among them
         at = _Point(self, params, w)
+
+        def over_ues(name: str, estimate: Callable[[int], Estimate]) -> Estimate:
+            found = []
+            for u in range(num_ue):
+                tell(f"{name}, UE {u + 1} of {num_ue}")
+                found.append(estimate(u))
+            return _largest(found)
+
         tell("gradients")
         gradient = torch.stack([at.gradient(u, w) for u in range(num_ue)])
         mean = gradient.mean(dim=0)
         by_mean = torch.stack([at.gradient(u, w - self.inner_lr * mean) for u in range(num_ue)])
         own = torch.stack([at.gradient(u, w - self.inner_lr * gradient[u]) for u in range(num_ue)])
         bound = max(float(each.norm(dim=1).max()) for each in (gradient, own, by_mean))
-        spread = max(_spread(gradient), _spread(by_mean))
-        tell("L")
-        smoothness = _largest(
-            [
-                lanczos(lambda v, u=u: at.hessian(u, v), w, rng, self.num_steps, RISK / num_ue).norm
-                for u in range(num_ue)
-            ]
-        )
-        tell("sigma_G")
-        variance = _largest([at.gradient_variance(u, gradient[u], rng, RISK / num_ue) for u in range(num_ue)])
-        tell("sigma_H")
-        noise = _largest([at.hessian_variance(u, rng, RISK / num_ue) for u in range(num_ue)])
+        smoothness = over_ues("L", lambda u: self._norm(lambda v: at.hessian(u, v), w, rng, risk))
+        variance = over_ues("sigma_G", lambda u: at.gradient_variance(u, gradient[u], rng, risk))
+        noise = over_ues("sigma_H", lambda u: at.hessian_variance(u, rng, risk))
         tell("gamma_H")
-        between = lanczos(at.hessian_spread, w, rng, self.num_steps, RISK).norm
-        found = PointConstants(smoothness, _exact(bound), variance, noise, _exact(spread), between)
-        if before is None:
-            return found
-        tell("rho")
-        return PointConstants(**{**found.__dict__, "hessian_lipschitz": self._lipschitz(at, before, rng)})
+        between = self._norm(at.hessian_spread, w, rng, RISK)
+        turning = Estimate(0.0, 0.0, math.inf)
+        if before is not None:
+            other = _Point(self, before, _flat(before))
+            away = float((w - other.w).norm())
+            if away > 0.0:
+                change = over_ues(
+                    "rho", lambda u: self._norm(lambda v: at.hessian(u, v) - other.hessian(u, v), w, rng, risk)
+                )
+                turning = Estimate(*(value / away for value in change))
+        return PointConstants(
+            smoothness=smoothness,
+            hessian_lipschitz=turning,
+            gradient_bound=_exact(bound),
+            gradient_variance=variance,
+            hessian_variance=noise,
+            gradient_spread=_exact(max(_spread(gradient), _spread(by_mean))),
+            hessian_spread=between,
+        )
 
-    def _lipschitz(self, at: "_Point", before: Params, rng: np.random.Generator) -> Estimate:
-        """max_i ||H_i(w) - H_i(u)|| / ||w - u||: no more than rho, equal to it where the Hessian turns fastest."""
-        other = _Point(self, before, _flat(before))
-        away = float((at.w - other.w).norm())
-        if away == 0.0:
-            return Estimate(0.0, 0.0, math.inf)
-        num_ue = self.data.partition.num_ue
-        norms = [
-            lanczos(
-                lambda v, u=u: at.hessian(u, v) - other.hessian(u, v), at.w, rng, self.num_steps, RISK / num_ue
-            ).norm
-            for u in range(num_ue)
-        ]
-        largest = _largest(norms)
-        return Estimate(*(value / away for value in largest))
+    def _norm(self, operator: Operator, like: Tensor, rng: np.random.Generator, risk: float) -> Estimate:
+        return lanczos(operator, like, rng, self.num_steps, risk).norm
 
 
 @dataclass(frozen=True)
@@ -135,9 +139,9 @@ class _Point:
         """grad f_i at any point."""
         return _flat(grad(self.how.loss)(_like(w, self.params), self.samples(ue)))
 
-    def hessian(self, ue: int, v: Tensor, batch: Batch | None = None) -> Tensor:
+    def hessian(self, ue: int, v: Tensor) -> Tensor:
         """grad^2 f_i v at this point."""
-        return self._product(v, batch if batch is not None else self.samples(ue))
+        return self._product(v, self.samples(ue))
 
     def _product(self, v: Tensor, batch: Batch) -> Tensor:
         along = _like(v, self.params)
@@ -158,8 +162,9 @@ class _Point:
             for part in _single(drawn)
         ]
         values = torch.cat(squares).double().cpu().numpy()
-        mean, margin = float(values.mean()), _margin(values, share, risk)
-        return Estimate(mean, mean * math.exp(-margin), mean * math.exp(min(margin, 700.0)))  # positive and skew
+        variance, margin = float(values.mean()), _margin(values, share, risk)
+        factor = math.exp(min(margin, 700.0))  # positive and skew, so the interval is one of the logarithm
+        return Estimate(variance, variance / factor, variance * factor)
 
     def hessian_variance(self, ue: int, rng: np.random.Generator, risk: float) -> Estimate:
         """The largest eigenvalue of E(H_s - H_i)^2 over a UE's samples.

@@ -1,4 +1,4 @@
-"""What the convergence theory promises for a run, and what happens: constants, conditions, bounds, measured ||grad F||^2."""
+"""What the convergence theory promises for a run, and what happens: constants, conditions, bounds, ||grad F||^2."""
 
 import math
 from collections.abc import Callable

@@ -17,6 +17,11 @@ SYMBOLS = {
     "gradient_spread": "gamma_G^2",
     "hessian_spread": "gamma_H^2",
 }
+NAMES = {
+    "corrected": "Theorem 1, corrected",
+    "printed": "as printed",
+    "appendix": "as printed, factors of its appendix",
+}
 
 
 def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
@@ -31,13 +36,8 @@ def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
         left.semilogy(rounds, mean, color=COLOURS[0], linestyle="--", label="measured, mean of the first K")
         for place, (name, each) in enumerate(result["bounds"].items(), start=1):
             void = "" if each["holds"] else " (its condition fails)"
-            label = {
-                "corrected": "Theorem 1, corrected",
-                "printed": "as printed",
-                "appendix": "printed, appendix' factors",
-            }
             curve = np.full(len(rounds), np.nan) if each["start"] is None else each["start"] / rounds + each["floor"]
-            left.semilogy(rounds, curve, color=COLOURS[place], label=label[name] + void)
+            left.semilogy(rounds, curve, color=COLOURS[place], label=NAMES[name] + void)
         left.set_xlabel("round")
         left.set_ylabel("||grad F||²")
         left.legend(fontsize=7)

@@ -85,7 +85,8 @@ def bound(meta: Meta, law: Participation, excess: float, outer_lr: float, local_
         mean_k E||grad F(w_k)||^2 <= c [2 (F(w_0) - F*) / (beta tau P(heard) K)
             + t (chi gamma_F + b_tau)^2 + s (omega sigma_tau^2 + (sqrt(psi) gamma_F + b_tau)^2)],
 
-        s = beta tau L_F < 2,    c = 1 and t = 1 - s if s <= 1,    c = 2/((2 - s)(3 - s)) and t = 2 (s - 1)/(2 - s) above,
+        s = beta tau L_F < 2,
+        c = 1, t = 1 - s for s <= 1,    c = 2/((2 - s)(3 - s)), t = 2 (s - 1)/(2 - s) above,
         delta = beta L_F Gamma (tau - 1)/2,    b_tau = b + delta,
         sigma_tau = sigma_F/sqrt(tau) + delta + b (tau - 1)/tau.
 
