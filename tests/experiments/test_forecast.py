@@ -9,7 +9,7 @@ import pytest
 
 import autofl
 from autofl.errors import AutoFLError
-from autofl.experiments.forecast import SHIPPED, forecast
+from autofl.experiments.forecast import SHIPPED, forecast, mean_noise
 from autofl.experiments.horizon import draw_horizon
 from autofl.experiments.pilot import DESIGN, run_pilots
 from autofl.experiments.run import build_simulation
@@ -34,9 +34,12 @@ def test_a_horizon_is_the_networks_side_of_a_simulation_to_the_bit(algorithm):
         np.testing.assert_array_equal(horizon.energy[k, record.ue], record.energy)
         np.testing.assert_array_equal(horizon.num_samples[k, record.ue], record.decoded * record.num_samples)
         assert horizon.heard[k].sum() == record.decoded.sum()
-        d, m = record.num_samples[record.decoded], record.decoded.sum()
-        if m:
-            assert horizon.noise[k] == pytest.approx(sum(1 / each for each in d) / m**2)
+
+
+def test_noise_is_one_over_d_m_and_empty_rounds_do_not_count():
+    heard = np.array([[True, True, False], [False, False, False], [False, True, True]])
+    samples = np.array([[5, 5, 0], [0, 0, 0], [0, 4, 12]])
+    assert mean_noise(heard, samples) == pytest.approx((1 / 10 + (1 / 4 + 1 / 12) / 4) / 2)
 
 
 def made_up(path, **other):
@@ -46,7 +49,7 @@ def made_up(path, **other):
     for d, m in ((5, 5), (10, 5), (20, 5), (40, 5)):
         K = round(40 + 1000 / (d * m))
         accuracy = tuple(0.9 if k >= K - 1 else 0.1 for k in range(K + 5))  # smoothed over three: passes 0.5 at K
-        pilots.append(Pilot(problem, 5, 1, d, m, 1, 1 / (d * m), tuple(range(K + 5)), accuracy))
+        pilots.append(Pilot(problem, 5, 1, d, m, 1, 1 / (d * m), 0.0, tuple(range(K + 5)), accuracy))
     write_pilots(path, pilots, "made up")
     return path
 
@@ -82,9 +85,10 @@ def test_pilots_of_another_problem_or_another_form_are_refused(tmp_path):
 def test_pilots_are_read_off_run_folders(tmp_path):
     settings = autofl.load_settings(overrides=[*QUICK, "stop.rounds=4"])
     pilots = run_pilots(settings, tmp_path / "runs", [5], 1, lambda _: None)
-    assert [(pilot.num_samples, pilot.num_selected, pilot.local_steps) for pilot in pilots] == list(DESIGN)
-    for pilot in pilots:
-        assert pilot.noise == pytest.approx(1 / (pilot.num_samples * pilot.num_selected))  # everybody is heard
+    assert [(pilot.num_samples, pilot.num_selected, pilot.local_steps) for pilot in pilots] == [d[:3] for d in DESIGN]
+    for pilot, (*_, away) in zip(pilots, DESIGN, strict=True):
+        least = 1 / (pilot.num_samples * pilot.num_selected)
+        assert pilot.noise > 1.01 * least if away else pilot.noise == pytest.approx(least)  # else everybody is heard
         assert pilot.problem == problem_of(settings.resolved().table())
         assert pilot.round == (0, 2, 4)
     write_pilots(tmp_path / "pilots.json", pilots, "here")

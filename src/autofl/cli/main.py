@@ -135,7 +135,7 @@ def _say_forecast(coming: "Forecast", algorithm: str) -> None:
     if coming.outside:
         say(f"careful: {', '.join(coming.outside)} lies outside the pilots, so this extrapolates")
     if coming.unheard:
-        say(f"careful: {coming.unheard} UEs are hardly ever heard; the fit does not know what their absence costs")
+        say(f"careful: {coming.unheard} UEs are hardly ever heard; the model will not be theirs")
     if coming.never:
         say(f"careful: {coming.never} of the drawn networks do not get there at all and are left out")
 

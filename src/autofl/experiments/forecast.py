@@ -12,16 +12,18 @@ import numpy as np
 from autofl.config import Settings
 from autofl.errors import AutoFLError
 from autofl.experiments.horizon import Horizon, draw_horizon
+from autofl.records import Run
 from autofl.records.pilots import Pilot, problem_of, read_pilots
 from autofl.rng import stream
+from autofl.theory import participation
 from autofl.theory.rounds import RoundsModel, fit_rounds
-from autofl.units import Array
+from autofl.units import Array, BoolArray, IntArray
 
 SHIPPED = Path(__file__).parent / "pilots.json"
 """Pilots on MNIST and MNIST-5k with the paper's step sizes, made by `autofl pilot`."""
 DRAWS = 20
 """Networks (seeds seed, seed + 1, ...) over which a forecast is made."""
-FIRST, MOST = 64, 8192
+FIRST, MOST = 256, 8192
 """Rounds of the network that are drawn at first, and at most."""
 
 
@@ -33,7 +35,8 @@ class Forecast:
     rounds: tuple[float, float, float]  # median, low, high
     sim_time: tuple[float, float, float]  # [s]
     energy: tuple[float, float, float]  # [J] a UE, mean over UEs
-    noise: float  # mean of 1/(d m)
+    noise: float  # mean of 1/(d m), median over networks
+    skew: float  # chi^2, likewise
     unheard: int  # UEs that are heard less than a fifth as often as their share, median over networks
     never: int
     num_pilots: int
@@ -45,7 +48,7 @@ class Forecast:
         """Plain values for JSON, SI units."""
         names = ("median", "low_95", "high_95")
         spread = {key: dict(zip(names, getattr(self, key), strict=True)) for key in ("rounds", "sim_time", "energy")}
-        rest = ("noise", "unheard", "never", "num_pilots", "scatter", "source", "outside")
+        rest = ("noise", "skew", "unheard", "never", "num_pilots", "scatter", "source", "outside")
         return {"target_accuracy": self.target, **spread, **{key: getattr(self, key) for key in rest}}
 
 
@@ -65,19 +68,20 @@ def forecast(settings: Settings, target: float, pilots: Path | None = None) -> F
     rng = stream(settings.seed, "forecast")
     medians: list[tuple[float, float, float]] = []
     spread: list[tuple[float, float, float]] = []
-    noise, unheard = [], []
+    noise, skew, unheard = [], [], []
     for seed in range(settings.seed, settings.seed + DRAWS):
         one = settings.model_copy(update={"seed": seed})
         horizon = draw_horizon(one, FIRST)
-        x = _noise(horizon)
-        if np.isnan(x):
+        if not horizon.heard.any():
             continue
-        needed, deviation = model.rounds(np.array(x), tau, h)
+        x, chi = mean_noise(horizon.heard, horizon.num_samples), participation(horizon.heard).skew
+        needed, deviation = model.rounds(np.array(x), tau, h, chi)
         factors = np.exp(float(deviation) * rng.standard_normal(10))
         found, horizon = _spent(one, horizon, float(needed) * np.array([1.0, *factors]))
         medians.append(found[0])
         spread += found[1:]
         noise.append(x)
+        skew.append(chi)
         unheard.append(_unheard(horizon))
     reached = np.array([row for row in medians if np.isfinite(row[0])])
     if 2 * len(reached) < DRAWS:
@@ -85,19 +89,20 @@ def forecast(settings: Settings, target: float, pilots: Path | None = None) -> F
     low, high = np.quantile(np.array([row for row in spread if np.isfinite(row[0])]), [0.025, 0.975], axis=0)
     middle = np.median(reached, axis=0)
     rounds, sim_time, energy = ((float(m), float(a), float(b)) for m, a, b in zip(middle, low, high, strict=True))
-    mean_noise = float(np.mean(noise))
+    middle_noise, middle_skew = float(np.median(noise)), float(np.median(skew))
     return Forecast(
         target=target,
         rounds=rounds,
         sim_time=sim_time,
         energy=energy,
-        noise=mean_noise,
+        noise=middle_noise,
+        skew=middle_skew,
         unheard=int(np.median(unheard)),
         never=DRAWS - len(reached),
         num_pilots=len(fitting),
         scatter=model.scatter,
         source=f"{path.name}, made by: {command}",
-        outside=model.outside(mean_noise, tau, h),
+        outside=model.outside(middle_noise, tau, h, middle_skew),
     )
 
 
@@ -117,20 +122,43 @@ def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> 
         noise=np.array([pilot.noise for pilot in reached]),
         local_steps=np.array([pilot.local_steps for pilot in reached], float),
         heterogeneity=np.array([heterogeneity(pilot.problem["partition"], pilot.labels) for pilot in reached]),
+        skew=np.array([pilot.skew for pilot in reached]),
         rounds=np.array([pilot.rounds_to(target) for pilot in reached]),
     )
     return model, reached
 
 
+def pilot_of(run: Run) -> Pilot:
+    """What a forecast needs of a run, from its folder alone."""
+    shape = (int(run.rounds["round"].max()) + 1, int(run.manifest["num_ue"]))
+    heard, samples = np.zeros(shape, np.bool_), np.ones(shape, np.int64)
+    where = run.ues["round"].astype(np.int64), run.ues["ue"].astype(np.int64)
+    heard[where], samples[where] = run.ues["decoded"] == 1, run.ues["num_samples"].astype(np.int64)
+    rounds, _, accuracy = run.evaluated("adapted_accuracy")
+    return Pilot(
+        problem=problem_of(run.config),
+        labels=int(run.config["data"]["labels"]),
+        local_steps=int(run.config["learning"]["local_steps"]),
+        num_samples=int(run.config["planner"]["num_samples"]),
+        num_selected=int(run.config["simulation"]["num_selected"]),
+        seed=int(run.config["seed"]),
+        noise=mean_noise(heard, samples),
+        skew=participation(heard).skew,
+        round=tuple(rounds.astype(int).tolist()),
+        accuracy=tuple(accuracy.round(5).tolist()),
+    )
+
+
+def mean_noise(heard: BoolArray, num_samples: IntArray) -> float:
+    """x: mean of sum_i a_i^2/d_i over the rounds in which somebody is heard, shapes (num_rounds, num_ue)."""
+    there = heard.any(axis=1)
+    size = heard[there].sum(axis=1)
+    return float(((heard[there] / np.maximum(num_samples[there], 1)).sum(axis=1) / size**2).mean())
+
+
 def heterogeneity(partition: str, labels: int) -> float:
     """h = 1/l for a partition by labels; 0 for the others, whose pilots must share the partition itself."""
     return 1.0 / labels if partition == "labels" else 0.0
-
-
-def _noise(horizon: Horizon) -> float:
-    """Mean of 1/(d m) over the rounds in which somebody is heard; NaN if nobody ever is."""
-    noise = horizon.noise[~np.isnan(horizon.noise)]
-    return float(noise.mean()) if len(noise) else float("nan")
 
 
 def _spent(settings: Settings, horizon: Horizon, needed: Array) -> tuple[list[tuple[float, float, float]], Horizon]:

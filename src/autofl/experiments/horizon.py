@@ -26,12 +26,6 @@ class Horizon:
         """a_k^i = 1/|S_k| for the UEs that are heard."""
         return self.heard / np.maximum(self.heard.sum(axis=1, keepdims=True), 1)
 
-    @property
-    def noise(self) -> Array:
-        """sum_i (a_k^i)^2 / d_k^i, which is 1/(d m) for m UEs of d samples; NaN where nobody is heard."""
-        noise = (self.weight**2 / np.maximum(self.num_samples, 1)).sum(axis=1)
-        return np.where(self.heard.any(axis=1), noise, np.nan)
-
 
 def draw_horizon(settings: Settings, num_rounds: int, data_size: IntArray | None = None) -> Horizon:
     """Rounds as `simulate` plays them: the same selection, fading, plans and costs, to the bit.

@@ -9,7 +9,6 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.records.metrics import reaches
-from autofl.records.run import Run
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,7 @@ class Pilot:
     num_selected: int
     seed: int
     noise: float  # mean over rounds of sum_i a_i^2/d_i
+    skew: float  # chi^2: how unequally UEs were heard
     round: tuple[int, ...]  # evaluated rounds
     accuracy: tuple[float, ...]  # adapted accuracy at them
 
@@ -46,27 +46,6 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
         "inner_lr": learning["inner_lr"],
         "outer_lr": learning["outer_lr"],
     }
-
-
-def pilot_of(run: Run) -> Pilot:
-    """What a forecast needs of a run, from its folder alone."""
-    decoded = run.ues["decoded"].astype(np.float64)
-    k = run.ues["round"].astype(np.int64)
-    heard = np.bincount(k, decoded)
-    samples = np.maximum(run.ues["num_samples"].astype(np.float64), 1.0)
-    noise = np.bincount(k, decoded / samples)[heard > 0] / heard[heard > 0] ** 2
-    rounds, _, accuracy = run.evaluated("adapted_accuracy")
-    return Pilot(
-        problem=problem_of(run.config),
-        labels=int(run.config["data"]["labels"]),
-        local_steps=int(run.config["learning"]["local_steps"]),
-        num_samples=int(run.config["planner"]["num_samples"]),
-        num_selected=int(run.config["simulation"]["num_selected"]),
-        seed=int(run.config["seed"]),
-        noise=float(noise.mean()),
-        round=tuple(rounds.astype(int).tolist()),
-        accuracy=tuple(accuracy.round(5).tolist()),
-    )
 
 
 def write_pilots(path: Path, pilots: list[Pilot], command: str) -> None:
