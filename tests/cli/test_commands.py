@@ -114,10 +114,10 @@ def own_data(tmp_path, rng):
 
 
 def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
-    argv = ("analyze", *QUICK, *own_data, "--samples", 8, "--steps", 4, "--points", 2, "--out", tmp_path / "theory")
+    argv = ("analyze", *QUICK, *own_data, "--samples", 8, "--steps", 12, "--points", 2, "--out", tmp_path / "theory")
     status, out, err = answer(capsys, *argv)
     assert status == 0, err
-    for word in ("sigma_G^2", "gamma_F^2", "bound corrected", "bound printed", "beta tau L_F"):
+    for word in ("sigma_G^2", "gamma_F^2", "Theorem 1, corrected", "as printed", "beta tau L_F"):
         assert word in out
     assert "conditions" in err
     result = json.loads((tmp_path / "theory" / "theory.json").read_text())

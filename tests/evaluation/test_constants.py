@@ -32,7 +32,7 @@ def regression(seed: int) -> tuple[Estimator, dict[str, torch.Tensor], np.ndarra
     model = nn.Linear(DIM, 1, bias=False).double()
     params = {name: torch.from_numpy(rng.normal(size=p.shape)) for name, p in params_of(model).items()}
     owned = [part.train_of(u) for u in range(NUM_UE)]
-    how = Estimator(loss_of(model, squared_error), data, inner_lr=0.01, num_samples=48, num_steps=6)
+    how = Estimator(loss_of(model, squared_error), data, inner_lr=0.01, num_samples=48, num_steps=6, num_gradients=48)
     return how, params, np.stack([x[own] for own in owned]), np.stack([y[own] for own in owned]), params["weight"][0]
 
 
@@ -69,7 +69,7 @@ def test_on_random_quadratics_at_least_95_of_100_intervals_hold_the_truth():
     width = dict.fromkeys(inside, 0.0)
     for seed in range(100):
         how, params, x, y, w = regression(seed)
-        before = {name: p + 1.0 for name, p in params.items()} if seed < 5 else None  # costs a third of the time
+        before = {name: p + 1.0 for name, p in params.items()} if seed < 5 else None  # a third of the time
         found = how.at(params, np.random.default_rng(seed), before)
         known = truth(x, y, w.numpy(), how.inner_lr)
         for name in inside:

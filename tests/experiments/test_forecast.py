@@ -24,7 +24,7 @@ def test_a_horizon_is_the_networks_side_of_a_simulation_to_the_bit(algorithm):
         overrides=[*QUICK, f"algorithm={algorithm}", "preset=physical", "cell.distance={disc=400}", "seed=4"]
     )
     sim = build_simulation(settings)
-    horizon = draw_horizon(settings, 12, sim.data.partition.train_size)
+    horizon = draw_horizon(settings, 12, sim.cell)
     for record, _ in autofl.simulate(sim):
         if record.round == 0:
             continue

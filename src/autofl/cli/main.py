@@ -277,7 +277,7 @@ def pilot_command(
 def analyze_command(
     config: Config = None,
     points: Annotated[int, typer.Option(help="Points of the run at which the constants are estimated.")] = 3,
-    samples: Annotated[int, typer.Option(help="Samples of each UE whose own gradients and Hessians are taken.")] = 128,
+    samples: Annotated[int, typer.Option(help="Samples of each UE whose own Hessians are taken.")] = 128,
     steps: Annotated[int, typer.Option(help="Lanczos steps for each largest eigenvalue.")] = 16,
     device: Device = None,
     out: Out = None,

@@ -42,7 +42,7 @@ class PointConstants:
     """The constants at one point w.
 
     `hessian_lipschitz` is max_i ||H_i(w) - H_i(u)|| / ||w - u|| with u the point before: no more than rho. Without one
-    it is 0 with an open end.
+    it is NaN.
     """
 
     smoothness: Estimate
@@ -62,8 +62,9 @@ class Estimator:
         loss: f_i(w; D), on a batch.
         data: the UEs and their samples.
         inner_lr: alpha; gradients and their spread are taken at the adapted points too.
-        num_samples: samples of each UE whose own gradients and Hessians are taken, at most all.
+        num_samples: samples of each UE whose own Hessians are taken, at most all.
         num_steps: Lanczos steps, each a Hessian-vector product.
+        num_gradients: samples of each UE whose own gradients are taken, at most all.
     """
 
     loss: Loss
@@ -71,6 +72,7 @@ class Estimator:
     inner_lr: float
     num_samples: int = 128
     num_steps: int = 16
+    num_gradients: int = 4096
 
     def at(
         self, params: Params, rng: np.random.Generator, before: Params | None = None, on_step: OnStep | None = None
@@ -99,7 +101,7 @@ class Estimator:
         noise = over_ues("sigma_H", lambda u: at.hessian_variance(u, rng, risk))
         tell("gamma_H")
         between = self._norm(at.hessian_spread, w, rng, RISK)
-        turning = Estimate(0.0, 0.0, math.inf)
+        turning = Estimate(math.nan, math.nan, math.nan)
         if before is not None:
             other = _Point(self, before, _flat(before))
             away = float((w - other.w).norm())
@@ -156,7 +158,7 @@ class _Point:
 
     def gradient_variance(self, ue: int, mean: Tensor, rng: np.random.Generator, risk: float) -> Estimate:
         """E||grad l - grad f_i||^2 over a UE's samples, around the exact grad f_i."""
-        drawn, share = self._some(ue, rng)
+        drawn, share = self._some(ue, self.how.num_gradients, rng)
         squares = [
             ((vmap(lambda one: _flat(grad(self.how.loss)(self.params, one)))(part) - mean) ** 2).sum(dim=1)
             for part in _single(drawn)
@@ -173,7 +175,7 @@ class _Point:
         chosen there, and its value on the other half too small, since it is not the best one: the interval goes from
         the low end of the second to the high end of the first. With all samples drawn there is nothing to split.
         """
-        drawn, share = self._some(ue, rng)
+        drawn, share = self._some(ue, self.how.num_samples, rng)
         half = len(drawn.y) if share == 1.0 else len(drawn.y) // 2
         first, second = (Batch(*(part[rows] for part in drawn)) for rows in (slice(half), slice(half, None)))
         whole = self.samples(ue)
@@ -209,10 +211,10 @@ class _Point:
         """H_s v_s for each sample, shape (num, dim)."""
         return vmap(self._product)(v, part)
 
-    def _some(self, ue: int, rng: np.random.Generator) -> tuple[Batch, float]:
+    def _some(self, ue: int, most: int, rng: np.random.Generator) -> tuple[Batch, float]:
         """Some samples of a UE, drawn without replacement, and which share of its own they are."""
         owned = self.how.data.partition.train_of(ue)
-        num = min(self.how.num_samples, len(owned))
+        num = min(most, len(owned))
         x, y = self.how.data.gather(rng.choice(owned, num, replace=False))
         return Batch(x, y, torch.ones(num, dtype=self.w.dtype, device=x.device)), num / len(owned)
 
@@ -277,7 +279,7 @@ def largest_constants(points: list[PointConstants], end: str = "value") -> Const
 
     def largest(name: str) -> float:
         found = [getattr(getattr(point, name), end) for point in points]
-        return max((value for value in found if math.isfinite(value)), default=0.0)
+        return max((value for value in found if not math.isnan(value)), default=math.nan)
 
     return Constants(**{name: largest(name) for name in Constants.__dataclass_fields__})
 

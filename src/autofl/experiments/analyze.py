@@ -67,7 +67,7 @@ def analyze(
 
     Args:
         num_points: points of the run at which constants are estimated, from the first to the last round.
-        num_samples: samples of each UE whose own gradients and Hessians are taken.
+        num_samples: samples of each UE whose own Hessians are taken.
         num_steps: Lanczos steps.
     Returns:
         Plain values for JSON; see docs/theory.md.
@@ -84,7 +84,7 @@ def analyze(
     how = Estimator(loss_of(sim.model), sim.data, algorithm.inner_lr, num_samples, num_steps)
     points = _points(how, kept, settings.seed, tell)
     tell(f"the network alone, {LAW_ROUNDS} rounds")
-    horizon = draw_horizon(settings, LAW_ROUNDS, sim.data.partition.train_size)
+    horizon = draw_horizon(settings, LAW_ROUNDS, sim.cell)
     return _result(settings, algorithm, measured, dict(zip(kept, points, strict=True)), horizon)
 
 
@@ -136,13 +136,14 @@ def _result(
     chance = horizon.heard.mean(axis=0)
     share = chance / chance.sum()
     sizes = (float(inner.max()), float(outer.max()), float(hess.max()))
+    safe = 1.0 / (tau * meta.smoothness)
     bounds = {
         "corrected": bound(meta, law, first, beta, tau),  # F >= 0: cross-entropy
+        "safe": bound(meta, law, first, safe, tau),
         "printed": printed_bound(constants, share, first - last, alpha, beta, *sizes),
         "appendix": printed_bound(constants, share, first - last, alpha, beta, *sizes, appendix=True),
     }
     epsilon = settings.planner.epsilon
-    safe = 1.0 / (tau * meta.smoothness)
     choice = choice_for(constants, law, first, alpha, epsilon)
     return {
         "version": __version__,
@@ -165,20 +166,21 @@ def _result(
             "objective": measured.objective.tolist(),
             "running_mean": measured.running_mean().tolist(),
         },
-        "rounds_to": [_rounds_to(level, measured, bounds["corrected"], first - last, beta) for level in LEVELS],
+        "rounds_to": [_rounds_to(level, measured, bounds, first - last, beta) for level in LEVELS],
         "safe_outer_lr": safe,
-        "bound_at_safe_outer_lr": float(bound(meta, law, first, safe, tau).after(settings.stop.rounds)),
         "choice": {name: _plain(value) for name, value in asdict(choice).items()},
     }
 
 
 def _intervals(points: list[PointConstants]) -> dict[str, dict[str, float | None]]:
-    """Each constant over these points: the largest value, and the largest ends of its intervals."""
+    """Each constant over these points, with its interval; None where there is no upper end, or no rho yet."""
     ends = {end: asdict(largest_constants(points, end)) for end in ("value", "low", "high")}
-    return {name: {end: ends[end][name] for end in ends} for name in Constants.__dataclass_fields__}
+    return {name: {end: _plain(ends[end][name]) for end in ends} for name in Constants.__dataclass_fields__}
 
 
-def _rounds_to(level: float, measured: Measured, corrected: Bound, excess: float, beta: float) -> dict[str, Any]:
+def _rounds_to(
+    level: float, measured: Measured, bounds: dict[str, Bound], excess: float, beta: float
+) -> dict[str, Any]:
     """Rounds until the mean of ||grad F||^2 over all rounds is at most a level: needed, by K*, promised."""
     mean = measured.running_mean()
     there = np.flatnonzero(mean <= level)
@@ -188,7 +190,7 @@ def _rounds_to(level: float, measured: Measured, corrected: Bound, excess: float
         "measured_mean": int(there[0]) + 1 if len(there) else None,
         "measured_last": int(passed[0]) if len(passed) else None,
         "printed": printed_rounds(excess, beta, level),
-        "corrected": _plain(corrected.rounds_to(level)),
+        "corrected": _plain(bounds["corrected"].rounds_to(level)),
     }
 
 

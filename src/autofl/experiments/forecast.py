@@ -123,7 +123,7 @@ def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> 
         local_steps=np.array([pilot.local_steps for pilot in reached], float),
         heterogeneity=np.array([heterogeneity(pilot.problem["partition"], pilot.labels) for pilot in reached]),
         skew=np.array([pilot.skew for pilot in reached]),
-        rounds=np.array([pilot.rounds_to(target) for pilot in reached]),
+        rounds=np.maximum([pilot.rounds_to(target) for pilot in reached], 1.0),  # 0: passed before training
     )
     return model, reached
 

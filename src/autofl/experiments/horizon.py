@@ -6,7 +6,7 @@ import numpy as np
 
 from autofl.config import Settings
 from autofl.experiments.cell import build_cell, build_fading, planner_of
-from autofl.network import channel_gain, decoded, round_cost, select
+from autofl.network import Cell, channel_gain, decoded, round_cost, select
 from autofl.rng import stream
 from autofl.units import Array, BoolArray, IntArray
 
@@ -27,14 +27,14 @@ class Horizon:
         return self.heard / np.maximum(self.heard.sum(axis=1, keepdims=True), 1)
 
 
-def draw_horizon(settings: Settings, num_rounds: int, data_size: IntArray | None = None) -> Horizon:
+def draw_horizon(settings: Settings, num_rounds: int, cell: Cell | None = None) -> Horizon:
     """Rounds as `simulate` plays them: the same selection, fading, plans and costs, to the bit.
 
     Args:
-        data_size: D_i of a partition, shape (num_ue,); without one the settings' `cell.data_size`.
+        cell: that of a simulation, which knows D_i and the size of the model; without one, as `autofl plan` has it.
     """
     settings = settings.resolved()
-    cell, fading = build_cell(settings, data_size), build_fading(settings)
+    cell, fading = cell or build_cell(settings), build_fading(settings)
     planner, seed = planner_of(settings, settings.algorithm), settings.seed
     shape = (num_rounds, cell.num_ue)
     heard, num_samples = np.zeros(shape, np.bool_), np.zeros(shape, np.int64)

@@ -19,6 +19,7 @@ SYMBOLS = {
 }
 NAMES = {
     "corrected": "Theorem 1, corrected",
+    "safe": "the same at beta = 1/(tau L_F)",
     "printed": "as printed",
     "appendix": "as printed, factors of its appendix",
 }
@@ -69,7 +70,7 @@ def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
 def theory_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells: constants with intervals, what the lemmas make of them, conditions, bounds."""
     rows = [
-        [SYMBOLS[name], _short(each["value"]), f"{_short(each['low'])} to {_short(each['high'])}"]
+        [SYMBOLS[name], _short(each["value"]), f"{_short(each['low'])} to {_short(each['high'])}".replace("–", "?")]
         for name, each in result["constants"].items()
     ]
     meta, law = result["meta"], result["participation"]
@@ -99,7 +100,7 @@ def theory_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     )
     rows += [
         [
-            f"bound {name}",
+            f"bound, {NAMES[name]}",
             _short(_value(each, end)),
             f"start {_short(each['start'] / end)}, bias {_short(each['bias'])}, noise {_short(each['noise'])}"
             if each["holds"]
@@ -131,7 +132,7 @@ def theory_words(result: dict[str, Any]) -> str:
         parts.append("At this beta the corrected theorem promises nothing.")
     parts += [
         f"At beta = 1/(tau L_F) = {_short(result['safe_outer_lr'])} it would be"
-        f" {_short(result['bound_at_safe_outer_lr'])} after as many rounds.",
+        f" {_short(_value(bounds['safe'], end))} after as many rounds.",
         f"{len(failing)} of {len(result['conditions'])} conditions fail: {'; '.join(failing)}."
         if failing
         else "All conditions are met.",
