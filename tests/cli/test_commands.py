@@ -114,8 +114,8 @@ def own_data(tmp_path, rng):
 
 
 def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
-    argv = ("analyze", *QUICK, *own_data, "--samples", 8, "--steps", 12, "--points", 2, "--out", tmp_path / "theory")
-    status, out, err = answer(capsys, *argv)
+    few = ("--samples", 8, "--steps", 12, "--points", 2)
+    status, out, err = answer(capsys, "analyze", *QUICK, *own_data, *few, "--out", tmp_path / "theory")
     assert status == 0, err
     for word in ("sigma_G^2", "gamma_F^2", "Theorem 1, corrected", "as printed", "beta tau L_F"):
         assert word in out
@@ -128,8 +128,6 @@ def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
     assert result["measured"]["running_mean"][1] == pytest.approx(first + (second - first) / 4)  # rounds 0 and 1
     for constant in result["constants"].values():
         assert constant["low"] <= constant["value"] <= constant["high"]
-    status, out, _ = answer(capsys, *argv, "--json")
-    assert json.loads(out)["bounds"] == result["bounds"]  # the same seed, the same numbers
 
 
 def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
