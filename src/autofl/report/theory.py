@@ -30,7 +30,7 @@ def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
     measured = result["measured"]
     mean = np.array(measured["running_mean"])
     rounds = np.arange(1, len(mean) + 1)
-    with figure_of(9.0, 3.8) as figure:
+    with figure_of(9.0, 4.6) as figure:
         left, right = figure.subplots(1, 2)
         square = np.array(measured["gradient_norm_sq"])
         left.semilogy(measured["round"], square, color=COLOURS[0], label="measured, at round k", linewidth=1.0)
@@ -41,7 +41,7 @@ def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
             left.semilogy(rounds, curve, color=COLOURS[place], label=NAMES[name] + void)
         left.set_xlabel("round")
         left.set_ylabel("||grad F||²")
-        left.legend(fontsize=7)
+        left.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.15))  # below: curves fill the panel
         levels = result["rounds_to"]
         for place, (key, label) in enumerate(
             (
@@ -57,7 +57,7 @@ def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
         right.invert_xaxis()
         right.set_xlabel("epsilon")
         right.set_ylabel("rounds")
-        right.legend(fontsize=7)
+        right.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.15))
         data, cell = result["settings"]["data"], result["settings"]["cell"]
         figure.suptitle(
             f"Theory and measurement: {data['name']}, partition {data['partition']}, l = {data['labels']},"
