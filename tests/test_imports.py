@@ -21,12 +21,13 @@ ROWS = [
 RANK = {name: (row, place) for row, names in enumerate(ROWS) for place, name in enumerate(names)}
 THIRD_PARTY = {
     "network": {"numpy"},
+    "theory": {"numpy"},
     "planner": {"numpy"},
     "records": {"numpy", "scipy", "safetensors"},
     "data": {"numpy", "torch", "pooch"},
     "models": {"numpy", "torch"},
     "algorithms": {"numpy", "torch"},
-    "evaluation": {"numpy", "torch"},
+    "evaluation": {"numpy", "scipy", "torch"},
     "rounds": {"numpy", "torch"},
     "simulation": {"numpy", "torch"},
     "deploy": {"numpy", "torch", "flwr", "cryptography"},

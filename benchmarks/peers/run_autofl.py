@@ -8,8 +8,8 @@ from autofl.algorithms import FedAvg, PerFedAvg, make_engine
 from autofl.data import Partition
 from autofl.data.federated import FederatedData
 from autofl.models import lenet5, mlp
+from autofl.network import select
 from autofl.rng import stream
-from autofl.rounds import select
 from autofl.version import __version__
 
 

@@ -102,6 +102,45 @@ def test_own_arrays_and_an_own_partition_can_be_simulated(capsys, tmp_path, rng)
     assert json.loads(out)["rows"][0]["final_adapted"]["mean"] > 0
 
 
+@pytest.fixture
+def own_data(tmp_path, rng):
+    """Settings for 240 samples of four classes at six UEs: small enough to analyse in seconds."""
+    import numpy as np
+
+    y = np.tile(np.arange(4), 60)
+    np.savez(tmp_path / "own.npz", x=rng.normal(size=(240, 6)) + y[:, None], y=y, ue=np.arange(240) // 40)
+    settings = ("data.name=npz", f"data.file='{tmp_path / 'own.npz'}'", "data.partition=own", "cell.num_ue=6")
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
+    few = ("--samples", 8, "--steps", 12, "--points", 2)
+    status, out, err = answer(capsys, "analyze", *QUICK, *own_data, *few, "--out", tmp_path / "theory")
+    assert status == 0, err
+    for word in ("sigma_G^2", "gamma_F^2", "Theorem 1, corrected", "as printed", "beta tau L_F"):
+        assert word in out
+    assert "conditions" in err
+    result = json.loads((tmp_path / "theory" / "theory.json").read_text())
+    assert (tmp_path / "theory" / "theory.png").stat().st_size > 5_000
+    assert result["measured"]["round"] == [0, 2, 4]
+    assert len(result["measured"]["running_mean"]) == 4
+    first, second = result["measured"]["gradient_norm_sq"][:2]
+    assert result["measured"]["running_mean"][1] == pytest.approx(first + (second - first) / 4)  # rounds 0 and 1
+    for constant in result["constants"].values():
+        assert constant["low"] <= constant["value"] <= constant["high"]
+
+
+def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
+    file = tmp_path / "pilots.json"
+    status, out, err = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file, "--json")
+    assert (status, json.loads(out)["pilots"]) == (0, 9), err
+    bits = ("--set", "cell.update_bits=1e6")  # the size of the model on own data is not known without PyTorch
+    status, out, err = answer(capsys, "plan", *own_data, *bits, "--target", 0.01, "--pilots", file)
+    assert status == 0, err
+    assert "learning time [s]" in out
+    assert "9 pilots" in err
+
+
 def test_data_lists_what_is_here_and_draws_a_partition(capsys, tmp_path):
     status, out, _ = answer(capsys, "data", "--json")
     assert status == 0
@@ -120,6 +159,15 @@ def test_data_lists_what_is_here_and_draws_a_partition(capsys, tmp_path):
         ["plan", "."],
         ["plan", "--planner", "best"],
         ["plan", "--nonsense"],
+        ["plan", "--target", "2"],
+        ["plan", "--target", "0.999"],
+        ["plan", "--pilots", "pilots.json"],
+        ["plan", "--target", "0.85", "--pilots", "missing.json"],
+        ["plan", "--target", "0.85", "--set", "learning.outer_lr=0.5"],
+        ["pilot", "--labels", "two"],
+        ["pilot", "--labels", "0"],
+        ["analyze", "--points", "1"],
+        ["analyze", "--set", "algorithm=fedavg-1"],
         ["fly"],
         ["compare", "--seeds", "zero"],
         ["compare", "--seeds", "0"],
@@ -156,7 +204,19 @@ def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     "command",
     [
-        *("plan", "simulate", "compare", "reproduce", "report", "settings", "data", "data fetch", "data draw"),
+        *(
+            "plan",
+            "simulate",
+            "compare",
+            "reproduce",
+            "report",
+            "pilot",
+            "analyze",
+            "settings",
+            "data",
+            "data fetch",
+            "data draw",
+        ),
         *("deploy up", "deploy run", "deploy status", "deploy down", "deploy prepare"),
     ],
 )

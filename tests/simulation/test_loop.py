@@ -11,8 +11,7 @@ from autofl.algorithms import PerFedAvg, make_engine
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.run import build_simulation
-from autofl.network import OwnFading
-from autofl.rounds import select
+from autofl.network import OwnFading, select
 from autofl.simulation import simulate
 
 

@@ -3,16 +3,17 @@
 Each command imports what it needs when it runs, so that `autofl plan` starts without PyTorch.
 """
 
+import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from autofl.cli.deploy import deploy_app
-from autofl.cli.screen import DownloadBar, ProgressBar, say, show_table
+from autofl.cli.screen import DownloadBar, ProgressBar, Stages, say, show_table
 from autofl.cli.shared import (
     INTERRUPTED,
     Config,
@@ -32,6 +33,9 @@ from autofl.cli.shared import (
 )
 from autofl.errors import AutoFLError
 from autofl.version import __version__
+
+if TYPE_CHECKING:
+    from autofl.experiments.forecast import Forecast
 
 app = typer.Typer(
     name="autofl",
@@ -56,24 +60,41 @@ def autofl(
         typer.echo(context.get_help())
 
 
-@app.command("plan", epilog="Example: autofl plan examples/cell.toml --planner exact --json")
+@app.command("plan", epilog="Example: autofl plan examples/cell.toml --planner exact --json; autofl plan --target 0.85")
 def plan_command(
     config: Config = None,
     planner: Annotated[str | None, typer.Option(help="paper, exact or fixed; default the settings'.")] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Forecast rounds, learning time and energy to this adapted accuracy.")
+    ] = None,
+    pilots: Annotated[
+        Path | None, typer.Option(help="Pilots for the forecast, from autofl pilot; default those that come along.")
+    ] = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Plan one round: who trains on how much, sends at what power, how long it takes, which constraint binds."""
+    """Plan one round: who trains on how much, sends at what power, how long it takes, which constraint binds.
+
+    With --target, also forecast the whole training.
+    """
     from autofl.config import load_settings
     from autofl.experiments.cell import plan
 
-    settings = load_settings(config, overrides or ())
     if planner not in (None, "paper", "exact", "fixed"):
         raise AutoFLError(f"--planner {planner}: unknown; there are paper, exact, fixed")
-    made = plan(settings, planner)
+    settings = load_settings(config, [*(overrides or ()), *options({"planner.name": planner})])
+    made = plan(settings)
     table: dict[str, Any] = made.table()
+    coming = None
+    if target is not None:
+        from autofl.experiments.forecast import forecast
+
+        coming = forecast(settings, target, pilots)
+        table = {**table, "forecast": coming.table()}
+    elif pilots is not None:
+        raise AutoFLError("--pilots serves a forecast; say to which accuracy with --target, for example 0.85")
     if as_json:
-        return print_json({"planner": planner or settings.planner.name, **table})
+        return print_json({"planner": settings.planner.name, **table})
     ues = table["ues"]
     show_table(
         [
@@ -88,7 +109,7 @@ def plan_command(
             "status",
         ],
         [_plan_row(ue) for ue in ues],
-        title=f"One round, planner {planner or settings.planner.name}",
+        title=f"One round, planner {settings.planner.name}",
     )
     counts = ", ".join(
         f"{sum(ue['status'] == name for ue in ues)} {name}" for name in dict.fromkeys(ue["status"] for ue in ues)
@@ -96,7 +117,34 @@ def plan_command(
     say(
         f"round time {table['round_time']:.4f} s; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}"
     )
+    if coming is not None:
+        _say_forecast(coming, settings.algorithm)
     return None
+
+
+def _say_forecast(coming: "Forecast", algorithm: str) -> None:
+    """The forecast in words, where it comes from and how far it is to be trusted."""
+    show_table(
+        [f"{algorithm} to {100 * coming.target:g} % adapted", "median", "95 % of runs"],
+        [
+            [name, f"{factor * each[0]:.3g}", f"{factor * each[1]:.3g} to {factor * each[2]:.3g}"]
+            for name, factor, each in (
+                ("rounds", 1.0, coming.rounds),
+                ("learning time [s]", 1.0, coming.sim_time),
+                ("energy per UE [mJ]", 1e3, coming.energy),
+            )
+        ],
+    )
+    say(
+        f"fitted from {coming.num_pilots} pilots ({coming.source}); single runs scatter by {100 * coming.scatter:.0f} %"
+        " around the fit; valid for this data, partition, model, step sizes and number of UEs"
+    )
+    if coming.outside:
+        say(f"careful: {', '.join(coming.outside)} lies outside the pilots, so this extrapolates")
+    if coming.unheard:
+        say(f"careful: {coming.unheard} UEs are hardly ever heard; the model will not be theirs")
+    if coming.never:
+        say(f"careful: {coming.never} of the drawn networks do not get there at all and are left out")
 
 
 def _plan_row(ue: dict[str, Any]) -> list[str]:
@@ -246,6 +294,82 @@ def report_command(
     if not 0.0 < target <= 1.0:
         raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
     return report(find_runs(runs), out if out is not None else runs[0], target, as_json)
+
+
+@app.command(
+    "pilot",
+    epilog="Example: autofl pilot --labels 2,5,10 --out pilots.json",
+)
+def pilot_command(
+    config: Config = None,
+    labels: Annotated[str | None, typer.Option(help="Labels of a UE, such as 2,5,10; default the settings'.")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of each pilot.")] = 2,
+    out: Annotated[Path, typer.Option(help="File for the pilots; their runs go beside it.")] = Path("pilots.json"),
+    workers: Workers = None,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Run short trainings from which `autofl plan --target` forecasts learning time and energy."""
+    from autofl.config import load_settings
+
+    settings = load_settings(config, overrides or ())
+    try:
+        numbers = [int(each) for each in labels.split(",")] if labels is not None else [settings.data.labels]
+    except ValueError:
+        raise AutoFLError(f"--labels {labels}: write whole numbers with commas, for example 2,5,10") from None
+    if seeds < 1 or min(numbers) < 1:
+        raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
+    count, folder = _workers(workers, settings.simulation.threads), out.with_suffix("") / "runs"
+    from autofl.experiments.pilot import DESIGN, run_pilots
+    from autofl.records.pilots import write_pilots
+
+    with ProgressBar(len(DESIGN) * len(numbers) * seeds * settings.stop.rounds, each_run=False) as bar:
+        try:
+            pilots = run_pilots(settings, folder, numbers, seeds, count, bar)
+        except KeyboardInterrupt:
+            leave(folder)
+    words = ["autofl pilot", *([str(config)] if config else []), *(f"--set {each}" for each in overrides or ())]
+    command = " ".join([*words, f"--labels {','.join(map(str, numbers))}", f"--seeds {seeds}"])
+    write_pilots(out, pilots, command)
+    if as_json:
+        return print_json({"file": str(out), "pilots": len(pilots)})
+    say(f"{len(pilots)} pilots in {out}; use them with autofl plan --target 0.85 --pilots {out}")
+    return None
+
+
+@app.command("analyze", epilog="Example: autofl analyze --set data.name=mnist --set stop.rounds=100 --out runs/theory")
+def analyze_command(
+    config: Config = None,
+    points: Annotated[int, typer.Option(help="Points of the run at which the constants are estimated.")] = 3,
+    samples: Annotated[int, typer.Option(help="Samples of each UE whose own Hessians are taken.")] = 128,
+    steps: Annotated[int, typer.Option(help="Lanczos steps for each largest eigenvalue.")] = 16,
+    device: Device = None,
+    out: Out = None,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """What the convergence theory promises for a run, whether its conditions are met, and what really happens."""
+    from autofl.config import load_settings
+
+    for name, value, least in (("points", points, 2), ("samples", samples, 4), ("steps", steps, 2)):
+        if value < least:
+            raise AutoFLError(f"--{name} {value}: at least {least} are needed")
+    settings = load_settings(config, [*(overrides or ()), *options({"simulation.device": device})])
+    folder = out if out is not None else free_folder("analyze")
+    from autofl.experiments.analyze import analyze
+    from autofl.report.theory import plot_theory, theory_table, theory_words
+
+    with Stages() as stages:
+        result = analyze(settings, num_points=points, num_samples=samples, num_steps=steps, on_stage=stages)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "theory.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    pictures = [str(path) for path in plot_theory(result, folder / "theory")]
+    if as_json:
+        return print_json({**result, "pictures": pictures})
+    show_table(*theory_table(result))
+    say(theory_words(result))
+    say(f"picture: {pictures[0]} (and .svg); all numbers: {folder / 'theory.json'}")
+    return None
 
 
 @app.command("settings", epilog="Example: autofl settings")

@@ -88,6 +88,34 @@ class ProgressBar:
             say(f"{5 * self._said} % of the rounds done, about {left / 60:.0f} min left")
 
 
+class Stages:
+    """The stage a long command is in: one changing line on a terminal; elsewhere a line at most every 10 s."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.status import Status
+
+        self._status = Status("starting", console=Console(stderr=True, highlight=False))
+        self._said = -10.0
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._status.stop()
+
+    def __call__(self, stage: str) -> None:
+        if sys.stderr.isatty():
+            self._status.update(stage)
+        elif time.monotonic() - self._said >= 10.0:
+            self._said = time.monotonic()
+            say(stage)
+
+
 class DownloadBar:
     """The progress of downloads, in the form pooch asks for."""
 

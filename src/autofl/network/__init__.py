@@ -1,6 +1,6 @@
 """The cell and its radio: where UEs are, what they hear, what a round costs them. NumPy, float64, pure."""
 
-from autofl.network.cell import Cell, channel_gain, drop_in_disc, path_gain
+from autofl.network.cell import Cell, channel_gain, drop_in_disc, path_gain, select
 from autofl.network.cost import (
     Cost,
     Outage,
@@ -35,6 +35,7 @@ __all__ = [
     "printed_success_probability",
     "rate",
     "round_cost",
+    "select",
     "snr",
     "success_probability",
     "upload_cost",

@@ -100,3 +100,8 @@ def channel_gain(cell: Cell, small_scale_gain: Array) -> Array:
         g_i, power ratio, shape (..., num_ue).
     """
     return small_scale_gain * path_gain(cell)
+
+
+def select(num_ue: int, num_selected: int, rng: np.random.Generator) -> IntArray:
+    """A_k: so many UEs uniformly at random, in the order of their numbers."""
+    return np.sort(rng.choice(num_ue, num_selected, replace=False))

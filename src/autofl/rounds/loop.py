@@ -9,7 +9,7 @@ import torch
 
 from autofl.algorithms import Algorithm, State, Updates
 from autofl.models import Params
-from autofl.network import Cell, Outage, RoundCost, decoded, round_cost, snr
+from autofl.network import Cell, Outage, RoundCost, decoded, round_cost, select, snr
 from autofl.planner import STATUS_NAMES, Plan, Planner
 from autofl.records import Evaluation, RoundRecord
 from autofl.rng import stream
@@ -69,11 +69,6 @@ class Standing:
     previous_power: Array  # p_{k-1}^i [W] of all UEs; infinite for a UE that was never chosen
     sim_time: float
     history: tuple[tuple[int, Evaluation], ...]  # the evaluated rounds
-
-
-def select(num_ue: int, num_selected: int, rng: np.random.Generator) -> IntArray:
-    """A_k: so many UEs uniformly at random, in the order of their numbers."""
-    return np.sort(rng.choice(num_ue, num_selected, replace=False))
 
 
 def run_rounds(job: Job, world: World, standing: Standing | None = None) -> Iterator[tuple[RoundRecord, Standing]]:

@@ -20,11 +20,11 @@ from autofl.data.federated import gather_runs
 from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointJudge
 from autofl.models import Params, cross_entropy
-from autofl.network import Cell, channel_gain, decoded
+from autofl.network import Cell, channel_gain, decoded, select
 from autofl.planner import Plan
 from autofl.records import Evaluation, RoundRecord
 from autofl.rng import stream
-from autofl.rounds import cost_of, record_of, select
+from autofl.rounds import cost_of, record_of
 from autofl.simulation.loop import Simulation
 from autofl.units import Array, BoolArray, IntArray
 

@@ -1,0 +1,203 @@
+"""What the convergence theory promises for a run, and what happens: constants, conditions, bounds, ||grad F||^2."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from autofl.algorithms import PerFedAvg
+from autofl.config import Settings
+from autofl.data.batch import third_sizes
+from autofl.errors import AutoFLError
+from autofl.evaluation import gradient_norm_sq
+from autofl.evaluation.constants import Estimator, PointConstants, largest_constants
+from autofl.experiments.horizon import Horizon, draw_horizon
+from autofl.experiments.run import build_simulation
+from autofl.models import Params, loss_of
+from autofl.records import RoundRecord
+from autofl.rng import stream
+from autofl.simulation import Simulation, simulate
+from autofl.theory import (
+    Bound,
+    Constants,
+    bound,
+    choice_for,
+    conditions,
+    meta_of,
+    participation,
+    printed_bound,
+    printed_rounds,
+)
+from autofl.units import Array
+from autofl.version import __version__
+
+LAW_ROUNDS = 20_000
+"""Rounds of the network alone from which the law of the decoded set is taken."""
+LEVELS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+"""Accuracies epsilon at which rounds needed and promised are compared."""
+OnStage = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """||grad F(w_k)||^2 and F(w_k) at the evaluated rounds."""
+
+    round: Array
+    gradient_norm_sq: Array
+    objective: Array
+
+    def running_mean(self) -> Array:
+        """(1/K) sum_{k<K} ||grad F(w_k)||^2 for K = 1, 2, ...; a straight line between evaluated rounds."""
+        whole = np.interp(np.arange(int(self.round[-1]) + 1), self.round, self.gradient_norm_sq)[:-1]
+        return np.cumsum(whole) / np.arange(1, len(whole) + 1)
+
+
+def analyze(
+    settings: Settings,
+    *,
+    num_points: int = 3,
+    num_samples: int = 128,
+    num_steps: int = 16,
+    on_stage: OnStage | None = None,
+) -> dict[str, Any]:
+    """Run a training, estimate the constants at points along it, and hold the bounds against what was measured.
+
+    Args:
+        num_points: points of the run at which constants are estimated, from the first to the last round.
+        num_samples: samples of each UE whose own Hessians are taken.
+        num_steps: Lanczos steps.
+    Returns:
+        Plain values for JSON; see docs/theory.md.
+    """
+    settings, tell = settings.resolved(), on_stage or (lambda _: None)
+    torch.set_num_threads(settings.simulation.threads)
+    sim = build_simulation(settings)
+    algorithm = sim.algorithm
+    if not isinstance(algorithm, PerFedAvg) or algorithm.variant != "exact":
+        raise AutoFLError("the theory speaks of exact meta-gradients; use algorithm = autofl or per-fedavg, exact")
+    rounds = settings.stop.rounds
+    wanted = np.unique(np.linspace(0, rounds, num_points).round().astype(int))
+    measured, kept = _train(sim, wanted, algorithm.inner_lr, tell)
+    how = Estimator(loss_of(sim.model), sim.data, algorithm.inner_lr, num_samples, num_steps)
+    points = _points(how, kept, settings.seed, tell)
+    tell(f"the network alone, {LAW_ROUNDS} rounds")
+    horizon = draw_horizon(settings, LAW_ROUNDS, sim.cell)
+    return _result(settings, algorithm, measured, dict(zip(kept, points, strict=True)), horizon)
+
+
+def _train(sim: Simulation, wanted: Array, inner_lr: float, tell: OnStage) -> tuple[Measured, dict[int, Params]]:
+    """Play the run; measure ||grad F||^2 at evaluated rounds and keep the parameters of some."""
+    loss = loss_of(sim.model)
+    found: list[tuple[int, float, float]] = []
+    kept: dict[int, Params] = {}
+    record = RoundRecord(round=0)
+    for record, state in simulate(sim):
+        if record.evaluation is not None:
+            square = gradient_norm_sq(loss, state.params, sim.data, inner_lr)
+            found.append((record.round, square, record.evaluation.adapted_train_loss))
+            tell(f"training, round {record.round} of {sim.stop.rounds}: ||grad F||^2 = {square:.3g}")
+        if record.round in wanted or record.stop is not None:
+            kept[record.round] = state.params
+    if record.stop == "diverged":
+        raise AutoFLError(f"the run diverged in round {record.round}; a smaller learning.outer_lr is needed")
+    return Measured(*np.array(found, dtype=np.float64).T), kept
+
+
+def _points(how: Estimator, kept: dict[int, Params], seed: int, tell: OnStage) -> list[PointConstants]:
+    points: list[PointConstants] = []
+    before: Params | None = None
+    for number, (k, params) in enumerate(kept.items(), start=1):
+
+        def on_step(name: str, k: int = k, number: int = number) -> None:
+            tell(f"constants at round {k} ({number} of {len(kept)}): {name}")
+
+        points.append(how.at(params, stream(seed, "constants", k), before, on_step))
+        before = params
+    return points
+
+
+def _result(
+    settings: Settings,
+    algorithm: PerFedAvg,
+    measured: Measured,
+    points: dict[int, PointConstants],
+    horizon: Horizon,
+) -> dict[str, Any]:
+    alpha, beta, tau = algorithm.inner_lr, algorithm.outer_lr, settings.learning.local_steps
+    constants = largest_constants(list(points.values()))
+    law = participation(horizon.heard)
+    inner, outer, hess = third_sizes(horizon.num_samples[horizon.heard])
+    weight = horizon.weight[horizon.heard]
+    meta = meta_of(constants, alpha, inner, outer, hess, weight)
+    first, last = float(measured.objective[0]), float(measured.objective[-1])
+    chance = horizon.heard.mean(axis=0)
+    share = chance / chance.sum()
+    sizes = (float(inner.max()), float(outer.max()), float(hess.max()))
+    safe = 1.0 / (tau * meta.smoothness)
+    bounds = {
+        "corrected": bound(meta, law, first, beta, tau),  # F >= 0: cross-entropy
+        "safe": bound(meta, law, first, safe, tau),
+        "printed": printed_bound(constants, share, first - last, alpha, beta, *sizes),
+        "appendix": printed_bound(constants, share, first - last, alpha, beta, *sizes, appendix=True),
+    }
+    epsilon = settings.planner.epsilon
+    choice = choice_for(constants, law, first, alpha, epsilon)
+    return {
+        "version": __version__,
+        "settings": settings.table(),
+        "constants": _intervals(list(points.values())),
+        "points": [{"round": k, **_intervals([point])} for k, point in points.items()],
+        "meta": asdict(meta),
+        "participation": {**asdict(law), "share": law.share.tolist()},
+        "mean_samples": float(horizon.num_samples[horizon.heard].mean()),
+        "mean_power": float(horizon.tx_power[horizon.heard].mean()),
+        "mean_heard": float(horizon.heard.sum(axis=1).mean()),
+        "conditions": [
+            {**asdict(each), "met": each.met}
+            for each in conditions(constants, share, alpha, beta, tau, float(inner.min()), epsilon)
+        ],
+        "bounds": {name: _terms(each) for name, each in bounds.items()},
+        "measured": {
+            "round": measured.round.tolist(),
+            "gradient_norm_sq": measured.gradient_norm_sq.tolist(),
+            "objective": measured.objective.tolist(),
+            "running_mean": measured.running_mean().tolist(),
+        },
+        "rounds_to": [_rounds_to(level, measured, bounds, first - last, beta) for level in LEVELS],
+        "safe_outer_lr": safe,
+        "choice": {name: _plain(value) for name, value in asdict(choice).items()},
+    }
+
+
+def _intervals(points: list[PointConstants]) -> dict[str, dict[str, float | None]]:
+    """Each constant over these points, with its interval; None where there is no upper end, or no rho yet."""
+    ends = {end: asdict(largest_constants(points, end)) for end in ("value", "low", "high")}
+    return {name: {end: _plain(ends[end][name]) for end in ends} for name in Constants.__dataclass_fields__}
+
+
+def _rounds_to(
+    level: float, measured: Measured, bounds: dict[str, Bound], excess: float, beta: float
+) -> dict[str, Any]:
+    """Rounds until the mean of ||grad F||^2 over all rounds is at most a level: needed, by K*, promised."""
+    mean = measured.running_mean()
+    there = np.flatnonzero(mean <= level)
+    passed = measured.round[measured.gradient_norm_sq <= level]
+    return {
+        "epsilon": level,
+        "measured_mean": int(there[0]) + 1 if len(there) else None,
+        "measured_last": int(passed[0]) if len(passed) else None,
+        "printed": printed_rounds(excess, beta, level),
+        "corrected": _plain(bounds["corrected"].rounds_to(level)),
+    }
+
+
+def _terms(each: Bound) -> dict[str, float | bool | None]:
+    terms = {"start": each.start, "bias": each.bias, "noise": each.noise, "floor": each.floor}
+    return {"holds": each.holds, **{name: _plain(value) for name, value in terms.items()}}
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,188 @@
+"""Learning time and energy to a target accuracy, before any training: pilots give the rounds, the network the rest.
+
+NumPy only: `autofl plan --target` loads no PyTorch.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofl.config import Settings
+from autofl.errors import AutoFLError
+from autofl.experiments.horizon import Horizon, draw_horizon
+from autofl.records import Run
+from autofl.records.pilots import Pilot, problem_of, read_pilots
+from autofl.rng import stream
+from autofl.theory import participation
+from autofl.theory.rounds import RoundsModel, fit_rounds
+from autofl.units import Array, BoolArray, IntArray
+
+SHIPPED = Path(__file__).parent / "pilots.json"
+"""Pilots on MNIST and MNIST-5k with the paper's step sizes, made by `autofl pilot`."""
+DRAWS = 20
+"""Networks (seeds seed, seed + 1, ...) over which a forecast is made."""
+FIRST, MOST = 256, 8192
+"""Rounds of the network that are drawn at first, and at most."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Medians and 95 % intervals of a single run; `never` counts networks that did not get there."""
+
+    target: float
+    rounds: tuple[float, float, float]  # median, low, high
+    sim_time: tuple[float, float, float]  # [s]
+    energy: tuple[float, float, float]  # [J] a UE, mean over UEs
+    noise: float  # mean of 1/(d m), median over networks
+    skew: float  # chi^2, likewise
+    unheard: int  # UEs that are heard less than a fifth as often as their share, median over networks
+    never: int
+    num_pilots: int
+    scatter: float
+    source: str
+    outside: list[str]
+
+    def table(self) -> dict[str, Any]:
+        """Plain values for JSON, SI units."""
+        names = ("median", "low_95", "high_95")
+        spread = {key: dict(zip(names, getattr(self, key), strict=True)) for key in ("rounds", "sim_time", "energy")}
+        rest = ("noise", "skew", "unheard", "never", "num_pilots", "scatter", "source", "outside")
+        return {"target_accuracy": self.target, **spread, **{key: getattr(self, key) for key in rest}}
+
+
+def forecast(settings: Settings, target: float, pilots: Path | None = None) -> Forecast:
+    """When a run of these settings will pass the target (adapted accuracy), and what it will have cost.
+
+    Args:
+        pilots: a file written by `autofl pilot`; without one, those that come with the package.
+    """
+    settings = settings.resolved()
+    if not 0.0 < target <= 1.0:
+        raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
+    path = pilots if pilots is not None else SHIPPED
+    every, command = read_pilots(path)
+    model, fitting = fit(settings, every, target, str(path))
+    h, tau = heterogeneity(settings.data.partition, settings.data.labels), settings.learning.local_steps
+    rng = stream(settings.seed, "forecast")
+    medians: list[tuple[float, float, float]] = []
+    spread: list[tuple[float, float, float]] = []
+    noise, skew, unheard = [], [], []
+    for seed in range(settings.seed, settings.seed + DRAWS):
+        one = settings.model_copy(update={"seed": seed})
+        horizon = draw_horizon(one, FIRST)
+        if not horizon.heard.any():
+            continue
+        x, chi = mean_noise(horizon.heard, horizon.num_samples), participation(horizon.heard).skew
+        needed, deviation = model.rounds(np.array(x), tau, h, chi)
+        factors = np.exp(float(deviation) * rng.standard_normal(10))
+        found, horizon = _spent(one, horizon, float(needed) * np.array([1.0, *factors]))
+        medians.append(found[0])
+        spread += found[1:]
+        noise.append(x)
+        skew.append(chi)
+        unheard.append(_unheard(horizon))
+    reached = np.array([row for row in medians if np.isfinite(row[0])])
+    if 2 * len(reached) < DRAWS:
+        raise AutoFLError(f"in {DRAWS - len(reached)} of {DRAWS} drawn networks too few UEs are heard to get there")
+    low, high = np.quantile(np.array([row for row in spread if np.isfinite(row[0])]), [0.025, 0.975], axis=0)
+    middle = np.median(reached, axis=0)
+    rounds, sim_time, energy = ((float(m), float(a), float(b)) for m, a, b in zip(middle, low, high, strict=True))
+    middle_noise, middle_skew = float(np.median(noise)), float(np.median(skew))
+    return Forecast(
+        target=target,
+        rounds=rounds,
+        sim_time=sim_time,
+        energy=energy,
+        noise=middle_noise,
+        skew=middle_skew,
+        unheard=int(np.median(unheard)),
+        never=DRAWS - len(reached),
+        num_pilots=len(fitting),
+        scatter=model.scatter,
+        source=f"{path.name}, made by: {command}",
+        outside=model.outside(middle_noise, tau, h, middle_skew),
+    )
+
+
+def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> tuple[RoundsModel, list[Pilot]]:
+    """The model of rounds to a target from the pilots of the same learning problem, and those pilots."""
+    problem = problem_of(settings.resolved().table())
+    same = [pilot for pilot in pilots if pilot.problem == problem]
+    if not same:
+        other = min((pilot.problem for pilot in pilots), key=lambda its: sum(its[k] != problem[k] for k in problem))
+        differs = ", ".join(f"{key} is {other[key]!r} there, {problem[key]!r} here" for key in problem
+                            if other[key] != problem[key])  # fmt: skip
+        raise AutoFLError(f"{origin}: no pilots of this learning problem ({differs}); make some with autofl pilot")
+    reached = [pilot for pilot in same if not np.isnan(pilot.rounds_to(target))]
+    if 2 * len(reached) <= len(same):
+        raise AutoFLError(f"{origin}: only {len(reached)} of {len(same)} pilots reach {target:g}; ask for less")
+    model = fit_rounds(
+        noise=np.array([pilot.noise for pilot in reached]),
+        local_steps=np.array([pilot.local_steps for pilot in reached], float),
+        heterogeneity=np.array([heterogeneity(pilot.problem["partition"], pilot.labels) for pilot in reached]),
+        skew=np.array([pilot.skew for pilot in reached]),
+        rounds=np.maximum([pilot.rounds_to(target) for pilot in reached], 1.0),  # 0: passed before training
+    )
+    return model, reached
+
+
+def pilot_of(run: Run) -> Pilot:
+    """What a forecast needs of a run, from its folder alone."""
+    shape = (int(run.rounds["round"].max()) + 1, int(run.manifest["num_ue"]))
+    heard, samples = np.zeros(shape, np.bool_), np.ones(shape, np.int64)
+    where = run.ues["round"].astype(np.int64), run.ues["ue"].astype(np.int64)
+    heard[where], samples[where] = run.ues["decoded"] == 1, run.ues["num_samples"].astype(np.int64)
+    rounds, _, accuracy = run.evaluated("adapted_accuracy")
+    return Pilot(
+        problem=problem_of(run.config),
+        labels=int(run.config["data"]["labels"]),
+        local_steps=int(run.config["learning"]["local_steps"]),
+        num_samples=int(run.config["planner"]["num_samples"]),
+        num_selected=int(run.config["simulation"]["num_selected"]),
+        seed=int(run.config["seed"]),
+        noise=mean_noise(heard, samples),
+        skew=participation(heard).skew,
+        round=tuple(rounds.astype(int).tolist()),
+        accuracy=tuple(accuracy.round(5).tolist()),
+    )
+
+
+def mean_noise(heard: BoolArray, num_samples: IntArray) -> float:
+    """x: mean of sum_i a_i^2/d_i over the rounds in which somebody is heard, shapes (num_rounds, num_ue)."""
+    there = heard.any(axis=1)
+    size = heard[there].sum(axis=1)
+    return float(((heard[there] / np.maximum(num_samples[there], 1)).sum(axis=1) / size**2).mean())
+
+
+def heterogeneity(partition: str, labels: int) -> float:
+    """h = 1/l for a partition by labels; 0 for the others, whose pilots must share the partition itself."""
+    return 1.0 / labels if partition == "labels" else 0.0
+
+
+def _spent(settings: Settings, horizon: Horizon, needed: Array) -> tuple[list[tuple[float, float, float]], Horizon]:
+    """Rounds, simulated time and energy a UE until so many rounds were heard; infinite where they never are."""
+    num = len(horizon.round_time)
+    while horizon.heard.any(axis=1).sum() < needed.max() and num < MOST:
+        num *= 2
+        horizon = draw_horizon(settings, num)
+    heard = np.cumsum(horizon.heard.any(axis=1))
+    time, energy = np.cumsum(horizon.round_time), np.cumsum(horizon.energy.sum(axis=1)) / horizon.heard.shape[1]
+    found = []
+    for want in needed:
+        if want > heard[-1]:
+            found.append((np.inf, np.inf, np.inf))
+            continue
+        k = int(np.searchsorted(heard, want))  # the round in which it is reached; K itself is not whole
+        share = want / heard[k] if k == 0 else (want - heard[k - 1]) / max(heard[k] - heard[k - 1], 1)
+        before = (0.0, 0.0) if k == 0 else (time[k - 1], energy[k - 1])
+        found.append(
+            (k + share, before[0] + share * (time[k] - before[0]), before[1] + share * (energy[k] - before[1]))
+        )
+    return found, horizon
+
+
+def _unheard(horizon: Horizon) -> int:
+    often = horizon.heard.mean(axis=0)
+    return int((often < 0.2 * often.mean()).sum())

@@ -1,0 +1,63 @@
+"""Pilot runs in one small file: what a forecast needs of them, and where they come from."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofl.errors import AutoFLError
+from autofl.records.metrics import reaches
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """One pilot: the learning problem, how noisy its rounds were, and how its accuracy grew."""
+
+    problem: dict[str, Any]  # data, partition, model, step sizes and so on: a forecast needs the same
+    labels: int
+    local_steps: int  # tau
+    num_samples: int  # d
+    num_selected: int
+    seed: int
+    noise: float  # mean over rounds of sum_i a_i^2/d_i
+    skew: float  # chi^2: how unequally UEs were heard
+    round: tuple[int, ...]  # evaluated rounds
+    accuracy: tuple[float, ...]  # adapted accuracy at them
+
+    def rounds_to(self, target: float) -> float:
+        """First evaluated round at which the smoothed accuracy passes the target; NaN if it never does."""
+        passed = np.flatnonzero(reaches(np.array(self.accuracy), target))
+        return float(self.round[passed[0]]) if len(passed) else float("nan")
+
+
+def problem_of(config: dict[str, Any]) -> dict[str, Any]:
+    """What decides how fast a model is learned, apart from d, m, tau and l, out of resolved settings."""
+    data, learning = config["data"], config["learning"]
+    maml = config["algorithm"] in ("autofl", "per-fedavg")
+    return {
+        "data": data.get("file") or data["name"],
+        "partition": data["partition"],
+        "concentration": data["concentration"] if data["partition"] == "dirichlet" else None,
+        "num_ue": config["cell"]["num_ue"],
+        "model": config["model"]["name"],
+        "update": f"Per-FedAvg, {learning['variant']}" if maml else "FedAvg",
+        "inner_lr": learning["inner_lr"],
+        "outer_lr": learning["outer_lr"],
+    }
+
+
+def write_pilots(path: Path, pilots: list[Pilot], command: str) -> None:
+    text = ",\n".join("  " + json.dumps(asdict(pilot)) for pilot in pilots)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{{"command": {json.dumps(command)}, "pilots": [\n{text}\n]}}\n', encoding="utf-8")
+
+
+def read_pilots(path: Path) -> tuple[list[Pilot], str]:
+    """The pilots of a file and the command that made them."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        return [Pilot(**row) for row in table["pilots"]], str(table["command"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AutoFLError(f"{path}: not a file of pilots ({error}); make one with autofl pilot") from None

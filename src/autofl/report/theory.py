@@ -1,0 +1,171 @@
+"""Theory against a run: one picture, one table, and plain words on how loose the theory is; from its result alone."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofl.report.plots import COLOURS, figure_of, save
+
+SYMBOLS = {
+    "smoothness": "L",
+    "hessian_lipschitz": "rho (along the run)",
+    "gradient_bound": "B, bound on ||grad f_i||",
+    "gradient_variance": "sigma_G^2",
+    "hessian_variance": "sigma_H^2",
+    "gradient_spread": "gamma_G^2",
+    "hessian_spread": "gamma_H^2",
+}
+NAMES = {
+    "corrected": "Theorem 1, corrected",
+    "safe": "the same at beta = 1/(tau L_F)",
+    "printed": "as printed",
+    "appendix": "as printed, factors of its appendix",
+}
+
+
+def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
+    """Left: measured ||grad F||^2 and the bounds over rounds. Right: rounds needed, K* and promised, over epsilon."""
+    measured = result["measured"]
+    mean = np.array(measured["running_mean"])
+    rounds = np.arange(1, len(mean) + 1)
+    with figure_of(9.0, 4.6) as figure:
+        left, right = figure.subplots(1, 2)
+        square = np.array(measured["gradient_norm_sq"])
+        left.semilogy(measured["round"], square, color=COLOURS[0], label="measured, at round k", linewidth=1.0)
+        left.semilogy(rounds, mean, color=COLOURS[0], linestyle="--", label="measured, mean of the first K")
+        for place, (name, each) in enumerate(result["bounds"].items(), start=1):
+            void = "" if each["holds"] else " (its condition fails)"
+            curve = np.full(len(rounds), np.nan) if each["start"] is None else each["start"] / rounds + each["floor"]
+            left.semilogy(rounds, curve, color=COLOURS[place], label=NAMES[name] + void)
+        left.set_xlabel("round")
+        left.set_ylabel("||grad F||²")
+        left.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.15))  # below: curves fill the panel
+        levels = result["rounds_to"]
+        for place, (key, label) in enumerate(
+            (
+                ("measured_mean", "needed: mean of all rounds"),
+                ("measured_last", "needed: first round at epsilon"),
+                ("printed", "K* of (30)"),
+                ("corrected", "promised by the corrected theorem"),
+            )
+        ):
+            shown = [(row["epsilon"], row[key]) for row in levels if row[key]]
+            if shown:
+                right.loglog(*zip(*shown, strict=True), marker="o", markersize=3, color=COLOURS[place], label=label)
+        right.invert_xaxis()
+        right.set_xlabel("epsilon")
+        right.set_ylabel("rounds")
+        right.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+        data, cell = result["settings"]["data"], result["settings"]["cell"]
+        figure.suptitle(
+            f"Theory and measurement: {data['name']}, partition {data['partition']}, l = {data['labels']},"
+            f" {cell['num_ue']} UEs, seed {result['settings']['seed']}",
+            fontsize=10,
+        )
+        return save(figure, stem)
+
+
+def theory_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells: constants with intervals, what the lemmas make of them, conditions, bounds."""
+    rows = [
+        [SYMBOLS[name], _short(each["value"]), f"{_short(each['low'])} to {_short(each['high'])}".replace("–", "?")]
+        for name, each in result["constants"].items()
+    ]
+    meta, law = result["meta"], result["participation"]
+    rows += [
+        ["L_F, Lemma 1", _short(meta["smoothness"]), ""],
+        ["sigma_F^2, Lemma 2", _short(meta["variance"]), ""],
+        ["b^2, squared bias, Lemma 2", _short(meta["bias"] ** 2), ""],
+        ["gamma_F^2, Lemma 3", _short(meta["spread"]), ""],
+        ["P(heard), omega, chi^2, psi", _short(law["heard"]), _law(law)],
+        [
+            "planned: samples, power, UEs heard",
+            _short(result["mean_samples"]),
+            f"{1e3 * result['mean_power']:.3g} mW, {result['mean_heard']:.3g} a round",
+        ],
+    ]
+    rows += [
+        [each["name"], "met" if each["met"] else "FAILS", f"{_short(each['left'])} against {_short(each['right'])}"]
+        for each in result["conditions"]
+    ]
+    end = len(result["measured"]["running_mean"])
+    rows.append(
+        [
+            f"mean of ||grad F||^2 over {end} rounds",
+            _short(result["measured"]["running_mean"][-1]),
+            f"at the end {_short(result['measured']['gradient_norm_sq'][-1])}",
+        ]
+    )
+    rows += [
+        [
+            f"bound, {NAMES[name]}",
+            _short(_value(each, end)),
+            f"start {_short(each['start'] / end)}, bias {_short(each['bias'])}, noise {_short(each['noise'])}"
+            if each["holds"]
+            else "its condition on beta fails: nothing is promised",
+        ]
+        for name, each in result["bounds"].items()
+    ]
+    rows += [
+        [
+            f"rounds to epsilon = {each['epsilon']:g}",
+            _short(each["measured_mean"]) if each["measured_mean"] else f"> {end}",
+            f"K* {_short(each['printed'])}, corrected {_short(each['corrected']) if each['corrected'] else 'never'}",
+        ]
+        for each in result["rounds_to"]
+    ]
+    return ["quantity", "value", "interval, detail"], rows
+
+
+def theory_words(result: dict[str, Any]) -> str:
+    """How loose the theory is here, in plain words."""
+    measured, bounds = result["measured"], result["bounds"]
+    mean, end = measured["running_mean"][-1], len(measured["running_mean"])
+    value = _value(bounds["corrected"], end)
+    failing = [each["name"] for each in result["conditions"] if not each["met"]]
+    parts = [f"The measured mean of ||grad F||^2 over {end} rounds is {_short(mean)}."]
+    if value is not None:
+        parts.append(f"The corrected bound is {_short(value)}, {_short(value / mean)} times as much.")
+    else:
+        parts.append("At this beta the corrected theorem promises nothing.")
+    parts += [
+        f"At beta = 1/(tau L_F) = {_short(result['safe_outer_lr'])} it would be"
+        f" {_short(_value(bounds['safe'], end))} after as many rounds.",
+        f"{len(failing)} of {len(result['conditions'])} conditions fail: {'; '.join(failing)}."
+        if failing
+        else "All conditions are met.",
+    ]
+    choice = result["choice"]
+    epsilon = result["settings"]["planner"]["epsilon"]
+    if choice["num_rounds"] is None:
+        parts.append(
+            f"No choice of beta, d and K makes the bound {epsilon:g}: UEs are heard unequally, and their differences"
+            f" (chi^2 gamma_F^2 = {_short(result['participation']['skew'] * result['meta']['spread'])}) stay."
+        )
+    else:
+        parts.append(
+            f"To be sure of {epsilon:g} the theorem asks for beta = {_short(choice['outer_lr'])},"
+            f" d = {_short(3 * choice['batch'])} and {_short(choice['num_rounds'])} rounds."
+        )
+    parts.append(
+        "Constants are the largest at points along this run, so lower estimates of the suprema the theory asks for;"
+        " a ReLU network has no Lipschitz Hessian at all, so rho is only what was met on the way. One run, not a mean."
+    )
+    return " ".join(parts)
+
+
+def _value(each: dict[str, Any], num_rounds: int) -> float | None:
+    """A bound after so many rounds; None where it is infinite."""
+    return None if each["start"] is None else float(each["start"] / num_rounds + each["floor"])
+
+
+def _law(law: dict[str, Any]) -> str:
+    return f"{_short(law['inverse_size'])}, {_short(law['skew'])}, {_short(law['draw_variance'])}"
+
+
+def _short(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "inf" if math.isinf(value) else f"{value:,.0f}" if abs(value) >= 1e4 and abs(value) < 1e7 else f"{value:.3g}"

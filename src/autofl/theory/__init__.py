@@ -1,0 +1,50 @@
+"""The convergence theory: constants, Lemmas 1 to 3, Theorem 1 corrected and as printed. NumPy, float64, pure."""
+
+from autofl.theory.bound import (
+    Bound,
+    Choice,
+    Condition,
+    Meta,
+    bound,
+    choice_for,
+    conditions,
+    meta_of,
+    printed_bound,
+    printed_rounds,
+)
+from autofl.theory.constants import (
+    Constants,
+    meta_bias,
+    meta_second_moment,
+    meta_smoothness,
+    meta_spread,
+    meta_variance,
+    printed_meta_smoothness,
+    printed_meta_spread,
+    printed_meta_variance,
+)
+from autofl.theory.participation import Participation, participation
+
+__all__ = [
+    "Bound",
+    "Choice",
+    "Condition",
+    "Constants",
+    "Meta",
+    "Participation",
+    "bound",
+    "choice_for",
+    "conditions",
+    "meta_bias",
+    "meta_of",
+    "meta_second_moment",
+    "meta_smoothness",
+    "meta_spread",
+    "meta_variance",
+    "participation",
+    "printed_bound",
+    "printed_meta_smoothness",
+    "printed_meta_spread",
+    "printed_meta_variance",
+    "printed_rounds",
+]

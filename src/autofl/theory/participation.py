@@ -1,0 +1,61 @@
+"""Who is heard, as far as convergence asks: four numbers of the law of the decoded set S."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofl.errors import AutoFLError
+from autofl.units import Array, BoolArray
+
+
+@dataclass(frozen=True)
+class Participation:
+    """The law of the server's weights a_i = 1{i in S}/|S|, given that somebody is heard.
+
+    Fields:
+        heard: P(S not empty); in the other rounds the model stays.
+        share: U_i = E[a_i], shape (num_ue,), sum 1. What the paper's q_i / sum_j q_j stands for; the two are equal
+            where |S| is fixed.
+        inverse_size: omega = E[1/|S|], the factor by which averaging cuts the variance.
+        skew: chi^2 = n sum_i U_i^2 - 1, 0 when all UEs are heard equally often. It does not fall with |S|.
+        draw_variance: psi = n lambda_max(P E[a a^T] P) with P = I - 11^T/n, so that
+            E||sum_i a_i x_i||^2 <= psi (1/n) sum_i ||x_i||^2 when sum_i x_i = 0. For m of n UEs drawn uniformly it is
+            (n - m)/(m (n - 1)). Never below chi^2.
+    """
+
+    heard: float
+    share: Array
+    inverse_size: float
+    skew: float
+    draw_variance: float
+
+
+def participation(decoded: BoolArray, probability: Array | None = None) -> Participation:
+    """The law of S from draws of it, or exactly from all its values and their probabilities.
+
+    Args:
+        decoded: 1{i in S}, shape (num_sets, num_ue).
+        probability: of each set, shape (num_sets,); without it all draws count alike.
+    """
+    num_sets, num_ue = decoded.shape
+    law = np.full(num_sets, 1.0 / num_sets) if probability is None else probability / probability.sum()
+    size = decoded.sum(axis=1)
+    there = (size > 0) & (law > 0.0)
+    heard = float(law[there].sum())
+    if heard == 0.0:
+        raise AutoFLError("nobody is ever heard, so there is nothing to converge; raise cell.max_power or move closer")
+    law = law[there] / heard
+    weight = decoded[there] / size[there][:, None]
+    share = law @ weight
+    square = float((share**2).sum())
+    if probability is None and len(weight) > 1:  # the square of a mean of draws is too large by its variance
+        square = (len(weight) * square - float((weight**2).sum(axis=1).mean())) / (len(weight) - 1)
+    centre = np.eye(num_ue) - 1.0 / num_ue
+    second = centre @ (weight.T @ (law[:, None] * weight)) @ centre
+    return Participation(
+        heard=heard,
+        share=share,
+        inverse_size=float(law @ (1.0 / size[there])),
+        skew=max(num_ue * square - 1.0, 0.0),
+        draw_variance=max(float(num_ue * np.linalg.eigvalsh(second)[-1]), 0.0),
+    )

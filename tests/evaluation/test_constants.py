@@ -1,0 +1,149 @@
+"""Estimated constants against the truth: linear regression is a quadratic, logistic regression has a closed form."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from autofl.data import by_owner, split
+from autofl.data.federated import FederatedData
+from autofl.evaluation.constants import Estimator, lanczos, largest_constants
+from autofl.models import cross_entropy, loss_of, params_of
+from autofl.theory import Constants
+
+NUM_UE, OWNED, DIM = 2, 100, 8
+
+
+def squared_error(output, label):
+    return 0.5 * (output[..., 0] - label) ** 2
+
+
+def regression(seed: int) -> tuple[Estimator, dict[str, torch.Tensor], np.ndarray, np.ndarray, np.ndarray]:
+    """Strongly heterogeneous linear regression, a law of its own for each UE: estimator, w, x, y, w flat."""
+    rng = np.random.default_rng([7, seed])
+    ue = np.repeat(np.arange(NUM_UE), OWNED)
+    scale = rng.uniform(0.2, 2.0, (NUM_UE, DIM)) * np.exp(-0.2 * np.arange(DIM))
+    x = scale[ue] * rng.normal(size=(len(ue), DIM)) + rng.normal(size=(NUM_UE, DIM))[ue]
+    y = np.einsum("sd,sd->s", x, rng.normal(size=(NUM_UE, DIM))[ue]) + rng.normal(size=len(ue))
+    part = split(by_owner(ue), rng)
+    data = FederatedData("own", torch.from_numpy(x), torch.from_numpy(y), 1, part, dtype=torch.float64)
+    model = nn.Linear(DIM, 1, bias=False).double()
+    params = {name: torch.from_numpy(rng.normal(size=p.shape)) for name, p in params_of(model).items()}
+    owned = [part.train_of(u) for u in range(NUM_UE)]
+    how = Estimator(loss_of(model, squared_error), data, inner_lr=0.01, num_samples=48, num_steps=6, num_gradients=48)
+    return how, params, np.stack([x[own] for own in owned]), np.stack([y[own] for own in owned]), params["weight"][0]
+
+
+def truth(x: np.ndarray, y: np.ndarray, w: np.ndarray, alpha: float) -> Constants:
+    """The constants of linear regression at w, with every Hessian written out."""
+    each = x[..., :, None] * x[..., None, :]  # H_s = x x^T
+    H = each.mean(axis=1)
+    between = H - H.mean(axis=0)
+
+    def gradient(point: np.ndarray) -> np.ndarray:
+        return ((x @ point - y)[..., None] * x).mean(axis=1)
+
+    def spread(vectors: np.ndarray) -> float:
+        return float(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1).mean())
+
+    here = gradient(w)
+    own = np.stack([gradient(w - alpha * here[u])[u] for u in range(NUM_UE)])
+    by_mean = gradient(w - alpha * here.mean(axis=0))
+    off = ((x @ w - y)[..., None] * x) - here[:, None]
+    centred = each - H[:, None]
+    return Constants(
+        smoothness=max(np.linalg.eigvalsh(h)[-1] for h in H),
+        hessian_lipschitz=0.0,
+        gradient_bound=max(np.linalg.norm(g, axis=1).max() for g in (here, own, by_mean)),
+        gradient_variance=float((off**2).sum(axis=-1).mean(axis=-1).max()),
+        hessian_variance=max(np.linalg.eigvalsh((c @ c).mean(axis=0))[-1] for c in centred),
+        gradient_spread=max(spread(here), spread(by_mean)),
+        hessian_spread=np.linalg.eigvalsh((between @ between).mean(axis=0))[-1],
+    )
+
+
+def test_on_random_quadratics_at_least_95_of_100_intervals_hold_the_truth():
+    inside = dict.fromkeys(Constants.__dataclass_fields__, 0)
+    width = dict.fromkeys(inside, 0.0)
+    for seed in range(100):
+        how, params, x, y, w = regression(seed)
+        before = {name: p + 1.0 for name, p in params.items()} if seed < 5 else None  # a third of the time
+        found = how.at(params, np.random.default_rng(seed), before)
+        known = truth(x, y, w.numpy(), how.inner_lr)
+        for name in inside:
+            value, estimate = getattr(known, name), getattr(found, name)
+            if before is None and name == "hessian_lipschitz":
+                assert math.isnan(estimate.value)
+                inside[name] += 1
+                continue
+            inside[name] += estimate.low - 1e-9 <= value <= estimate.high + 1e-9
+            width[name] = max(width[name], estimate.high / value if value > 0 else 1.0)
+    assert min(inside.values()) >= 95, inside
+    assert width["smoothness"] < 2.0, width  # an interval without an upper end would hold everything
+    assert max(width.values()) < 20.0, width
+
+
+def test_the_same_seed_gives_the_same_estimates():
+    how, params, *_ = regression(2)
+    before = {name: p + 1.0 for name, p in params.items()}
+    assert how.at(params, np.random.default_rng(1), before) == how.at(params, np.random.default_rng(1), before)
+
+
+def test_with_all_samples_and_enough_steps_the_constants_are_exact():
+    how, params, x, y, w = regression(1)
+    whole = Estimator(how.loss, how.data, how.inner_lr, num_samples=10**6, num_steps=DIM)
+    found, known = whole.at(params, np.random.default_rng(1)), truth(x, y, w.numpy(), how.inner_lr)
+    for name in set(Constants.__dataclass_fields__) - {"hessian_lipschitz"}:
+        estimate, value = getattr(found, name), getattr(known, name)
+        assert estimate.value == pytest.approx(value, rel=1e-6), name  # float64, as many Lanczos steps as dimensions
+        assert estimate.high - estimate.low <= 1e-4 * value
+
+
+def test_logistic_regression_has_the_smoothness_and_the_turning_hessian_worked_out_in_closed_form():
+    """Binary cross-entropy of outputs (0, w x): f'' = mean of p (1 - p) x x^T, and |p (1 - p)'| <= 1/(6 sqrt 3)."""
+    rng = np.random.default_rng(3)
+    x, ue = rng.normal(size=(200, 5)) * 2.0, np.repeat(np.arange(4), 50)
+    y = (x[:, 0] + rng.normal(size=200) > 0).astype(np.int64)
+    part = split(by_owner(ue), rng)
+    data = FederatedData("own", torch.from_numpy(x), torch.from_numpy(y), 2, part, dtype=torch.float64)
+
+    class Logistic(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(5))
+
+        def forward(self, x):
+            score = x @ self.w
+            return torch.stack([torch.zeros_like(score), score], dim=-1)
+
+    model = Logistic().double()
+    here, there = rng.normal(size=(2, 5)) * 0.5
+
+    def hessian(w: np.ndarray, u: int) -> np.ndarray:
+        own = x[part.train_of(u)]
+        p = 1.0 / (1.0 + np.exp(-own @ w))
+        return (own.T * (p * (1 - p))) @ own / len(own)
+
+    how = Estimator(loss_of(model, cross_entropy), data, 0.1, num_steps=5)
+    found = how.at({"w": torch.from_numpy(here)}, rng, {"w": torch.from_numpy(there)})
+    known = max(np.linalg.norm(hessian(here, u), 2) for u in range(4))
+    turned = max(np.linalg.norm(hessian(here, u) - hessian(there, u), 2) for u in range(4))
+    assert found.smoothness.value == pytest.approx(known, rel=1e-9)
+    assert found.hessian_lipschitz.value == pytest.approx(turned / np.linalg.norm(here - there), rel=1e-9)
+    cubes = max(np.mean(np.linalg.norm(x[part.train_of(u)], axis=1) ** 3) for u in range(4))
+    assert found.hessian_lipschitz.value <= cubes / (6 * math.sqrt(3))
+    assert known <= max(np.linalg.norm(x[part.train_of(u)].T @ x[part.train_of(u)] / 37, 2) for u in range(4)) / 4
+    assert largest_constants([found, found]).smoothness == found.smoothness.value
+
+
+def test_lanczos_finds_a_negative_end_and_its_interval_holds_on_a_known_spectrum():
+    rng = np.random.default_rng(4)
+    basis = np.linalg.qr(rng.normal(size=(300, 300)))[0]
+    values = np.concatenate([[-9.0], np.linspace(-1.0, 5.0, 299)])
+    matrix = torch.from_numpy(basis @ np.diag(values) @ basis.T)
+    found = lanczos(lambda v: matrix @ v, torch.zeros(300, dtype=torch.float64), rng, 20, 0.05)
+    assert found.norm.low <= 9.0 <= found.norm.high < 12.0
+    assert found.norm.value == pytest.approx(9.0, rel=1e-6)
+    assert float(found.vector @ matrix @ found.vector) == pytest.approx(-9.0, rel=1e-6)

@@ -1,0 +1,55 @@
+"""Rounds fitted from pilots: known coefficients come back, and intervals hold what they promise."""
+
+import numpy as np
+import pytest
+
+from autofl.errors import AutoFLError
+from autofl.theory.rounds import fit_rounds
+
+NOISE = np.tile([0.04, 0.0133, 0.005, 0.033, 0.0067, 0.02, 0.04, 0.01, 0.01], 6)
+TAU = np.tile([1.0, 1, 1, 1, 1, 2, 4, 1, 1], 6)
+SKEW = np.tile([0, 0, 0, 0, 0, 0, 0, 0.25, 0.67], 6)
+H = np.repeat([0.5, 0.2, 0.1], 18)
+
+
+def rounds(noise, tau, h, skew):
+    return (50 - 30 * h + (1400 - 1500 * h) * noise + (20 + 100 * h) * skew) / tau + 6
+
+
+def test_exact_pilots_give_their_own_law_back():
+    model = fit_rounds(NOISE, TAU, H, SKEW, rounds(NOISE, TAU, H, SKEW))
+    np.testing.assert_allclose(model.coefficients, [50, 1400, 20, -30, -1500, 100, 6], rtol=1e-7)
+    assert model.scatter < 1e-12
+    found, deviation = model.rounds(np.array([0.01, 0.03]), 3, 1 / 3, 0.4)
+    np.testing.assert_allclose(found, rounds(np.array([0.01, 0.03]), 3, 1 / 3, 0.4), rtol=1e-8)
+    assert (deviation < 1e-9).all()
+
+
+def test_without_variety_in_labels_steps_and_chances_two_numbers_are_fitted():
+    x = np.array([0.04, 0.02, 0.01])
+    model = fit_rounds(x, np.ones(3), np.full(3, 0.2), np.full(3, 0.01), 40 + 1000 * x)
+    np.testing.assert_allclose(model.coefficients, [40, 1000], rtol=1e-9)
+    assert model.rounds(np.array(0.02), 2, 0.2, 0.0)[0] == pytest.approx(30)
+
+
+def test_intervals_of_single_runs_hold_95_of_100():
+    rng = np.random.default_rng(1)
+    inside = 0
+    for _ in range(400):
+        seen = rounds(NOISE, TAU, H, SKEW) * np.exp(0.1 * rng.standard_normal(54))
+        model = fit_rounds(NOISE, TAU, H, SKEW, seen)
+        x, h = rng.uniform(0.005, 0.04), rng.uniform(0.1, 0.5)
+        mean, deviation = model.rounds(np.array(x), 1, h, 0.1)
+        inside += abs(np.log(rounds(x, 1, h, 0.1) * np.exp(0.1 * rng.standard_normal()) / mean)) <= 2.01 * deviation
+    assert 0.92 <= inside / 400 <= 0.98  # Student's quantile of 47 degrees; 400 trials scatter by 1.1 %
+
+
+def test_too_few_or_equal_pilots_are_refused_and_extrapolation_is_named():
+    with pytest.raises(AutoFLError, match="vary d"):
+        fit_rounds(np.array([0.1, 0.2]), np.ones(2), np.ones(2), np.zeros(2), np.array([30.0, 40.0]))
+    with pytest.raises(AutoFLError, match="vary d"):
+        fit_rounds(np.full(9, 0.1), np.ones(9), np.ones(9), np.zeros(9), np.full(9, 30.0))
+    model = fit_rounds(NOISE, TAU, H, SKEW, rounds(NOISE, TAU, H, SKEW))
+    assert model.outside(0.02, 1, 0.2, 0.5) == []
+    assert model.outside(0.2, 8, 0.2, 0.0) == ["1/(d m)", "tau"]
+    assert "chi^2" in model.outside(0.02, 1, 0.2, 2.0)[0]
