@@ -1,5 +1,6 @@
 """What an algorithm is, and the arithmetic on parameters that all of them share."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -48,7 +49,7 @@ class Updates(Protocol):
         ...
 
 
-class Summed:
+class Summed(ABC):
     """Updates that are only ever summed, a chunk of UEs at a time, so that memory does not grow with UEs.
 
     Chunks are summed by themselves and their sums added in the order of the UEs' numbers: the chunks may be summed
@@ -62,17 +63,17 @@ class Summed:
         order, num = np.argsort(self.ue, kind="stable"), self.num_in_chunk()
         return [order[begin : begin + num] for begin in range(0, len(order), num)]
 
+    @abstractmethod
     def num_in_chunk(self) -> int:
         """UEs in a chunk."""
-        raise NotImplementedError
 
+    @abstractmethod
     def part(self, rows: IntArray, share: Array) -> Params:
         """What a chunk adds to the sum, its UEs having these shares."""
-        raise NotImplementedError
 
+    @abstractmethod
     def whole(self, total: Params) -> Params:
         """The average from the sum of all parts."""
-        raise NotImplementedError
 
     def mean(self, weight: Array) -> Params:
         """sum_i weight_i w_i / sum_i weight_i."""

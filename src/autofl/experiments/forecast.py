@@ -19,8 +19,8 @@ from autofl.theory import participation
 from autofl.theory.rounds import RoundsModel, fit_rounds
 from autofl.units import Array, BoolArray, IntArray
 
-SHIPPED = Path(__file__).parent / "pilots.json"
-"""Pilots on MNIST and MNIST-5k with the paper's step sizes, made by `autofl pilot`."""
+SHIPPED = Path(__file__).parent / "pilots"
+"""Pilots on MNIST and MNIST-5k with the paper's step sizes; each file says by which command it was made."""
 DRAWS = 20
 """Networks (seeds seed, seed + 1, ...) over which a forecast is made."""
 FIRST, MOST = 256, 8192
@@ -56,7 +56,7 @@ def forecast(settings: Settings, target: float, pilots: Path | None = None) -> F
     """When a run of these settings will pass the target (adapted accuracy), and what it will have cost.
 
     Args:
-        pilots: a file written by `autofl pilot`; without one, those that come with the package.
+        pilots: a file written by `autofl pilot`, or a folder of them; without one, those that come with the package.
     """
     settings = settings.resolved()
     if not 0.0 < target <= 1.0:

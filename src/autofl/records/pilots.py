@@ -38,6 +38,7 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
     maml = config["algorithm"] in ("autofl", "per-fedavg")
     return {
         "data": data.get("file") or data["name"],
+        "standardise": data["standardise"],
         "partition": data["partition"],
         "concentration": data["concentration"] if data["partition"] == "dirichlet" else None,
         "num_ue": config["cell"]["num_ue"],
@@ -55,9 +56,16 @@ def write_pilots(path: Path, pilots: list[Pilot], command: str) -> None:
 
 
 def read_pilots(path: Path) -> tuple[list[Pilot], str]:
-    """The pilots of a file and the command that made them."""
+    """The pilots of a file, or of all files in a folder, and the command that made them."""
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        return [Pilot(**row) for row in table["pilots"]], str(table["command"])
+        tables = [json.loads(file.read_text(encoding="utf-8")) for file in _files(path)]
+        pilots = [Pilot(**row) for table in tables for row in table["pilots"]]
+        if not pilots:
+            raise ValueError("no pilots in it")
+        return pilots, "; ".join(str(table["command"]) for table in tables)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AutoFLError(f"{path}: not a file of pilots ({error}); make one with autofl pilot") from None
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.json")) if path.is_dir() else [path]
