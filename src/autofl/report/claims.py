@@ -81,7 +81,9 @@ def _least(values: Iterable[Array]) -> Array:
 
 
 def _mean(values: Iterable[Array]) -> Array:
-    return np.mean(np.stack(list(values)), axis=0)
+    """Mean of several, seed by seed; NaN where infinite ones cancel."""
+    with np.errstate(invalid="ignore"):
+        return np.mean(np.stack(list(values)), axis=0)
 
 
 @dataclass(frozen=True)
