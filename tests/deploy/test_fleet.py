@@ -47,7 +47,7 @@ def settings_of(**sections):
 
 
 def config_of(settings, folder, resume=False):
-    return {"settings": dump_settings(settings.resolved()), "folder": str(folder), "resume": resume}
+    return {"settings": dump_settings(settings.resolved()), "folder": str(folder), "resume": resume, "attempt": "1"}
 
 
 def deployed(nodes, folder, settings=None, resume=False, **grid):

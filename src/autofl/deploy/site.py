@@ -148,6 +148,13 @@ class Site:
         nodes = self.call(["flwr", "supernode", "list", LINK])["nodes"]
         return sum(node["status"] == "online" for node in nodes)
 
+    def end_servers(self) -> None:
+        """End server apps that outlived their SuperLink: they would write into the run folder once more."""
+        for pid in _marked(self.folder):
+            with contextlib.suppress(OSError):
+                if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+
     def stop(self) -> list[str]:
         """End everything that was started from this folder; the names of what ran. Nothing to end is no error."""
         noted = self.state.get("processes", {})

@@ -53,7 +53,7 @@ def serve(grid: Grid, context: Context) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     settings, folder = settings_of(context), Path(str(context.run_config["folder"]))
     use_threads(settings.simulation.threads)
-    writer, past = _begin(settings, folder, bool(context.run_config["resume"]))
+    writer, past = _begin(settings, folder, bool(context.run_config["resume"]), str(context.run_config["attempt"]))
     status: str = "failed"
     problem: str | None = "the server stopped on the way; deploy run --resume goes on"
     try:
@@ -88,13 +88,16 @@ class Past:
         self.host_time = facts["host_time"]
 
 
-def _begin(settings: Settings, folder: Path, resume: bool) -> tuple[RunWriter, Past]:
+def _begin(settings: Settings, folder: Path, resume: bool, attempt: str) -> tuple[RunWriter, Past]:
     if not resume:
-        facts = {"algorithm": settings.algorithm, "seed": settings.seed, "deployed": True, **machine_facts()}
+        facts = {"algorithm": settings.algorithm, "seed": settings.seed, "deployed": True, "attempt": attempt}
+        facts |= machine_facts()
         return RunWriter(folder, dump_settings(settings), facts), Past()
     past = Past(folder)
     assert past.standing is not None
-    return RunWriter.go_on(folder, past.standing.round), past
+    writer = RunWriter.go_on(folder, past.standing.round)
+    writer.finish("running", attempt=attempt)
+    return writer, past
 
 
 def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> None:

@@ -14,7 +14,7 @@ from autofl.deploy.site import LINK, PATIENCE, Site, answers, free_port, wait_fo
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
-from autofl.records import Run, is_run, mark_run, read_run
+from autofl.records import Run, is_run, mark_run, read_manifest, read_run
 from autofl.version import __version__
 
 Tell = Callable[[str], None]
@@ -46,6 +46,7 @@ def up(settings: Settings, folder: Path, tell: Tell) -> None:
     (folder / "config.toml").write_text(dump_settings(settings), encoding="utf-8")
     write_data(settings, site)
     if not alive.get("superlink", False):
+        site.end_servers()
         port = int(site.state.get("port", 0)) or free_port()
         site.keep({**site.state, "port": port})
         process = site.start("superlink", site.superlink("127.0.0.1", port))
@@ -74,10 +75,11 @@ def register(site: Site, ue: int) -> None:
             raise
 
 
-def write_app(settings: Settings, site: Site, out: Path, resume: bool) -> Path:
+def write_app(settings: Settings, site: Site, out: Path, resume: bool, attempt: str) -> Path:
     """The Flower app of a run: settings, where the results go, and the names of server and client."""
     app = site.folder / "app"
     app.mkdir(parents=True, exist_ok=True)
+    place = {"folder": str(out.resolve()), "resume": resume, "attempt": attempt}
     project = {
         "project": {"name": "autofl", "version": __version__, "license": "Apache-2.0", "dependencies": []},
         "tool": {
@@ -88,7 +90,7 @@ def write_app(settings: Settings, site: Site, out: Path, resume: bool) -> Path:
                         "serverapp": "autofl.experiments.deployment:server_app",
                         "clientapp": "autofl.experiments.deployment:client_app",
                     },
-                    "config": {"settings": dump_settings(settings), "folder": str(out.resolve()), "resume": resume},
+                    "config": {"settings": dump_settings(settings), **place},
                 }
             }
         },
@@ -104,12 +106,12 @@ def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], N
         raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up")
     if resume and not is_run(out):
         raise AutoFLError(f"{out}: no run to go on with")
-    before = (out / "manifest.json").stat().st_mtime_ns if is_run(out) else 0
-    app = write_app(settings, site, out, resume)
+    attempt = str(time.time_ns())
+    app = write_app(settings, site, out, resume, attempt)
     answer = site.call(["flwr", "run", str(app), LINK])
     number = str(answer["run-id"])
     try:
-        _follow(site, number, out, before, on_round)
+        _follow(site, number, out, attempt, on_round)
     except KeyboardInterrupt:
         site.call(["flwr", "stop", number, LINK])
         time.sleep(2.0)  # for the server to be gone, who could write once more
@@ -126,12 +128,12 @@ def _mark(out: Path, status: str) -> None:
         mark_run(out, status)
 
 
-def _follow(site: Site, number: str, out: Path, before: int, on_round: Callable[[Run], None]) -> None:
-    """Wait for the end of a run, telling of each round."""
+def _follow(site: Site, number: str, out: Path, attempt: str, on_round: Callable[[Run], None]) -> None:
+    """Wait for the end of a run, telling of each round; what an earlier attempt left in the folder does not count."""
     last, asked = -1, time.monotonic()
     while True:
         time.sleep(LOOK)
-        if is_run(out) and (out / "manifest.json").stat().st_mtime_ns != before:
+        if is_run(out) and read_manifest(out).get("attempt") == attempt:
             found = read_run(out)
             rounds = found.manifest.get("rounds", -1)
             if rounds != last:
@@ -146,7 +148,8 @@ def _follow(site: Site, number: str, out: Path, before: int, on_round: Callable[
             status = str(_how_is(site, number))
             if status.startswith("finished") and "completed" not in status:
                 time.sleep(2 * LOOK)  # its last words may still be on their way to the folder
-                problem = read_run(out).manifest.get("problem") if is_run(out) else None
+                said = read_manifest(out) if is_run(out) else {}
+                problem = said.get("problem") if said.get("attempt") == attempt else None
                 raise AutoFLError(f"{out}: {problem or f'Flower says {status}'}; see {site.folder / 'logs'}")
 
 
