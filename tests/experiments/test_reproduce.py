@@ -1,9 +1,7 @@
 """`autofl reproduce` as real processes: killed at random and resumed, with one worker and with two."""
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -41,7 +39,7 @@ def test_a_killed_reproduction_goes_on_and_ends_with_the_same_bytes(tmp_path):
         while time.monotonic() < deadline and process.poll() is None and len(store(broken)) <= made:
             time.sleep(0.02)
         time.sleep(chance.uniform(0.0, 0.2))
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()  # SIGKILL; on a fast machine the last one may be done already
         process.communicate()
         time.sleep(0.3)
         made = len(store(broken))
