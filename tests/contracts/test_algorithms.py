@@ -5,22 +5,15 @@ import pytest
 import torch
 from torch import nn
 
-from autofl.algorithms import FedAvg, PerFedAvg, StackedUpdates, make_engine, pick_engine
+from autofl.algorithms import PerFedAvg, StackedUpdates, make_engine, pick_engine
 from autofl.data import find, load, split
-from autofl.data.batch import Batch, InMemory
+from autofl.data.batch import Batch
 from autofl.data.federated import federate
 from autofl.data.partition import iid
 from autofl.models import build, lenet5, mlp, params_of
 from autofl.rng import stream
+from reference.updates import ALGORITHMS, NUM_SAMPLES, UE, InMemory
 
-ALGORITHMS = {
-    "fedavg": FedAvg(0.07),
-    "exact": PerFedAvg(0.3, 0.07),
-    "first-order": PerFedAvg(0.3, 0.07, "first-order"),
-    "finite-difference": PerFedAvg(0.3, 0.07, "finite-difference"),
-}
-UE = np.array([0, 2, 3, 5, 7])
-NUM_SAMPLES = np.array([24, 3, 17, 8, 11])
 # float64 sums in another order: a few ulp of the largest terms. float32: the same, 2^29 times coarser.
 TOLERANCE = {torch.float64: {"rtol": 1e-11, "atol": 1e-14}, torch.float32: {"rtol": 2e-4, "atol": 2e-7}}
 

@@ -7,25 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from autofl.algorithms import FedAvg, PerFedAvg, make_engine, pick_engine
+from autofl.algorithms import PerFedAvg, make_engine, pick_engine
 from autofl.algorithms.low_rank import low_rank_layers, mean_of_runs
 from autofl.algorithms.low_rank.images import MaxPool2
 from autofl.data import Dataset, find, load, split
-from autofl.data.batch import Batch, InMemory
+from autofl.data.batch import Batch
 from autofl.data.federated import FederatedData, federate
 from autofl.data.partition import iid
 from autofl.evaluation import Evaluator
 from autofl.models import build, lenet5, params_of
 from autofl.rng import stream
+from reference.updates import ALGORITHMS, NUM_SAMPLES, UE, InMemory
 
-ALGORITHMS = {
-    "fedavg": FedAvg(0.07),
-    "exact": PerFedAvg(0.3, 0.07),
-    "first-order": PerFedAvg(0.3, 0.07, "first-order"),
-    "finite-difference": PerFedAvg(0.3, 0.07, "finite-difference"),
-}
-UE = np.array([0, 2, 3, 5, 7])
-NUM_SAMPLES = np.array([24, 3, 17, 8, 11])  # three unequal batches each, of 1 to 8 samples
 WEIGHT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 # How far apart two updates may be, over the update's length: sums of some 10^3 terms that cancel, in another order.
 # A finite difference divides by a step of 0.01, and rounding decides on which side of a kink a ReLU is.

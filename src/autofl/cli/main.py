@@ -231,7 +231,7 @@ def reproduce_command(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="fig2a to fig5d, sensitivity, or all.")],
     scale: Annotated[str, typer.Option(help="quick: minutes on two cores; full: as in the paper.")] = "quick",
     seeds: Annotated[int | None, typer.Option(help="How many seeds; default the scale's.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = None,
     ray: Ray = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; default runs/reproduce-SCALE.")] = None,
     workers: Workers = None,
@@ -242,11 +242,7 @@ def reproduce_command(
 
     if scale not in SCALES:
         raise AutoFLError(f"--scale {scale}: unknown; there are {', '.join(SCALES)}")
-    if device not in ("auto", "cpu", "cuda"):
-        raise AutoFLError(f"--device {device}: unknown; there are auto, cpu, cuda")
-    if ray is not None:
-        device_for(device, ray)
-        device = "cpu"
+    where = device_for(device, ray) or "auto"
     studies, count = studies_of(names), _workers(workers)
     chosen, folder = with_seeds(SCALES[scale], seeds), out if out is not None else Path("runs") / f"reproduce-{scale}"
     from autofl.experiments.reproduce import entries_of, missing_data, run_entries, unfinished
@@ -257,7 +253,7 @@ def reproduce_command(
             raise AutoFLError(f"{study} needs {data}: run 'autofl data fetch {data}', or name its folder (AUTOFL_DATA)")
         say(f"{study} is left out: {data} is not here (autofl data fetch {data})")
         studies.remove(study)
-    entries = {study: entries_of(study, chosen, folder / "runs", device) for study in studies}
+    entries = {study: entries_of(study, chosen, folder / "runs", where) for study in studies}
     needed = [entry for members in entries.values() for entry in members]
     left = unfinished(needed)
     say(f"{len({entry.place for entry in needed})} runs, {len(left)} of them to be made, into {folder}")

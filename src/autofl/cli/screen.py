@@ -7,7 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from autofl.experiments.jobs import Progress
+    from rich.progress import Progress
+    from rich.status import Status
+
+    from autofl.experiments.jobs import Progress as Told
 
 MOST_ROWS = 50
 
@@ -34,7 +37,24 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: st
         print(f"... and {len(rows) - MOST_ROWS:,} more rows; --json prints all")
 
 
-class ProgressBar:
+class _Shown:
+    """Something of Rich's that is on the screen while a `with` lasts, where standard error is a terminal."""
+
+    def __init__(self, shown: "Progress | Status") -> None:
+        self._shown = shown
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._shown.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._shown.stop()
+
+
+class ProgressBar(_Shown):
     """A bar over all rounds of a command on a terminal.
 
     Where runs are few, a line for each that is finished. Where they are many, and there is no terminal, a line for each
@@ -55,6 +75,7 @@ class ProgressBar:
             disable=not sys.stderr.isatty(),
             transient=True,
         )
+        super().__init__(self._bar)
         self._task = self._bar.add_task("starting", total=total_rounds)
         self._total = total_rounds
         self._each_run = each_run
@@ -62,16 +83,7 @@ class ProgressBar:
         self._said = 0
         self._begin = time.monotonic()
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def __call__(self, progress: "Progress") -> None:
+    def __call__(self, progress: "Told") -> None:
         """Move the bar; a run that stops early counts as whole."""
         self._done[progress.label] = progress.num_rounds if progress.finished else progress.round
         done = sum(self._done.values())
@@ -88,7 +100,7 @@ class ProgressBar:
             say(f"{5 * self._said} % of the rounds done, about {left / 60:.0f} min left")
 
 
-class Stages:
+class Stages(_Shown):
     """The stage a long command is in: one changing line on a terminal; elsewhere a line at most every 10 s."""
 
     def __init__(self) -> None:
@@ -96,17 +108,8 @@ class Stages:
         from rich.status import Status
 
         self._status = Status("starting", console=Console(stderr=True, highlight=False))
+        super().__init__(self._status)
         self._said = -10.0
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            self._status.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._status.stop()
 
     def __call__(self, stage: str) -> None:
         if sys.stderr.isatty():
@@ -116,7 +119,7 @@ class Stages:
             say(stage)
 
 
-class DownloadBar:
+class DownloadBar(_Shown):
     """The progress of downloads, in the form pooch asks for."""
 
     def __init__(self, name: str) -> None:
@@ -132,17 +135,9 @@ class DownloadBar:
             disable=not sys.stderr.isatty(),
             transient=True,
         )
+        super().__init__(self._bar)
         self._task = self._bar.add_task(name, total=None)
         self.total = 0
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def update(self, num_bytes: int) -> None:
         self._bar.update(self._task, advance=num_bytes, total=self.total)

@@ -1,6 +1,5 @@
 """Batches: padded tensors with masks, one row a UE, and how their samples are drawn."""
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -155,21 +154,3 @@ class Batches(Protocol):
     def take(self, rows: IntArray) -> Batch:
         """The batches of these rows, leading axes (3, len(rows), tau): inner, outer and Hessian batch."""
         ...
-
-
-@dataclass(frozen=True)
-class InMemory:
-    """Batches that are there already."""
-
-    batch: Batch  # leading axes (3, num_ue, tau)
-
-    def __len__(self) -> int:
-        return self.batch.y.shape[1]
-
-    @property
-    def width(self) -> int:
-        return self.batch.y.shape[-1]
-
-    def take(self, rows: IntArray) -> Batch:
-        where = torch.from_numpy(rows)
-        return Batch(self.batch.x[:, where], self.batch.y[:, where], self.batch.mask[:, where])

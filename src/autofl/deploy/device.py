@@ -39,7 +39,7 @@ class Device:
         """Sums of this device's training pixels; None where samples are used as they are."""
         return pixel_sums(self.dataset, self.partition.train) if self.dataset.x.dtype == np.uint8 else None
 
-    def data(self, num_classes: int, sums: PixelSums | None, standardise: bool = True) -> FederatedData:
+    def data(self, num_classes: int, sums: PixelSums | None, standardise: bool) -> FederatedData:
         """The samples; images are standardised by these sums, or by this device's own without any."""
         dataset = replace(self.dataset, num_classes=num_classes)
         return pool_of(dataset, self.partition, (sums or self.sums()) if standardise else None)

@@ -1,0 +1,37 @@
+"""The client updates every engine is put through, on UEs with unequal batches."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from autofl.algorithms import FedAvg, PerFedAvg
+from autofl.data.batch import Batch
+from autofl.units import IntArray
+
+ALGORITHMS = {
+    "fedavg": FedAvg(0.07),
+    "exact": PerFedAvg(0.3, 0.07),
+    "first-order": PerFedAvg(0.3, 0.07, "first-order"),
+    "finite-difference": PerFedAvg(0.3, 0.07, "finite-difference"),
+}
+UE = np.array([0, 2, 3, 5, 7])
+NUM_SAMPLES = np.array([24, 3, 17, 8, 11])  # three unequal batches each, of 1 to 8 samples
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Batches that are there already."""
+
+    batch: Batch  # leading axes (3, num_ue, tau)
+
+    def __len__(self) -> int:
+        return self.batch.y.shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.batch.y.shape[-1]
+
+    def take(self, rows: IntArray) -> Batch:
+        where = torch.from_numpy(rows)
+        return Batch(self.batch.x[:, where], self.batch.y[:, where], self.batch.mask[:, where])
