@@ -138,22 +138,38 @@ def mean_of(values: Tensor, mask: Tensor) -> Array:
 
 
 def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, layers: tuple[Layer, ...] | None) -> Iterator[Piece]:
-    """UEs of like numbers of test samples together, so that little is padded."""
     kept = 0
-    part = data.partition
-    most = evaluator.test_samples if evaluator.test_samples is not None else int(part.test_size.max())
-    num_test = np.minimum(part.test_size, most)
-    judged = judged_ues(evaluator, data.partition.num_ue, seed)
-    order = judged[np.argsort(num_test[judged], kind="stable")]
-    while len(order):
-        # As many UEs as fit into ROWS with at most a tenth of padding (short ones may have more), at least one.
-        padded, real = np.arange(1, len(order) + 1) * num_test[order], np.cumsum(num_test[order])
-        fits = (padded <= ROWS) & (padded <= np.maximum(1.1 * real, 512))
-        num = max(int(np.argmin(fits)) if not fits.all() else len(order), 1)
-        ue, order = order[:num], order[num:]
-        piece = draw_piece(evaluator, data, seed, ue)
+    order, num_test = by_test_size(evaluator, data, seed)
+    for some in alike(num_test, small=512, most=ROWS):
+        piece = draw_piece(evaluator, data, seed, order[some])
         kept += (piece.train.sample.size + piece.test.sample.size) * piece.adapt.sample.shape[-1]
         yield piece if layers is None or kept > MOST_KEPT else _with_grams(piece, data, layers)
+
+
+def by_test_size(evaluator: Evaluator, data: FederatedData, seed: int) -> tuple[IntArray, IntArray]:
+    """The UEs that are judged and their numbers of test samples, ascending."""
+    size = data.partition.test_size
+    num_test = size if evaluator.test_samples is None else np.minimum(size, evaluator.test_samples)
+    judged = judged_ues(evaluator, data.partition.num_ue, seed)
+    order = judged[np.argsort(num_test[judged], kind="stable")]
+    return order, num_test[order]
+
+
+def alike(size: IntArray, small: int, most: int | None = None) -> Iterator[slice]:
+    """Neighbours among ascending sizes, so that little is padded when each is filled up to the largest of them.
+
+    At most a tenth of padding, but any of it up to `small` in all; at most `most` in all, but at least one.
+    """
+    begin = 0
+    while begin < len(size):
+        rest = size[begin:]
+        padded, real = np.arange(1, len(rest) + 1) * rest, np.cumsum(rest)
+        fits = padded <= np.maximum(1.1 * real, small)
+        if most is not None:
+            fits &= padded <= most
+        num = max(int(np.argmin(fits)) if not fits.all() else len(rest), 1)
+        yield slice(begin, begin + num)
+        begin += num
 
 
 def judged_ues(evaluator: Evaluator, num_ue: int, seed: int) -> IntArray:

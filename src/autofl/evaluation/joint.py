@@ -12,21 +12,28 @@ from autofl.algorithms.low_rank import Layer, adapted_outputs
 from autofl.data.batch import Batch, Draw
 from autofl.data.federated import FederatedData, gather_runs
 from autofl.errors import AutoFLError
-from autofl.evaluation import Evaluator, Piece, draw_piece, judged_ues, mean_of
+from autofl.evaluation import Evaluator, Piece, alike, by_test_size, draw_piece, mean_of
 from autofl.models import Params, cross_entropy
 from autofl.records import Evaluation
+from autofl.units import Array
 
 MOST_VALUES = 2**30
 """Pixels, padding included, that are judged at a time: 4 GB."""
+SMALL = 2**14
+"""Samples of a group up to which any padding is cheaper than one more group."""
 
 
 @dataclass(frozen=True)
 class JointJudge:
-    """Evaluates the parameters of several runs at once; one piece a run, padded to the same shapes."""
+    """Evaluates the parameters of several runs at once.
+
+    UEs are sorted by their number of test samples; a group has the UEs of the same ranks of every run, as pieces of
+    the same shape, one a run.
+    """
 
     evaluator: Evaluator
     data: tuple[FederatedData, ...]
-    pieces: tuple[Piece, ...]
+    groups: tuple[tuple[Piece, ...], ...]
     layers: tuple[Layer, ...]
 
     @classmethod
@@ -35,44 +42,49 @@ class JointJudge:
         evaluator = runs[0][0]
         if any(each != evaluator for each, _, _ in runs) or evaluator.gradient_norm:
             raise AutoFLError("runs in one batch need the same evaluation, without ||grad F||^2; run them one by one")
-        pieces = [
-            draw_piece(evaluator, data, seed, np.sort(judged_ues(evaluator, data.partition.num_ue, seed)))
-            for _, data, seed in runs
-        ]
-        num_ue = max(len(piece.ue) for piece in pieces)
-        adapt, train, test = (
-            _same_shape([getattr(piece, name) for piece in pieces], num_ue) for name in ("adapt", "train", "test")
-        )
-        same = tuple(Piece(piece.ue, a, b, c) for piece, a, b, c in zip(pieces, adapt, train, test, strict=True))
-        return cls(evaluator, tuple(data for _, data, _ in runs), same, layers)
+        orders = [by_test_size(evaluator, data, seed) for _, data, seed in runs]
+        num_ue = max(len(ue) for ue, _ in orders)
+        longest = np.max([np.pad(size, (num_ue - len(size), 0)) for _, size in orders], axis=0)
+        groups = []
+        for ranks in alike(len(runs) * longest, small=SMALL):
+            pieces = []
+            for (_, data, seed), (ue, _) in zip(runs, orders, strict=True):
+                missing = num_ue - len(ue)
+                some = ue[max(ranks.start - missing, 0) : max(ranks.stop - missing, 0)]
+                pieces.append(draw_piece(evaluator, data, seed, some))
+            groups.append(tuple(_same_shape(pieces, ranks.stop - ranks.start)))
+        return cls(evaluator, tuple(data for _, data, _ in runs), tuple(groups), layers)
 
     def __call__(self, params: Params, runs: list[int]) -> list[Evaluation]:
         """Evaluations of these runs, whose parameters have a leading run axis in the same order."""
-        rows = max(piece.test.sample.size + piece.train.sample.size for piece in self.pieces)
-        step = max(1, MOST_VALUES // (rows * math.prod(self.data[0].sample_shape)))
-        found: list[Evaluation] = []
-        for begin in range(0, len(runs), step):
-            part = {name: p[begin : begin + step] for name, p in params.items()}
-            found += self._judge(part, runs[begin : begin + step])
-        return found
+        each: list[list[Array]] = [[] for _ in runs]
+        for group in self.groups:
+            rows = group[0].test.sample.size + group[0].train.sample.size
+            step = max(1, MOST_VALUES // (rows * math.prod(self.data[0].sample_shape)))
+            for begin in range(0, len(runs), step):
+                part = {name: p[begin : begin + step] for name, p in params.items()}
+                for place, values in enumerate(self._judge(part, group, runs[begin : begin + step]), begin):
+                    each[place].append(values)
+        evaluations = []
+        for r, found in zip(runs, each, strict=True):
+            by_ue = np.argsort(np.concatenate([group[r].ue for group in self.groups]))  # sum in the order of the UEs
+            means = np.concatenate(found, axis=1)[:, by_ue].mean(axis=1).tolist()
+            evaluations.append(Evaluation(*means))
+        return evaluations
 
-    def _judge(self, params: Params, runs: list[int]) -> list[Evaluation]:
-        adapt, train, test = (self._gathered(name, runs) for name in ("adapt", "train", "test"))
+    def _judge(self, params: Params, group: tuple[Piece, ...], runs: list[int]) -> list[Array]:
+        """Of each run both losses and both accuracies of the UEs in this group, shape (4, num_ue)."""
+        adapt, train, test = (self._gathered(group, name, runs) for name in ("adapt", "train", "test"))
         on_train, on_test = adapted_outputs(
             self.layers, params, adapt, self.evaluator.inner_lr, [train.x, test.x], [None, None]
         )
         loss = [mean_of(self._each_loss(output, train.y), train.mask) for output in on_train]
         accuracy = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in on_test]
-        evaluations = []
-        num_ue = len(self.pieces[0].test.sample)
-        for place, r in enumerate(runs):
-            mine = slice(place * num_ue, place * num_ue + len(self.pieces[r].ue))
-            means = [float(values[mine].mean()) for values in (*loss, *accuracy)]
-            evaluations.append(Evaluation(means[0], means[1], means[2], means[3], float("nan")))
-        return evaluations
+        values = np.stack([*loss, *accuracy]).reshape(4, len(runs), -1)
+        return [values[:, place, : len(group[r].ue)] for place, r in enumerate(runs)]
 
-    def _gathered(self, name: str, runs: list[int]) -> Batch:
-        draws: list[Draw] = [getattr(self.pieces[r], name) for r in runs]
+    def _gathered(self, group: tuple[Piece, ...], name: str, runs: list[int]) -> Batch:
+        draws: list[Draw] = [getattr(group[r], name) for r in runs]
         sample = np.stack([draw.sample for draw in draws])
         data = [self.data[r] for r in runs]
         x, y = gather_runs(data, sample.reshape(len(runs), -1))
@@ -85,8 +97,13 @@ class JointJudge:
         return cross_entropy(output.flatten(0, 1), label.flatten()).view(label.shape)
 
 
-def _same_shape(draws: list[Draw], num_ue: int) -> list[Draw]:
-    """The same draws with rows and columns of padding, all (num_ue, longest)."""
-    longest = max(draw.sample.shape[1] for draw in draws)
-    grown = [((0, num_ue - draw.sample.shape[0]), (0, longest - draw.sample.shape[1])) for draw in draws]
-    return [Draw(np.pad(draw.sample, by), np.pad(draw.mask, by)) for draw, by in zip(draws, grown, strict=True)]
+def _same_shape(pieces: list[Piece], num_ue: int) -> list[Piece]:
+    """The same pieces with rows and columns of padding, all (num_ue, longest)."""
+
+    def padded(draws: list[Draw]) -> list[Draw]:
+        longest = max(draw.sample.shape[1] for draw in draws)
+        grown = [((0, num_ue - draw.sample.shape[0]), (0, longest - draw.sample.shape[1])) for draw in draws]
+        return [Draw(np.pad(draw.sample, by), np.pad(draw.mask, by)) for draw, by in zip(draws, grown, strict=True)]
+
+    drawn = (padded([getattr(piece, name) for piece in pieces]) for name in ("adapt", "train", "test"))
+    return [Piece(piece.ue, *draws) for piece, *draws in zip(pieces, *drawn, strict=True)]

@@ -245,24 +245,21 @@ class Network:
                 delta = layer.pull(delta, x, kept[place])
         return Pass(gradient, values, kept, probability, deltas)
 
-    def first_pair(self, x: Tensor, v: Gradient) -> tuple[Tensor, Tensor] | None:
-        """What a first convolution of x gives and its tangent along v, in one product; None for other layers."""
-        layer = next(layer for layer in self.layers if isinstance(layer, Linear | Conv))
-        if not isinstance(layer, Conv):
-            return None
-        way, mine = v.conv[0], self.kernels[0]
-        assert way is not None
-        weight = torch.cat([mine.for_each(len(x) // len(mine.weight)).weight, way.weight], dim=1)
-        y, t = layer.forward(weight, x).chunk(2, dim=2)
-        return _add_bias(y, mine.bias), _add_bias(t, way.bias)
+    def first_pair(self, x: Tensor, other: Kernels) -> tuple[Tensor, Tensor]:
+        """What the first layer, a convolution, makes of x under these weights and under others, in one product."""
+        layer = next(layer for layer in self.layers if isinstance(layer, Conv))
+        mine = self.kernels[0]
+        weight = torch.cat([mine.for_each(len(x) // len(mine.weight)).weight, other.weight], dim=1)
+        one, two = layer.forward(weight, x).chunk(2, dim=2)
+        return _add_bias(one, mine.bias), _add_bias(two, other.bias)
 
     def hessian_times(
         self, batch: Batch, weight: Tensor, v: Gradient, role: int, first: Tensor | None = None
     ) -> Gradient:
         """H v, by the derivative of the passes along v (forward over reverse)."""
-        begin = self.before_weights(batch.x)
-        pair = self.first_pair(begin[-1], v)
-        first, first_tangent = (first, None) if pair is None else pair
+        begin, first_tangent = self.before_weights(batch.x), None
+        if v.conv and v.conv[0] is not None:
+            first, first_tangent = self.first_pair(begin[-1], v.conv[0])
         done = self.run(batch, weight, role, first, begin, deltas_only=True)
         output, tangents = self._push(done, v, first_tangent)
         # The delta at the output is weight (p - onehot); its tangent is weight (p t - p (p.t)).

@@ -144,10 +144,12 @@ def _adapted_images(
             pieces = []
             for samples in torch.split(x[ues], max(1, most // len(some.y)), dim=1):
                 values = network.before_weights(samples)
-                pieces.append(torch.stack([at.forward(values)[0][-1] for at in (network, moved)]))
+                firsts = network.first_pair(values[-1], moved.kernels[0])
+                both = zip((network, moved), firsts, strict=True)
+                pieces.append(torch.stack([at.forward(values, first)[0][-1] for at, first in both]))
             outputs.append(torch.cat(pieces, dim=2))
-    both = [torch.cat(outputs, dim=1) for outputs in found]
-    return [(plain, own) for plain, own in both]
+    whole = [torch.cat(outputs, dim=1) for outputs in found]
+    return [(plain, own) for plain, own in whole]
 
 
 def _some_ues(network: Network, num_ue: int, at_once: int) -> Iterator[tuple[Network, slice]]:
