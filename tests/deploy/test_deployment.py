@@ -151,6 +151,7 @@ def test_a_killed_node_and_one_that_sends_nan_are_left_out_and_named(whole, site
 def test_after_the_superlink_is_killed_the_run_goes_on_from_its_folder_to_the_bit(whole, site, tmp_path):
     out = tmp_path / "run"
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))  # mends what the last test broke
+    assert all(site.alive()[f"ue{ue}"] for ue in range(3))  # though the SuperLink refuses UE 2 for a minute
     words = [sys.executable, "-m", "autofl", "deploy", "run", "--folder", site.folder, "--out", out]
     running = subprocess.Popen(list(map(str, words)), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: manifest(out).get("rounds", -1) >= 1, "the first round")

@@ -27,8 +27,8 @@ LINK = "autofl"
 """The name of the SuperLink in Flower's configuration."""
 MARK = "AUTOFL_DEPLOY"
 """Environment variable by which everything started from a folder is found again."""
-PATIENCE = 60.0
-"""Seconds a program may take to start, and a SuperNode to be seen by the SuperLink."""
+PATIENCE = 120.0
+"""Seconds a program may take to start, and a SuperNode to be let in: after its predecessor died that takes up to 60."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A first deployment on one machine: up, run, status, down; and the commands for several machines."""
 
 import shlex
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,16 +55,35 @@ def up(settings: Settings, folder: Path, tell: Tell) -> None:
         site.point_to(f"127.0.0.1:{port}")
     address = f"127.0.0.1:{site.state['port']}"
     tell(f"SuperLink at {address}")
-    for ue in range(num_ue):
-        if not alive.get(f"ue{ue}", False):
-            register(site, ue)
-            process = site.start(f"ue{ue}", site.supernode(ue, address, free_port()))
     end = time.monotonic() + PATIENCE
+    start_nodes(site, [ue for ue in range(num_ue) if not alive.get(f"ue{ue}", False)], address, end)
     while site.online() < num_ue:
         if time.monotonic() > end:
             raise AutoFLError(f"{site.online()} of {num_ue} SuperNodes came; see {folder / 'logs'}")
         time.sleep(0.5)
     tell(f"{num_ue} SuperNodes online")
+
+
+def start_nodes(site: Site, ues: list[int], address: str, end: float) -> None:
+    """Start the SuperNodes of these UEs, and wait until the SuperLink has let each of them in.
+
+    For a minute after a node died the SuperLink takes it for alive and refuses its successor, which then ends: it is
+    started again until it is let in, or until `end`.
+    """
+    processes: dict[int, subprocess.Popen[bytes]] = {}
+    logs = {ue: site.folder / "logs" / f"ue{ue}.log" for ue in ues}
+    told = {ue: log.stat().st_size if log.is_file() else 0 for ue, log in logs.items()}  # by its predecessors
+    waiting = list(ues)
+    for ue in ues:
+        register(site, ue)
+    while waiting:
+        if time.monotonic() > end:
+            raise AutoFLError(f"UEs {waiting} were not let in; see {site.folder / 'logs'}")
+        for ue in waiting:
+            if ue not in processes or processes[ue].poll() is not None:
+                processes[ue] = site.start(f"ue{ue}", site.supernode(ue, address, free_port()))
+        time.sleep(1.0)
+        waiting = [ue for ue in waiting if b"SuperNode ID" not in logs[ue].read_bytes()[told[ue] :]]
 
 
 def register(site: Site, ue: int) -> None:
