@@ -37,12 +37,19 @@ def adapted_model(model, x, y, lr):
     return own
 
 
-@pytest.mark.parametrize("fast", [True, False], ids=["low-rank", "reference"])
-def test_both_accuracies_and_losses_are_means_over_ues_of_a_plain_loop(trained, federated, fast):
+@pytest.mark.parametrize(
+    ("fast", "most_kept"), [(True, 2**26), (True, 0), (False, 0)], ids=["kept", "gathered anew", "reference"]
+)
+def test_both_accuracies_and_losses_are_means_over_ues_of_a_plain_loop(
+    trained, federated, monkeypatch, fast, most_kept
+):
     model, params = trained
+    monkeypatch.setattr("autofl.evaluation.MOST_KEPT", most_kept)
     # With more samples asked for than any UE has, "at most so many" means all of them.
     evaluator = Evaluator(inner_lr=0.5, adapt_samples=10_000, train_samples=10_000)
-    found = evaluator.judge(model, federated, 1, fast=fast)(params)
+    judge = evaluator.judge(model, federated, 1, fast=fast)
+    assert all((piece.kept is not None) == (most_kept > 0) for piece in judge.pieces)
+    found = judge(params)
     expected = {"global_accuracy": [], "adapted_accuracy": [], "train_loss": [], "adapted_train_loss": []}
     for u in range(federated.partition.num_ue):
         x, y = federated.gather(federated.partition.train_of(u))

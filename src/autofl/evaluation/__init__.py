@@ -1,7 +1,9 @@
 """How good a model is: on each UE's own test data, as it is and adapted by one step, and how far from stationary."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from autofl.algorithms import PerFedAvg, minus
-from autofl.algorithms.low_rank import Layer, adapted_outputs, input_gram, low_rank_layers
+from autofl.algorithms.low_rank import Layer, Linear, adapted_outputs, input_gram, low_rank_layers
 from autofl.data.batch import Batch, Draw, MetaBatch, draw_positions
 from autofl.data.federated import FederatedData
 from autofl.models import Loss, Params, SampleLoss, cross_entropy, loss_of, outputs
@@ -20,7 +22,7 @@ from autofl.units import Array, IntArray
 ROWS = 4096
 """Samples, padding included, in one piece of an evaluation: its memory does not grow with the data."""
 MOST_KEPT = 2**26
-"""Elements of Gram matrices that are kept from one evaluation to the next: 256 MB."""
+"""Elements of samples and Gram matrices that are kept from one evaluation to the next: 256 MB."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,24 @@ class Evaluator:
         return Judge(self, model, data, tuple(_pieces(self, data, seed, layers)), layers)
 
 
+class Samples(NamedTuple):
+    """The samples some UEs are judged on, and the Gram matrices of train and test with adapt, where they are known."""
+
+    adapt: Batch
+    train: Batch
+    test: Batch
+    grams: tuple[Tensor | None, Tensor | None] = (None, None)
+
+
 @dataclass(frozen=True)
 class Piece:
-    """Some UEs and the samples they are judged on, shapes (num_ue, num); their Gram matrices where they are kept."""
+    """Some UEs and which samples they are judged on, shapes (num_ue, num); `kept` are the samples, if in memory."""
 
     ue: IntArray
     adapt: Draw
     train: Draw
     test: Draw
-    grams: tuple[Tensor | None, Tensor | None] = (None, None)  # of train and test with adapt
+    kept: Samples | None = None
 
 
 @dataclass(frozen=True)
@@ -83,10 +94,8 @@ class Judge:
         accuracy: list[Array] = []
         loss: list[Array] = []
         for piece in self.pieces:
-            adapt = self.data.batch(piece.adapt, "adapt")
-            train = self.data.batch(piece.train, "train")
-            test = self.data.batch(piece.test, "test")
-            both = self._outputs(params, adapt, (train, test), piece.grams)
+            adapt, train, test, grams = piece.kept or _gathered(piece, self.data)
+            both = self._outputs(params, adapt, (train, test), grams)
             loss.append(np.stack([mean_of(self._each_loss(output, train.y), train.mask) for output in both[0]]))
             accuracy.append(np.stack([mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]))
         by_ue = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))  # sum in the order of the UEs
@@ -142,8 +151,10 @@ def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, layers: tuple[
     order, num_test = by_test_size(evaluator, data, seed)
     for some in alike(num_test, small=512, most=ROWS):
         piece = draw_piece(evaluator, data, seed, order[some])
-        kept += (piece.train.sample.size + piece.test.sample.size) * piece.adapt.sample.shape[-1]
-        yield piece if layers is None or kept > MOST_KEPT else _with_grams(piece, data, layers)
+        judged, adapt = piece.train.sample.size + piece.test.sample.size, piece.adapt.sample
+        kept += (judged + adapt.size) * math.prod(data.sample_shape) + judged * adapt.shape[-1]
+        first = layers[0] if layers is not None and kept <= MOST_KEPT else None
+        yield replace(piece, kept=_gathered(piece, data, first)) if isinstance(first, Linear) else piece
 
 
 def by_test_size(evaluator: Evaluator, data: FederatedData, seed: int) -> tuple[IntArray, IntArray]:
@@ -191,10 +202,13 @@ def draw_piece(evaluator: Evaluator, data: FederatedData, seed: int, ue: IntArra
     )
 
 
-def _with_grams(piece: Piece, data: FederatedData, layers: tuple[Layer, ...]) -> Piece:
-    adapt, _ = data.gather(piece.adapt.sample, "adapt")
-    train, test = (input_gram(layers, data.gather(draw.sample, "test")[0], adapt) for draw in (piece.train, piece.test))
-    return replace(piece, grams=(train, test))
+def _gathered(piece: Piece, data: FederatedData, first: Linear | None = None) -> Samples:
+    """The samples of a piece: for this once, or where the first layer is given to be kept, with their Gram matrices."""
+    draws = {"adapt": piece.adapt, "train": piece.train, "test": piece.test}
+    adapt, train, test = (data.batch(draw, purpose if first is None else None) for purpose, draw in draws.items())
+    if first is None:
+        return Samples(adapt, train, test)
+    return Samples(adapt, train, test, (input_gram(first, train.x, adapt.x), input_gram(first, test.x, adapt.x)))
 
 
 def _draw(

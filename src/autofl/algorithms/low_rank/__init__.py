@@ -1,4 +1,4 @@
-"""The fast exact engine: no UE's weights are ever formed, but for the few of a convolution.
+"""The fast exact engine: no UE's weights are ever formed, but for the few of a narrow layer or a convolution.
 
 A linear layer's gradient on a batch is delta^T x, of rank at most the batch's size. So a UE's weights are the shared
 ones plus a few outer products, and everything a meta-gradient needs is a product of tall matrices with the shared
@@ -9,16 +9,19 @@ weights (one for all UEs) plus small products with Gram matrices (one a UE):
 - the tangent along a gradient v = delta_o^T a_o:  (x a_o^T) delta_o, then the usual forward-over-reverse rules;
 - the average over UEs of v - alpha H v: a sum of large products (delta)^T (input), UEs side by side.
 
-Exact Per-FedAvg costs 3 forward and 2 weight-gradient products, plain SGD on the same samples 3 and 3. A convolution
-has few weights, so each UE's change of them is kept as numbers; `images` turns it into matrix products. The `loop`
-engine is the slow, obvious reference.
+Exact Per-FedAvg costs 3 forward and 2 weight-gradient products, plain SGD on the same samples 3 and 3. Where a batch
+has more rows than in * out / (in + out), as for the last layer of a classifier, a product with R^T L itself is cheaper
+than with both factors, and it is formed. So is each UE's change of a convolution, whose gradient is of high rank;
+`images` turns it into matrix products. The `loop` engine is the slow, obvious reference.
 """
 
+from autofl.algorithms.low_rank.layers import Linear
 from autofl.algorithms.low_rank.recognise import Layer, low_rank_layers, low_rank_serves
 from autofl.algorithms.low_rank.updates import LowRankUpdates, adapted_outputs, input_gram, mean_of_runs
 
 __all__ = [
     "Layer",
+    "Linear",
     "LowRankUpdates",
     "adapted_outputs",
     "input_gram",

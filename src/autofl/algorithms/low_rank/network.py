@@ -20,7 +20,8 @@ INNER, OUTER, HESS = range(3)
 # --- what a UE's weights differ by -----------------------------------------------------------------------------------
 
 
-class Factors(NamedTuple):
+@dataclass(frozen=True)
+class Factors:
     """scale * sum over rows r of left_r right_r^T for each UE, and scale * sum_r left_r as its bias.
 
     left (num_ue, num_rows, out), right (num_ue, num_rows, in); `biased` is False for a part without a bias term;
@@ -37,6 +38,25 @@ class Factors(NamedTuple):
         if isinstance(scale, Tensor):  # one for each UE
             return Factors(scale * self.left, self.right, self.scale, self.biased, self.role)
         return Factors(self.left, self.right, scale * self.scale, self.biased, self.role)
+
+    @cached_property
+    def numbers(self) -> Tensor | None:
+        """sum_r left_r right_r^T (num_ue, out, in) where a product with it is cheaper than with both factors."""
+        num, out, width = self.left.shape[1], self.left.shape[2], self.right.shape[2]
+        return torch.bmm(self.left.mT, self.right) if out * width < num * (out + width) else None
+
+    def add_product(self, y: Tensor, x: Tensor, has_bias: bool) -> Tensor:
+        """y + x times the weights, transposed, and the bias, in place."""
+        if self.numbers is None:
+            return y.baddbmm_(_gram(x, self, has_bias), self.left, alpha=self.scale)
+        y = y.baddbmm_(x, self.numbers.mT, alpha=self.scale)
+        return y.add_(self.left.sum(dim=1, keepdim=True), alpha=self.scale) if has_bias and self.biased else y
+
+    def add_back(self, y: Tensor, delta: Tensor) -> Tensor:
+        """y + delta times the weights, in place."""
+        if self.numbers is None:
+            return y.baddbmm_(torch.bmm(delta, self.left.mT), self.right, alpha=self.scale)
+        return y.baddbmm_(delta, self.numbers, alpha=self.scale)
 
 
 class Kernels(NamedTuple):
@@ -305,11 +325,11 @@ class Network:
             tangents.append(t)
             if isinstance(layer, Linear):
                 way, mine = next(linear)
-                out = _own_product(x, way, layer.bias is not None)
-                if t is not None:
-                    out += _product(t, self.params[layer.weight].mT)
-                    out = _add_own(out, t, mine, has_bias=False)
-                t = out
+                if t is None:
+                    out = x.new_zeros(*x.shape[:-1], self.params[layer.weight].shape[-2])
+                else:
+                    out = _add_own(_product(t, self.params[layer.weight].mT), t, mine, has_bias=False)
+                t = _add_own(out, x, way, layer.bias is not None)
             elif isinstance(layer, Conv):
                 turn, kernels = next(conv)
                 assert turn is not None
@@ -389,21 +409,14 @@ def _widened(part: Factors) -> Tensor:
 
 
 def _add_own(y: Tensor, x: Tensor, own: list[Factors], has_bias: bool) -> Tensor:
-    """y + sum over own factors of scale (x right^T + 1) left, in place."""
+    """y + x times the own weights, transposed, in place."""
     for part in own:
-        y = y.baddbmm_(_gram(x, part, has_bias), part.left, alpha=part.scale)
+        y = part.add_product(y, x, has_bias)
     return y
 
 
-def _own_product(x: Tensor, own: list[Factors], has_bias: bool) -> Tensor:
-    """The same without a y to begin with."""
-    first, *rest = own
-    y = torch.bmm(_gram(x, first, has_bias), first.left)
-    return _add_own(y if first.scale == 1.0 else y.mul_(first.scale), x, rest, has_bias)
-
-
 def _add_back(y: Tensor, delta: Tensor, own: list[Factors]) -> Tensor:
-    """y + sum over own factors of scale (delta left^T) right, in place."""
+    """y + delta times the own weights, in place."""
     for part in own:
-        y = y.baddbmm_(torch.bmm(delta, part.left.mT), part.right, alpha=part.scale)
+        y = part.add_back(y, delta)
     return y

@@ -88,16 +88,13 @@ def _norm(gradient: Gradient, layers: tuple[Layer, ...]) -> Tensor:
     return total.clamp(min=0.0).sqrt()
 
 
-def input_gram(layers: tuple[Layer, ...], x: Tensor, adapt: Tensor) -> Tensor | None:
-    """Gram matrix of inputs with adaptation samples, (num_ue, num, num_adapt); None if the first layer is not linear.
+def input_gram(first: Linear, x: Tensor, adapt: Tensor) -> Tensor:
+    """Gram matrix of the first layer's inputs with the adaptation samples, (num_ue, num, num_adapt).
 
     It does not depend on the parameters: evaluations on the same samples need it once.
     """
-    layer = layers[0]
-    if not isinstance(layer, Linear):
-        return None
     gram = torch.bmm(x, adapt.mT)
-    return gram.add_(1.0) if layer.bias is not None else gram
+    return gram.add_(1.0) if first.bias is not None else gram
 
 
 def adapted_outputs(
@@ -124,7 +121,9 @@ def adapted_outputs(
     results = []
     for x, gram in zip(inputs, grams, strict=True):
         first, begin = network.first_product(x), network.before_weights(x)
-        plain = network.forward(begin, None if first is None else first.clone())[0][-1]
+        plain = network.forward(begin, first)[0][-1]
+        if first is not None and plain.data_ptr() == first.data_ptr():  # which the next pass overwrites
+            plain = plain.clone()
         results.append((plain, moved.forward(begin, first, gram)[0][-1]))
     return results
 
