@@ -190,10 +190,8 @@ class LowRankUpdates(Summed):
         return max(1, most // max(at_once * self.batches.width, 1))
 
     def part(self, rows: IntArray, share: Array) -> Params:
-        total = {name: torch.zeros_like(p) for name, p in self.params.items()}
         network = Network.shared(self.layers, self.params)
-        _add_gradients(total, network, self.algorithm, self.batches.take(rows), share)
-        return total
+        return _gradients(network, self.algorithm, self.batches.take(rows), share)
 
     def whole(self, total: Params) -> Params:
         return {name: p.add(total[name], alpha=-self.algorithm.outer_lr) for name, p in self.params.items()}
@@ -209,27 +207,28 @@ def mean_of_runs(
         batch: leading axes (3, num_runs * num_ue, tau), one run's UEs after another's.
         share: each UE's share of its run's average, shape (num_runs * num_ue,); 0 for a UE that only fills up.
     """
-    total = {name: torch.zeros_like(p) for name, p in params.items()}
+    parts: list[Params] = []
     num_ue, width = batch.y.shape[1], max(batch.y.shape[-1], 1)
     images = _num_images(layers, params)
     for runs, ues in _some_runs(params, num_ue, images // width if images else num_ue):
         some = Batch(*(part[:, ues] for part in batch))
-        now, parts = ({name: p[runs] for name, p in whole.items()} for whole in (params, total))
-        _add_gradients(parts, Network.shared(layers, now), algorithm, some, share[ues])
-    return {name: p.add(total[name], alpha=-algorithm.outer_lr) for name, p in params.items()}
+        now = Network.shared(layers, {name: p[runs] for name, p in params.items()})
+        parts.append(_gradients(now, algorithm, some, share[ues]))
+    lr = algorithm.outer_lr
+    return {name: p.sub(torch.cat([part[name] for part in parts]), alpha=lr) for name, p in params.items()}
 
 
-def _add_gradients(total: Params, network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array) -> None:
-    """Add the share of these UEs' gradients, step by step."""
-    layers = network.layers
+def _gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array) -> Params:
+    """The sum of these UEs' gradients by their shares, over all steps."""
+    total: Params = {}
     num_steps = batch.y.shape[2]
     if isinstance(algorithm, FedAvg) and num_steps == 1 and not network.has_runs:
         # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
         parts = Batch(*(each.flatten(0, 2) for each in batch))
         weight = batch.mask / batch.mask.sum(dim=(0, 3), keepdim=True).clamp_(min=1.0)
         gradient = network.run(parts, weight.flatten(0, 2)).gradient
-        _add(total, layers, gradient, np.tile(share, 3), parts.x)
-        return
+        _add(total, network, gradient, np.tile(share, 3), parts.x)
+        return total
     for t in range(num_steps):
         now = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
         if isinstance(algorithm, PerFedAvg):
@@ -237,62 +236,68 @@ def _add_gradients(total: Params, network: Network, algorithm: FedAvg | PerFedAv
         else:
             joined = MetaBatch.of(now).joined()
             gradient = network.run(joined, _sample_weight(joined.mask)).gradient
-        _add(total, layers, gradient, share, now.x)
+        _add(total, network, gradient, share, now.x)
         if t + 1 < num_steps:
             network = network.moved(-algorithm.outer_lr, gradient)
+    return total
 
 
-def _add(total: Params, layers: tuple[Layer, ...], gradient: Gradient, share: Array, x: Tensor) -> None:
-    _add_kernels(total, layers, gradient, share)
-    linear = [layer for layer in layers if isinstance(layer, Linear)]
+def _add(total: Params, network: Network, gradient: Gradient, share: Array, x: Tensor) -> None:
+    """Add these gradients by their shares to the total, which begins empty."""
+    _add_kernels(total, network, gradient, share)
+    linear = [layer for layer in network.layers if isinstance(layer, Linear)]
     equal = float(share[0]) if (share == share[0]).all() else None
     each = None if equal is not None else torch.from_numpy(share).to(x)[:, None, None]
     scale = 1.0 if equal is None else equal
     for layer, parts in zip(linear, gradient.linear, strict=True):
         if each is not None:
             parts = [part.scaled(each) for part in parts]
-        weight = total[layer.weight]
-        if weight.ndim == 3:
-            for part in parts:
-                left = (part.scale * part.left).reshape(len(weight), -1, part.left.shape[-1])
-                weight.baddbmm_(left.mT, part.right.reshape(len(weight), -1, part.right.shape[-1]), alpha=scale)
-                if layer.bias is not None and part.biased:
-                    total[layer.bias].add_(left.sum(dim=1), alpha=scale)
-            continue
-        for left, right, biased in _merged(parts, x):
-            weight.addmm_(left.T, right, alpha=scale)
+        weight = network.params[layer.weight]
+        for left, right, biased in _merged(parts, x, len(weight) if weight.ndim == 3 else None):
+            product = torch.baddbmm if weight.ndim == 3 else torch.addmm
+            if layer.weight in total:
+                product(total[layer.weight], left.mT, right, alpha=scale, out=total[layer.weight])
+            else:
+                total[layer.weight] = product(weight, left.mT, right, beta=0, alpha=scale)
             if layer.bias is not None and biased:
-                total[layer.bias].add_(left.sum(dim=0), alpha=scale)
+                _add_to(total, layer.bias, scale * left.sum(dim=-2))
 
 
-def _add_kernels(total: Params, layers: tuple[Layer, ...], gradient: Gradient, share: Array) -> None:
+def _add_to(total: Params, name: str, value: Tensor) -> None:
+    total[name] = total[name].add_(value) if name in total else value
+
+
+def _add_kernels(total: Params, network: Network, gradient: Gradient, share: Array) -> None:
     """The same for convolutions, whose gradients are numbers."""
-    convs = [layer for layer in layers if isinstance(layer, Conv)]
+    convs = [layer for layer in network.layers if isinstance(layer, Conv)]
     for layer, kernels in zip(convs, gradient.conv, strict=True):
         assert kernels is not None
-        weight = total[layer.weight]
+        weight = network.params[layer.weight]
         each = torch.from_numpy(share).to(weight).view(len(weight) if weight.ndim == 5 else 1, -1)
 
         def summed(own: Tensor, each: Tensor = each) -> Tensor:
             return torch.einsum("ru,ru...->r...", each, own.view(*each.shape, *own.shape[1:]))
 
-        weight.add_(layer.parameter(summed(kernels.weight), like=weight).reshape(weight.shape))
+        _add_to(total, layer.weight, layer.parameter(summed(kernels.weight), like=weight).reshape(weight.shape))
         if layer.bias is not None and kernels.bias is not None:
-            total[layer.bias].add_(summed(kernels.bias).view_as(total[layer.bias]))
+            _add_to(total, layer.bias, summed(kernels.bias).view_as(network.params[layer.bias]))
 
 
-def _merged(parts: list[Factors], x: Tensor) -> list[tuple[Tensor, Tensor, bool]]:
-    """Factors as flat matrices; those on the model's input become one product over adjacent batches of x."""
+def _merged(parts: list[Factors], x: Tensor, num_runs: int | None) -> list[tuple[Tensor, Tensor, bool]]:
+    """Factors as flat matrices, or one for each run; those on the input become one product over adjacent batches."""
     on_input: dict[int, Tensor] = {}
     flat: list[tuple[Tensor, Tensor, bool]] = []
+
+    def flattened(factor: Tensor) -> Tensor:
+        return factor.reshape(*([] if num_runs is None else [num_runs]), -1, factor.shape[-1])
+
     for part in parts:
         left = part.left if part.scale == 1.0 else part.scale * part.left
-        if part.role is None or len(parts) == 1:
-            flat.append((left.reshape(-1, left.shape[-1]), part.right.reshape(-1, part.right.shape[-1]), part.biased))
+        if part.role is None or len(parts) == 1 or num_runs is not None:
+            flat.append((flattened(left), flattened(part.right), part.biased))
         else:
             on_input[part.role] = on_input[part.role] + left if part.role in on_input else left
     if on_input:  # the outer and the Hessian batch lie side by side
-        left = torch.cat([on_input[role].reshape(-1, on_input[role].shape[-1]) for role in sorted(on_input)])
-        right = x[min(on_input) : max(on_input) + 1]
-        flat.append((left, right.reshape(-1, right.shape[-1]), True))
+        left = torch.cat([flattened(on_input[role]) for role in sorted(on_input)])
+        flat.append((left, flattened(x[min(on_input) : max(on_input) + 1]), True))
     return flat
