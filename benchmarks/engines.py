@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from work import INNER_LR, OUTER_LR, model_of, plain_sgd, population
 
-from autofl.algorithms import FedAvg, PerFedAvg, make_engine
+from autofl.algorithms import FedAvg, PerFedAvg, make_engine, use_machine
 from autofl.data import find, load
 from autofl.evaluation import Evaluator
 from autofl.models import outputs
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--data", default="mnist5k")
     parser.add_argument("--most", type=int, default=10_000, help="largest number of UEs")
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    use_machine(given.threads)
     workloads = [work for work in WORKLOADS if work[0] <= given.most]
     result = {
         "data": given.data,

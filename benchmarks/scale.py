@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from work import INNER_LR, OUTER_LR, population
 
-from autofl.algorithms import PerFedAvg, make_engine
+from autofl.algorithms import PerFedAvg, make_engine, use_machine
 from autofl.data import load
 from autofl.evaluation import Evaluator
 from autofl.models import build, num_weights, params_of
@@ -80,7 +80,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--one", help="a single measurement: num_ue,selected,samples,width")
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    use_machine(given.threads)
     if given.one:
         print(json.dumps(measure(*map(int, given.one.split(",")))))
         return

@@ -21,13 +21,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from unittest.mock import patch
 
 import numpy as np
-import torch
 from page import REST, profile_tables
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 from work import INNER_LR, OUTER_LR, model_of, population
 
-from autofl.algorithms import FedAvg, PerFedAvg, make_engine
+from autofl.algorithms import FedAvg, PerFedAvg, make_engine, use_machine
 from autofl.algorithms.low_rank.images import Conv
 from autofl.config import load_settings
 from autofl.data import find, load
@@ -195,7 +194,7 @@ def main() -> None:
     given = parser.parse_args()
     if find(given.data) is None:
         parser.error(f"{given.data} is not here: run 'autofl data fetch {given.data}', or take another with --data")
-    torch.set_num_threads(given.threads)
+    use_machine(given.threads)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler need not say that it starts and stops
     rounds = {"mlp": of_round(given.data, 50, given.threads)}
     if find("cifar10"):

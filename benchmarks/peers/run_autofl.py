@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from common import Clock, arguments, demand, read_work, report
 
-from autofl.algorithms import FedAvg, PerFedAvg, make_engine
+from autofl.algorithms import FedAvg, PerFedAvg, make_engine, use_machine
 from autofl.data import Partition
 from autofl.data.federated import FederatedData
 from autofl.models import lenet5, mlp
@@ -33,7 +33,7 @@ def run(work, algorithm, num_rounds, clock):
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    torch.set_num_threads(options.threads)
+    use_machine(options.threads)
     work, clock = read_work(options.work), Clock(options.warmup)
     if options.check:
         demand(work, f"round {options.algorithm}", run(work.constant(), options.algorithm, 1, clock))

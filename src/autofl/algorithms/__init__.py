@@ -4,6 +4,7 @@ from autofl.algorithms.base import Algorithm, Averaging, State, Summed, Updates,
 from autofl.algorithms.engine import Engine, StackedUpdates, make_engine, pick_engine
 from autofl.algorithms.fedavg import FedAvg
 from autofl.algorithms.perfedavg import PerFedAvg, Variant
+from autofl.algorithms.process import use_machine
 
 __all__ = [
     "Algorithm",
@@ -22,4 +23,5 @@ __all__ = [
     "num_steps",
     "pick_engine",
     "step_of",
+    "use_machine",
 ]

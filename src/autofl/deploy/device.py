@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import nn
 
 from autofl.algorithms import Algorithm, Engine
@@ -118,8 +117,3 @@ def machine_energy() -> float | None:
     except (OSError, ValueError):
         return None
     return 1e-6 * sum(counters) if counters else None
-
-
-def use_threads(num: int) -> None:
-    """The bits of a sum depend on how many threads share it."""
-    torch.set_num_threads(num)

@@ -45,14 +45,11 @@ class JointJudge:
         orders = [by_test_size(evaluator, data, seed) for _, data, seed in runs]
         num_ue = max(len(ue) for ue, _ in orders)
         longest = np.max([np.pad(size, (num_ue - len(size), 0)) for _, size in orders], axis=0)
-        groups = []
-        for ranks in alike(len(runs) * longest, small=SMALL):
-            pieces = []
-            for (_, data, seed), (ue, _) in zip(runs, orders, strict=True):
-                missing = num_ue - len(ue)
-                some = ue[max(ranks.start - missing, 0) : max(ranks.stop - missing, 0)]
-                pieces.append(draw_piece(evaluator, data, seed, some))
-            groups.append(tuple(_same_shape(pieces, ranks.stop - ranks.start)))
+        pieces = [draw_piece(evaluator, data, seed, ue) for (_, data, seed), (ue, _) in zip(runs, orders, strict=True)]
+        groups = [
+            _same_shape([_some(piece, ranks, num_ue) for piece in pieces], ranks.stop - ranks.start)
+            for ranks in alike(len(runs) * longest, small=SMALL)
+        ]
         return cls(evaluator, tuple(data for _, data, _ in runs), tuple(groups), layers)
 
     def __call__(self, params: Params, runs: list[int]) -> list[Evaluation]:
@@ -97,13 +94,24 @@ class JointJudge:
         return cross_entropy(output.flatten(0, 1), label.flatten()).view(label.shape)
 
 
-def _same_shape(pieces: list[Piece], num_ue: int) -> list[Piece]:
-    """The same pieces with rows and columns of padding, all (num_ue, longest)."""
+def _some(piece: Piece, ranks: slice, num_ue: int) -> Piece:
+    """The UEs of these ranks out of num_ue; a run of fewer UEs lacks the lowest ranks."""
+    missing = num_ue - len(piece.ue)
+    some = slice(max(ranks.start - missing, 0), max(ranks.stop - missing, 0))
+    adapt, train, test = (Draw(d.sample[some], d.mask[some]) for d in (piece.adapt, piece.train, piece.test))
+    return Piece(piece.ue[some], adapt, train, test)
+
+
+def _same_shape(pieces: list[Piece], num_ue: int) -> tuple[Piece, ...]:
+    """The same pieces cut or padded to (num_ue, longest)."""
 
     def padded(draws: list[Draw]) -> list[Draw]:
-        longest = max(draw.sample.shape[1] for draw in draws)
-        grown = [((0, num_ue - draw.sample.shape[0]), (0, longest - draw.sample.shape[1])) for draw in draws]
-        return [Draw(np.pad(draw.sample, by), np.pad(draw.mask, by)) for draw, by in zip(draws, grown, strict=True)]
+        longest = max(int(draw.mask.sum(axis=1).max(initial=0)) for draw in draws)
+        same = []
+        for sample, mask in draws:
+            grown = ((0, num_ue - len(mask)), (0, max(longest - mask.shape[1], 0)))
+            same.append(Draw(np.pad(sample[:, :longest], grown), np.pad(mask[:, :longest], grown)))
+        return same
 
     drawn = (padded([getattr(piece, name) for piece in pieces]) for name in ("adapt", "train", "test"))
-    return [Piece(piece.ue, *draws) for piece, *draws in zip(pieces, *drawn, strict=True)]
+    return tuple(Piece(piece.ue, *draws) for piece, *draws in zip(pieces, *drawn, strict=True))

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from autofl.algorithms import PerFedAvg
+from autofl.algorithms import PerFedAvg, use_machine
 from autofl.config import Settings
 from autofl.data.batch import third_sizes
 from autofl.errors import AutoFLError
@@ -73,7 +72,7 @@ def analyze(
         Plain values for JSON; see docs/theory.md.
     """
     settings, tell = settings.resolved(), on_stage or (lambda _: None)
-    torch.set_num_threads(settings.simulation.threads)
+    use_machine(settings.simulation.threads)
     sim = build_simulation(settings)
     algorithm = sim.algorithm
     if not isinstance(algorithm, PerFedAvg) or algorithm.variant != "exact":

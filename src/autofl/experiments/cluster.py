@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from autofl.algorithms import Algorithm, Engine, Summed, Updates, added
+from autofl.algorithms import Algorithm, Engine, Summed, Updates, added, use_machine
 from autofl.data import Dataset
 from autofl.data.batch import Batches, Draw
 from autofl.data.federated import DrawnBatches, FederatedData, Scratch, federate
@@ -166,7 +166,7 @@ class _Worker:
     """A process of the cluster that holds the data of a run."""
 
     def __init__(self, data: FederatedData, threads: int) -> None:
-        torch.set_num_threads(threads)
+        use_machine(threads)
         self._data = data
 
     def parts(self, updates: Any, draw: Draw, share: list[Array]) -> list[Params]:

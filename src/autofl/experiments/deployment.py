@@ -20,10 +20,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from autofl.algorithms import State, make_engine, pick_engine
+from autofl.algorithms import State, make_engine, pick_engine, use_machine
 from autofl.config import Settings, dump_settings, parse_settings
 from autofl.data.federated import FederatedData, PixelSums
-from autofl.deploy.device import Device, Meter, open_device, use_threads
+from autofl.deploy.device import Device, Meter, open_device
 from autofl.deploy.fleet import OWN_VALUES, Devices, Fleet, Post, total_sums
 from autofl.deploy.messages import Order, params_of, params_record, pixels_of, pixels_record
 from autofl.deploy.privacy import local_noise, spent
@@ -52,7 +52,7 @@ def serve(grid: Grid, context: Context) -> None:
     """A whole run, or the rest of one, into its run folder on this machine."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     settings, folder = settings_of(context), Path(str(context.run_config["folder"]))
-    use_threads(settings.simulation.threads)
+    use_machine(settings.simulation.threads)
     writer, past = _begin(settings, folder, bool(context.run_config["resume"]), str(context.run_config["attempt"]))
     status: str = "failed"
     problem: str | None = "the server stopped on the way; deploy run --resume goes on"
@@ -181,7 +181,7 @@ def _keep(writer: RunWriter, now: Standing, sums: PixelSums | None, releases: di
 
 
 def _device(context: Context, settings: Settings) -> Device:
-    use_threads(settings.simulation.threads)
+    use_machine(settings.simulation.threads)
     node = context.node_config
     if "ue" not in node or "data" not in node:
         raise AutoFLError("this node has no UE number or data; start it with --node-config 'ue=0 data=\"own.npz\"'")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, State, make_engine, pick_engine
+from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, State, make_engine, pick_engine, use_machine
 from autofl.config import AlgorithmName, Settings, dump_settings
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData, federate
@@ -142,7 +142,7 @@ def run(
     weights, and its manifest says so.
     """
     settings, folder = settings.resolved(), Path(folder)
-    torch.set_num_threads(settings.simulation.threads)  # the bits of a sum depend on how many share it
+    use_machine(settings.simulation.threads)
     if ray is None:
         sim = build_simulation(settings, **own)
     else:  # the machines of a cluster compute on their CPUs, and so does this one
