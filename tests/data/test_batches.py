@@ -100,3 +100,28 @@ def test_without_standardising_bytes_become_numbers_between_0_and_1(few_digits):
     data = federate(few_digits, split(owned, stream(3, "split")), standardise=False)
     x, _ = data.gather(np.arange(50))
     np.testing.assert_allclose(x.numpy(), few_digits.x[:50] / 255.0, rtol=1e-6)
+
+
+def test_inputs_that_are_always_zero_are_left_out_and_nothing_else(few_digits, federated):
+    columns, narrow = federated.columns, federated.narrow
+    assert columns is not None
+    everything = np.arange(len(federated.y))
+    (wide, y), (x, same_y) = federated.gather(everything), narrow.gather(everything)
+    assert x.shape[1] % 16 == 0
+    assert x.shape[1] < 784
+    assert torch.equal(x, wide[:, columns.kept])
+    assert torch.equal(y, same_y)
+    assert not x[:, -1].any()  # the one that stands for those left out
+    assert torch.equal(x[:, columns.back], wide)
+    assert narrow.partition is federated.partition
+
+
+def test_images_own_numbers_and_data_without_zeros_keep_all_inputs(few_digits, federated):
+    images = type(few_digits)("images", few_digits.x.reshape(-1, 1, 28, 28), few_digits.y, 10)
+    numbers = type(few_digits)("numbers", few_digits.x.astype(np.float32), few_digits.y, 10)
+    noise = np.random.default_rng(1).integers(0, 256, few_digits.x.shape).astype(np.uint8)
+    busy = type(few_digits)("busy", noise, few_digits.y, 10)
+    for data in (images, numbers, busy):
+        whole = federate(data, federated.partition)
+        assert whole.columns is None
+        assert whole.narrow is whole

@@ -141,6 +141,17 @@ def in_thirds(samples: IntArray, num_samples: IntArray) -> Draw:
     return Draw(np.take_along_axis(samples[None], column, axis=-1), mask.copy())
 
 
+class Columns(NamedTuple):
+    """Which inputs are left where many are 0 in every sample: those that vary, and a few zeros to fill up.
+
+    kept (num_kept,) are the inputs left, the last of them a zero; back (num_inputs,) is the place of each input among
+    them, a zero left out being found at that last one.
+    """
+
+    kept: Tensor
+    back: Tensor
+
+
 class Batches(Protocol):
     """The batches of a round, one row a UE, to be had in pieces."""
 
@@ -153,4 +164,8 @@ class Batches(Protocol):
 
     def take(self, rows: IntArray) -> Batch:
         """The batches of these rows, leading axes (3, len(rows), tau): inner, outer and Hessian batch."""
+        ...
+
+    def narrowed(self) -> tuple["Batches", Columns | None]:
+        """The same batches without inputs that are 0 in every sample, and which are left; None if all are."""
         ...

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from autofl.data.batch import Batch, Draw, draw_meta
+from autofl.data.batch import Batch, Columns, Draw, draw_meta
 from autofl.data.dataset import Dataset
 from autofl.data.partition import Partition
 from autofl.units import Array, IntArray
 
 STD_OFFSET = 0.001
 """Added to a pixel's deviation against division by zero, in units of pixel values 0 to 255."""
+ALIGNED = 16
+"""Inputs are left out so that a multiple of this many is left: products of such widths run fastest."""
 
 
 class Scratch:
@@ -60,6 +63,35 @@ class FederatedData:
     @property
     def sample_shape(self) -> tuple[int, ...]:
         return tuple(self.x.shape[1:])
+
+    @cached_property
+    def columns(self) -> Columns | None:
+        """The inputs worth computing with; None for all of them.
+
+        A pixel that never changes in training is 0 for every model; of MNIST's 784 these are some 70.
+        """
+        if self.scale is None or len(self.sample_shape) != 1:
+            return None
+        varies = self.scale != 0.0
+        num = -(-(int(varies.sum()) + 1) // ALIGNED) * ALIGNED
+        if num >= len(varies):
+            return None
+        kept = torch.argsort(~varies, stable=True)[:num]
+        back = torch.full_like(varies, num - 1, dtype=torch.int64)
+        back[kept] = torch.arange(num, device=back.device)
+        return Columns(kept, back)
+
+    @cached_property
+    def narrow(self) -> "FederatedData":
+        """The same data with `columns` alone; itself where these are all."""
+        if self.columns is None or self.scale is None or self.shift is None:
+            return self
+        kept = self.columns.kept
+        if self.x.device.type == "cpu":  # four times as fast as PyTorch's
+            x = torch.from_numpy(self.x.numpy().take(kept.numpy(), axis=1))
+        else:
+            x = self.x.index_select(1, kept)
+        return replace(self, x=x, shift=self.shift[kept], scale=self.scale[kept], scratch=Scratch())
 
     def gather(self, index: IntArray, purpose: str | None = None) -> tuple[Tensor, Tensor]:
         """Samples, ready for a model, and labels at these indices.
@@ -128,6 +160,9 @@ class DrawnBatches:
         mask = self.draw.mask[:, rows]
         most = int(mask.sum(axis=-1).max(initial=0))  # no longer than the longest of these rows
         return self.data.batch(Draw(self.draw.sample[:, rows, :, :most], mask[..., :most]), "batch")
+
+    def narrowed(self) -> tuple["DrawnBatches", Columns | None]:
+        return replace(self, data=self.data.narrow), self.data.columns
 
 
 def federate(

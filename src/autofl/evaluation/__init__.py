@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from autofl.algorithms import PerFedAvg, minus
-from autofl.algorithms.low_rank import Layer, Linear, adapted_outputs, input_gram, low_rank_layers
-from autofl.data.batch import Batch, Draw, MetaBatch, draw_positions
+from autofl.algorithms.low_rank import Layer, Linear, adapted_outputs, input_gram, low_rank_layers, narrow_params
+from autofl.data.batch import Batch, Columns, Draw, MetaBatch, draw_positions
 from autofl.data.federated import FederatedData
 from autofl.models import Loss, Params, SampleLoss, cross_entropy, loss_of, outputs
 from autofl.records import Evaluation
@@ -53,7 +54,12 @@ class Evaluator:
         formed, the slow reference.
         """
         layers = low_rank_layers(model) if fast and self.sample_loss is cross_entropy else None
-        return Judge(self, model, data, tuple(_pieces(self, data, seed, layers)), layers)
+        first = layers[0] if layers is not None else None
+        if isinstance(first, Linear):
+            pieces = tuple(_pieces(self, data.narrow, seed, first))
+        else:
+            pieces = tuple(_pieces(self, data, seed, None))
+        return Judge(self, model, data, pieces, layers)
 
 
 class Samples(NamedTuple):
@@ -94,7 +100,7 @@ class Judge:
         accuracy: list[Array] = []
         loss: list[Array] = []
         for piece in self.pieces:
-            adapt, train, test, grams = piece.kept or _gathered(piece, self.data)
+            adapt, train, test, grams = piece.kept or _gathered(piece, self._inputs[0])
             both = self._outputs(params, adapt, (train, test), grams)
             loss.append(np.stack([mean_of(self._each_loss(output, train.y), train.mask) for output in both[0]]))
             accuracy.append(np.stack([mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]))
@@ -114,6 +120,12 @@ class Judge:
             gradient_norm_sq=gradient,
         )
 
+    @cached_property
+    def _inputs(self) -> tuple[FederatedData, Columns | None]:
+        """The data as the form of the evaluation takes them, and which inputs these are."""
+        narrow = self.layers is not None and isinstance(self.layers[0], Linear)
+        return (self.data.narrow, self.data.columns) if narrow else (self.data, None)
+
     def _each_loss(self, output: Tensor, label: Tensor) -> Tensor:
         return self.evaluator.sample_loss(output.flatten(0, 1), label.flatten()).view(label.shape)
 
@@ -126,6 +138,7 @@ class Judge:
         """For each batch the outputs of the global and of the adapted model, shapes (num_ue, num, num_classes)."""
         if self.layers is not None:
             inputs = [batch.x for batch in on]
+            params = narrow_params(self.layers, params, self._inputs[1])
             return adapted_outputs(self.layers, params, adapt, self.evaluator.inner_lr, inputs, list(grams))
         loss = self._loss()
         own: Params = vmap(lambda mine: minus(params, self.evaluator.inner_lr, grad(loss)(params, mine)))(adapt)
@@ -146,15 +159,16 @@ def mean_of(values: Tensor, mask: Tensor) -> Array:
     return weighted.double().cpu().numpy()
 
 
-def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, layers: tuple[Layer, ...] | None) -> Iterator[Piece]:
+def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, first: Linear | None) -> Iterator[Piece]:
+    """The pieces of an evaluation; those of a network whose first layer is linear keep their samples in memory."""
     kept = 0
     order, num_test = by_test_size(evaluator, data, seed)
     for some in alike(num_test, small=512, most=ROWS):
         piece = draw_piece(evaluator, data, seed, order[some])
         judged, adapt = piece.train.sample.size + piece.test.sample.size, piece.adapt.sample
         kept += (judged + adapt.size) * math.prod(data.sample_shape) + judged * adapt.shape[-1]
-        first = layers[0] if layers is not None and kept <= MOST_KEPT else None
-        yield replace(piece, kept=_gathered(piece, data, first)) if isinstance(first, Linear) else piece
+        keep = first is not None and kept <= MOST_KEPT
+        yield replace(piece, kept=_gathered(piece, data, first)) if keep else piece
 
 
 def by_test_size(evaluator: Evaluator, data: FederatedData, seed: int) -> tuple[IntArray, IntArray]:

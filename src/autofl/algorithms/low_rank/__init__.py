@@ -17,7 +17,13 @@ than with both factors, and it is formed. So is each UE's change of a convolutio
 
 from autofl.algorithms.low_rank.layers import Linear
 from autofl.algorithms.low_rank.recognise import Layer, low_rank_layers, low_rank_serves
-from autofl.algorithms.low_rank.updates import LowRankUpdates, adapted_outputs, input_gram, mean_of_runs
+from autofl.algorithms.low_rank.updates import (
+    LowRankUpdates,
+    adapted_outputs,
+    input_gram,
+    mean_of_runs,
+    narrow_params,
+)
 
 __all__ = [
     "Layer",
@@ -28,4 +34,5 @@ __all__ = [
     "low_rank_layers",
     "low_rank_serves",
     "mean_of_runs",
+    "narrow_params",
 ]

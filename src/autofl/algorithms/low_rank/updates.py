@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from autofl.algorithms.low_rank.layers import Linear
 from autofl.algorithms.low_rank.network import HESS, INNER, OUTER, Factors, Gradient, Network
 from autofl.algorithms.low_rank.recognise import Layer
 from autofl.algorithms.perfedavg import PerFedAvg
-from autofl.data.batch import Batch, Batches, MetaBatch
+from autofl.data.batch import Batch, Batches, Columns, MetaBatch
 from autofl.models import Params
 from autofl.units import Array, IntArray
 
@@ -189,12 +190,31 @@ class LowRankUpdates(Summed):
         most = images or (ROWS if _on_cpu(self.params) else GPU_ROWS)
         return max(1, most // max(at_once * self.batches.width, 1))
 
+    @cached_property
+    def _narrow(self) -> tuple[Batches, Network, Columns | None]:
+        """Batches and network without the inputs that are always 0, where the first layer is linear."""
+        first, batches, columns = self.layers[0], self.batches, None
+        if isinstance(first, Linear):
+            batches, columns = self.batches.narrowed()
+        return batches, Network.shared(self.layers, narrow_params(self.layers, self.params, columns)), columns
+
     def part(self, rows: IntArray, share: Array) -> Params:
-        network = Network.shared(self.layers, self.params)
-        return _gradients(network, self.algorithm, self.batches.take(rows), share)
+        batches, network, _ = self._narrow
+        return _gradients(network, self.algorithm, batches.take(rows), share)
 
     def whole(self, total: Params) -> Params:
+        first, columns = self.layers[0], self._narrow[2]
+        if isinstance(first, Linear) and columns is not None:  # the gradient of a zero input is 0
+            total = {**total, first.weight: total[first.weight].index_select(1, columns.back)}
         return {name: p.add(total[name], alpha=-self.algorithm.outer_lr) for name, p in self.params.items()}
+
+
+def narrow_params(layers: tuple[Layer, ...], params: Params, columns: Columns | None) -> Params:
+    """The parameters for inputs of which these columns are left."""
+    first = layers[0]
+    if columns is None or not isinstance(first, Linear):
+        return params
+    return {**params, first.weight: params[first.weight].index_select(1, columns.kept)}
 
 
 def mean_of_runs(
