@@ -5,7 +5,8 @@
 Prints one line of JSON; how far it is goes to the error stream.
 
 Plain SGD is the limit: a gradient on every sample of the round at one point. It is measured in chunks of several
-sizes and the fastest counts. With one thread the time is CPU time of the process; with more, it is wall time.
+sizes and the fastest counts; a second time, where the data has them, without the inputs that are always 0, which our
+engine leaves out. With one thread the time is CPU time of the process; with more, it is wall time.
 """
 
 import argparse
@@ -66,16 +67,21 @@ def rounds(
             engine = make_engine(name, model)
             return lambda k: engine(algorithm, params, data.draw(ue, num, 1, 1, k), ue).mean(weight)
 
-        def sgd(size: int, data=data, ue=ue, num=num) -> Callable[[int], object]:
+        def sgd(size: int, data=data, model=model, ue=ue, num=num) -> Callable[[int], object]:
             return lambda k: plain_sgd(data, model, ue, num, k, size)
 
         tasks = {f"sgd {size}": sgd(size) for size in sizes}
+        if data.columns is not None:
+            narrow = model_of(data.narrow)[0]
+            tasks |= {f"narrow sgd {size}": sgd(size, data.narrow, narrow) for size in sizes}
         tasks |= {"low_rank": run("low_rank", EXACT), "fedavg": run("low_rank", PLAIN)}
         if num_ue <= SLOW_ENGINES_UP_TO:
             tasks |= {name: run(name, EXACT) for name in ("vmap", "loop")}
         found = medians(tasks, repeats[num_ue], threads)
         limit = min(seconds for name, seconds in found.items() if name.startswith("sgd"))
         row = {"num_ue": num_ue, "samples": samples, "limit": limit}
+        if data.columns is not None:
+            row["narrow_limit"] = min(seconds for name, seconds in found.items() if name.startswith("narrow sgd"))
         row |= {name: found[name] for name in ("low_rank", "fedavg", "vmap", "loop") if name in found}
         row["ratio"] = found["low_rank"] / limit
         rows.append(row)
@@ -86,8 +92,9 @@ def rounds(
 def evaluation(data_name: str, threads: int) -> dict[str, float]:
     """Evaluations of 20 UEs against one plain forward pass over the same test samples.
 
-    `accuracies` are the global and the adapted one on all test samples, `evaluation` has both training losses on 100
-    samples of each UE too, as it is by default, and `reference` forms each UE's weights for it.
+    `ready` is that pass over samples that lie in memory, as an evaluation keeps them. `accuracies` are the global and
+    the adapted one on all test samples, `evaluation` has both training losses on 100 samples of each UE too, as it is
+    by default, and `reference` forms each UE's weights for it.
     """
     from autofl.config import load_settings
     from autofl.experiments.run import build_simulation
@@ -100,13 +107,19 @@ def evaluation(data_name: str, threads: int) -> dict[str, float]:
         "reference": default.judge(sim.model, sim.data, 1, fast=False),
     }
     test = sim.data.partition.test
+    ready = [sim.data.gather(piece) for piece in np.array_split(test, -(-len(test) // 4096))]
 
     def forward(_: int) -> None:
         for piece in np.array_split(test, -(-len(test) // 4096)):
             x, y = sim.data.gather(piece, "plain")
             (outputs(sim.model, sim.params, x).argmax(-1) == y).sum()
 
-    tasks = {"forward": forward} | {name: lambda _, judge=judge: judge(sim.params) for name, judge in judges.items()}
+    def forward_ready(_: int) -> None:
+        for x, y in ready:
+            (outputs(sim.model, sim.params, x).argmax(-1) == y).sum()
+
+    tasks = {"forward": forward, "ready": forward_ready}
+    tasks |= {name: lambda _, judge=judge: judge(sim.params) for name, judge in judges.items()}
     found = medians(tasks, 15, threads)
     return {**found, "test_samples": len(test), "train_samples": default.train_samples}
 

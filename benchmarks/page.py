@@ -30,11 +30,14 @@ def engine_table(found: list[dict]) -> str:
         slow = [
             f"{ms(row.get(name))} ({row[name] / row['limit']:.1f})" if name in row else "–" for name in ("vmap", "loop")
         ]
+        narrow = row.get("narrow_limit")
         rows.append([f"{row['num_ue']:,}", str(row["samples"]), ms(row["limit"]), f"**{ms(row['low_rank'])}**",
-                     f"**{row['ratio']:.2f}**", *slow])  # fmt: skip
-    return table(
-        ["UEs", "samples a batch", "plain SGD [ms]", "low_rank, exact [ms]", "ratio", "vmap [ms]", "loop [ms]"], rows
-    )
+                     f"**{row['ratio']:.2f}**", *([f"{row['low_rank'] / narrow:.2f}"] if narrow else []),
+                     *slow])  # fmt: skip
+    headings = ["UEs", "samples a batch", "plain SGD [ms]", "low_rank, exact [ms]", "ratio", "vmap [ms]", "loop [ms]"]
+    if any("narrow_limit" in row for row in found):
+        headings.insert(5, "ratio, zeros left out of both")
+    return table(headings, rows)
 
 
 def evaluation_text(judged: dict) -> str:
@@ -43,7 +46,8 @@ def evaluation_text(judged: dict) -> str:
 
     return (
         f"One plain forward pass over all {judged['test_samples']:,} test samples of 20 UEs takes"
-        f" {ms(judged['forward'])} ms. Global and adapted accuracy on all of them take {against('accuracies')}; with"
+        f" {ms(judged['forward'])} ms, {ms(judged['ready'])} ms of it once the samples lie in memory, where an"
+        f" evaluation keeps them. Global and adapted accuracy on all of them take {against('accuracies')}; with"
         f" both training losses on {judged['train_samples']} samples of each UE, as an evaluation is by default,"
         f" {against('evaluation')}. Forming each UE's weights for the latter takes {ms(judged['reference'])} ms.\n"
     )

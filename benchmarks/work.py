@@ -22,7 +22,7 @@ def population(dataset: Dataset, num_ue: int, owned: int = OWNED) -> FederatedDa
     return federate(dataset, Partition(train, start * owned, test, start * 10))
 
 
-def model_of(dataset: Dataset) -> tuple[torch.nn.Module, Params]:
+def model_of(dataset: Dataset | FederatedData) -> tuple[torch.nn.Module, Params]:
     """The paper's model for this data, freshly initialised."""
     factory = lenet5 if len(dataset.sample_shape) == 3 else mlp
     model = build(factory, dataset.sample_shape, dataset.num_classes, stream(1, "init"))
