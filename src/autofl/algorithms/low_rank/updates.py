@@ -23,7 +23,7 @@ ROWS = 800
 """Samples of one batch role in a chunk: large enough for fast products, small enough to stay in the cache."""
 GPU_ROWS = 65_536
 """The same where memory is fast and calls are slow."""
-IMAGES = 120
+IMAGES = 240
 """Samples of one pass in a chunk for a model with convolutions, whose values take some 100 KB a sample."""
 GPU_IMAGES = 16_384
 """And on a GPU."""
