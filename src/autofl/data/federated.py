@@ -1,6 +1,5 @@
 """One pool of samples and an index table of who owns them: no UE has a copy of its data."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -121,22 +120,31 @@ class FederatedData:
         return DrawnBatches(self, draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index))
 
 
-def gather_runs(runs: Sequence[FederatedData], index: IntArray) -> tuple[Tensor, Tensor]:
-    """Samples and labels of several runs over one pool, each standardised by its own run's statistics.
+@dataclass(frozen=True)
+class RunPool:
+    """The data of several runs over one pool of samples, each standardised by its own run's statistics."""
 
-    Args:
-        runs: data of each run, all with the same x and y.
-        index: shape (..., num_runs, num), flat within a run.
-    Returns:
-        Samples (..., num_runs, num, width) with their own axes flattened, and labels.
-    """
-    first = runs[0]
-    where = torch.from_numpy(index).to(first.x.device)
-    x = first.x.view(len(first.x), -1)[where].to(first.dtype)
-    if first.scale is not None and first.shift is not None:
-        scale, shift = (torch.stack([getattr(run, name) for run in runs])[:, None] for name in ("scale", "shift"))
-        torch.addcmul(shift, x, scale, out=x)
-    return x, first.y[where]
+    runs: tuple[FederatedData, ...]
+
+    @cached_property
+    def _scale_and_shift(self) -> tuple[Tensor, Tensor] | None:
+        found = [(run.scale, run.shift) for run in self.runs if run.scale is not None and run.shift is not None]
+        scale, shift = ([pair[place] for pair in found] for place in range(2))
+        return (torch.stack(scale)[:, None], torch.stack(shift)[:, None]) if found else None
+
+    def gather(self, which: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples, their own axes flattened, and labels.
+
+        Args:
+            which: the runs, shape (num_which,).
+            where: indices into the pool, shape (..., num_which, num).
+        """
+        pool = self.runs[0]
+        x = pool.x.view(len(pool.x), -1)[where].to(pool.dtype)
+        if self._scale_and_shift is not None:
+            scale, shift = (each[which] for each in self._scale_and_shift)
+            torch.addcmul(shift, x, scale, out=x)
+        return x, pool.y[where]
 
 
 @dataclass(frozen=True)

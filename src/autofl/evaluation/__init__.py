@@ -102,8 +102,10 @@ class Judge:
         for piece in self.pieces:
             adapt, train, test, grams = piece.kept or _gathered(piece, self._inputs[0])
             both = self._outputs(params, adapt, (train, test), grams)
-            loss.append(np.stack([mean_of(self._each_loss(output, train.y), train.mask) for output in both[0]]))
-            accuracy.append(np.stack([mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]))
+            losses = [mean_of(self._each_loss(output, train.y), train.mask) for output in both[0]]
+            hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
+            loss.append(torch.stack(losses).cpu().numpy())
+            accuracy.append(torch.stack(hits).cpu().numpy())
         by_ue = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))  # sum in the order of the UEs
         train_loss, adapted_loss = np.concatenate(loss, axis=1)[:, by_ue].mean(axis=1)
         global_accuracy, adapted_accuracy = np.concatenate(accuracy, axis=1)[:, by_ue].mean(axis=1)
@@ -153,10 +155,10 @@ class Judge:
         return results
 
 
-def mean_of(values: Tensor, mask: Tensor) -> Array:
-    """Mean over the unmasked samples of each UE."""
+def mean_of(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the unmasked samples of each UE, float64."""
     weighted = (values.to(mask.dtype) * mask).sum(dim=-1) / mask.sum(dim=-1)
-    return weighted.double().cpu().numpy()
+    return weighted.double()
 
 
 def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, first: Linear | None) -> Iterator[Piece]:

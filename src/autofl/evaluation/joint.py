@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,12 +11,12 @@ from torch import Tensor
 
 from autofl.algorithms.low_rank import Layer, adapted_outputs
 from autofl.data.batch import Batch, Draw
-from autofl.data.federated import FederatedData, gather_runs
+from autofl.data.federated import FederatedData, RunPool
 from autofl.errors import AutoFLError
-from autofl.evaluation import Evaluator, Piece, alike, by_test_size, draw_piece, mean_of
+from autofl.evaluation import Evaluator, alike, by_test_size, draw_piece, mean_of
 from autofl.models import Params, cross_entropy
 from autofl.records import Evaluation
-from autofl.units import Array
+from autofl.units import IntArray
 
 MOST_VALUES = 2**30
 """Pixels, padding included, that are judged at a time: 4 GB."""
@@ -23,17 +24,33 @@ SMALL = 2**14
 """Samples of a group up to which any padding is cheaper than one more group."""
 
 
+class Drawn(NamedTuple):
+    """Which samples the UEs of a group take in each run: indices and mask, shape (num_runs, num_ue, num)."""
+
+    sample: Tensor
+    mask: Tensor
+
+
+class Group(NamedTuple):
+    """UEs of the same ranks of every run, padded to the same numbers of UEs and samples."""
+
+    adapt: Drawn
+    train: Drawn
+    test: Drawn
+
+
 @dataclass(frozen=True)
 class JointJudge:
     """Evaluates the parameters of several runs at once.
 
-    UEs are sorted by their number of test samples; a group has the UEs of the same ranks of every run, as pieces of
-    the same shape, one a run.
+    UEs are sorted by their number of test samples, so that little is padded. `columns` are the places of each run's
+    UEs among those of all groups, one group's after another's, in the order of the UEs' numbers.
     """
 
     evaluator: Evaluator
-    data: tuple[FederatedData, ...]
-    groups: tuple[tuple[Piece, ...], ...]
+    pool: RunPool
+    groups: tuple[Group, ...]
+    columns: tuple[IntArray, ...]
     layers: tuple[Layer, ...]
 
     @classmethod
@@ -44,74 +61,67 @@ class JointJudge:
             raise AutoFLError("runs in one batch need the same evaluation, without ||grad F||^2; run them one by one")
         orders = [by_test_size(evaluator, data, seed) for _, data, seed in runs]
         num_ue = max(len(ue) for ue, _ in orders)
+        # A run of fewer UEs lacks the lowest ranks.
         longest = np.max([np.pad(size, (num_ue - len(size), 0)) for _, size in orders], axis=0)
         pieces = [draw_piece(evaluator, data, seed, ue) for (_, data, seed), (ue, _) in zip(runs, orders, strict=True)]
+        drawn = {name: _stacked([getattr(piece, name) for piece in pieces], num_ue) for name in Group._fields}
         groups = [
-            _same_shape([_some(piece, ranks, num_ue) for piece in pieces], ranks.stop - ranks.start)
+            Group(**{name: _taken(all_ues, ranks, runs[0][1]) for name, all_ues in drawn.items()})
             for ranks in alike(len(runs) * longest, small=SMALL)
         ]
-        return cls(evaluator, tuple(data for _, data, _ in runs), tuple(groups), layers)
+        columns = [num_ue - len(ue) + np.argsort(ue) for ue, _ in orders]
+        return cls(evaluator, RunPool(tuple(data for _, data, _ in runs)), tuple(groups), tuple(columns), layers)
 
     def __call__(self, params: Params, runs: list[int]) -> list[Evaluation]:
         """Evaluations of these runs, whose parameters have a leading run axis in the same order."""
-        each: list[list[Array]] = [[] for _ in runs]
+        found: list[Tensor] = []
+        which = torch.tensor(runs, device=self.pool.runs[0].x.device)
         for group in self.groups:
-            rows = group[0].test.sample.size + group[0].train.sample.size
-            step = max(1, MOST_VALUES // (rows * math.prod(self.data[0].sample_shape)))
-            for begin in range(0, len(runs), step):
-                part = {name: p[begin : begin + step] for name, p in params.items()}
-                for place, values in enumerate(self._judge(part, group, runs[begin : begin + step]), begin):
-                    each[place].append(values)
-        evaluations = []
-        for r, found in zip(runs, each, strict=True):
-            by_ue = np.argsort(np.concatenate([group[r].ue for group in self.groups]))  # sum in the order of the UEs
-            means = np.concatenate(found, axis=1)[:, by_ue].mean(axis=1).tolist()
-            evaluations.append(Evaluation(*means))
-        return evaluations
+            rows = group.test.sample[0].numel() + group.train.sample[0].numel()
+            step = max(1, MOST_VALUES // (rows * math.prod(self.pool.runs[0].sample_shape)))
+            parts = [
+                self._judge({name: p[begin : begin + step] for name, p in params.items()}, group, some)
+                for begin, some in zip(range(0, len(runs), step), torch.split(which, step), strict=True)
+            ]
+            found.append(torch.cat(parts, dim=1))
+        values = torch.cat(found, dim=2).cpu().numpy()
+        means = [values[:, place, self.columns[r]].mean(axis=1) for place, r in enumerate(runs)]
+        return [Evaluation(*each.tolist()) for each in means]
 
-    def _judge(self, params: Params, group: tuple[Piece, ...], runs: list[int]) -> list[Array]:
-        """Of each run both losses and both accuracies of the UEs in this group, shape (4, num_ue)."""
-        adapt, train, test = (self._gathered(group, name, runs) for name in ("adapt", "train", "test"))
+    def _judge(self, params: Params, group: Group, runs: Tensor) -> Tensor:
+        """Both losses and both accuracies of the UEs in this group, shape (4, num_runs, num_ue)."""
+        adapt, train, test = (self._gathered(drawn, runs) for drawn in group)
         on_train, on_test = adapted_outputs(
             self.layers, params, adapt, self.evaluator.inner_lr, [train.x, test.x], [None, None]
         )
         loss = [mean_of(self._each_loss(output, train.y), train.mask) for output in on_train]
         accuracy = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in on_test]
-        values = np.stack([*loss, *accuracy]).reshape(4, len(runs), -1)
-        return [values[:, place, : len(group[r].ue)] for place, r in enumerate(runs)]
+        return torch.stack([*loss, *accuracy]).view(4, len(runs), -1)
 
-    def _gathered(self, group: tuple[Piece, ...], name: str, runs: list[int]) -> Batch:
-        draws: list[Draw] = [getattr(group[r], name) for r in runs]
-        sample = np.stack([draw.sample for draw in draws])
-        data = [self.data[r] for r in runs]
-        x, y = gather_runs(data, sample.reshape(len(runs), -1))
+    def _gathered(self, drawn: Drawn, runs: Tensor) -> Batch:
+        sample, mask = drawn.sample[runs], drawn.mask[runs]
+        x, y = self.pool.gather(runs, sample.flatten(1))
         shape = (sample.shape[0] * sample.shape[1], sample.shape[2])
-        mask = torch.from_numpy(np.stack([draw.mask for draw in draws]).reshape(shape)).to(x)
-        return Batch(x.view(*shape, *data[0].sample_shape), y.view(shape), mask)
+        return Batch(x.view(*shape, *self.pool.runs[0].sample_shape), y.view(shape), mask.view(shape))
 
     @staticmethod
     def _each_loss(output: Tensor, label: Tensor) -> Tensor:
         return cross_entropy(output.flatten(0, 1), label.flatten()).view(label.shape)
 
 
-def _some(piece: Piece, ranks: slice, num_ue: int) -> Piece:
-    """The UEs of these ranks out of num_ue; a run of fewer UEs lacks the lowest ranks."""
-    missing = num_ue - len(piece.ue)
-    some = slice(max(ranks.start - missing, 0), max(ranks.stop - missing, 0))
-    adapt, train, test = (Draw(d.sample[some], d.mask[some]) for d in (piece.adapt, piece.train, piece.test))
-    return Piece(piece.ue[some], adapt, train, test)
+def _stacked(draws: list[Draw], num_ue: int) -> Draw:
+    """The draws of all runs as (num_runs, num_ue, longest); what a run lacks is padding in front, of no sample."""
+    longest = max(draw.sample.shape[1] for draw in draws)
+    grown = [((num_ue - len(draw.mask), 0), (0, longest - draw.mask.shape[1])) for draw in draws]
+    sample, mask = (
+        np.stack([np.pad(getattr(draw, name), by) for draw, by in zip(draws, grown, strict=True)])
+        for name in ("sample", "mask")
+    )
+    return Draw(sample, mask)
 
 
-def _same_shape(pieces: list[Piece], num_ue: int) -> tuple[Piece, ...]:
-    """The same pieces cut or padded to (num_ue, longest)."""
-
-    def padded(draws: list[Draw]) -> list[Draw]:
-        longest = max(int(draw.mask.sum(axis=1).max(initial=0)) for draw in draws)
-        same = []
-        for sample, mask in draws:
-            grown = ((0, num_ue - len(mask)), (0, max(longest - mask.shape[1], 0)))
-            same.append(Draw(np.pad(sample[:, :longest], grown), np.pad(mask[:, :longest], grown)))
-        return same
-
-    drawn = (padded([getattr(piece, name) for piece in pieces]) for name in ("adapt", "train", "test"))
-    return tuple(Piece(piece.ue, *draws) for piece, *draws in zip(pieces, *drawn, strict=True))
+def _taken(draw: Draw, ranks: slice, like: FederatedData) -> Drawn:
+    """The UEs of these ranks, no longer than the longest of them, in the memory of the data's device."""
+    longest = int(draw.mask[:, ranks].sum(axis=-1).max(initial=0))
+    sample, mask = (torch.from_numpy(each[:, ranks, :longest]).to(like.x.device) for each in draw)
+    return Drawn(sample, mask.to(like.dtype))

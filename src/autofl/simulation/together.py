@@ -16,7 +16,7 @@ from torch import Tensor
 from autofl.algorithms import FedAvg, PerFedAvg, State
 from autofl.algorithms.low_rank import Layer, low_rank_layers, low_rank_serves, mean_of_runs
 from autofl.data.batch import Batch, Draw, draw_positions, in_thirds
-from autofl.data.federated import gather_runs
+from autofl.data.federated import RunPool
 from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointJudge
 from autofl.models import Params, cross_entropy
@@ -55,6 +55,7 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
     offsets = np.cumsum([0, *(sim.cell.num_ue for sim in sims[:-1])])
     params = {name: torch.stack([sim.params[name] for sim in sims]) for name in first.params}
     judge = JointJudge.of([(sim.evaluator, sim.data, sim.seed) for sim in sims], layers)
+    pool = RunPool(tuple(sim.data for sim in sims))
     alive: list[int] = list(range(len(sims)))
     runs = [_Run(sim, int(offset), sim.cell.max_power, 0.0, []) for sim, offset in zip(sims, offsets, strict=True)]
     for r, evaluation in enumerate(judge(params, alive)):
@@ -77,7 +78,7 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
             x.previous_power = x.previous_power.copy()
             x.previous_power[ue] = plan.carried_power
             heard.append(plan.feasible & decoded(ues, gain, plan.tx_power))
-        proposed = _train(layers, algorithm, now, params, selected, plans, heard, k)
+        proposed = _train(layers, algorithm, pool, alive, now, params, selected, plans, heard, k)
         finite = torch.stack([torch.isfinite(p).flatten(1).all(dim=1) for p in proposed.values()]).all(dim=0).tolist()
         keep = torch.tensor(finite, device=next(iter(params.values())).device)
         params = {name: torch.where(_along(keep, p), p, params[name]) for name, p in proposed.items()}
@@ -159,6 +160,8 @@ def _plans(runs: list[_Run], cells: Cell, selected: list[IntArray], gains: list[
 def _train(
     layers: tuple[Layer, ...],
     algorithm: FedAvg | PerFedAvg,
+    pool: RunPool,
+    alive: list[int],
     runs: list[_Run],
     params: Params,
     selected: list[IntArray],
@@ -188,14 +191,16 @@ def _train(
     where = (start.ravel()[:, None, None] + positions).reshape(num_runs, -1)
     samples = np.stack([run.sim.data.partition.train[row] for run, row in zip(runs, where, strict=True)])
     draw = in_thirds(samples.reshape(positions.shape), num.ravel())
-    return mean_of_runs(layers, params, algorithm, _gathered(runs, draw), share.ravel())
+    return mean_of_runs(layers, params, algorithm, _gathered(pool, alive, draw), share.ravel())
 
 
-def _gathered(runs: list[_Run], draw: Draw) -> Batch:
-    """The batches of all runs, leading axes (3, num_runs * num_ue, tau)."""
-    shape, data = draw.sample.shape, [run.sim.data for run in runs]
-    x, y = gather_runs(data, draw.sample.reshape(3, len(runs), -1))
-    return Batch(x.view(*shape, *data[0].sample_shape), y.view(shape), torch.from_numpy(draw.mask).to(x))
+def _gathered(pool: RunPool, alive: list[int], draw: Draw) -> Batch:
+    """The batches of the runs that are alive, leading axes (3, num_runs * num_ue, tau)."""
+    shape, data = draw.sample.shape, pool.runs[0]
+    which = torch.tensor(alive, device=data.x.device)
+    where = torch.from_numpy(draw.sample.reshape(3, len(alive), -1)).to(data.x.device)
+    x, y = pool.gather(which, where)
+    return Batch(x.view(*shape, *data.sample_shape), y.view(shape), torch.from_numpy(draw.mask).to(x))
 
 
 def _one(params: Params, place: int) -> Params:
