@@ -37,7 +37,7 @@ def pair(name, alpha, beta):
     return learner, PLANNED if name in ("autofl", "fedavg-2") else FIXED
 
 
-def simulations(dataset, names, seeds, law, rounds, device, every=5):
+def simulations(dataset, names, seeds, law, rounds, device, every=5, dtype=torch.float32):
     """The paper's setting (20 UEs within 200 m, 5 a round) for each algorithm and seed, over one pool of samples."""
     sims, pool = [], None
     images = len(dataset.sample_shape) == 3
@@ -45,11 +45,11 @@ def simulations(dataset, names, seeds, law, rounds, device, every=5):
     for seed in seeds:
         rng = stream(seed, "partition")
         owned = iid(dataset.y, NUM_UE, rng) if law == "iid" else by_labels(dataset.y, NUM_UE, rng, 5, 10)
-        data = federate(dataset, split(owned, stream(seed, "split")))
+        data = federate(dataset, split(owned, stream(seed, "split")), dtype)
         pool = pool or data.to(device)
         data = dataclasses.replace(data, x=pool.x, y=pool.y).to(device)
-        model = build(lenet5 if images else mlp, dataset.sample_shape, 10, stream(seed, "init")).to(device)
-        params = params_of(model)
+        model = build(lenet5 if images else mlp, dataset.sample_shape, 10, stream(seed, "init")).to(device, dtype)
+        params = params_of(model, dtype)
         cell = Cell(
             distance=np.linalg.norm(drop_in_disc(stream(seed, "cell.distance"), NUM_UE, 200.0), axis=-1),
             cycles_per_sample=stream(seed, "cell.cycles_per_sample").uniform(0.8e5, 1.2e5, NUM_UE),
@@ -99,13 +99,13 @@ def count(sims, together=True):
     return sum(1 for sim in sims for _ in simulate(sim))
 
 
-def same_as_cpu(dataset, device):
+def same_as_cpu(dataset, device, dtype):
     """Four runs of ten rounds on both devices: plans, times, and the weights relative to the way they travelled."""
     names = ["autofl", "per-fedavg"]
-    here = simulations(dataset, names, (1, 2), "labels", 10, device, every=10)
+    here = simulations(dataset, names, (1, 2), "labels", 10, device, 10, dtype)
     on_gpu = {r: (record, state) for r, record, state in simulate_together(here)}
     worst, same_plan = 0.0, True
-    for r, sim in enumerate(simulations(dataset, names, (1, 2), "labels", 10, torch.device("cpu"), every=10)):
+    for r, sim in enumerate(simulations(dataset, names, (1, 2), "labels", 10, torch.device("cpu"), 10, dtype)):
         *_, (record, state) = simulate(sim)
         gpu_record, gpu_state = on_gpu[r]
         same_plan &= bool((record.num_samples == gpu_record.num_samples).all())
@@ -170,7 +170,8 @@ def main():
             print(f"{name}: not here", file=sys.stderr)
             continue
         dataset = load(name, given.data)
-        note(f"{name}: same as on a CPU", same_as_cpu(dataset, device))
+        for dtype in (torch.float32, torch.float64):
+            note(f"{name}: same as on a CPU, {str(dtype)[6:]}", same_as_cpu(dataset, device, dtype))
         for label, every in (("no evaluation", 10**9), ("evaluation every 5 rounds", 5)):
             note(f"{name}: {label}", rate(dataset, device, given.runs, given.rounds, every))
         note(f"{name}: seconds for Fig. 2", figure_2(dataset, device, laws, given.rounds))
