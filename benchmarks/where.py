@@ -91,13 +91,13 @@ def shares_of(seconds: dict[str, float]) -> dict[str, float]:
 def kind_of(event: FunctionEvent, num_inputs: int) -> str:
     """What an operator outside drawing, gathering and convolutions does."""
     name = event.name.removeprefix("aten::")
+    if name == "addmm" and len(event.input_shapes[0]) == 2:  # onto a weight, not onto a bias
+        return "weight gradients"
     if name in ("addmm", "mm"):
         first = event.input_shapes[-2 if name == "mm" else 1][-1] == num_inputs
         return "first layer's product" if first else "other products with shared weights"
-    if name == "addmm_":
-        return "weight gradients"
     if name in ("bmm", "baddbmm", "baddbmm_"):
-        return "Gram products"
+        return "each UE's products: Gram matrices, narrow layers"
     if name in COPIES:
         return "copies"
     return "elementwise work and sums" if event.name.startswith("aten::") else REST
@@ -122,7 +122,7 @@ def of_round(data_name: str, rounds: int, threads: int) -> dict[str, object]:
         profiled = statistics.median([play(k) for k in range(rounds)])
     parts = {part for *_, part in ROUND_PARTS}
     seconds: dict[str, float] = defaultdict(float)
-    num_inputs = int(np.prod(dataset.sample_shape))
+    num_inputs = int(np.prod(data.narrow.sample_shape))
 
     def walk(event: FunctionEvent, inside: str | None) -> None:
         inside = event.name if event.name in parts else inside
