@@ -76,7 +76,7 @@ class ChunkedUpdates(Summed):
 
 def make_engine(name: str, model: nn.Module, sample_loss: SampleLoss = cross_entropy) -> Engine:
     """The engine of this name for a model: "loop" is the reference, one UE after another; "vmap" takes any model
-    and algorithm, a chunk of UEs at a time; "low_rank" never forms a UE's weights and takes what `pick_engine` says.
+    and algorithm, a chunk of UEs at a time; "low_rank" forms hardly any UE's weights and takes what `pick_engine` says.
     """
     loss = loss_of(model, sample_loss)
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -54,12 +53,8 @@ class Evaluator:
         formed, the slow reference.
         """
         layers = low_rank_layers(model) if fast and self.sample_loss is cross_entropy else None
-        first = layers[0] if layers is not None else None
-        if isinstance(first, Linear):
-            pieces = tuple(_pieces(self, data.narrow, seed, first))
-        else:
-            pieces = tuple(_pieces(self, data, seed, None))
-        return Judge(self, model, data, pieces, layers)
+        inputs, _, first = _taken(data, layers)
+        return Judge(self, model, data, tuple(_pieces(self, inputs, seed, first)), layers)
 
 
 class Samples(NamedTuple):
@@ -99,9 +94,11 @@ class Judge:
     def __call__(self, params: Params) -> Evaluation:
         accuracy: list[Array] = []
         loss: list[Array] = []
+        data, columns, _ = _taken(self.data, self.layers)
+        taken = params if self.layers is None else narrow_params(self.layers, params, columns)
         for piece in self.pieces:
-            adapt, train, test, grams = piece.kept or _gathered(piece, self._inputs[0])
-            both = self._outputs(params, adapt, (train, test), grams)
+            adapt, train, test, grams = piece.kept or _gathered(piece, data)
+            both = self._outputs(taken, adapt, (train, test), grams)
             losses = [mean_of(self._each_loss(output, train.y), train.mask) for output in both[0]]
             hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
             loss.append(torch.stack(losses).cpu().numpy())
@@ -122,12 +119,6 @@ class Judge:
             gradient_norm_sq=gradient,
         )
 
-    @cached_property
-    def _inputs(self) -> tuple[FederatedData, Columns | None]:
-        """The data as the form of the evaluation takes them, and which inputs these are."""
-        narrow = self.layers is not None and isinstance(self.layers[0], Linear)
-        return (self.data.narrow, self.data.columns) if narrow else (self.data, None)
-
     def _each_loss(self, output: Tensor, label: Tensor) -> Tensor:
         return self.evaluator.sample_loss(output.flatten(0, 1), label.flatten()).view(label.shape)
 
@@ -140,7 +131,6 @@ class Judge:
         """For each batch the outputs of the global and of the adapted model, shapes (num_ue, num, num_classes)."""
         if self.layers is not None:
             inputs = [batch.x for batch in on]
-            params = narrow_params(self.layers, params, self._inputs[1])
             return adapted_outputs(self.layers, params, adapt, self.evaluator.inner_lr, inputs, list(grams))
         loss = self._loss()
         own: Params = vmap(lambda mine: minus(params, self.evaluator.inner_lr, grad(loss)(params, mine)))(adapt)
@@ -153,6 +143,14 @@ class Judge:
             ]
             results.append((flat.view(*batch.y.shape, flat.shape[-1]), torch.stack(rows)))
         return results
+
+
+def _taken(
+    data: FederatedData, layers: tuple[Layer, ...] | None
+) -> tuple[FederatedData, Columns | None, Linear | None]:
+    """The data as this form of an evaluation takes them, which inputs these are, the first layer where it is linear."""
+    first = layers[0] if layers is not None else None
+    return (data.narrow, data.columns, first) if isinstance(first, Linear) else (data, None, None)
 
 
 def mean_of(values: Tensor, mask: Tensor) -> Tensor:

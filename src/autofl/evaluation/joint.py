@@ -78,7 +78,7 @@ class JointJudge:
         which = torch.tensor(runs, device=self.pool.runs[0].x.device)
         for group in self.groups:
             rows = group.test.sample[0].numel() + group.train.sample[0].numel()
-            step = max(1, MOST_VALUES // (rows * math.prod(self.pool.runs[0].sample_shape)))
+            step = max(1, MOST_VALUES // max(1, rows * math.prod(self.pool.runs[0].sample_shape)))
             parts = [
                 self._judge({name: p[begin : begin + step] for name, p in params.items()}, group, some)
                 for begin, some in zip(range(0, len(runs), step), torch.split(which, step), strict=True)

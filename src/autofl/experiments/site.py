@@ -55,8 +55,8 @@ def up(settings: Settings, folder: Path, tell: Tell) -> None:
         site.point_to(f"127.0.0.1:{port}")
     address = f"127.0.0.1:{site.state['port']}"
     tell(f"SuperLink at {address}")
+    start_nodes(site, [ue for ue in range(num_ue) if not alive.get(f"ue{ue}", False)], address)
     end = time.monotonic() + PATIENCE
-    start_nodes(site, [ue for ue in range(num_ue) if not alive.get(f"ue{ue}", False)], address, end)
     while site.online() < num_ue:
         if time.monotonic() > end:
             raise AutoFLError(f"{site.online()} of {num_ue} SuperNodes came; see {folder / 'logs'}")
@@ -64,11 +64,11 @@ def up(settings: Settings, folder: Path, tell: Tell) -> None:
     tell(f"{num_ue} SuperNodes online")
 
 
-def start_nodes(site: Site, ues: list[int], address: str, end: float) -> None:
+def start_nodes(site: Site, ues: list[int], address: str) -> None:
     """Start the SuperNodes of these UEs, and wait until the SuperLink has let each of them in.
 
     For a minute after a node died the SuperLink takes it for alive and refuses its successor, which then ends: it is
-    started again until it is let in, or until `end`.
+    started again until it is let in.
     """
     processes: dict[int, subprocess.Popen[bytes]] = {}
     logs = {ue: site.folder / "logs" / f"ue{ue}.log" for ue in ues}
@@ -76,6 +76,7 @@ def start_nodes(site: Site, ues: list[int], address: str, end: float) -> None:
     waiting = list(ues)
     for ue in ues:
         register(site, ue)
+    end = time.monotonic() + PATIENCE
     while waiting:
         if time.monotonic() > end:
             raise AutoFLError(f"UEs {waiting} were not let in; see {site.folder / 'logs'}")

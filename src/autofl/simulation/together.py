@@ -55,7 +55,6 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
     offsets = np.cumsum([0, *(sim.cell.num_ue for sim in sims[:-1])])
     params = {name: torch.stack([sim.params[name] for sim in sims]) for name in first.params}
     judge = JointJudge.of([(sim.evaluator, sim.data, sim.seed) for sim in sims], layers)
-    pool = RunPool(tuple(sim.data for sim in sims))
     alive: list[int] = list(range(len(sims)))
     runs = [_Run(sim, int(offset), sim.cell.max_power, 0.0, []) for sim, offset in zip(sims, offsets, strict=True)]
     for r, evaluation in enumerate(judge(params, alive)):
@@ -78,7 +77,7 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
             x.previous_power = x.previous_power.copy()
             x.previous_power[ue] = plan.carried_power
             heard.append(plan.feasible & decoded(ues, gain, plan.tx_power))
-        proposed = _train(layers, algorithm, pool, alive, now, params, selected, plans, heard, k)
+        proposed = _train(layers, algorithm, judge.pool, alive, now, params, selected, plans, heard, k)
         finite = torch.stack([torch.isfinite(p).flatten(1).all(dim=1) for p in proposed.values()]).all(dim=0).tolist()
         keep = torch.tensor(finite, device=next(iter(params.values())).device)
         params = {name: torch.where(_along(keep, p), p, params[name]) for name, p in proposed.items()}

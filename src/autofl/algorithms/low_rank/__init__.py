@@ -10,8 +10,8 @@ weights (one for all UEs) plus small products with Gram matrices (one a UE):
 - the average over UEs of v - alpha H v: a sum of large products (delta)^T (input), UEs side by side.
 
 Exact Per-FedAvg costs 3 forward and 2 weight-gradient products, plain SGD on the same samples 3 and 3. Where a batch
-has more rows than in * out / (in + out), as for the last layer of a classifier, a product with R^T L itself is cheaper
-than with both factors, and it is formed. So is each UE's change of a convolution, whose gradient is of high rank;
+has more rows than 2 in * out / (in + out), as for the last layer of a classifier, it is cheaper to form L^T R and take
+the product with it than with both factors. So is each UE's change of a convolution, whose gradient is of high rank;
 `images` turns it into matrix products. The `loop` engine is the slow, obvious reference.
 """
 

@@ -41,9 +41,9 @@ class Factors:
 
     @cached_property
     def numbers(self) -> Tensor | None:
-        """sum_r left_r right_r^T (num_ue, out, in) where a product with it is cheaper than with both factors."""
+        """sum_r left_r right_r^T (num_ue, out, in) where to form it and take a product is cheaper than with both."""
         num, out, width = self.left.shape[1], self.left.shape[2], self.right.shape[2]
-        return torch.bmm(self.left.mT, self.right) if out * width < num * (out + width) else None
+        return torch.bmm(self.left.mT, self.right) if 2 * out * width < num * (out + width) else None
 
     def add_product(self, y: Tensor, x: Tensor, has_bias: bool) -> Tensor:
         """y + x times the weights, transposed, and the bias, in place."""

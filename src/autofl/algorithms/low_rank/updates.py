@@ -1,4 +1,4 @@
-"""The client updates of a round, and the adapted evaluation, without forming a UE's weights."""
+"""The client updates of a round, and the adapted evaluation, in low-rank form."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -205,7 +205,7 @@ class LowRankUpdates(Summed):
     def whole(self, total: Params) -> Params:
         first, columns = self.layers[0], self._narrow[2]
         if isinstance(first, Linear) and columns is not None:  # the gradient of a zero input is 0
-            total = {**total, first.weight: total[first.weight].index_select(1, columns.back)}
+            total = {**total, first.weight: total[first.weight].index_select(-1, columns.back)}
         return {name: p.add(total[name], alpha=-self.algorithm.outer_lr) for name, p in self.params.items()}
 
 
@@ -214,7 +214,7 @@ def narrow_params(layers: tuple[Layer, ...], params: Params, columns: Columns | 
     first = layers[0]
     if columns is None or not isinstance(first, Linear):
         return params
-    return {**params, first.weight: params[first.weight].index_select(1, columns.kept)}
+    return {**params, first.weight: params[first.weight].index_select(-1, columns.kept)}
 
 
 def mean_of_runs(
