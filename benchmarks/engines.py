@@ -14,7 +14,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -107,18 +107,17 @@ def evaluation(data_name: str, threads: int) -> dict[str, float]:
         "reference": default.judge(sim.model, sim.data, 1, fast=False),
     }
     test = sim.data.partition.test
-    ready = [sim.data.gather(piece) for piece in np.array_split(test, -(-len(test) // 4096))]
+    pieces = np.array_split(test, -(-len(test) // 4096))
+    ready = [sim.data.gather(piece) for piece in pieces]
 
-    def forward(_: int) -> None:
-        for piece in np.array_split(test, -(-len(test) // 4096)):
-            x, y = sim.data.gather(piece, "plain")
+    def forward(samples: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        for x, y in samples:
             (outputs(sim.model, sim.params, x).argmax(-1) == y).sum()
 
-    def forward_ready(_: int) -> None:
-        for x, y in ready:
-            (outputs(sim.model, sim.params, x).argmax(-1) == y).sum()
-
-    tasks = {"forward": forward, "ready": forward_ready}
+    tasks = {
+        "forward": lambda _: forward(sim.data.gather(piece, "plain") for piece in pieces),
+        "ready": lambda _: forward(ready),
+    }
     tasks |= {name: lambda _, judge=judge: judge(sim.params) for name, judge in judges.items()}
     found = medians(tasks, 15, threads)
     return {**found, "test_samples": len(test), "train_samples": default.train_samples}
