@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from work import INNER_LR, OUTER_LR, model_of, plain_sgd, population
 
-from autofl.algorithms import FedAvg, PerFedAvg, make_engine, use_machine
+from autofl.algorithms import FedAvg, PerFedAvg
 from autofl.data import find, load
+from autofl.engines import make_engine, use_machine
 from autofl.evaluation import Evaluator
 from autofl.models import outputs
 

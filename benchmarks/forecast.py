@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import autofl
-from autofl.experiments.forecast import forecast
+from autofl.analysis.forecast import forecast
 from autofl.experiments.run import run
 
 TARGET = 0.85

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from autofl.algorithms import FedAvg, PerFedAvg, make_engine, pick_engine
+from autofl.algorithms import FedAvg, PerFedAvg
 from autofl.data import by_labels, find, iid, load, split
 from autofl.data.federated import federate
+from autofl.engines import make_engine, pick_engine
 from autofl.evaluation import Evaluator
 from autofl.models import build, lenet5, mlp, num_weights, params_of
 from autofl.network import Cell, Rayleigh, drop_in_disc

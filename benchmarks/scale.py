@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from work import INNER_LR, OUTER_LR, population
 
-from autofl.algorithms import PerFedAvg, make_engine, use_machine
+from autofl.algorithms import PerFedAvg
 from autofl.data import load
+from autofl.engines import make_engine, use_machine
 from autofl.evaluation import Evaluator
 from autofl.models import build, num_weights, params_of
 from autofl.network import Cell, Exponential, drop_in_disc

@@ -26,11 +26,12 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 from work import INNER_LR, OUTER_LR, model_of, population
 
-from autofl.algorithms import FedAvg, PerFedAvg, make_engine, use_machine
-from autofl.algorithms.low_rank.images import Conv
+from autofl.algorithms import FedAvg, PerFedAvg
 from autofl.config import load_settings
 from autofl.data import find, load
 from autofl.data.federated import FederatedData
+from autofl.engines import make_engine, use_machine
+from autofl.engines.low_rank.images import Conv
 from autofl.evaluation import Evaluator, Judge
 from autofl.experiments import jobs as experiments
 from autofl.planner import FixedPlanner, PaperPlanner

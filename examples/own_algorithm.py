@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 
 import autofl
-from autofl.algorithms import PerFedAvg, State, Updates
+from autofl.algorithms import PerFedAvg, State
 from autofl.models import Params
-from autofl.units import Array
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,7 @@ class PerFedAvgM(PerFedAvg):
     def init(self, params: Params) -> MomentumState:
         return MomentumState(params, {name: torch.zeros_like(p) for name, p in params.items()})
 
-    def server_update(self, state: MomentumState, updates: Updates, weight: Array) -> MomentumState:
-        mean = updates.mean(weight)  # over the decoded UEs
+    def server_update(self, state: MomentumState, mean: Params) -> MomentumState:
         velocity = {name: self.momentum * v + mean[name] - state.params[name] for name, v in state.velocity.items()}
         params = {name: p + velocity[name] for name, p in state.params.items()}
         return replace(state, params=params, velocity=velocity)

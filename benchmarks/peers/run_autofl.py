@@ -4,9 +4,10 @@ import numpy as np
 import torch
 from common import Clock, arguments, demand, read_work, report
 
-from autofl.algorithms import FedAvg, PerFedAvg, make_engine, use_machine
+from autofl.algorithms import FedAvg, PerFedAvg
 from autofl.data import Partition
 from autofl.data.federated import FederatedData
+from autofl.engines import make_engine, use_machine
 from autofl.models import lenet5, mlp
 from autofl.network import select
 from autofl.rng import stream

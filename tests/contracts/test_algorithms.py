@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from autofl.algorithms import PerFedAvg, StackedUpdates, make_engine, pick_engine
+from autofl.algorithms import PerFedAvg
 from autofl.data import find, load, split
 from autofl.data.batch import Batch
 from autofl.data.federated import federate
 from autofl.data.partition import iid
+from autofl.engines import StackedUpdates, make_engine, pick_engine
 from autofl.models import build, lenet5, mlp, params_of
 from autofl.rng import stream
 from reference.updates import ALGORITHMS, NUM_SAMPLES, UE, InMemory

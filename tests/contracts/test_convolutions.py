@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from autofl.algorithms import PerFedAvg, make_engine, pick_engine
-from autofl.algorithms.low_rank import low_rank_layers, mean_of_runs
-from autofl.algorithms.low_rank.images import MaxPool2
+from autofl.algorithms import PerFedAvg
 from autofl.data import Dataset, find, load, split
 from autofl.data.batch import Batch
 from autofl.data.federated import FederatedData, federate
 from autofl.data.partition import iid
+from autofl.engines import make_engine, pick_engine
+from autofl.engines.low_rank import low_rank_layers, mean_of_runs
+from autofl.engines.low_rank.images import MaxPool2
 from autofl.evaluation import Evaluator
 from autofl.models import build, lenet5, params_of
 from autofl.rng import stream

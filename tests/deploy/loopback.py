@@ -6,7 +6,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from autofl.experiments.deployment import client_app
+from autofl.deploy.app import client_app
 
 
 class Loopback(Grid):

@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 
 from autofl.config import load_settings
 from autofl.deploy.certificates import make_certificates, make_node_key
-from autofl.deploy.site import Site, _marked, free_port
+from autofl.deploy.folder import Site, _marked, free_port
 from autofl.experiments.run import run as simulate
 from autofl.records import read_run, read_weights
 

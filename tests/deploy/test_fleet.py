@@ -12,9 +12,9 @@ from flwr.app import Array, ArrayRecord, Context, RecordDict
 
 from autofl.config import dump_settings, parse_settings
 from autofl.data import Dataset, by_labels, split, write_device
+from autofl.deploy.app import serve
 from autofl.deploy.messages import size_of
 from autofl.errors import AutoFLError
-from autofl.experiments.deployment import serve
 from autofl.experiments.run import build_simulation
 from autofl.records import read_run, read_weights
 from autofl.rng import stream
@@ -261,7 +261,7 @@ def test_certificates_verify_for_their_host_only_and_keys_are_private(tmp_path):
 
 
 def test_the_commands_for_several_machines_are_printed_and_a_certificate_is_for_one_server(tmp_path):
-    from autofl.experiments.site import commands
+    from autofl.deploy.commands import commands
 
     text = commands(settings_of(), tmp_path, "server.example", 8000)
     assert text.count("flower-superlink") == 1

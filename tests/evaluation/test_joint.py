@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from autofl.algorithms.low_rank import low_rank_layers
 from autofl.data import by_labels, split
 from autofl.data.federated import federate
-from autofl.evaluation import Evaluator, alike
+from autofl.engines.low_rank import low_rank_layers
+from autofl.evaluation.evaluator import Evaluator, alike
 from autofl.evaluation.joint import JointJudge
 from autofl.models import build, mlp, params_of
 from autofl.rng import stream

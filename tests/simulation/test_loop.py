@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import autofl
-from autofl.algorithms import PerFedAvg, make_engine
+from autofl.algorithms import PerFedAvg
 from autofl.config import parse_settings
+from autofl.engines import make_engine
 from autofl.errors import AutoFLError
 from autofl.experiments.run import build_simulation
 from autofl.network import OwnFading, select

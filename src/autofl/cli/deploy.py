@@ -33,7 +33,7 @@ def _need_flower() -> None:
 def up_command(config: Config = None, nodes: Nodes = None, folder: Folder = HERE, overrides: Set = None) -> None:
     """Start a SuperLink and SuperNodes on this machine, with TLS and node authentication."""
     _need_flower()
-    from autofl.experiments.site import up
+    from autofl.deploy.commands import up
 
     up(_settings(config, nodes, overrides), folder, say)
     say("next: autofl deploy run, then autofl deploy down")
@@ -51,7 +51,7 @@ def run_command(
     """Run the settings of `deploy up` on the devices, into a run folder."""
     _need_flower()
     from autofl.config import load_settings
-    from autofl.experiments.site import progress_of, run, settings_of
+    from autofl.deploy.commands import progress_of, run, settings_of
     from autofl.records import is_run
 
     if resume is not None and (out is not None or overrides):
@@ -81,7 +81,7 @@ def run_command(
 def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     """What runs: the processes, the SuperNodes the SuperLink sees, the runs."""
     _need_flower()
-    from autofl.experiments.site import status
+    from autofl.deploy.commands import status
 
     found = status(folder)
     if as_json:
@@ -98,7 +98,7 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
 def down_command(folder: Folder = HERE) -> None:
     """End everything that `deploy up` started."""
     _need_flower()
-    from autofl.experiments.site import down
+    from autofl.deploy.commands import down
 
     ended = down(folder)
     say(f"ended {', '.join(ended)}" if ended else f"{folder}: nothing was up")
@@ -115,7 +115,7 @@ def prepare_command(
 ) -> None:
     """Make certificates and keys for several machines, and print the commands for each."""
     _need_flower()
-    from autofl.experiments.site import commands
+    from autofl.deploy.commands import commands
 
     typer.echo(commands(_settings(config, nodes, overrides), folder, host, port))
 

@@ -35,7 +35,7 @@ from autofl.errors import AutoFLError
 from autofl.version import __version__
 
 if TYPE_CHECKING:
-    from autofl.experiments.forecast import Forecast
+    from autofl.analysis.forecast import Forecast
 
 app = typer.Typer(
     name="autofl",
@@ -87,7 +87,7 @@ def plan_command(
     table: dict[str, Any] = made.table()
     coming = None
     if target is not None:
-        from autofl.experiments.forecast import forecast
+        from autofl.analysis.forecast import forecast
 
         coming = forecast(settings, target, pilots)
         table = {**table, "forecast": coming.table()}
@@ -238,15 +238,15 @@ def reproduce_command(
     as_json: Json = False,
 ) -> None:
     """Make figures of the paper, with what it says beside what was measured. Goes on where it was interrupted."""
-    from autofl.experiments.recipes import SCALES, studies_of, with_seeds
+    from autofl.reproduction.recipes import SCALES, studies_of, with_seeds
 
     if scale not in SCALES:
         raise AutoFLError(f"--scale {scale}: unknown; there are {', '.join(SCALES)}")
     where = device_for(device, ray) or "auto"
     studies, count = studies_of(names), _workers(workers)
     chosen, folder = with_seeds(SCALES[scale], seeds), out if out is not None else Path("runs") / f"reproduce-{scale}"
-    from autofl.experiments.reproduce import entries_of, missing_data, run_entries, unfinished
-    from autofl.report.results import collect, write_study
+    from autofl.reproduction.results import collect, write_study
+    from autofl.reproduction.store import entries_of, missing_data, run_entries, unfinished
 
     for study, data in missing_data(studies).items():
         if "all" not in names or scale == "full":
@@ -316,8 +316,8 @@ def pilot_command(
     if seeds < 1 or min(numbers) < 1:
         raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
     count, folder = _workers(workers, settings.simulation.threads), out.with_suffix("") / "runs"
-    from autofl.experiments.pilot import DESIGN, run_pilots
-    from autofl.records.pilots import write_pilots
+    from autofl.analysis.pilot import DESIGN, run_pilots
+    from autofl.analysis.pilot_files import write_pilots
 
     with ProgressBar(len(DESIGN) * len(numbers) * seeds * settings.stop.rounds, each_run=False) as bar:
         try:
@@ -352,7 +352,7 @@ def analyze_command(
             raise AutoFLError(f"--{name} {value}: at least {least} are needed")
     settings = load_settings(config, [*(overrides or ()), *options({"simulation.device": device})])
     folder = out if out is not None else free_folder("analyze")
-    from autofl.experiments.analyze import analyze
+    from autofl.analysis.analyze import analyze
     from autofl.report.theory import plot_theory, theory_table, theory_words
 
     with Stages() as stages:
@@ -465,9 +465,9 @@ def _is_results(folder: Path) -> bool:
 
 def _report_reproduction(results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool) -> None:
     """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or all."""
-    from autofl.report.reproduction import judge_all
-    from autofl.report.reproduction import report as report_all
-    from autofl.report.results import read_results
+    from autofl.reproduction.page import judge_all
+    from autofl.reproduction.page import report as report_all
+    from autofl.reproduction.results import read_results
 
     say(f"drawing into {out}")
     lines = report_all(results, out, page, names)

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from autofl.algorithms import Algorithm, Engine
-from autofl.algorithms.low_rank import low_rank_layers
+from autofl.algorithms import Algorithm
 from autofl.data import Dataset, Partition, read_device
 from autofl.data.federated import FederatedData, PixelSums, pixel_sums, pool_of
 from autofl.data.partition import TRAIN_SHARE
 from autofl.deploy.messages import Order
+from autofl.engines import Engine
+from autofl.engines.low_rank import low_rank_layers
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator, Judge, draw_piece
 from autofl.models import Params

@@ -12,7 +12,6 @@ import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from autofl.algorithms import StackedUpdates, Updates
 from autofl.data.federated import PixelSums
 from autofl.deploy.messages import (
     NAN,
@@ -27,6 +26,7 @@ from autofl.deploy.messages import (
     quality,
     size_of,
 )
+from autofl.engines import StackedUpdates, Updates
 from autofl.models import Params
 from autofl.network import Cell
 from autofl.records import DeviceRecord, Evaluation

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autofl.algorithms.low_rank import Layer, adapted_outputs
 from autofl.data.batch import Batch, Draw
 from autofl.data.federated import FederatedData, RunPool
+from autofl.engines.low_rank import Layer, adapted_outputs
 from autofl.errors import AutoFLError
-from autofl.evaluation import Evaluator, alike, by_test_size, draw_piece, mean_of
+from autofl.evaluation.evaluator import Evaluator, alike, by_test_size, draw_piece, mean_of
 from autofl.models import Params, cross_entropy
 from autofl.records import Evaluation
 from autofl.units import IntArray

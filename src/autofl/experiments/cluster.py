@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from autofl.algorithms import Algorithm, Engine, Summed, Updates, added, use_machine
+from autofl.algorithms import Algorithm
 from autofl.data import Dataset
 from autofl.data.batch import Batches, Draw
 from autofl.data.federated import DrawnBatches, FederatedData, Scratch, federate
+from autofl.engines import Engine, Summed, Updates, added, use_machine
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.models import Params

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, State, make_engine, pick_engine, use_machine
+from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, State
 from autofl.config import AlgorithmName, Settings, dump_settings
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData, federate
+from autofl.engines import make_engine, pick_engine, use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import build_cell, build_fading, planner_of

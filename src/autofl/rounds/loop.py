@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from autofl.algorithms import Algorithm, State, Updates
+from autofl.algorithms import Algorithm, State
+from autofl.engines import Updates
 from autofl.models import Params
 from autofl.network import Cell, Outage, RoundCost, decoded, round_cost, select, snr
 from autofl.planner import STATUS_NAMES, Plan, Planner
@@ -98,7 +99,9 @@ def run_rounds(job: Job, world: World, standing: Standing | None = None) -> Iter
             updates = world.train(state.params, k, orders)  # lines 9 and 10
             arrived = heard & np.isin(selected, updates.ue)
             if len(updates.ue):
-                proposed = job.algorithm.server_update(state, updates, np.ones(len(updates.ue)))  # line 13, Eq. (15)
+                proposed = job.algorithm.server_update(
+                    state, updates.mean(np.ones(len(updates.ue)))
+                )  # line 13, Eq. (15)
                 diverged = not _finite(proposed.params)
                 state = state if diverged else proposed
         cost = cost_of(job, ues, gain, plan, heard)  # a UE whose update was lost on the way has paid for it

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from autofl.algorithms import Engine, State, Updates
+from autofl.algorithms import State
 from autofl.data.federated import FederatedData
+from autofl.engines import Engine, Updates
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator, Judge
 from autofl.models import Params

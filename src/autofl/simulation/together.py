@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from autofl.algorithms import FedAvg, PerFedAvg, State
-from autofl.algorithms.low_rank import Layer, low_rank_layers, low_rank_serves, mean_of_runs
 from autofl.data.batch import Batch, Draw, draw_positions, in_thirds
 from autofl.data.federated import RunPool
+from autofl.engines.low_rank import Layer, low_rank_layers, low_rank_serves, mean_of_runs
 from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointJudge
 from autofl.models import Params, cross_entropy

@@ -5,17 +5,17 @@ import pytest
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import planner_of
-from autofl.experiments.paper import FIGURES
-from autofl.experiments.recipes import SCALES, SENSITIVITY, STUDIES, studies_of, with_seeds
-from autofl.experiments.reproduce import entries_of
 from autofl.planner import FixedPlanner, PaperPlanner
+from autofl.reproduction.paper import FIGURES
+from autofl.reproduction.recipes import SCALES, SENSITIVITY, STUDIES, studies_of, with_seeds
+from autofl.reproduction.store import entries_of
 
 QUICK = SCALES["quick"]
 
 
 @pytest.fixture(autouse=True)
 def every_data_set_is_here(monkeypatch):
-    monkeypatch.setattr("autofl.experiments.recipes.find", lambda name: name)
+    monkeypatch.setattr("autofl.reproduction.recipes.find", lambda name: name)
 
 
 def settings_of(study, scale=QUICK):
@@ -103,7 +103,7 @@ def test_a_wrong_name_lists_the_right_ones_and_seeds_have_bounds():
 
 
 def test_without_mnist_the_quick_scale_takes_mnist_5k_and_the_full_one_refuses(monkeypatch):
-    monkeypatch.setattr("autofl.experiments.recipes.find", lambda name: None)
+    monkeypatch.setattr("autofl.reproduction.recipes.find", lambda name: None)
     assert settings_of("mnist")["AutoFL", 0].data.name == "mnist5k"
     with pytest.raises(AutoFLError, match="autofl data fetch mnist"):
         settings_of("mnist", SCALES["full"])

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from autofl.analysis.constants import Estimator, lanczos, largest_constants
 from autofl.data import by_owner, split
 from autofl.data.federated import FederatedData
-from autofl.evaluation.constants import Estimator, lanczos, largest_constants
 from autofl.models import cross_entropy, loss_of, params_of
 from autofl.theory import Constants
 

@@ -8,11 +8,11 @@ import sys
 import pytest
 import torch
 
-from autofl.algorithms import use_machine
+from autofl.engines import use_machine
 
 PAGES = """
 import resource, torch
-from autofl.algorithms import use_machine
+from autofl.engines import use_machine
 use_machine(1)
 def work():
     some = [torch.ones(2_000_000) for _ in range(6)]  # 8 MB each
@@ -38,8 +38,8 @@ def test_where_malloc_is_not_glibcs_it_is_left_alone(monkeypatch):
     def refused(_):
         raise AssertionError("no library is opened")
 
-    monkeypatch.setattr("autofl.algorithms.process.platform.libc_ver", lambda: ("", ""))
-    monkeypatch.setattr("autofl.algorithms.process.ctypes.CDLL", refused)
+    monkeypatch.setattr("autofl.engines.process.platform.libc_ver", lambda: ("", ""))
+    monkeypatch.setattr("autofl.engines.process.ctypes.CDLL", refused)
     before = torch.get_num_threads()
     try:
         use_machine(2)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from autofl.data import find
 from autofl.errors import AutoFLError
-from autofl.experiments.paper import FIGURES, LABELS, RADIUS, SAMPLE_SIZES
+from autofl.reproduction.paper import FIGURES, LABELS, RADIUS, SAMPLE_SIZES
 
 ALGORITHMS = {"autofl": "AutoFL", "per-fedavg": "Per-FedAvg", "fedavg-1": "FedAvg-1", "fedavg-2": "FedAvg-2"}
 CURVES = ("mnist-iid", "mnist", "cifar10", "samples-mnist", "samples-cifar10")

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from autofl.algorithms.low_rank.images import Conv
-from autofl.algorithms.low_rank.layers import Activation, Linear
-from autofl.algorithms.low_rank.recognise import Layer
 from autofl.data.batch import Batch
+from autofl.engines.low_rank.images import Conv
+from autofl.engines.low_rank.layers import Activation, Linear
+from autofl.engines.low_rank.recognise import Layer
 from autofl.models import Params
 
 INNER, OUTER, HESS = range(3)

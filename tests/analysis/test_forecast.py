@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import autofl
+from autofl.analysis.forecast import SHIPPED, forecast, mean_noise
+from autofl.analysis.horizon import draw_horizon
+from autofl.analysis.pilot import DESIGN, run_pilots
+from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots, write_pilots
 from autofl.errors import AutoFLError
-from autofl.experiments.forecast import SHIPPED, forecast, mean_noise
-from autofl.experiments.horizon import draw_horizon
-from autofl.experiments.pilot import DESIGN, run_pilots
 from autofl.experiments.run import build_simulation
-from autofl.records.pilots import Pilot, problem_of, read_pilots, write_pilots
 
 QUICK = ["stop.rounds=12", "evaluation.every=2", "evaluation.test_samples=5"]
 

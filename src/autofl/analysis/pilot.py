@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from autofl.analysis.forecast import pilot_of
+from autofl.analysis.pilot_files import Pilot
 from autofl.config import PerUE, Settings
-from autofl.experiments.forecast import pilot_of
 from autofl.experiments.jobs import OnProgress, Task, run_jobs
 from autofl.records import read_run
-from autofl.records.pilots import Pilot
 from autofl.rng import stream
 
 DESIGN = (

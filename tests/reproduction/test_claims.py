@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from autofl.report.claims import (
+from autofl.reproduction.claims import (
     CLAIMS,
     MEANINGS,
     About,
@@ -17,7 +17,7 @@ from autofl.report.claims import (
     median_interval,
     ratio,
 )
-from autofl.report.results import MEASURES, Row
+from autofl.reproduction.results import MEASURES, Row
 
 
 def test_the_interval_of_the_median_is_known_for_five_and_ten_seeds():

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from autofl.analysis.horizon import Horizon, draw_horizon
+from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots
 from autofl.config import Settings
 from autofl.errors import AutoFLError
-from autofl.experiments.horizon import Horizon, draw_horizon
 from autofl.records import Run
-from autofl.records.pilots import Pilot, problem_of, read_pilots
 from autofl.rng import stream
 from autofl.theory import participation
 from autofl.theory.rounds import RoundsModel, fit_rounds

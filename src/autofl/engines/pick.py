@@ -8,11 +8,12 @@ import torch
 from torch import nn
 from torch.func import vmap
 
-from autofl.algorithms.base import Algorithm, Summed, Updates
+from autofl.algorithms.base import Algorithm
 from autofl.algorithms.fedavg import FedAvg
-from autofl.algorithms.low_rank import LowRankUpdates, low_rank_layers, low_rank_serves
 from autofl.algorithms.perfedavg import PerFedAvg
 from autofl.data.batch import Batch, Batches, MetaBatch
+from autofl.engines.low_rank import LowRankUpdates, low_rank_layers, low_rank_serves
+from autofl.engines.updates import Summed, Updates
 from autofl.errors import AutoFLError
 from autofl.models import Params, SampleLoss, cross_entropy, loss_of
 from autofl.units import Array, IntArray

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from autofl.experiments.paper import BEST_SIZE, RADIUS, ROUNDS_TO_CONVERGE, TIME_RATIO, WORST_SIZE
-from autofl.report.results import Row
+from autofl.reproduction.paper import BEST_SIZE, RADIUS, ROUNDS_TO_CONVERGE, TIME_RATIO, WORST_SIZE
+from autofl.reproduction.results import Row
 from autofl.units import Array
 
 Verdict = Literal["holds", "partly", "does not hold", "not measured"]

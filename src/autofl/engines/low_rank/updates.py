@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autofl.algorithms.base import Summed
 from autofl.algorithms.fedavg import FedAvg
-from autofl.algorithms.low_rank.images import Conv
-from autofl.algorithms.low_rank.layers import Linear
-from autofl.algorithms.low_rank.network import HESS, INNER, OUTER, Factors, Gradient, Network
-from autofl.algorithms.low_rank.recognise import Layer
 from autofl.algorithms.perfedavg import PerFedAvg
 from autofl.data.batch import Batch, Batches, Columns, MetaBatch
+from autofl.engines.low_rank.images import Conv
+from autofl.engines.low_rank.layers import Linear
+from autofl.engines.low_rank.network import HESS, INNER, OUTER, Factors, Gradient, Network
+from autofl.engines.low_rank.recognise import Layer
+from autofl.engines.updates import Summed
 from autofl.models import Params
 from autofl.units import Array, IntArray
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from autofl.algorithms.low_rank.layers import Fixed
+from autofl.engines.low_rank.layers import Fixed
 
 Pair = tuple[int, int]
 

@@ -6,9 +6,9 @@ from torch import nn
 
 from autofl.algorithms.base import Algorithm
 from autofl.algorithms.fedavg import FedAvg
-from autofl.algorithms.low_rank.images import AvgPool, Conv, MaxPool, MaxPool2, Pair, Shifts, ToImages, ToRows
-from autofl.algorithms.low_rank.layers import Fixed, Linear, Relu, Reshape, activation_of
 from autofl.algorithms.perfedavg import PerFedAvg
+from autofl.engines.low_rank.images import AvgPool, Conv, MaxPool, MaxPool2, Pair, Shifts, ToImages, ToRows
+from autofl.engines.low_rank.layers import Fixed, Linear, Relu, Reshape, activation_of
 from autofl.models import SampleLoss, cross_entropy
 
 Layer = Linear | Conv | Fixed

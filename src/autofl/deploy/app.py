@@ -20,13 +20,14 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from autofl.algorithms import State, make_engine, pick_engine, use_machine
+from autofl.algorithms import State
 from autofl.config import Settings, dump_settings, parse_settings
 from autofl.data.federated import FederatedData, PixelSums
 from autofl.deploy.device import Device, Meter, open_device
 from autofl.deploy.fleet import OWN_VALUES, Devices, Fleet, Post, total_sums
 from autofl.deploy.messages import Order, params_of, params_record, pixels_of, pixels_record
 from autofl.deploy.privacy import local_noise, spent
+from autofl.engines import make_engine, pick_engine, use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import judged_ues
 from autofl.experiments.cell import build_cell, build_fading

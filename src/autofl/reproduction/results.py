@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.experiments.recipes import CURVES, TARGETS, Arm
 from autofl.records import Run, convergence_round, read_run, time_to_accuracy
+from autofl.reproduction.recipes import CURVES, TARGETS, Arm
 from autofl.units import Array
 
 METRICS = ("adapted", "global")

@@ -14,8 +14,8 @@ from pathlib import Path
 from autofl.config import Settings, dump_settings, load_settings
 from autofl.data import find
 from autofl.experiments.jobs import OnProgress, Task, run_jobs
-from autofl.experiments.recipes import STUDIES, Arm, Scale
 from autofl.records import is_run, read_manifest
+from autofl.reproduction.recipes import STUDIES, Arm, Scale
 from autofl.version import __version__
 
 PART = ".part-"

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.experiments.paper import FIGURES
-from autofl.experiments.recipes import SENSITIVITY
-from autofl.report.claims import CLAIMS, MEANINGS, Claim, Judgement, Meaning, View, judge
-from autofl.report.figures import draw, draw_sensitivity, heading
-from autofl.report.reasons import why_not
-from autofl.report.results import Row, Study, read_results
 from autofl.report.summary import Column, cell_text
+from autofl.reproduction.claims import CLAIMS, MEANINGS, Claim, Judgement, Meaning, View, judge
+from autofl.reproduction.figures import draw, draw_sensitivity, heading
+from autofl.reproduction.paper import FIGURES
+from autofl.reproduction.reasons import why_not
+from autofl.reproduction.recipes import SENSITIVITY
+from autofl.reproduction.results import Row, Study, read_results
 
 BLOCK = "<!-- {name} -->\n{text}\n<!-- end {name} -->"
 

@@ -9,11 +9,11 @@ import pytest
 
 from autofl.cli.main import run as run_cli
 from autofl.errors import AutoFLError
-from autofl.experiments.paper import FIGURES
-from autofl.experiments.recipes import CURVES, SENSITIVITY
-from autofl.report.figures import data_name, heading
-from autofl.report.reproduction import blocks, fill, judge_all, report
-from autofl.report.results import busy_time, measure, read_results, write_study
+from autofl.reproduction.figures import data_name, heading
+from autofl.reproduction.page import blocks, fill, judge_all, report
+from autofl.reproduction.paper import FIGURES
+from autofl.reproduction.recipes import CURVES, SENSITIVITY
+from autofl.reproduction.results import busy_time, measure, read_results, write_study
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS, PAGE = DOCS / "results" / "reproduction", DOCS / "reproduction.md"

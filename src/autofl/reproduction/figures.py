@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from autofl.experiments.paper import FIGURES
-from autofl.experiments.recipes import SENSITIVITY
 from autofl.records import mean_interval
-from autofl.report.claims import MEANINGS, Judgement
 from autofl.report.plots import (
     COLOURS,
     DASHES,
@@ -24,7 +21,10 @@ from autofl.report.plots import (
     save,
     time_to_each,
 )
-from autofl.report.results import METRICS, Study
+from autofl.reproduction.claims import MEANINGS, Judgement
+from autofl.reproduction.paper import FIGURES
+from autofl.reproduction.recipes import SENSITIVITY
+from autofl.reproduction.results import METRICS, Study
 from autofl.units import Array
 
 LEAST_ACCURACY = {"cifar10": 0.20}

@@ -11,7 +11,7 @@ import tomli_w
 
 from autofl.config import Settings, dump_settings, load_settings
 from autofl.data import write_device
-from autofl.deploy.site import LINK, PATIENCE, Site, answers, free_port, wait_for
+from autofl.deploy.folder import LINK, PATIENCE, Site, answers, free_port, wait_for
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
@@ -108,8 +108,8 @@ def write_app(settings: Settings, site: Site, out: Path, resume: bool, attempt: 
                 "app": {
                     "publisher": "autofl",
                     "components": {
-                        "serverapp": "autofl.experiments.deployment:server_app",
-                        "clientapp": "autofl.experiments.deployment:client_app",
+                        "serverapp": "autofl.deploy.app:server_app",
+                        "clientapp": "autofl.deploy.app:client_app",
                     },
                     "config": {"settings": dump_settings(settings), **place},
                 }

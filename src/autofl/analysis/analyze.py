@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from autofl.algorithms import PerFedAvg, use_machine
+from autofl.algorithms import PerFedAvg
+from autofl.analysis.constants import Estimator, PointConstants, largest_constants
+from autofl.analysis.horizon import Horizon, draw_horizon
 from autofl.config import Settings
 from autofl.data.batch import third_sizes
+from autofl.engines import use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import gradient_norm_sq
-from autofl.evaluation.constants import Estimator, PointConstants, largest_constants
-from autofl.experiments.horizon import Horizon, draw_horizon
 from autofl.experiments.run import build_simulation
 from autofl.models import Params, loss_of
 from autofl.records import RoundRecord

@@ -15,9 +15,9 @@ the product with it than with both factors. So is each UE's change of a convolut
 `images` turns it into matrix products. The `loop` engine is the slow, obvious reference.
 """
 
-from autofl.algorithms.low_rank.layers import Linear
-from autofl.algorithms.low_rank.recognise import Layer, low_rank_layers, low_rank_serves
-from autofl.algorithms.low_rank.updates import (
+from autofl.engines.low_rank.layers import Linear
+from autofl.engines.low_rank.recognise import Layer, low_rank_layers, low_rank_serves
+from autofl.engines.low_rank.updates import (
     LowRankUpdates,
     adapted_outputs,
     input_gram,

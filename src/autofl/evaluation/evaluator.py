@@ -1,0 +1,249 @@
+"""How good a model is: on each UE's own test data, as it is and adapted by one step, and how far from stationary."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import grad, vmap
+
+from autofl.algorithms import PerFedAvg, minus
+from autofl.data.batch import Batch, Columns, Draw, MetaBatch, draw_positions
+from autofl.data.federated import FederatedData
+from autofl.engines.low_rank import Layer, Linear, adapted_outputs, input_gram, low_rank_layers, narrow_params
+from autofl.models import Loss, Params, SampleLoss, cross_entropy, loss_of, outputs
+from autofl.records import Evaluation
+from autofl.rng import stream
+from autofl.units import Array, IntArray
+
+ROWS = 4096
+"""Samples, padding included, in one piece of an evaluation: its memory does not grow with the data."""
+MOST_KEPT = 2**26
+"""Elements of samples and Gram matrices that are kept from one evaluation to the next: 256 MB."""
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Settings of an evaluation; `judge` draws its samples once, a `Judge` does the work again and again.
+
+    Fields:
+        inner_lr: alpha of the adaptation step, the same for every algorithm.
+        adapt_samples: training samples of that step at each UE, the same for every algorithm.
+        train_samples: training samples of each UE on which the training loss is measured.
+        test_samples: test samples of each UE, None for all.
+        num_ue: UEs judged, drawn once, None for all.
+        gradient_norm: whether to measure ||grad F||^2 over all training samples too (slow).
+    """
+
+    inner_lr: float
+    adapt_samples: int = 50
+    train_samples: int = 100
+    test_samples: int | None = None
+    num_ue: int | None = None
+    gradient_norm: bool = False
+    sample_loss: SampleLoss = cross_entropy
+
+    def judge(self, model: nn.Module, data: FederatedData, seed: int, fast: bool = True) -> "Judge":
+        """What evaluates this model on this data; the samples depend on the seed alone.
+
+        `fast` takes the low-rank form of adaptation where the model allows it; without it each UE's weights are
+        formed, the slow reference.
+        """
+        layers = low_rank_layers(model) if fast and self.sample_loss is cross_entropy else None
+        inputs, _, first = _taken(data, layers)
+        return Judge(self, model, data, tuple(_pieces(self, inputs, seed, first)), layers)
+
+
+class Samples(NamedTuple):
+    """The samples some UEs are judged on, and the Gram matrices of train and test with adapt, where they are known."""
+
+    adapt: Batch
+    train: Batch
+    test: Batch
+    grams: tuple[Tensor | None, Tensor | None] = (None, None)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some UEs and which samples they are judged on, shapes (num_ue, num); `kept` are the samples, if in memory."""
+
+    ue: IntArray
+    adapt: Draw
+    train: Draw
+    test: Draw
+    kept: Samples | None = None
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Evaluates parameters: means over UEs.
+
+    Accuracy counts argmax(output) == label on the UE's own test samples. "Adapted" is w - alpha g(w; D_a) with D_a
+    drawn from the UE's training samples. Losses are f(w) and F(w), Eq. (1) and (3), on training samples.
+    """
+
+    evaluator: Evaluator
+    model: nn.Module
+    data: FederatedData
+    pieces: tuple[Piece, ...]
+    layers: tuple[Layer, ...] | None  # of the low-rank form; None forms each UE's weights
+
+    def __call__(self, params: Params) -> Evaluation:
+        accuracy: list[Array] = []
+        loss: list[Array] = []
+        data, columns, _ = _taken(self.data, self.layers)
+        taken = params if self.layers is None else narrow_params(self.layers, params, columns)
+        for piece in self.pieces:
+            adapt, train, test, grams = piece.kept or _gathered(piece, data)
+            both = self._outputs(taken, adapt, (train, test), grams)
+            losses = [mean_of(self._each_loss(output, train.y), train.mask) for output in both[0]]
+            hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
+            loss.append(torch.stack(losses).cpu().numpy())
+            accuracy.append(torch.stack(hits).cpu().numpy())
+        by_ue = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))  # sum in the order of the UEs
+        train_loss, adapted_loss = np.concatenate(loss, axis=1)[:, by_ue].mean(axis=1)
+        global_accuracy, adapted_accuracy = np.concatenate(accuracy, axis=1)[:, by_ue].mean(axis=1)
+        gradient = (
+            gradient_norm_sq(self._loss(), params, self.data, self.evaluator.inner_lr)
+            if self.evaluator.gradient_norm
+            else float("nan")
+        )
+        return Evaluation(
+            train_loss=float(train_loss),
+            adapted_train_loss=float(adapted_loss),
+            global_accuracy=float(global_accuracy),
+            adapted_accuracy=float(adapted_accuracy),
+            gradient_norm_sq=gradient,
+        )
+
+    def _each_loss(self, output: Tensor, label: Tensor) -> Tensor:
+        return self.evaluator.sample_loss(output.flatten(0, 1), label.flatten()).view(label.shape)
+
+    def _loss(self) -> Loss:
+        return loss_of(self.model, self.evaluator.sample_loss)
+
+    def _outputs(
+        self, params: Params, adapt: Batch, on: tuple[Batch, Batch], grams: tuple[Tensor | None, Tensor | None]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """For each batch the outputs of the global and of the adapted model, shapes (num_ue, num, num_classes)."""
+        if self.layers is not None:
+            inputs = [batch.x for batch in on]
+            return adapted_outputs(self.layers, params, adapt, self.evaluator.inner_lr, inputs, list(grams))
+        loss = self._loss()
+        own: Params = vmap(lambda mine: minus(params, self.evaluator.inner_lr, grad(loss)(params, mine)))(adapt)
+        results = []
+        for batch in on:
+            flat = outputs(self.model, params, batch.x.flatten(0, 1))
+            rows = [
+                outputs(self.model, {name: stack[row] for name, stack in own.items()}, batch.x[row])
+                for row in range(len(batch.x))
+            ]
+            results.append((flat.view(*batch.y.shape, flat.shape[-1]), torch.stack(rows)))
+        return results
+
+
+def _taken(
+    data: FederatedData, layers: tuple[Layer, ...] | None
+) -> tuple[FederatedData, Columns | None, Linear | None]:
+    """The data as this form of an evaluation takes them, which inputs these are, the first layer where it is linear."""
+    first = layers[0] if layers is not None else None
+    return (data.narrow, data.columns, first) if isinstance(first, Linear) else (data, None, None)
+
+
+def mean_of(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the unmasked samples of each UE, float64."""
+    weighted = (values.to(mask.dtype) * mask).sum(dim=-1) / mask.sum(dim=-1)
+    return weighted.double()
+
+
+def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, first: Linear | None) -> Iterator[Piece]:
+    """The pieces of an evaluation; those of a network whose first layer is linear keep their samples in memory."""
+    kept = 0
+    order, num_test = by_test_size(evaluator, data, seed)
+    for some in alike(num_test, small=512, most=ROWS):
+        piece = draw_piece(evaluator, data, seed, order[some])
+        judged, adapt = piece.train.sample.size + piece.test.sample.size, piece.adapt.sample
+        kept += (judged + adapt.size) * math.prod(data.sample_shape) + judged * adapt.shape[-1]
+        keep = first is not None and kept <= MOST_KEPT
+        yield replace(piece, kept=_gathered(piece, data, first)) if keep else piece
+
+
+def by_test_size(evaluator: Evaluator, data: FederatedData, seed: int) -> tuple[IntArray, IntArray]:
+    """The UEs that are judged and their numbers of test samples, ascending."""
+    size = data.partition.test_size
+    num_test = size if evaluator.test_samples is None else np.minimum(size, evaluator.test_samples)
+    judged = judged_ues(evaluator, data.partition.num_ue, seed)
+    order = judged[np.argsort(num_test[judged], kind="stable")]
+    return order, num_test[order]
+
+
+def alike(size: IntArray, small: int, most: int | None = None) -> Iterator[slice]:
+    """Neighbours among ascending sizes, so that little is padded when each is filled up to the largest of them.
+
+    At most a tenth of padding, but any of it up to `small` in all; at most `most` in all, but at least one.
+    """
+    begin = 0
+    while begin < len(size):
+        rest = size[begin:]
+        padded, real = np.arange(1, len(rest) + 1) * rest, np.cumsum(rest)
+        fits = padded <= np.maximum(1.1 * real, small)
+        if most is not None:
+            fits &= padded <= most
+        num = max(int(np.argmin(fits)) if not fits.all() else len(rest), 1)
+        yield slice(begin, begin + num)
+        begin += num
+
+
+def judged_ues(evaluator: Evaluator, num_ue: int, seed: int) -> IntArray:
+    """The UEs that are judged: all, or so many drawn once."""
+    if evaluator.num_ue is None or evaluator.num_ue >= num_ue:
+        return np.arange(num_ue)
+    return stream(seed, "judged").choice(num_ue, evaluator.num_ue, replace=False)
+
+
+def draw_piece(evaluator: Evaluator, data: FederatedData, seed: int, ue: IntArray) -> Piece:
+    """The samples on which these UEs are judged."""
+    part = data.partition
+    most = evaluator.test_samples if evaluator.test_samples is not None else int(part.test_size.max())
+    return Piece(
+        ue=ue,
+        adapt=_draw(part.train, part.train_start, part.train_size, ue, evaluator.adapt_samples, seed, "adapt"),
+        train=_draw(part.train, part.train_start, part.train_size, ue, evaluator.train_samples, seed, "train-loss"),
+        test=_draw(part.test, part.test_start, part.test_size, ue, most, seed, "test"),
+    )
+
+
+def _gathered(piece: Piece, data: FederatedData, first: Linear | None = None) -> Samples:
+    """The samples of a piece: for this once, or where the first layer is given to be kept, with their Gram matrices."""
+    draws = {"adapt": piece.adapt, "train": piece.train, "test": piece.test}
+    adapt, train, test = (data.batch(draw, purpose if first is None else None) for purpose, draw in draws.items())
+    if first is None:
+        return Samples(adapt, train, test)
+    return Samples(adapt, train, test, (input_gram(first, train.x, adapt.x), input_gram(first, test.x, adapt.x)))
+
+
+def _draw(
+    samples: IntArray, start: IntArray, size: IntArray, ue: IntArray, at_most: int, seed: int, purpose: str
+) -> Draw:
+    """At most so many samples of each UE, without replacement: all of them, in order, where there are no more."""
+    num = np.minimum(size[ue], at_most)
+    slot = np.arange(int(num.max(initial=0)))
+    if (size[ue] <= at_most).all():
+        positions = np.minimum(slot, num[:, None] - 1)
+    else:
+        positions = draw_positions(size[ue], num, ue, 1, seed, purpose, 0)[:, 0]
+    return Draw(samples[start[ue][:, None] + positions], slot < num[:, None])
+
+
+def gradient_norm_sq(loss: Loss, params: Params, data: FederatedData, inner_lr: float) -> float:
+    """||grad F(w)||^2, F as in Eq. (3), over all training samples of all UEs: what (C1.1) bounds."""
+    exact = PerFedAvg(inner_lr=inner_lr, outer_lr=1.0)
+    total: dict[str, Tensor] = {name: torch.zeros_like(p) for name, p in params.items()}
+    for u in range(data.partition.num_ue):
+        x, y = data.gather(data.partition.train_of(u), "gradient")
+        own = Batch(x, y, torch.ones(len(y), dtype=data.dtype, device=x.device))
+        total = minus(total, -1.0 / data.partition.num_ue, exact.meta_grad(loss, params, MetaBatch(own, own, own)))
+    return float(torch.stack([(g.double() ** 2).sum() for g in total.values()]).sum())
