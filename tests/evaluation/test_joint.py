@@ -10,7 +10,7 @@ from autofl.data import by_labels, split
 from autofl.data.federated import federate
 from autofl.engines.low_rank import low_rank_layers
 from autofl.evaluation.evaluator import Evaluator, alike
-from autofl.evaluation.joint import JointJudge
+from autofl.evaluation.joint import JointEvaluator
 from autofl.models import build, mlp, params_of
 from autofl.rng import stream
 
@@ -31,7 +31,7 @@ def test_runs_of_unequal_ues_score_together_what_they_score_alone(
     layers = low_rank_layers(model)
     assert layers is not None
 
-    judge = JointJudge.of([(evaluator, each, 5 + r) for r, each in enumerate(data)], layers)
+    judge = JointEvaluator.of([(evaluator, each, 5 + r) for r, each in enumerate(data)], layers)
     assert (len(judge.groups) > 2) == (small == 1)
     together = judge(params, [0, 1])
     for r, each in enumerate(data):

@@ -1,7 +1,7 @@
 """What an algorithm is, and the arithmetic on parameters that all of them share."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeGuard, runtime_checkable
 
 from torch import Tensor
 
@@ -26,14 +26,20 @@ def num_steps(batch: MetaBatch) -> int:
 
 @dataclass(frozen=True)
 class State:
-    """What the server keeps between rounds; an algorithm with a memory of its own extends it."""
+    """What the server keeps between rounds; an algorithm with a memory of its own adds fields, each a Params."""
 
     params: Params
+
+    @property
+    def sent(self) -> Params:
+        """What the server sends down, and what comes up in the same form: the weights, and more if need be."""
+        return self.params
 
     def with_params(self, params: Params) -> Self:
         return replace(self, params=params)
 
 
+@runtime_checkable
 class Algorithm(Protocol):
     """An algorithm: a frozen dataclass of settings with these three functions."""
 
@@ -48,6 +54,32 @@ class Algorithm(Protocol):
     def server_update(self, state: State, average: Params) -> State:
         """The next state from the aggregate of the decoded updates."""
         ...
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """The client's side of an algorithm whose UEs remember something from one of their rounds to the next."""
+
+    def client_init(self, sent: Params) -> Params:
+        """What a UE remembers before its first round."""
+        ...
+
+    def client_step(self, loss: Loss, sent: Params, batch: MetaBatch, own: Params) -> tuple[Params, Params]:
+        """What one UE sends up, in the form of `sent`, and what it remembers; a pure function."""
+        ...
+
+
+@runtime_checkable
+class Personal(Protocol):
+    """An algorithm that says itself which model a UE uses, instead of one gradient step from the global one."""
+
+    def personal(self, loss: Loss, params: Params, batch: Batch, own: Params) -> Params:
+        """The model of one UE from the global one, its adaptation samples and what it remembers."""
+        ...
+
+
+def is_stateful(algorithm: object) -> TypeGuard[Stateful]:
+    return isinstance(algorithm, Stateful)
 
 
 class Averaging:

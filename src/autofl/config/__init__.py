@@ -2,11 +2,10 @@
 
 from autofl.config.load import dump_settings, load_settings, parse_settings
 from autofl.config.quantity import PerUE
-from autofl.config.settings import MODEL_WEIGHTS, AlgorithmName, CellSettings, DataSettings, Settings
+from autofl.config.settings import MODEL_WEIGHTS, CellSettings, DataSettings, Settings
 
 __all__ = [
     "MODEL_WEIGHTS",
-    "AlgorithmName",
     "CellSettings",
     "DataSettings",
     "PerUE",

@@ -77,13 +77,14 @@ def _one_line(problem: Any) -> str:
     if problem["type"] == "model_type":
         return f"{key}: must be a section, [{key}] (got {given})"
     message = problem["msg"][:1].lower() + problem["msg"][1:]
-    prefix = f"{key}: " if key else ""
+    prefix = f"{key}: " if key and problem["type"] != "part" else ""
     if isinstance(problem["input"], BaseModel | dict) or problem["type"] in (
         "cell",
         "data",
         "compare",
         "deploy",
         "settings",
+        "part",
     ):
         return f"{prefix}{message}"
     return f"{prefix}{message.replace('input should', 'must')} (got {given})"

@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from autofl.network import Exponential, Fading, NoFading, Rayleigh, drop_in_disc
+from autofl.channels import Exponential, Fading, NoFading, Rayleigh
+from autofl.network import drop_in_disc
 from autofl.units import Array
 
 LAWS = {"uniform": 2, "exponential": 1, "rayleigh": 1, "disc": 1}

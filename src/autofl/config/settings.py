@@ -1,19 +1,31 @@
 """Settings: frozen, validated models with the paper's values as defaults. Units other than SI end a name."""
 
+import difflib
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from autofl.config.parts import (
+    AggregatorSettings,
+    BaselineSettings,
+    ChannelSettings,
+    CompressorSettings,
+    ModelSettings,
+    PlannerSettings,
+    SelectionSettings,
+)
 from autofl.config.quantity import Bounds, PerUE
+from autofl.registry import PARTS
 
-AlgorithmName = Literal["autofl", "per-fedavg", "fedavg-1", "fedavg-2"]
 MODEL_WEIGHTS = {
     **{("mlp", data): 79_510 for data in ("mnist5k", "mnist", "fashion-mnist")},
     ("mlp", "cifar10"): 308_310,
     ("lenet5", "cifar10"): 62_006,
 }
 """Weights of the models on the data sets they fit, so that planning needs no PyTorch."""
+PAPER_ALGORITHMS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
+"""The paper's four, all of whose settings are fields of `LearningSettings`."""
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)
@@ -84,34 +96,14 @@ class CellSettings(Section):
         return len(self.positions) if self.positions is not None else self.num_ue or 20
 
 
-class PlannerSettings(Section):
-    """How d and p are decided."""
-
-    name: Literal["paper", "exact", "fixed"] = Field(
-        "paper", description="paper: Algorithm 2 as printed; exact: optimum"
-    )
-    epsilon: float = Field(0.02, gt=0, le=1 / 3, description="accuracy; 1/epsilon samples are wanted")
-    num_samples: int = Field(40, ge=3, le=10**9, description="d of the fixed planner")
-    power: Literal["max", "computed"] = Field(
-        "computed", description="power of the fixed planner: P_max or PowerComputation's"
-    )
-
-
-class BaselineSettings(Section):
-    """d and p of Per-FedAvg and FedAvg-1."""
-
-    num_samples: int = Field(5, ge=3, le=10**9, description="d")
-    power: Literal["max", "computed"] = Field("max", description="P_max or PowerComputation's")
-
-
 class DataSettings(Section):
     """Which samples, and who owns them."""
 
-    name: Literal["mnist5k", "mnist", "fashion-mnist", "cifar10", "npz"] = Field("mnist5k", description="data set")
+    name: str = Field("mnist5k", min_length=1, description='data set; npz: own arrays; own: "module:object"')
     folder: str | None = Field(None, min_length=1, description="where it lies; default AUTOFL_DATA or the cache")
     file: str | None = Field(None, min_length=1, description="own arrays: a .npz with x, y and perhaps ue")
-    partition: Literal["iid", "labels", "dirichlet", "own"] = Field(
-        "labels", description="own: the array ue of the .npz"
+    partition: str = Field(
+        "labels", min_length=1, description='iid, labels, dirichlet; own: the array ue of the .npz; "module:object"'
     )
     labels: int = Field(5, ge=1, le=100_000, description="l, labels of each UE")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="of the Dirichlet law")
@@ -119,6 +111,13 @@ class DataSettings(Section):
 
     @model_validator(mode="after")
     def _own_arrays(self) -> Self:
+        for kind, name in (("data", self.name), ("partition", self.partition)):
+            if ":" not in name and name not in PARTS[kind]:  # type: ignore[index]
+                raise PydanticCustomError(
+                    "part",
+                    "{kind} '{name}' is unknown; there are {known}, or your own as module:object",
+                    {"kind": kind, "name": name, "known": ", ".join(PARTS[kind])},  # type: ignore[index]
+                )
         if (self.name == "npz") != (self.file is not None):
             raise PydanticCustomError("data", 'file and name = "npz" go together')
         if self.partition == "own" and self.name != "npz":
@@ -126,14 +125,10 @@ class DataSettings(Section):
         return self
 
 
-class ModelSettings(Section):
-    """The model that is learned."""
-
-    name: Literal["mlp", "lenet5"] | None = Field(None, description="default lenet5 for CIFAR-10, else mlp")
-
-
 class LearningSettings(Section):
-    """The client update."""
+    """The client update. An algorithm with settings of its own takes them from here too, by their names."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
     inner_lr: float | None = Field(None, ge=0, le=1e3, description="alpha; default the paper's for the data")
     outer_lr: float | None = Field(None, gt=0, le=1e3, description="beta; default the paper's for the data")
@@ -201,11 +196,11 @@ class DeploySettings(Section):
 class CompareSettings(Section):
     """A comparison: which algorithms, over which seeds, judged at which accuracy."""
 
-    algorithms: list[AlgorithmName] = Field(
+    algorithms: list[str] = Field(
         ["autofl", "per-fedavg", "fedavg-1", "fedavg-2"],
         min_length=1,
-        max_length=4,
-        description="in this order",
+        max_length=100,
+        description='in this order; own ones as "module:object"',
     )
     seeds: int = Field(3, ge=1, le=10_000, description="seeds seed, seed + 1, ...")
     target_accuracy: float = Field(0.85, gt=0, le=1, description="for time to accuracy")
@@ -222,10 +217,14 @@ class Settings(Section):
 
     seed: int = Field(1, ge=0, le=2**63 - 1, description="the one seed")
     preset: Literal["paper", "physical"] = Field("paper", description="small-scale gain: Rayleigh(40) or Exp(1)")
-    algorithm: AlgorithmName = Field("autofl", description="what simulate runs")
+    algorithm: str = Field("autofl", min_length=1, description='what simulate runs; own: "module:object"')
     cell: CellSettings = CellSettings()
+    channel: ChannelSettings = ChannelSettings()
+    selection: SelectionSettings = SelectionSettings()
     planner: PlannerSettings = PlannerSettings()
     baseline: BaselineSettings = BaselineSettings()
+    compressor: CompressorSettings = CompressorSettings()
+    aggregator: AggregatorSettings = AggregatorSettings()
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     learning: LearningSettings = LearningSettings()
@@ -234,6 +233,26 @@ class Settings(Section):
     evaluation: EvaluationSettings = EvaluationSettings()
     compare: CompareSettings = CompareSettings()
     deploy: DeploySettings = DeploySettings()
+
+    @model_validator(mode="after")
+    def _known_parts(self) -> Self:
+        names = dict.fromkeys([self.algorithm, *self.compare.algorithms])
+        for name in names:
+            if ":" not in name and name not in PARTS["algorithm"]:
+                raise PydanticCustomError(
+                    "settings",
+                    "algorithm '{name}' is unknown; there are {known}, or your own as module:object",
+                    {"name": name, "known": ", ".join(PARTS["algorithm"])},
+                )
+        extra = list(self.learning.model_extra or {})
+        if extra and all(name in PAPER_ALGORITHMS for name in names):
+            nearest = difflib.get_close_matches(extra[0], LearningSettings.model_fields, n=1, cutoff=0.0)[0]
+            raise PydanticCustomError(
+                "settings",
+                "learning.{key}: unknown key; the nearest is '{nearest}'",
+                {"key": extra[0], "nearest": f"learning.{nearest}"},
+            )
+        return self
 
     @model_validator(mode="after")
     def _enough_ues(self) -> Self:
@@ -252,6 +271,7 @@ class Settings(Section):
             "physical": PerUE(law="exponential", parameters=(1.0,)),
         }
         model = self.model.name or ("lenet5" if self.data.name == "cifar10" else "mlp")
+        parts = ("channel", "selection", "planner", "baseline", "compressor", "aggregator")
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         learning = self.learning
         return self.model_copy(
@@ -262,7 +282,8 @@ class Settings(Section):
                         "small_scale_gain": self.cell.small_scale_gain or gain[self.preset],
                     }
                 ),
-                "model": ModelSettings(name=model),
+                "model": self.model.model_copy(update={"name": model}),
+                **{name: getattr(self, name).resolved() for name in parts},
                 "learning": learning.model_copy(
                     update={
                         "inner_lr": inner_lr if learning.inner_lr is None else learning.inner_lr,

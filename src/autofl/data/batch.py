@@ -60,7 +60,7 @@ def draw_positions(
     size: IntArray,
     num_samples: IntArray,
     ue: IntArray,
-    local_steps: int,
+    local_steps: int | IntArray,
     seed: int | IntArray,
     purpose: str,
     round_index: int,
@@ -71,13 +71,14 @@ def draw_positions(
     on nothing else, so a device can repeat it alone.
 
     Returns:
-        Shape (num_ue, tau, max num_samples); what lies behind num_samples[i] is 0.
+        Shape (num_ue, largest tau, max num_samples); what lies behind tau_i or num_samples[i] is 0.
     """
-    seeds = np.broadcast_to(np.asarray(seed), ue.shape)
-    drawn = np.zeros((len(ue), local_steps, int(num_samples.max(initial=0))), dtype=np.int64)
+    seeds, steps = np.broadcast_to(np.asarray(seed), ue.shape), np.broadcast_to(np.asarray(local_steps), ue.shape)
+    drawn = np.zeros((len(ue), int(steps.max(initial=0)), int(num_samples.max(initial=0))), dtype=np.int64)
     few = 2 * num_samples <= size
-    for t in range(local_steps):
-        for rows, draw in ((few, _first_distinct), (~few, _first_by_key)):
+    for t in range(drawn.shape[1]):
+        for kind, draw in ((few, _first_distinct), (~few, _first_by_key)):
+            rows = kind & (t < steps)
             if rows.any():
                 purpose_of = (purpose, (round_index, t))
                 found = draw(size[rows], num_samples[rows], ue[rows], seeds[rows], *purpose_of)
@@ -115,7 +116,7 @@ def _first_by_key(
 
 
 def draw_meta(
-    partition: Partition, ue: IntArray, num_samples: IntArray, local_steps: int, seed: int, round_index: int
+    partition: Partition, ue: IntArray, num_samples: IntArray, local_steps: int | IntArray, seed: int, round_index: int
 ) -> Draw:
     """The samples of D_in, D_o and D_h for each UE and local step: disjoint, without replacement.
 
@@ -127,17 +128,19 @@ def draw_meta(
         Arrays of shape (3, num_ue, tau, num): inner, outer and Hessian batch.
     """
     positions = draw_positions(partition.train_size[ue], num_samples, ue, local_steps, seed, "batch", round_index)
-    return in_thirds(partition.train[partition.train_start[ue][:, None, None] + positions], num_samples)
+    samples = partition.train[partition.train_start[ue][:, None, None] + positions]
+    return in_thirds(samples, num_samples, np.broadcast_to(np.asarray(local_steps), ue.shape))
 
 
-def in_thirds(samples: IntArray, num_samples: IntArray) -> Draw:
-    """Drawn samples (num_ue, tau, longest) as the three batches, (3, num_ue, tau, num)."""
+def in_thirds(samples: IntArray, num_samples: IntArray, local_steps: IntArray) -> Draw:
+    """Drawn samples (num_ue, tau, longest) as the three batches, (3, num_ue, tau, num); steps past tau_i are empty."""
     size = np.stack(third_sizes(num_samples))  # (3, num_ue)
     begin = np.cumsum(size, axis=0) - size
     slot = np.arange(int(size.max(initial=0)))
     column = np.minimum(begin[..., None] + slot, max(samples.shape[-1] - 1, 0))[:, :, None, :]
     column = np.broadcast_to(column, (3, *samples.shape[:2], len(slot)))
-    mask = np.broadcast_to((slot < size[..., None])[:, :, None, :], column.shape)
+    taken = (np.arange(samples.shape[1]) < local_steps[:, None])[None, :, :, None]
+    mask = np.broadcast_to((slot < size[..., None])[:, :, None, :] & taken, column.shape)
     return Draw(np.take_along_axis(samples[None], column, axis=-1), mask.copy())
 
 
@@ -162,8 +165,13 @@ class Batches(Protocol):
         """The longest of the three batches of any UE."""
         ...
 
+    @property
+    def local_steps(self) -> IntArray:
+        """tau of each row."""
+        ...
+
     def take(self, rows: IntArray) -> Batch:
-        """The batches of these rows, leading axes (3, len(rows), tau): inner, outer and Hessian batch."""
+        """The batches of these rows, leading axes (3, len(rows), their largest tau): inner, outer, Hessian batch."""
         ...
 
     def narrowed(self) -> tuple["Batches", Columns | None]:

@@ -149,3 +149,19 @@ def _unpack(archive: Path, target: Path, files: tuple[str, ...]) -> None:
             content = tar.extractfile(member) if Path(member.name).name in files else None
             if content is not None:
                 (target / Path(member.name).name).write_bytes(content.read())
+
+
+def mnist5k(folder: Path | None = None) -> Dataset:
+    return load("mnist5k", folder)
+
+
+def mnist(folder: Path | None = None) -> Dataset:
+    return load("mnist", folder)
+
+
+def fashion_mnist(folder: Path | None = None) -> Dataset:
+    return load("fashion-mnist", folder)
+
+
+def cifar10(folder: Path | None = None) -> Dataset:
+    return load("cifar10", folder)

@@ -114,10 +114,11 @@ class FederatedData:
         return Batch(x, y, torch.from_numpy(draw.mask).to(x))
 
     def draw(
-        self, ue: IntArray, num_samples: IntArray, local_steps: int, seed: int, round_index: int
+        self, ue: IntArray, num_samples: IntArray, local_steps: int | IntArray, seed: int, round_index: int
     ) -> "DrawnBatches":
         """The batches of one round: drawn now, gathered from the pool when taken."""
-        return DrawnBatches(self, draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index))
+        draw = draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index)
+        return DrawnBatches(self, draw, np.broadcast_to(np.asarray(local_steps), ue.shape))
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,8 @@ class DrawnBatches:
     """
 
     data: FederatedData
-    draw: Draw  # (3, num_ue, tau, num)
+    draw: Draw  # (3, num_ue, largest tau, num)
+    local_steps: IntArray
 
     def __len__(self) -> int:
         return self.draw.sample.shape[1]
@@ -165,9 +167,10 @@ class DrawnBatches:
         return self.draw.sample.shape[-1]
 
     def take(self, rows: IntArray) -> Batch:
-        mask = self.draw.mask[:, rows]
+        steps = int(self.local_steps[rows].max(initial=0))
+        mask = self.draw.mask[:, rows, :steps]
         most = int(mask.sum(axis=-1).max(initial=0))  # no longer than the longest of these rows
-        return self.data.batch(Draw(self.draw.sample[:, rows, :, :most], mask[..., :most]), "batch")
+        return self.data.batch(Draw(self.draw.sample[:, rows, :steps, :most], mask[..., :most]), "batch")
 
     def narrowed(self) -> tuple["DrawnBatches", Columns | None]:
         return replace(self, data=self.data.narrow), self.data.columns

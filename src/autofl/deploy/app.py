@@ -29,7 +29,7 @@ from autofl.deploy.messages import Order, params_of, params_record, pixels_of, p
 from autofl.deploy.privacy import local_noise, spent
 from autofl.engines import make_engine, pick_engine, use_machine
 from autofl.errors import AutoFLError
-from autofl.evaluation import judged_ues
+from autofl.evaluation import evaluated_ues
 from autofl.experiments.cell import build_cell, build_fading
 from autofl.experiments.run import build_algorithm, build_evaluator, build_job, build_model, machine_facts, size_range
 from autofl.models import num_weights
@@ -122,7 +122,7 @@ def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> Non
     cell = build_cell(settings, np.zeros(num_ue, dtype=np.int64), num_weights(params))
     shared = settings.data.standardise and settings.deploy.statistics == "shared"
     sums = past.sums or (total_sums(fleet.known) if shared else None)
-    judged = judged_ues(build_evaluator(settings), num_ue, settings.seed)
+    judged = evaluated_ues(build_evaluator(settings), num_ue, settings.seed)
     draw = _emulated(settings, cell) if settings.deploy.channel == "emulated" else None
     world = Devices(fleet, ask, cell, draw, sums, judged)
     releases = past.releases

@@ -2,77 +2,69 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import nn
 from torch.func import vmap
+from torch.utils._pytree import tree_map
 
-from autofl.algorithms.base import Algorithm
-from autofl.algorithms.fedavg import FedAvg
-from autofl.algorithms.perfedavg import PerFedAvg
-from autofl.data.batch import Batch, Batches, MetaBatch
+from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, is_stateful
+from autofl.data.batch import Batches, MetaBatch
 from autofl.engines.low_rank import LowRankUpdates, low_rank_layers, low_rank_serves
+from autofl.engines.memory import ClientMemory
 from autofl.engines.updates import Summed, Updates
 from autofl.errors import AutoFLError
-from autofl.models import Params, SampleLoss, cross_entropy, loss_of
+from autofl.models import Loss, Params, SampleLoss, cross_entropy, loss_of
 from autofl.units import Array, IntArray
-
-Engine = Callable[[Algorithm, Params, Batches, IntArray], Updates]
-"""engine(algorithm, params, batches, ue) -> Updates of these UEs, one row of the batches each."""
 
 CHUNK = 64
 """UEs in one vmapped call: enough to fill the cores, few enough to keep memory at some 100 MB."""
 
 
-@dataclass(frozen=True)
-class StackedUpdates:
-    """Client parameters that are there already, stacked along a leading UE axis, in any order of UEs."""
+class Engine(Protocol):
+    """How the client updates of a round are computed."""
 
-    ue: IntArray
-    params: Params
+    def __call__(
+        self, algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+    ) -> Updates:
+        """Updates of these UEs, one row of the batches each, from what the server sent.
 
-    def mean(self, weight: Array) -> Params:
-        """sum_i weight_i w_i / sum_i weight_i, summed in the order of the UEs' numbers."""
-        order = np.argsort(self.ue, kind="stable")
-        share = torch.from_numpy(weight[order] / weight.sum())
-        index = torch.from_numpy(order)
-        return {
-            name: torch.einsum("u,u...->...", share.to(stack), stack[index.to(stack.device)])
-            for name, stack in self.params.items()
-        }
+        `memory` is needed where UEs remember something (`Stateful`).
+        """
+        ...
 
 
 @dataclass(frozen=True)
 class ChunkedUpdates(Summed):
-    """Client parameters computed a chunk of UEs at a time, while they are summed."""
+    """Client parameters computed a chunk of UEs at a time, by the algorithm's own client update."""
 
     ue: IntArray
     batches: Batches
-    update: Callable[[MetaBatch], Params]  # of the stacked batches of a chunk
+    sent: Params
+    update: Callable[[IntArray, MetaBatch], Params]  # of the UEs of a chunk and their stacked batches
     chunk: int
+
+    @property
+    def local_steps(self) -> IntArray:
+        return self.batches.local_steps
 
     def num_in_chunk(self) -> int:
         return self.chunk
 
     def part(self, rows: IntArray, share: Array) -> Params:
-        stack = self._stacked(rows)
         each = torch.from_numpy(share)
-        return {name: torch.einsum("u,u...->...", each.to(p), p) for name, p in stack.items()}
+        return {name: torch.einsum("u,u...->...", each.to(p), p) for name, p in self.params_of(rows).items()}
 
     def whole(self, total: Params) -> Params:
         return total
 
-    def _stacked(self, rows: IntArray) -> Params:
-        return self.update(MetaBatch.of(self.batches.take(rows)))
+    def changes(self, rows: IntArray) -> Params:
+        return {name: p - self.sent[name] for name, p in self.params_of(rows).items()}
 
-    @property
-    def params(self) -> Params:
-        """All client parameters, stacked in the order of `ue`."""
-        rows = self.chunks()
-        stacks = [self._stacked(some) for some in rows]
-        back = torch.from_numpy(np.argsort(np.concatenate(rows), kind="stable"))
-        return {name: torch.cat([stack[name] for stack in stacks])[back] for name in stacks[0]}
+    def params_of(self, rows: IntArray) -> Params:
+        """Client parameters of these rows, stacked."""
+        return self.update(self.ue[rows], MetaBatch.of(self.batches.take(rows)))
 
 
 def make_engine(name: str, model: nn.Module, sample_loss: SampleLoss = cross_entropy) -> Engine:
@@ -81,31 +73,61 @@ def make_engine(name: str, model: nn.Module, sample_loss: SampleLoss = cross_ent
     """
     loss = loss_of(model, sample_loss)
 
-    def loop(algorithm: Algorithm, params: Params, batches: Batches, ue: IntArray) -> Updates:
-        def update(one: MetaBatch) -> Params:
-            alone = MetaBatch(*(Batch(part.x[0], part.y[0], part.mask[0]) for part in one))
-            return {name: p[None] for name, p in algorithm.client_update(loss, params, alone).items()}
+    def loop(
+        algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+    ) -> Updates:
+        step = _client(algorithm, loss, sent, memory, _one_by_one)
+        return ChunkedUpdates(ue, batches, sent, step, chunk=1)
 
-        return ChunkedUpdates(ue, batches, update, chunk=1)
+    def vectorised(
+        algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+    ) -> Updates:
+        step = _client(algorithm, loss, sent, memory, vmap)
+        return ChunkedUpdates(ue, batches, sent, step, chunk=CHUNK)
 
-    def vectorised(algorithm: Algorithm, params: Params, batches: Batches, ue: IntArray) -> Updates:
-        def update(some: MetaBatch) -> Params:
-            stacked: Params = vmap(lambda one: algorithm.client_update(loss, params, one))(some)
-            return stacked
-
-        return ChunkedUpdates(ue, batches, update, chunk=CHUNK)
-
-    def low_rank(algorithm: Algorithm, params: Params, batches: Batches, ue: IntArray) -> Updates:
+    def low_rank(
+        algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+    ) -> Updates:
         layers = low_rank_layers(model)
         if layers is None or not low_rank_serves(model, algorithm, sample_loss):
             raise AutoFLError(f'engine low_rank cannot run {algorithm!r} on this model; use engine = "vmap"')
         assert isinstance(algorithm, FedAvg | PerFedAvg)
-        return LowRankUpdates(ue, batches, params, layers, algorithm)
+        return LowRankUpdates(ue, batches, sent, layers, algorithm)
 
     engines: dict[str, Engine] = {"loop": loop, "vmap": vectorised, "low_rank": low_rank}
     if name not in engines:
         raise AutoFLError(f"engine {name!r} is unknown; there are auto, {', '.join(engines)}")
     return engines[name]
+
+
+def _client(
+    algorithm: Algorithm, loss: Loss, sent: Params, memory: ClientMemory | None, over_ues: Callable[..., Any]
+) -> Callable[[IntArray, MetaBatch], Params]:
+    """What the UEs of a chunk send up; UEs that remember something read and write their memory."""
+    if not is_stateful(algorithm):
+        plain = over_ues(lambda one: algorithm.client_update(loss, sent, one))
+        return lambda ue, some: plain(some)
+    if memory is None:
+        raise AutoFLError(f"{type(algorithm).__name__} keeps something at each UE; give the engine a ClientMemory")
+    first = algorithm.client_init(sent)
+    remembering = over_ues(lambda one, own: algorithm.client_step(loss, sent, one, own))
+
+    def step(ue: IntArray, some: MetaBatch) -> Params:
+        params, own = remembering(some, memory.read_all("client", ue, first))
+        memory.write_all("client", ue, own)
+        result: Params = params
+        return result
+
+    return step
+
+
+def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As vmap does it for a chunk of one UE, without vmap."""
+
+    def alone(*stacked: Any) -> Any:
+        return tree_map(lambda p: p[None], function(*tree_map(lambda p: p[0], stacked)))
+
+    return alone
 
 
 def pick_engine(name: str, model: nn.Module, algorithm: Algorithm, sample_loss: SampleLoss = cross_entropy) -> str:
@@ -116,7 +138,10 @@ def pick_engine(name: str, model: nn.Module, algorithm: Algorithm, sample_loss: 
     """
     if name != "auto":
         return name
-    if low_rank_serves(model, algorithm, sample_loss):
+    if not is_stateful(algorithm) and low_rank_serves(model, algorithm, sample_loss):
         return "low_rank"
-    convolutional = any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
-    return "loop" if convolutional else "vmap"
+    return "loop" if _convolutional(model) else "vmap"
+
+
+def _convolutional(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())

@@ -1,39 +1,45 @@
 """The client updates of a round, in whatever form an engine keeps them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 
 from autofl.models import Params
 from autofl.units import Array, IntArray
 
 
 class Updates(Protocol):
-    """The client parameters of a round, in whatever form an engine keeps them."""
+    """What the UEs of a round send up."""
 
     @property
     def ue(self) -> IntArray: ...
 
     def mean(self, weight: Array) -> Params:
-        """Weighted average over UEs, summed in the order of their numbers whatever order they came in."""
+        """Weighted average over UEs, summed in an order that does not depend on the order they came in."""
+        ...
+
+    def each(self) -> Iterator[tuple[IntArray, Params]]:
+        """Single updates, a chunk of UEs at a time: their rows, and w_i - w stacked along a leading axis."""
         ...
 
 
 class Summed(ABC):
-    """Updates that are only ever summed, a chunk of UEs at a time, so that memory does not grow with UEs.
+    """Updates that are formed a chunk of UEs at a time, so that memory does not grow with UEs.
 
-    Chunks are summed by themselves and their sums added in the order of the UEs' numbers: the chunks may be summed
-    anywhere, and the bits stay the same.
+    Chunks are summed by themselves and their sums added in one order, by local steps and then by the UEs' numbers: the
+    chunks may be summed anywhere, and the bits stay the same.
     """
 
     ue: IntArray
 
-    def chunks(self) -> list[IntArray]:
-        """The rows of each chunk, in the order of the UEs' numbers."""
-        order, num = np.argsort(self.ue, kind="stable"), self.num_in_chunk()
-        return [order[begin : begin + num] for begin in range(0, len(order), num)]
+    @property
+    @abstractmethod
+    def local_steps(self) -> IntArray:
+        """tau of each row; the UEs of a chunk have the same."""
 
     @abstractmethod
     def num_in_chunk(self) -> int:
@@ -47,10 +53,49 @@ class Summed(ABC):
     def whole(self, total: Params) -> Params:
         """The average from the sum of all parts."""
 
+    @abstractmethod
+    def changes(self, rows: IntArray) -> Params:
+        """w_i - w of a chunk's UEs, stacked."""
+
+    def chunks(self) -> list[IntArray]:
+        """The rows of each chunk."""
+        order, num = np.lexsort((self.ue, self.local_steps)), self.num_in_chunk()
+        ends = np.flatnonzero(np.diff(self.local_steps[order])) + 1
+        alike = np.split(order, ends)
+        return [rows[begin : begin + num] for rows in alike for begin in range(0, len(rows), num)]
+
     def mean(self, weight: Array) -> Params:
         """sum_i weight_i w_i / sum_i weight_i."""
         share = weight / weight.sum()
         return self.whole(added(self.part(rows, share[rows]) for rows in self.chunks()))
+
+    def each(self) -> Iterator[tuple[IntArray, Params]]:
+        for rows in self.chunks():
+            yield rows, self.changes(rows)
+
+
+@dataclass(frozen=True)
+class StackedUpdates:
+    """Client parameters that are there already, stacked along a leading UE axis, in any order of UEs."""
+
+    ue: IntArray
+    params: Params
+    sent: Params
+
+    def mean(self, weight: Array) -> Params:
+        """sum_i weight_i w_i / sum_i weight_i, summed in the order of the UEs' numbers."""
+        order = np.argsort(self.ue, kind="stable")
+        share = torch.from_numpy(weight[order] / weight.sum())
+        index = torch.from_numpy(order)
+        return {
+            name: torch.einsum("u,u...->...", share.to(stack), stack[index.to(stack.device)])
+            for name, stack in self.params.items()
+        }
+
+    def each(self) -> Iterator[tuple[IntArray, Params]]:
+        rows = np.argsort(self.ue, kind="stable")
+        index = torch.from_numpy(rows)
+        yield rows, {name: self.params[name][index] - p for name, p in self.sent.items()}
 
 
 def added(parts: Iterable[Params]) -> Params:

@@ -1,5 +1,12 @@
 """How good a model is, on each UE's own test data: as it is and adapted."""
 
-from autofl.evaluation.evaluator import Evaluator, Judge, draw_piece, gradient_norm_sq, judged_ues
+from autofl.evaluation.evaluator import (
+    Evaluator,
+    PersonalModels,
+    PreparedEvaluator,
+    draw_piece,
+    evaluated_ues,
+    gradient_norm_sq,
+)
 
-__all__ = ["Evaluator", "Judge", "draw_piece", "gradient_norm_sq", "judged_ues"]
+__all__ = ["Evaluator", "PersonalModels", "PreparedEvaluator", "draw_piece", "evaluated_ues", "gradient_norm_sq"]

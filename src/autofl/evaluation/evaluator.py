@@ -1,7 +1,7 @@
 """How good a model is: on each UE's own test data, as it is and adapted by one step, and how far from stationary."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from torch.func import grad, vmap
 from autofl.algorithms import PerFedAvg, minus
 from autofl.data.batch import Batch, Columns, Draw, MetaBatch, draw_positions
 from autofl.data.federated import FederatedData
+from autofl.engines import ClientMemory
 from autofl.engines.low_rank import Layer, Linear, adapted_outputs, input_gram, low_rank_layers, narrow_params
 from autofl.models import Loss, Params, SampleLoss, cross_entropy, loss_of, outputs
 from autofl.records import Evaluation
@@ -27,7 +28,7 @@ MOST_KEPT = 2**26
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Settings of an evaluation; `judge` draws its samples once, a `Judge` does the work again and again.
+    """Settings of an evaluation; `prepare` draws its samples once, what it returns evaluates again and again.
 
     Fields:
         inner_lr: alpha of the adaptation step, the same for every algorithm.
@@ -46,15 +47,30 @@ class Evaluator:
     gradient_norm: bool = False
     sample_loss: SampleLoss = cross_entropy
 
-    def judge(self, model: nn.Module, data: FederatedData, seed: int, fast: bool = True) -> "Judge":
+    def prepare(
+        self,
+        model: nn.Module,
+        data: FederatedData,
+        seed: int,
+        personal: "PersonalModels | None" = None,
+        fast: bool = True,
+    ) -> "PreparedEvaluator":
         """What evaluates this model on this data; the samples depend on the seed alone.
 
-        `fast` takes the low-rank form of adaptation where the model allows it; without it each UE's weights are
-        formed, the slow reference.
+        `personal` says which model is meant by "adapted" where an algorithm has its own. `fast` takes the low-rank form
+        of adaptation where the model allows it; without it each UE's weights are formed, the slow reference.
         """
-        layers = low_rank_layers(model) if fast and self.sample_loss is cross_entropy else None
+        fast = fast and personal is None and self.sample_loss is cross_entropy
+        layers = low_rank_layers(model) if fast else None
         inputs, _, first = _taken(data, layers)
-        return Judge(self, model, data, tuple(_pieces(self, inputs, seed, first)), layers)
+        return PreparedEvaluator(self, model, data, tuple(_pieces(self, inputs, seed, first)), layers, personal)
+
+
+class PersonalModels(NamedTuple):
+    """The models UEs use where an algorithm says so itself: of one UE, from the global one and what it remembers."""
+
+    of: Callable[[Params, Batch, Params], Params]
+    first: Params  # what a UE remembers before its first round
 
 
 class Samples(NamedTuple):
@@ -78,7 +94,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Judge:
+class PreparedEvaluator:
     """Evaluates parameters: means over UEs.
 
     Accuracy counts argmax(output) == label on the UE's own test samples. "Adapted" is w - alpha g(w; D_a) with D_a
@@ -90,15 +106,16 @@ class Judge:
     data: FederatedData
     pieces: tuple[Piece, ...]
     layers: tuple[Layer, ...] | None  # of the low-rank form; None forms each UE's weights
+    personal: PersonalModels | None = None
 
-    def __call__(self, params: Params) -> Evaluation:
+    def __call__(self, params: Params, memory: ClientMemory | None = None) -> Evaluation:
         accuracy: list[Array] = []
         loss: list[Array] = []
         data, columns, _ = _taken(self.data, self.layers)
         taken = params if self.layers is None else narrow_params(self.layers, params, columns)
         for piece in self.pieces:
             adapt, train, test, grams = piece.kept or _gathered(piece, data)
-            both = self._outputs(taken, adapt, (train, test), grams)
+            both = self._outputs(taken, adapt, (train, test), grams, piece.ue, memory)
             losses = [mean_of(self._each_loss(output, train.y), train.mask) for output in both[0]]
             hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
             loss.append(torch.stack(losses).cpu().numpy())
@@ -126,14 +143,19 @@ class Judge:
         return loss_of(self.model, self.evaluator.sample_loss)
 
     def _outputs(
-        self, params: Params, adapt: Batch, on: tuple[Batch, Batch], grams: tuple[Tensor | None, Tensor | None]
+        self,
+        params: Params,
+        adapt: Batch,
+        on: tuple[Batch, Batch],
+        grams: tuple[Tensor | None, Tensor | None],
+        ue: IntArray,
+        memory: ClientMemory | None,
     ) -> list[tuple[Tensor, Tensor]]:
         """For each batch the outputs of the global and of the adapted model, shapes (num_ue, num, num_classes)."""
         if self.layers is not None:
             inputs = [batch.x for batch in on]
             return adapted_outputs(self.layers, params, adapt, self.evaluator.inner_lr, inputs, list(grams))
-        loss = self._loss()
-        own: Params = vmap(lambda mine: minus(params, self.evaluator.inner_lr, grad(loss)(params, mine)))(adapt)
+        own = self._adapted(params, adapt, ue, memory)
         results = []
         for batch in on:
             flat = outputs(self.model, params, batch.x.flatten(0, 1))
@@ -143,6 +165,17 @@ class Judge:
             ]
             results.append((flat.view(*batch.y.shape, flat.shape[-1]), torch.stack(rows)))
         return results
+
+    def _adapted(self, params: Params, adapt: Batch, ue: IntArray, memory: ClientMemory | None) -> Params:
+        """Each UE's own model, stacked: one step from the global one, or what the algorithm says."""
+        if self.personal is not None:
+            of, first = self.personal
+            remembered = (memory or ClientMemory()).read_all("client", ue, first)
+            if not first:
+                return vmap(lambda mine: of(params, mine, {}))(adapt)
+            return vmap(lambda mine, own: of(params, mine, own))(adapt, remembered)
+        loss = self._loss()
+        return vmap(lambda mine: minus(params, self.evaluator.inner_lr, grad(loss)(params, mine)))(adapt)
 
 
 def _taken(
@@ -175,7 +208,7 @@ def by_test_size(evaluator: Evaluator, data: FederatedData, seed: int) -> tuple[
     """The UEs that are judged and their numbers of test samples, ascending."""
     size = data.partition.test_size
     num_test = size if evaluator.test_samples is None else np.minimum(size, evaluator.test_samples)
-    judged = judged_ues(evaluator, data.partition.num_ue, seed)
+    judged = evaluated_ues(evaluator, data.partition.num_ue, seed)
     order = judged[np.argsort(num_test[judged], kind="stable")]
     return order, num_test[order]
 
@@ -197,7 +230,7 @@ def alike(size: IntArray, small: int, most: int | None = None) -> Iterator[slice
         begin += num
 
 
-def judged_ues(evaluator: Evaluator, num_ue: int, seed: int) -> IntArray:
+def evaluated_ues(evaluator: Evaluator, num_ue: int, seed: int) -> IntArray:
     """The UEs that are judged: all, or so many drawn once."""
     if evaluator.num_ue is None or evaluator.num_ue >= num_ue:
         return np.arange(num_ue)

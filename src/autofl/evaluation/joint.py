@@ -40,7 +40,7 @@ class Group(NamedTuple):
 
 
 @dataclass(frozen=True)
-class JointJudge:
+class JointEvaluator:
     """Evaluates the parameters of several runs at once.
 
     UEs are sorted by their number of test samples, so that little is padded. `columns` are the places of each run's
@@ -54,7 +54,7 @@ class JointJudge:
     layers: tuple[Layer, ...]
 
     @classmethod
-    def of(cls, runs: Sequence[tuple[Evaluator, FederatedData, int]], layers: tuple[Layer, ...]) -> "JointJudge":
+    def of(cls, runs: Sequence[tuple[Evaluator, FederatedData, int]], layers: tuple[Layer, ...]) -> "JointEvaluator":
         """The judge of these runs: evaluator, data and seed of each."""
         evaluator = runs[0][0]
         if any(each != evaluator for each, _, _ in runs) or evaluator.gradient_norm:

@@ -4,29 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofl.config import MODEL_WEIGHTS, AlgorithmName, Settings
+from autofl.channels import Channel, success_probability
+from autofl.compressors import Compressor
+from autofl.config import MODEL_WEIGHTS, Settings
 from autofl.errors import AutoFLError
-from autofl.network import (
-    Cell,
-    Fading,
-    RoundCost,
-    channel_gain,
-    decoded,
-    round_cost,
-    snr,
-    success_probability,
-)
-from autofl.planner import (
-    MIN_SAMPLES,
-    STATUS_NAMES,
-    ExactPlanner,
-    FixedPlanner,
-    PaperPlanner,
-    Plan,
-    Planner,
-    Status,
-)
+from autofl.network import DECISIONS, STATUS_NAMES, Cell, Status, decoded
+from autofl.planner import MIN_SAMPLES, Planner
+from autofl.registry import PARTS
 from autofl.rng import stream
+from autofl.rounds.round import ChannelAir, Network, Round, network_round
+from autofl.selection import Selection, Uniform
 from autofl.units import Array, IntArray, db_to_ratio, dbm_to_watt
 
 PER_UE = ("cycles_per_sample", "cpu_frequency", "max_energy", "max_power", "bandwidth")
@@ -37,7 +24,7 @@ def build_cell(settings: Settings, data_size: IntArray | None = None, num_weight
 
     Args:
         data_size: D_i of a partition, shape (num_ue,); without one, the settings'.
-        num_weights: of the model, 32 bit each; without it, that of the named model on the named data.
+        num_weights: that an update has; without it, that of the named model on the named data.
     """
     cell, num_ue = settings.cell, settings.cell.count
     drawn = {name: getattr(cell, name).draw(stream(settings.seed, f"cell.{name}"), num_ue) for name in PER_UE}
@@ -49,114 +36,142 @@ def build_cell(settings: Settings, data_size: IntArray | None = None, num_weight
         owned = np.floor(cell.data_size.draw(stream(settings.seed, "cell.data_size"), num_ue))
     else:
         owned = data_size.astype(np.float64)
-    update_bits = cell.update_bits
-    if update_bits is None:
-        update_bits = 32.0 * (num_weights if num_weights is not None else _known_weights(settings))
+    if num_weights is None:
+        num_weights = _known_weights(settings)
     return Cell(
         distance=distance,
         data_size=owned,
-        update_bits=update_bits,
+        update_bits=np.array(cell.update_bits or update_bits(num_weights or 0, build_compressor(settings))),
+        local_steps=np.array(float(settings.learning.local_steps)),
         noise_psd=dbm_to_watt(cell.noise_dbm_per_hz),
         path_loss_exponent=cell.path_loss_exponent,
         snr_threshold=db_to_ratio(cell.snr_threshold_db),
         capacitance=cell.capacitance,
         min_distance=cell.min_distance,
+        num_weights=float("nan") if num_weights is None else float(num_weights),
         **drawn,
     )
 
 
-def _known_weights(settings: Settings) -> int:
-    """Number of weights of the settings' model on their data."""
-    model, data = settings.resolved().model.name or "mlp", settings.data.name
+def update_bits(num_weights: int, compressor: Compressor | None) -> float:
+    """Z [bit]: 32 for each weight, or what the compressor makes of them."""
+    return 32.0 * num_weights if compressor is None else compressor.update_bits(num_weights)
+
+
+def _known_weights(settings: Settings) -> int | None:
+    """Number of weights of the settings' model on their data; None where only Z is known."""
+    model, data = settings.resolved().model.name, settings.data.name
     if (model, data) not in MODEL_WEIGHTS:
+        if settings.cell.update_bits is not None:
+            return None
         raise AutoFLError(f"the size of {model} on {data} is not known here; give cell.update_bits")
     return MODEL_WEIGHTS[model, data]
 
 
-def build_fading(settings: Settings) -> Fading:
-    """The law of the small-scale gain."""
-    gain = settings.resolved().cell.small_scale_gain
-    assert gain is not None  # resolved
-    return gain.as_fading()
+def build_channel(settings: Settings) -> Channel:
+    """Where the channel gains come from."""
+    settings = settings.resolved()
+    assert settings.cell.small_scale_gain is not None  # resolved
+    channel: Channel = settings.channel.build(
+        fading=settings.cell.small_scale_gain.as_fading(), num_ue=settings.cell.count
+    )
+    return channel
 
 
-def build_planner(settings: Settings, name: str | None = None) -> Planner:
-    """The planner of the settings, or the named one with the settings' numbers."""
-    steps, planner = settings.learning.local_steps, settings.planner
-    name = name or planner.name
-    if name == "paper":
-        return PaperPlanner(planner.epsilon, steps)
-    if name == "exact":
-        return ExactPlanner(planner.epsilon, steps)
-    if name == "fixed":
-        return FixedPlanner(planner.num_samples, planner.power, steps)
-    raise AutoFLError(f"planner {name!r} is unknown; there are paper, exact, fixed")
+def build_selection(settings: Settings) -> Selection:
+    """Who takes part in a round."""
+    selection: Selection = settings.selection.build(num_selected=settings.resolved().simulation.num_selected)
+    return selection
 
 
-def planner_of(settings: Settings, algorithm: AlgorithmName) -> Planner:
-    """The planner an algorithm is paired with: AutoFL and FedAvg-2 plan, Per-FedAvg and FedAvg-1 are fixed."""
-    if algorithm in ("autofl", "fedavg-2"):
-        return build_planner(settings)
-    return FixedPlanner(settings.baseline.num_samples, settings.baseline.power, settings.learning.local_steps)
+def build_compressor(settings: Settings) -> Compressor | None:
+    """What becomes of an update on its way; None for nothing."""
+    compressor: Compressor | None = settings.compressor.build() if settings.compressor.name != "none" else None
+    return compressor
+
+
+def build_planner(settings: Settings, algorithm: str | None = None) -> Planner:
+    """The planner an algorithm is paired with, that of the settings' own algorithm by default.
+
+    AutoFL, FedAvg-2 and every algorithm of one's own plan by [planner], Per-FedAvg and FedAvg-1 by [baseline].
+    """
+    entry = PARTS["algorithm"].get(algorithm or settings.algorithm)
+    section = settings.baseline if entry is not None and entry.plan == "baseline" else settings.planner
+    planner: Planner = section.build(local_steps=settings.learning.local_steps)
+    return planner
+
+
+def build_network(settings: Settings, cell: Cell | None = None) -> Network:
+    """A run of these settings without its learning.
+
+    Args:
+        cell: that of a simulation, which knows D_i and the size of the model; without one, as `autofl plan` has it.
+    """
+    settings = settings.resolved()
+    return Network(
+        air=ChannelAir(cell or build_cell(settings), build_channel(settings), settings.seed),
+        planner=build_planner(settings),
+        selection=build_selection(settings),
+        seed=settings.seed,
+        outage=settings.simulation.outage,
+    )
 
 
 @dataclass(frozen=True)
 class RoundPlan:
     """A planned round of a whole cell: the plan, the channel it was made for, and what it costs."""
 
-    cell: Cell
-    channel_gain: Array
-    plan: Plan
-    cost: RoundCost
-    success_probability: Array  # P(xi >= phi) at the planned power, over the fading law
-
-    @property
-    def snr(self) -> Array:
-        return snr(self.cell, self.channel_gain, self.plan.tx_power)
+    round: Round
+    success_probability: Array | None  # P(xi >= phi) at the planned power, where the channel has a law
 
     def reasons(self) -> list[str]:
         """Why an infeasible UE is: power (not decodable even at P_max), data, or energy; empty for the others."""
-        reachable = decoded(self.cell, self.channel_gain, self.cell.max_power)
-        owned = np.where(self.cell.data_size < MIN_SAMPLES, "data", "energy")
+        cell = self.round.cell
+        reachable = decoded(cell, self.round.gain, cell.max_power)
+        owned = np.where(cell.data_size < MIN_SAMPLES, "data", "energy")
         reason = np.where(reachable, owned, "power")
-        return [str(each) for each in np.where(self.plan.status == Status.INFEASIBLE, reason, "")]
+        return [str(each) for each in np.where(self.round.plan.status == Status.INFEASIBLE, reason, "")]
 
     def table(self) -> dict[str, object]:
         """Everything as plain values, SI and linear, for JSON."""
+        now = self.round
+        plan, cost, chance = now.plan, now.cost, self.success_probability
         columns = {
-            "distance": self.cell.distance,
-            "channel_gain": self.channel_gain,
-            "num_samples": self.plan.num_samples,
-            "tx_power": self.plan.tx_power,
-            "snr": self.snr,
-            "upload_time": self.cost.upload_time,
-            "compute_time": self.cost.compute_time,
-            "energy": self.cost.energy,
-            "status": np.array(STATUS_NAMES)[self.plan.status],
-            "samples_limit": np.array(STATUS_NAMES)[self.plan.samples_limit],
-            "power_limit": np.array(STATUS_NAMES)[self.plan.power_limit],
+            "distance": now.cell.distance,
+            "channel_gain": now.gain,
+            **{name: getattr(plan, name) for name in DECISIONS},
+            "snr": now.snr,
+            "upload_time": cost.upload_time,
+            "compute_time": cost.compute_time,
+            "energy": cost.energy,
+            "status": np.array(STATUS_NAMES)[plan.status],
+            "samples_limit": np.array(STATUS_NAMES)[plan.samples_limit],
+            "power_limit": np.array(STATUS_NAMES)[plan.power_limit],
             "infeasible_because": np.array([reason or None for reason in self.reasons()], dtype=object),
-            "success_probability": self.success_probability,
+            "success_probability": np.full(now.cell.num_ue, None, dtype=object) if chance is None else chance,
         }
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return {
-            "round_time": float(self.cost.time),
-            "num_feasible": int(self.plan.feasible.sum()),
-            "energy": float(self.cost.energy.sum()),
-            "local_steps": self.plan.local_steps,
+            "round_time": float(cost.time),
+            "num_feasible": int(plan.feasible.sum()),
+            "energy": float(cost.energy.sum()),
             "ues": [{"id": ue, **dict(zip(columns, row, strict=True))} for ue, row in enumerate(rows)],
         }
 
 
-def plan(settings: Settings, planner: str | None = None) -> RoundPlan:
-    """Plan one round of the cell of these settings: every UE selected, its channel drawn once, p_{k-1} = P_max."""
-    cell, fading = build_cell(settings), build_fading(settings)
-    gain = channel_gain(cell, fading.draw(stream(settings.seed, "fading", 1), (cell.num_ue,)))
-    made = build_planner(settings, planner)(cell, gain, cell.max_power)
-    return RoundPlan(
-        cell=cell,
-        channel_gain=gain,
-        plan=made,
-        cost=round_cost(cell, gain, made.num_samples, made.tx_power, made.local_steps, settings.simulation.outage),
-        success_probability=success_probability(cell, fading, made.tx_power),
+def plan(settings: Settings) -> RoundPlan:
+    """Plan one round of the cell of these settings: every UE selected, its channel that of round 1."""
+    cell, channel = build_cell(settings), build_channel(settings)
+    network = Network(
+        air=ChannelAir(cell, channel, settings.seed),
+        planner=settings.planner.build(local_steps=settings.learning.local_steps),
+        selection=Uniform(cell.num_ue),
+        seed=settings.seed,
+        outage=settings.simulation.outage,
     )
+    now, _ = network_round(network, 1, network.planner.init(cell))
+    try:
+        chance = success_probability(now.plan.applied(cell), channel, now.plan.tx_power)
+    except AutoFLError:  # a trace, say, has no law
+        chance = None
+    return RoundPlan(now, chance)

@@ -1,6 +1,6 @@
-"""The cell and its radio: where UEs are, what they hear, what a round costs them. NumPy, float64, pure."""
+"""The cell, its radio, and what a planned round costs. NumPy, float64, pure."""
 
-from autofl.network.cell import Cell, channel_gain, drop_in_disc, path_gain, select
+from autofl.network.cell import Cell, channel_gain, drop_in_disc, path_gain, stacked
 from autofl.network.cost import (
     Cost,
     Outage,
@@ -13,30 +13,29 @@ from autofl.network.cost import (
     snr,
     upload_cost,
 )
-from autofl.network.fading import Exponential, Fading, NoFading, OwnFading, Rayleigh
-from autofl.network.success import printed_success_probability, success_probability
+from autofl.network.plan import DECISIONS, STATUS_NAMES, Plan, Status, make_plan
+from autofl.network.success import printed_success_probability
 
 __all__ = [
+    "DECISIONS",
+    "STATUS_NAMES",
     "Cell",
     "Cost",
-    "Exponential",
-    "Fading",
-    "NoFading",
     "Outage",
-    "OwnFading",
-    "Rayleigh",
+    "Plan",
     "RoundCost",
+    "Status",
     "channel_gain",
     "compute_cost",
     "decoded",
     "drop_in_disc",
     "longest_upload",
+    "make_plan",
     "path_gain",
     "printed_success_probability",
     "rate",
     "round_cost",
-    "select",
     "snr",
-    "success_probability",
+    "stacked",
     "upload_cost",
 ]

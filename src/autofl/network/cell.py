@@ -1,30 +1,45 @@
 """The cell: what the base station knows of its UEs, as arrays over them."""
 
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
 from autofl.errors import AutoFLError
+from autofl.rng import stream
 from autofl.units import Array, IntArray
+
+
+def _one(value: float) -> Any:
+    """One number for all UEs as a default."""
+    return field(default_factory=lambda: np.array(value))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of UEs, SI units. Per-UE fields take one number for all and become arrays of shape (num_ue,)."""
+    """A cell of UEs, SI units. Per-UE fields take one number for all and become arrays of shape (num_ue,).
+
+    Defaults are those of the paper's Table I. What a planner does not decide is what stands here.
+    """
 
     distance: Array  # r_i [m], the paper's first c_i
-    cycles_per_sample: Array  # C_i [cycle/sample], the paper's second c_i
-    cpu_frequency: Array  # vartheta_i [cycle/s]
-    data_size: Array  # D_i [sample]
-    max_energy: Array  # E_max [J] a round
-    max_power: Array  # P_max [W]
-    bandwidth: Array  # B [Hz]
-    update_bits: float  # Z [bit]
+    cycles_per_sample: Array = _one(1e5)  # C_i [cycle/sample], the paper's second c_i
+    cpu_frequency: Array = _one(1e9)  # vartheta_i [cycle/s]
+    data_size: Array = _one(2000.0)  # D_i [sample]
+    max_energy: Array = _one(3e-3)  # E_max [J] a round
+    max_power: Array = _one(0.01)  # P_max [W]
+    bandwidth: Array = _one(1e6)  # B [Hz]
+    update_bits: Array = _one(32.0 * 79_510)  # Z [bit]
+    local_steps: Array = _one(1.0)  # tau
     noise_psd: float = 10.0**-20.4  # N0 [W/Hz], -174 dBm/Hz
     path_loss_exponent: float = 3.8  # kappa
     snr_threshold: float = 1000.0  # phi, 30 dB
     capacitance: float = 1e-27  # varsigma [J s^2/cycle^3]
     min_distance: float = 1.0  # r_min [m]: the path-loss law diverges at the antenna
+    num_weights: float = math.nan  # that an update has; by default Z / 32
+    ue: IntArray = field(default_factory=lambda: np.empty(0, np.int64))  # numbers in the whole cell; 0, 1, ... there
 
     PER_UE = (
         "distance",
@@ -34,31 +49,48 @@ class Cell:
         "max_energy",
         "max_power",
         "bandwidth",
+        "update_bits",
+        "local_steps",
     )
 
     def __post_init__(self) -> None:
         num_ue = np.size(self.distance)
-        for field in fields(self):
-            value = np.asarray(getattr(self, field.name), dtype=np.float64)
-            lowest_allowed = field.name in ("distance", "data_size", "max_energy")  # these may be 0
+        if math.isnan(self.num_weights):
+            object.__setattr__(self, "num_weights", float(np.max(self.update_bits)) / 32.0)
+        object.__setattr__(self, "ue", np.arange(num_ue))
+        for each in fields(self):
+            if each.name == "ue":
+                continue
+            value = np.asarray(getattr(self, each.name), dtype=np.float64)
+            lowest_allowed = each.name in ("distance", "data_size", "max_energy")  # these may be 0
             bad = ~np.isfinite(value) | (value < 0.0 if lowest_allowed else value <= 0.0)
             if bad.any():
                 raise AutoFLError(
-                    f"cell.{field.name}: {value[bad].flat[0]:g} is not a finite number"
+                    f"cell.{each.name}: {value[bad].flat[0]:g} is not a finite number"
                     f" {'>= 0' if lowest_allowed else '> 0'}"
                 )
-            if field.name not in self.PER_UE and value.size != 1:
-                raise AutoFLError(f"cell.{field.name}: {value.size} values; it is one number for the whole cell")
-            if field.name in self.PER_UE:
+            if each.name not in self.PER_UE and value.size != 1:
+                raise AutoFLError(f"cell.{each.name}: {value.size} values; it is one number for the whole cell")
+            if each.name in self.PER_UE:
                 if value.size not in (1, num_ue):
-                    raise AutoFLError(f"cell.{field.name}: {value.size} values for {num_ue} UEs; give 1 or {num_ue}")
+                    raise AutoFLError(f"cell.{each.name}: {value.size} values for {num_ue} UEs; give 1 or {num_ue}")
                 value = np.broadcast_to(value.reshape(-1), (num_ue,)).copy()
                 value.setflags(write=False)
-                object.__setattr__(self, field.name, value)
+                object.__setattr__(self, each.name, value)
+
+    @classmethod
+    def disc(cls, num_ue: int = 20, radius: float = 200.0, seed: int = 1, **others: float | Array) -> "Cell":
+        """The paper's cell: UEs dropped uniformly in a disc, C_i uniform in [0.8, 1.2] 1e5; others by name."""
+        if num_ue < 1 or not radius > 0.0:
+            raise AutoFLError(f"Cell.disc: num_ue = {num_ue} and radius = {radius:g} m; both must be positive")
+        x, y = drop_in_disc(stream(seed, "cell.distance"), num_ue, radius).T
+        if "cycles_per_sample" not in others:
+            others["cycles_per_sample"] = stream(seed, "cell.cycles_per_sample").uniform(0.8e5, 1.2e5, num_ue)
+        return cls(distance=np.hypot(x, y), **others)  # type: ignore[arg-type]  # numbers become arrays
 
     @property
     def num_ue(self) -> int:
-        return self.distance.size
+        return self.distance.shape[-1]
 
     @property
     def noise_power(self) -> Array:
@@ -70,12 +102,26 @@ class Cell:
         """(varsigma/2) C_i vartheta_i^2 [J/sample], the computing part of the paper's e_k^i."""
         return 0.5 * self.capacitance * self.cycles_per_sample * self.cpu_frequency**2
 
+    @property
+    def bits_per_weight(self) -> Array:
+        """Z / number of weights [bit]."""
+        return self.update_bits / self.num_weights
+
     def take(self, ue: IntArray) -> "Cell":
-        """The same cell with only these UEs, in this order; what was checked once is not checked again."""
-        taken = object.__new__(Cell)
-        for name, value in self.__dict__.items():
-            object.__setattr__(taken, name, value[ue] if name in self.PER_UE else value)
-        return taken
+        """The same cell with only these UEs, in this order."""
+        return self.having(**{name: getattr(self, name)[ue] for name in (*self.PER_UE, "ue")})
+
+    def having(self, **values: Array) -> "Cell":
+        """The same cell with other values of some fields; what was checked once is not checked again."""
+        changed = object.__new__(Cell)
+        changed.__dict__.update(self.__dict__ | values)
+        return changed
+
+
+def stacked(cells: Sequence[Cell]) -> Cell:
+    """Cells of as many UEs each as one whose arrays have a leading axis; what is one number must be equal."""
+    per_ue = {name: np.stack([getattr(cell, name) for cell in cells]) for name in (*Cell.PER_UE, "ue")}
+    return cells[0].having(**per_ue)
 
 
 def drop_in_disc(rng: np.random.Generator, num_ue: int, radius: float) -> Array:
@@ -100,8 +146,3 @@ def channel_gain(cell: Cell, small_scale_gain: Array) -> Array:
         g_i, power ratio, shape (..., num_ue).
     """
     return small_scale_gain * path_gain(cell)
-
-
-def select(num_ue: int, num_selected: int, rng: np.random.Generator) -> IntArray:
-    """A_k: so many UEs uniformly at random, in the order of their numbers."""
-    return np.sort(rng.choice(num_ue, num_selected, replace=False))

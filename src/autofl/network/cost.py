@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from autofl.network.cell import Cell
+from autofl.network.plan import Plan
 from autofl.units import Array, BoolArray, IntArray
 
 Outage = Literal["skip", "wait"]
@@ -72,17 +73,16 @@ def upload_cost(cell: Cell, gain: Array, tx_power: Array) -> Cost:
     return Cost(time=time, energy=energy)
 
 
-def compute_cost(cell: Cell, num_samples: Array | IntArray, local_steps: int = 1) -> Cost:
+def compute_cost(cell: Cell, num_samples: Array | IntArray) -> Cost:
     """Time and energy for computing an update, Eq. (11) and (12).
 
         t^cmp = tau C_i d_i / vartheta_i,    e^cmp = (varsigma/2) tau C_i d_i vartheta_i^2
 
     Args:
-        cell: cycles_per_sample C_i, cpu_frequency vartheta_i [cycle/s], capacitance varsigma.
-        num_samples: d_i of one local step, shape (..., num_ue).
-        local_steps: tau; each step works on d_i samples of its own.
+        cell: cycles_per_sample C_i, cpu_frequency vartheta_i [cycle/s], local_steps tau, capacitance varsigma.
+        num_samples: d_i of one local step, shape (..., num_ue); each step works on d_i samples of its own.
     """
-    processed = local_steps * num_samples
+    processed = cell.local_steps * num_samples
     return Cost(
         time=cell.cycles_per_sample * processed / cell.cpu_frequency,
         energy=cell.energy_per_sample * processed,
@@ -94,14 +94,7 @@ def longest_upload(cell: Cell) -> Array:
     return cell.update_bits * np.log(2.0) / (cell.bandwidth * np.log1p(cell.snr_threshold))
 
 
-def round_cost(
-    cell: Cell,
-    gain: Array,
-    num_samples: Array | IntArray,
-    tx_power: Array,
-    local_steps: int = 1,
-    outage: Outage = "skip",
-) -> RoundCost:
+def round_cost(cell: Cell, gain: Array, plan: Plan, outage: Outage = "skip") -> RoundCost:
     """Cost of a round, Eq. (12) and (13).
 
         T_k = max_i (t^cmp + t^com) over the UEs that send,    e_k^i = e^cmp + e^com
@@ -110,17 +103,18 @@ def round_cost(
     the channel).
 
     Args:
-        cell, gain: as in `upload_cost`; only the selected UEs.
-        num_samples: d_i, shape (..., num_ue).
-        tx_power: p_i [W], shape (..., num_ue).
+        cell: the selected UEs.
+        gain: g_i, shape (..., num_ue).
+        plan: every decision; frequency, band, bits and local steps take the place of the cell's.
         outage: "wait" makes the base station wait `longest_upload` for a selected UE that does not send.
     Note:
         A round in which nobody sends costs the longest upload too, under both settings: time passes until the
         base station can know that nothing comes. The paper does not treat this case.
     """
-    sends = (num_samples > 0) & (tx_power > 0.0)
-    upload = upload_cost(cell, gain, tx_power)
-    compute = compute_cost(cell, num_samples, local_steps)
+    cell = plan.applied(cell)
+    sends = (plan.num_samples > 0) & (plan.tx_power > 0.0)
+    upload = upload_cost(cell, gain, plan.tx_power)
+    compute = compute_cost(cell, plan.num_samples)
     upload_time, compute_time, energy = np.broadcast_arrays(
         np.where(sends, upload.time, 0.0),
         np.where(sends, compute.time, 0.0),

@@ -1,12 +1,16 @@
 """What happened in a round: the record every simulation and deployment writes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from autofl.network import DECISIONS, STATUS_NAMES, Cell, Plan, RoundCost, make_plan
 from autofl.units import Array, BoolArray, IntArray
 
 NAN = float("nan")
+_NOBODY = Cell(distance=np.empty(0))
+NO_PLAN = make_plan(_NOBODY, num_samples=np.empty(0, np.int64), tx_power=np.empty(0))
+NO_COST = RoundCost(np.empty(0), np.empty(0), np.empty(0), np.array(0.0))
 
 
 @dataclass(frozen=True)
@@ -24,24 +28,37 @@ class Evaluation:
 class RoundRecord:
     """One round: what it cost, and for each selected UE what was planned and what came of it.
 
-    Round 0 is the model before training: no UE, no cost. Arrays have shape (num_selected,), SI units.
+    Round 0 is the model before training: no UE, no plan, no cost. Arrays have shape (num_selected,), SI units.
     """
 
     round: int
     sim_time: float = 0.0  # simulated seconds since the start, this round included
-    round_time: float = 0.0
     ue: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    probability: Array = field(default_factory=lambda: np.empty(0))  # with which each was selected
     channel_gain: Array = field(default_factory=lambda: np.empty(0))
-    num_samples: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
-    tx_power: Array = field(default_factory=lambda: np.empty(0))
     snr: Array = field(default_factory=lambda: np.empty(0))
-    upload_time: Array = field(default_factory=lambda: np.empty(0))
-    compute_time: Array = field(default_factory=lambda: np.empty(0))
-    energy: Array = field(default_factory=lambda: np.empty(0))
-    status: tuple[str, ...] = ()
-    decoded: BoolArray = field(default_factory=lambda: np.empty(0, np.bool_))
+    plan: Plan = NO_PLAN
+    cost: RoundCost = NO_COST
+    decoded: BoolArray = field(default_factory=lambda: np.empty(0, np.bool_))  # and arrived
     evaluation: Evaluation | None = None
     stop: str | None = None  # why the run ends with this round
+
+    def ue_columns(self) -> dict[str, list[object]]:
+        """A column for each decision, each cost and each thing known of the selected UEs, as plain values."""
+        columns: dict[str, list[object]] = {name: getattr(self, name).tolist() for name in _KNOWN}
+        columns |= {name: getattr(self.plan, name).tolist() for name in DECISIONS}
+        columns |= {name: getattr(self.cost, name).tolist() for name in _COSTS}
+        columns |= {name: [STATUS_NAMES[code] for code in getattr(self.plan, name)] for name in LIMITS}
+        columns["decoded"] = self.decoded.astype(int).tolist()
+        return columns
+
+
+_KNOWN = ("ue", "probability", "channel_gain", "snr")
+_COSTS = tuple(each.name for each in fields(RoundCost) if each.name != "time")
+LIMITS = tuple(each.name for each in fields(Plan) if each.name not in DECISIONS)
+"""Columns that name what binds."""
+UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, *LIMITS, "decoded")
+"""Columns of a UE in a round, from the fields of `Plan` and `RoundCost`."""
 
 
 @dataclass(frozen=True)

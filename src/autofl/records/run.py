@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
-from autofl.records.round import DeviceRecord, Evaluation, RoundRecord
+from autofl.records.round import LIMITS, UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
 
 CONFIG, MANIFEST, ROUNDS, UES, DEVICES, WEIGHTS, CHECKPOINT = (
     "config.toml",
@@ -41,19 +41,10 @@ ROUND_COLUMNS = (
     "energy",
     *QUALITY,
 )
-UE_COLUMNS = (
-    "round",
-    "ue",
-    "channel_gain",
-    "num_samples",
-    "tx_power",
-    "snr",
-    "upload_time",
-    "compute_time",
-    "energy",
-    "status",
-    "decoded",
-)
+UE_TABLE = ("round", *UE_COLUMNS)
+OLDEST_UE_TABLE = {"round", "ue", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time",
+                   "energy", "status", "decoded"}  # fmt: skip
+"""Columns that runs of every version have."""
 DEVICE_COLUMNS = ("round", *(field.name for field in fields(DeviceRecord)))
 Column = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]
 
@@ -93,7 +84,7 @@ class RunWriter:
         for name in (WEIGHTS, DEVICES, CHECKPOINT):
             (folder / name).unlink(missing_ok=True)
         _write_whole(folder / CONFIG, config_text)
-        for name, columns in ((ROUNDS, ROUND_COLUMNS), (UES, UE_COLUMNS)):
+        for name, columns in ((ROUNDS, ROUND_COLUMNS), (UES, UE_TABLE)):
             (folder / name).write_text(_line(columns), encoding="utf-8", newline="")
         self._open()
 
@@ -121,26 +112,14 @@ class RunWriter:
         shared = (
             record.round,
             record.sim_time,
-            record.round_time,
+            float(record.cost.time),
             len(record.ue),
             int(record.decoded.sum()),
-            int(record.num_samples.sum()),
-            float(record.energy.sum()),
+            int(record.plan.num_samples.sum()),
+            float(record.cost.energy.sum()),
         )
-        per_ue = zip(
-            record.ue.tolist(),
-            record.channel_gain.tolist(),
-            record.num_samples.tolist(),
-            record.tx_power.tolist(),
-            record.snr.tolist(),
-            record.upload_time.tolist(),
-            record.compute_time.tolist(),
-            record.energy.tolist(),
-            record.status,
-            record.decoded.astype(int).tolist(),
-            strict=True,
-        )
-        csv.writer(self._ues).writerows((record.round, *row) for row in per_ue)
+        rows = zip(*record.ue_columns().values(), strict=True)
+        csv.writer(self._ues).writerows((record.round, *row) for row in rows)
         csv.writer(self._rounds).writerow((*shared, *(_text(quality.get(name, math.nan)) for name in QUALITY)))
         self._ues.flush()
         self._rounds.flush()
@@ -245,10 +224,10 @@ def read_run(folder: Path) -> Run:
     try:
         manifest = read_manifest(folder)
         config = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        rounds = _read_table(folder / ROUNDS, ROUND_COLUMNS, text=())
-        ues = _read_table(folder / UES, UE_COLUMNS, text=("status",))
+        rounds = _read_table(folder / ROUNDS, set(ROUND_COLUMNS), text=())
+        ues = _read_table(folder / UES, OLDEST_UE_TABLE, text=LIMITS)
         measured = (folder / DEVICES).is_file()
-        devices = _read_table(folder / DEVICES, DEVICE_COLUMNS, text=("outcome",)) if measured else {}
+        devices = _read_table(folder / DEVICES, set(DEVICE_COLUMNS), text=("outcome",)) if measured else {}
     except (OSError, ValueError, KeyError) as error:
         raise AutoFLError(f"{folder}: not a readable run ({error})") from None
     last = int(rounds["round"].max(initial=-1))
@@ -282,15 +261,16 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, An
         raise AutoFLError(f"{folder}: no checkpoint to go on from ({error})") from None
 
 
-def _read_table(path: Path, columns: tuple[str, ...], text: tuple[str, ...]) -> dict[str, Column]:
+def _read_table(path: Path, needed: set[str], text: tuple[str, ...]) -> dict[str, Column]:
+    """The columns of a table by name; those that are needed must be there."""
     header, *rows = _whole_lines(path) or [[]]
-    if tuple(header) != columns:
-        raise ValueError(f"{path.name} has other columns than this version writes")
-    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
-    return {name: _column(name, cell, name in text) for name, cell in zip(columns, cells, strict=True)}
+    if missing := sorted(needed - set(header)):
+        raise ValueError(f"{path.name} lacks the column {missing[0]}")
+    cells = list(zip(*rows, strict=True)) or [()] * len(header)
+    return {name: _column(name, cell, name in text) for name, cell in zip(header, cells, strict=True)}
 
 
-WHOLE = {"round", "ue", "num_selected", "num_decoded", "num_samples", "decoded"}
+WHOLE = {"round", "ue", "num_selected", "num_decoded", "num_samples", "local_steps", "decoded"}
 
 
 def _column(name: str, cells: tuple[str, ...], is_text: bool) -> Column:

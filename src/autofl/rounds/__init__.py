@@ -1,6 +1,4 @@
-"""Algorithm 2 as one loop, wherever it takes place: in one process, or on devices."""
+"""Algorithm 2: one round of the network, and the loop, wherever it takes place.
 
-from autofl.rounds.loop import Job, Orders, Standing, World, cost_of, record_of, run_rounds
-from autofl.rounds.stop import Stop
-
-__all__ = ["Job", "Orders", "Standing", "Stop", "World", "cost_of", "record_of", "run_rounds"]
+`rounds.round` and `rounds.horizon` are NumPy only; the loop, `rounds.loop`, needs PyTorch.
+"""

@@ -7,29 +7,33 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from autofl.algorithms import Algorithm, State
+from autofl.aggregators import Arrived
+from autofl.algorithms import State
 from autofl.engines import Updates
 from autofl.models import Params
-from autofl.network import Cell, Outage, RoundCost, decoded, round_cost, select, snr
-from autofl.planner import STATUS_NAMES, Plan, Planner
+from autofl.network import Outage
+from autofl.planner import Memory
 from autofl.records import Evaluation, RoundRecord
-from autofl.rng import stream
+from autofl.rounds.arm import Arm
+from autofl.rounds.round import Air, Network, Round, network_round
 from autofl.rounds.stop import Stop
 from autofl.units import Array, BoolArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Training:
     """What a run is, wherever it takes place."""
 
-    planner: Planner
-    algorithm: Algorithm
+    arm: Arm
     params: Params  # w_0
     stop: Stop
     seed: int
-    num_selected: int  # |A_k|
     outage: Outage = "skip"
     evaluate_every: int = 5
+
+    def network(self, air: Air) -> Network:
+        """The run without its learning."""
+        return Network(air, self.arm.planner, self.arm.selection, self.seed, self.outage)
 
 
 @dataclass(frozen=True)
@@ -38,128 +42,103 @@ class Orders:
 
     ue: IntArray
     num_samples: IntArray  # d_k^i of one local step
+    local_steps: IntArray  # tau_k^i
     tx_power: Array  # p_k^i [W]
-    local_steps: int  # tau
+    bits_per_weight: Array  # of the update they send
+
+    @classmethod
+    def of(cls, now: Round) -> "Orders":
+        plan = now.plan.part(now.decoded)
+        return cls(now.ue[now.decoded], plan.num_samples, plan.local_steps, plan.tx_power, plan.bits_per_weight)
 
 
-class World(Protocol):
+class World(Air, Protocol):
     """Where rounds take place: in this process, or on devices behind Flower."""
 
-    @property
-    def cell(self) -> Cell:
-        """What the base station knows of all UEs by now."""
-        ...
-
-    def gain(self, k: int, selected: IntArray) -> Array:
-        """Channel gains of the selected UEs in round k."""
-        ...
-
-    def train(self, params: Params, k: int, orders: Orders) -> Updates:
+    def train(self, sent: Params, k: int, orders: Orders) -> Updates:
         """Client updates, lines 9 and 10; of all that were told, or of those among them whose update arrived."""
         ...
 
-    def judge(self, params: Params) -> Evaluation: ...
+    def evaluate(self, params: Params) -> Evaluation: ...
 
 
 @dataclass(frozen=True)
-class Standing:
+class Checkpoint:
     """What a run carries from one round to the next: all that is needed to go on from here."""
 
     round: int
     state: State
-    previous_power: Array  # p_{k-1}^i [W] of all UEs; infinite for a UE that was never chosen
+    memory: Memory  # of the planner
     sim_time: float
     history: tuple[tuple[int, Evaluation], ...]  # the evaluated rounds
 
 
-def run_rounds(job: Job, world: World, standing: Standing | None = None) -> Iterator[tuple[RoundRecord, Standing]]:
-    """Rounds of Algorithm 2, each with how things stand after it; round 0 is the model before training.
+def run_rounds(
+    training: Training, world: World, checkpoint: Checkpoint | None = None
+) -> Iterator[tuple[RoundRecord, Checkpoint]]:
+    """Rounds of Algorithm 2, each with a checkpoint after it; round 0 is the model before training.
 
-    With `standing` the run goes on after that round. An average that is no longer finite is not taken over: the run
+    With `checkpoint` the run goes on after that round. An aggregate that is no longer finite is not taken over: the run
     stops as "diverged" with the last good model.
     """
-    if standing is None:
-        state = job.algorithm.init(job.params)
-        first = world.judge(state.params)
-        standing = Standing(0, state, np.full(world.cell.num_ue, np.inf), 0.0, ((0, first),))
-        yield RoundRecord(round=0, evaluation=first), standing
+    arm, stop, network = training.arm, training.stop, training.network(world)
+    if checkpoint is None:
+        state = arm.algorithm.init(training.params)
+        first = world.evaluate(state.params)
+        checkpoint = Checkpoint(0, state, arm.planner.init(world.cell), 0.0, ((0, first),))
+        yield RoundRecord(round=0, evaluation=first), checkpoint
 
-    state, previous_power, sim_time = standing.state, standing.previous_power, standing.sim_time
-    history, diverged = standing.history, False
-    for k in range(standing.round + 1, job.stop.rounds + 1):
-        selected = select(len(previous_power), job.num_selected, stream(job.seed, "selection", k))  # line 3
-        gain = world.gain(k, selected)
-        ues = world.cell.take(selected)
-        plan = job.planner(ues, gain, np.minimum(previous_power[selected], ues.max_power))  # lines 6 and 7; 1
-        previous_power = _put(previous_power, selected, plan.carried_power)
-        heard = plan.feasible & decoded(ues, gain, plan.tx_power)  # line 8
-        arrived = heard
-        if heard.any():
-            orders = Orders(selected[heard], plan.num_samples[heard], plan.tx_power[heard], plan.local_steps)
-            updates = world.train(state.params, k, orders)  # lines 9 and 10
-            arrived = heard & np.isin(selected, updates.ue)
+    for k in range(checkpoint.round + 1, stop.rounds + 1):
+        now, memory = network_round(network, k, checkpoint.memory)
+        state, arrived, diverged = checkpoint.state, now.decoded, False
+        if now.decoded.any():
+            updates = world.train(state.sent, k, Orders.of(now))
+            arrived = now.decoded & np.isin(now.ue, updates.ue)
             if len(updates.ue):
-                proposed = job.algorithm.server_update(
-                    state, updates.mean(np.ones(len(updates.ue)))
-                )  # line 13, Eq. (15)
-                diverged = not _finite(proposed.params)
-                state = state if diverged else proposed
-        cost = cost_of(job, ues, gain, plan, heard)  # a UE whose update was lost on the way has paid for it
-        sim_time += float(cost.time)  # the round ends with its slowest UE
-
-        ends = diverged or job.stop.is_over(k, sim_time)
-        evaluation = world.judge(state.params) if ends or k % job.evaluate_every == 0 else None
-        if evaluation is not None:
-            history = (*history, (k, evaluation))
-        stop = "diverged" if diverged else job.stop.reason(k, sim_time, history)
-        record = record_of(k, sim_time, selected, ues, gain, plan, arrived, cost, evaluation, stop)
-        yield record, Standing(k, state, previous_power, sim_time, history)
-        if stop is not None:
+                state = server_step(arm, state, now, updates, world.cell.num_ue)
+                diverged = not is_finite(state.params)
+                state = checkpoint.state if diverged else state
+        sim_time = checkpoint.sim_time + float(now.cost.time)  # a UE whose update was lost on the way has paid for it
+        due = diverged or stop.is_over(k, sim_time) or k % training.evaluate_every == 0
+        evaluation = world.evaluate(state.params) if due else None
+        checkpoint = Checkpoint(k, state, memory, sim_time, _longer(checkpoint.history, k, evaluation))
+        reason = "diverged" if diverged else stop.reason(k, sim_time, checkpoint.history)
+        yield record_of(now, sim_time, arrived, evaluation, reason), checkpoint
+        if reason is not None:
             return
 
 
-def cost_of(job: Job, ues: Cell, gain: Array, plan: Plan, heard: BoolArray) -> RoundCost:
-    """What a planned round costs; a UE that is not heard neither trains nor sends."""
-    return round_cost(ues, gain, heard * plan.num_samples, plan.tx_power, plan.local_steps, job.outage)
+def server_step(arm: Arm, state: State, now: Round, updates: Updates, num_ue: int) -> State:
+    """Line 13: aggregate what arrived, then the algorithm's own step."""
+    place = np.searchsorted(now.ue, updates.ue)  # A_k is in the order of the UEs' numbers
+    arrived = Arrived(updates, now.plan.weight[place], now.probability[place], num_ue)
+    return arm.algorithm.server_update(state, arm.aggregator(state.sent, arrived))
 
 
 def record_of(
-    k: int,
-    sim_time: float,
-    selected: IntArray,
-    ues: Cell,
-    gain: Array,
-    plan: Plan,
-    arrived: BoolArray,
-    cost: RoundCost,
-    evaluation: Evaluation | None,
-    stop: str | None,
+    now: Round, sim_time: float, arrived: BoolArray, evaluation: Evaluation | None, stop: str | None
 ) -> RoundRecord:
     """The record of a round."""
     return RoundRecord(
-        round=k,
+        round=now.k,
         sim_time=sim_time,
-        round_time=float(cost.time),
-        ue=selected,
-        channel_gain=gain,
-        num_samples=plan.num_samples,
-        tx_power=plan.tx_power,
-        snr=snr(ues, gain, plan.tx_power),
-        upload_time=cost.upload_time,
-        compute_time=cost.compute_time,
-        energy=cost.energy,
-        status=tuple(STATUS_NAMES[code] for code in plan.status),
+        ue=now.ue,
+        probability=now.probability,
+        channel_gain=now.gain,
+        snr=now.snr,
+        plan=now.plan,
+        cost=now.cost,
         decoded=arrived,
         evaluation=evaluation,
         stop=stop,
     )
 
 
-def _finite(params: Params) -> bool:
+def is_finite(params: Params) -> bool:
     return all(bool(torch.isfinite(p).all()) for p in params.values())
 
 
-def _put(values: Array, index: IntArray, new: Array) -> Array:
-    copy = values.copy()
-    copy[index] = new
-    return copy
+def _longer(
+    history: tuple[tuple[int, Evaluation], ...], k: int, evaluation: Evaluation | None
+) -> tuple[tuple[int, Evaluation], ...]:
+    return history if evaluation is None else (*history, (k, evaluation))

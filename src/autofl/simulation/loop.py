@@ -1,29 +1,30 @@
 """A simulation: the rounds of Algorithm 2 with all UEs in this process."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import nn
 
-from autofl.algorithms import State
+from autofl.algorithms import Personal, State, is_stateful
+from autofl.channels import Channel
 from autofl.data.federated import FederatedData
-from autofl.engines import Engine, Updates
+from autofl.engines import ClientMemory, CompressedUpdates, Engine, Updates
 from autofl.errors import AutoFLError
-from autofl.evaluation import Evaluator, Judge
-from autofl.models import Params
-from autofl.network import Cell, Fading, channel_gain
-from autofl.records import RoundRecord
-from autofl.rng import stream
-from autofl.rounds import Job, Orders, run_rounds
-from autofl.units import Array, IntArray
+from autofl.evaluation import Evaluator, PersonalModels, PreparedEvaluator
+from autofl.models import Params, loss_of
+from autofl.network import Cell
+from autofl.records import Evaluation, RoundRecord
+from autofl.rounds.loop import Orders, Training, run_rounds
+from autofl.rounds.round import ChannelAir, Gains
+from autofl.units import IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulation(Job):
+class Simulation(Training):
     """Everything a simulated run needs. The cell's data_size must be the partition's, one UE for one."""
 
     cell: Cell
-    fading: Fading
+    channel: Channel
     model: nn.Module
     data: FederatedData
     engine: Engine
@@ -33,14 +34,27 @@ class Simulation(Job):
     def __post_init__(self) -> None:
         if self.cell.num_ue != self.data.partition.num_ue:
             raise AutoFLError(f"the cell has {self.cell.num_ue} UEs, the data {self.data.partition.num_ue}")
-        if not 1 <= self.num_selected <= self.cell.num_ue:
-            raise AutoFLError(f"num_selected: {self.num_selected} is not between 1 and the {self.cell.num_ue} UEs")
+
+    @property
+    def air(self) -> ChannelAir:
+        return ChannelAir(self.cell, self.channel, self.seed)
 
 
 def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
     """Rounds of Algorithm 2, each with the state after it; see `run_rounds`."""
-    for record, standing in run_rounds(sim, _Here(sim, sim.evaluator.judge(sim.model, sim.data, sim.seed))):
-        yield record, standing.state
+    world = _Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, _personal(sim)))
+    for record, checkpoint in run_rounds(sim, world):
+        yield record, checkpoint.state
+
+
+def _personal(sim: Simulation) -> PersonalModels | None:
+    """Whose models are judged as adapted, where the algorithm says so itself."""
+    algorithm = sim.arm.algorithm
+    if not isinstance(algorithm, Personal):
+        return None
+    loss = loss_of(sim.model, sim.evaluator.sample_loss)
+    first = algorithm.client_init(algorithm.init(sim.params).sent) if is_stateful(algorithm) else {}
+    return PersonalModels(lambda params, batch, own: algorithm.personal(loss, params, batch, own), first)
 
 
 @dataclass(frozen=True)
@@ -48,17 +62,25 @@ class _Here:
     """The world of a simulation: channels are drawn, batches come from the one pool, every update arrives."""
 
     sim: Simulation
-    judge: Judge
+    evaluator: PreparedEvaluator
+    memory: ClientMemory = field(default_factory=ClientMemory)
 
     @property
     def cell(self) -> Cell:
         return self.sim.cell
 
-    def gain(self, k: int, selected: IntArray) -> Array:
-        rng = stream(self.sim.seed, "fading", k)
-        return channel_gain(self.cell, self.sim.fading.draw(rng, (self.cell.num_ue,)))[selected]
+    def gains(self, k: int, ue: IntArray) -> Gains:
+        return self.sim.air.gains(k, ue)
 
-    def train(self, params: Params, k: int, orders: Orders) -> Updates:
-        sim = self.sim
+    def train(self, sent: Params, k: int, orders: Orders) -> Updates:
+        sim, arm = self.sim, self.sim.arm
+        self.memory.turn()
         batches = sim.data.draw(orders.ue, orders.num_samples, orders.local_steps, sim.seed, k)
-        return sim.engine(sim.algorithm, params, batches, orders.ue)
+        updates = sim.engine(arm.algorithm, sent, batches, orders.ue, self.memory)
+        if arm.compressor is None:
+            return updates
+        return CompressedUpdates(updates, sent, arm.compressor, orders.bits_per_weight, sim.seed, k, self.memory)
+
+    def evaluate(self, params: Params) -> Evaluation:
+        self.memory.turn()
+        return self.evaluator(params, self.memory)

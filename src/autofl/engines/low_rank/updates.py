@@ -184,6 +184,10 @@ class LowRankUpdates(Summed):
     layers: tuple[Layer, ...]
     algorithm: FedAvg | PerFedAvg
 
+    @property
+    def local_steps(self) -> IntArray:
+        return self.batches.local_steps
+
     def num_in_chunk(self) -> int:
         images = _num_images(self.layers, self.params)
         at_once = 3 if images and isinstance(self.algorithm, FedAvg) else 1  # FedAvg takes all batches in one pass
@@ -207,6 +211,11 @@ class LowRankUpdates(Summed):
         if isinstance(first, Linear) and columns is not None:  # the gradient of a zero input is 0
             total = {**total, first.weight: total[first.weight].index_select(-1, columns.back)}
         return {name: p.add(total[name], alpha=-self.algorithm.outer_lr) for name, p in self.params.items()}
+
+    def changes(self, rows: IntArray) -> Params:
+        """-beta (sum of the gradients of UE i's steps), each UE's formed; with all inputs, as it is sent."""
+        own = _own_gradients(Network.shared(self.layers, self.params), self.algorithm, self.batches.take(rows))
+        return {name: own[name].mul_(-self.algorithm.outer_lr) for name in self.params}
 
 
 def narrow_params(layers: tuple[Layer, ...], params: Params, columns: Columns | None) -> Params:
@@ -238,17 +247,33 @@ def mean_of_runs(
     return {name: p.sub(torch.cat([part[name] for part in parts]), alpha=lr) for name, p in params.items()}
 
 
-def _gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array) -> Params:
-    """The sum of these UEs' gradients by their shares, over all steps."""
+def _own_gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch) -> Params:
+    """Each UE's gradient, summed over all steps, stacked along a leading axis."""
     total: Params = {}
+    for gradient, _ in _steps(network, algorithm, batch):
+        linear = [layer for layer in network.layers if isinstance(layer, Linear)]
+        for layer, parts in zip(linear, gradient.linear, strict=True):
+            for part in parts:
+                out = total.get(layer.weight)
+                if out is None:
+                    out = total[layer.weight] = torch.bmm(part.left.mT, part.right)
+                    out *= part.scale
+                else:
+                    out.baddbmm_(part.left.mT, part.right, alpha=part.scale)
+                if layer.bias is not None and part.biased:
+                    _add_to(total, layer.bias, part.scale * part.left.sum(dim=1))
+        convs = [layer for layer in network.layers if isinstance(layer, Conv)]
+        for conv, kernels in zip(convs, gradient.conv, strict=True):
+            assert kernels is not None
+            _add_to(total, conv.weight, conv.parameter(kernels.weight, like=network.params[conv.weight]).contiguous())
+            if conv.bias is not None and kernels.bias is not None:
+                _add_to(total, conv.bias, kernels.bias.clone())
+    return total
+
+
+def _steps(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch) -> Iterator[tuple[Gradient, Tensor]]:
+    """The gradients of all UEs in each local step, and the step's samples."""
     num_steps = batch.y.shape[2]
-    if isinstance(algorithm, FedAvg) and num_steps == 1 and not network.has_runs:
-        # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
-        parts = Batch(*(each.flatten(0, 2) for each in batch))
-        weight = batch.mask / batch.mask.sum(dim=(0, 3), keepdim=True).clamp_(min=1.0)
-        gradient = network.run(parts, weight.flatten(0, 2)).gradient
-        _add(total, network, gradient, np.tile(share, 3), parts.x)
-        return total
     for t in range(num_steps):
         now = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
         if isinstance(algorithm, PerFedAvg):
@@ -256,9 +281,23 @@ def _gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, sh
         else:
             joined = MetaBatch.of(now).joined()
             gradient = network.run(joined, _sample_weight(joined.mask)).gradient
-        _add(total, network, gradient, share, now.x)
+        yield gradient, now.x
         if t + 1 < num_steps:
             network = network.moved(-algorithm.outer_lr, gradient)
+
+
+def _gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array) -> Params:
+    """The sum of these UEs' gradients by their shares, over all steps."""
+    total: Params = {}
+    if isinstance(algorithm, FedAvg) and batch.y.shape[2] == 1 and not network.has_runs:
+        # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
+        parts = Batch(*(each.flatten(0, 2) for each in batch))
+        weight = batch.mask / batch.mask.sum(dim=(0, 3), keepdim=True).clamp_(min=1.0)
+        gradient = network.run(parts, weight.flatten(0, 2)).gradient
+        _add(total, network, gradient, np.tile(share, 3), parts.x)
+        return total
+    for gradient, x in _steps(network, algorithm, batch):
+        _add(total, network, gradient, share, x)
     return total
 
 

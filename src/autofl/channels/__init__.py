@@ -1,0 +1,16 @@
+"""Channels: where the gains of a round come from. NumPy, float64."""
+
+from autofl.channels.base import Channel, success_probability
+from autofl.channels.fading import Exponential, Fading, NoFading, OwnFading, Rayleigh
+from autofl.channels.path_loss import PathLoss
+
+__all__ = [
+    "Channel",
+    "Exponential",
+    "Fading",
+    "NoFading",
+    "OwnFading",
+    "PathLoss",
+    "Rayleigh",
+    "success_probability",
+]

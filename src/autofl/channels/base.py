@@ -1,0 +1,43 @@
+"""What a channel is: the gains of every round, what is known of them, and their law where it has one."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from autofl.errors import AutoFLError
+from autofl.network import Cell
+from autofl.units import Array
+
+
+class Channel(ABC):
+    """A channel. Gains are a pure function of cell, seed and round, so any round can be replayed alone."""
+
+    @abstractmethod
+    def gain(self, cell: Cell, seed: int, k: int) -> Array:
+        """g_k^i of all UEs in round k = 1, 2, ..., shape (num_ue,): what decides decoding, time and energy."""
+
+    def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
+        """What the planner knows of these gains; by default the gains themselves."""
+        return gain
+
+    def survival(self, cell: Cell, gain: Array) -> Array:
+        """P(g_i >= gain) in a round, shape (..., num_ue), where the channel has a law."""
+        raise AutoFLError(f"{type(self).__name__} has no law: it cannot tell how likely an update is to be decoded")
+
+
+def success_probability(cell: Cell, channel: Channel, tx_power: Array, select_probability: float = 1.0) -> Array:
+    """Probability that an update arrives, exact for the channel's law, Eq. (8).
+
+        q_i = P(selected) P(xi_i >= phi),    xi_i >= phi when g_i >= phi N0 B / p_i
+
+    Args:
+        cell: snr_threshold phi, noise_psd N0, bandwidth B.
+        channel: law of g_i.
+        tx_power: p_i [W], shape (..., num_ue).
+        select_probability: P(s_i = 1), |A_k| / n under uniform selection.
+    Note:
+        Eq. (8) as printed forgets path loss; see `printed_success_probability`.
+    """
+    with np.errstate(divide="ignore"):
+        least_gain = cell.snr_threshold * cell.noise_power / np.asarray(tx_power)
+    return select_probability * channel.survival(cell, least_gain)

@@ -1,0 +1,5 @@
+"""Compressors: what becomes of an update between client and server."""
+
+from autofl.compressors.base import Compressor, Randomness
+
+__all__ = ["Compressor", "Randomness"]

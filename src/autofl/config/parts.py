@@ -1,0 +1,147 @@
+"""A section of settings that names a part: `name`, and whatever settings that part has."""
+
+import reprlib
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from autofl.errors import AutoFLError
+from autofl.registry import Kind, Part, find, unknown_key
+
+
+class PartSettings(BaseModel):
+    """`name = "exact"` or `name = "module:object"`, and the settings of that part."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+    kind: ClassVar[Kind]
+    from_run: ClassVar[tuple[str, ...]] = ()  # settings that come from other sections unless they are given here
+    usual: ClassVar[dict[str, Any]] = {}  # settings of the default part in this section, where not its own defaults
+
+    name: str = Field(min_length=1)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings of the part that are set."""
+        usual = self.usual if self.name == type(self).model_fields["name"].default else {}
+        return {**usual, **(self.model_extra or {})}
+
+    @property
+    def part(self) -> Part:
+        return find(self.kind, self.name)
+
+    @model_validator(mode="after")
+    def _known_settings(self) -> Self:
+        if self.model_extra or self.name != type(self).model_fields["name"].default:
+            try:
+                given = checked_settings(self.part, self.given)
+                needed = [key for key, setting in self.part.settings.items() if setting.is_needed]
+                if set(needed) <= set(given):
+                    self.part.build(given)  # a part checks its own values
+            except AutoFLError as error:
+                raise PydanticCustomError("part", "{error}", {"error": str(error)}) from None
+            assert self.__pydantic_extra__ is not None
+            self.__pydantic_extra__.update(given)
+        return self
+
+    def build(self, **context: Any) -> Any:
+        """The part; what it needs and is not set comes from the context."""
+        return self.part.build(self.given, context)
+
+    def resolved(self) -> Self:
+        """The same with the defaults of the part written out, as far as they are plain values."""
+        plain = {
+            key: setting.default
+            for key, setting in self.part.settings.items()
+            if isinstance(setting.default, bool | int | float | str) and key not in self.from_run
+        }
+        return self.model_copy(update={**plain, **self.given})
+
+
+def checked_settings(part: Part, given: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a part with their types checked; an AutoFLError of one line where something is wrong."""
+    known = part.settings
+    checked = {}
+    for key, value in given.items():
+        if key not in known:
+            raise AutoFLError(unknown_key(f"{part.kind} {part.name}", key, known))
+        try:
+            adapter = TypeAdapter(known[key].type, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+            checked[key] = adapter.validate_python(value)
+        except ValidationError as error:
+            words = error.errors()[0]["msg"].replace("Input should", "must")
+            raise AutoFLError(f"{part.kind} {part.name}: {key}: {words} (got {reprlib.repr(value)})") from None
+    return checked
+
+
+class PlannerSettings(PartSettings):
+    """Who decides for AutoFL, FedAvg-2 and every algorithm of one's own."""
+
+    kind = "planner"
+    name: str = Field("paper", min_length=1, description="paper: Algorithm 2 as printed; exact: optimum; fixed")
+
+
+class BaselineSettings(PartSettings):
+    """Who decides for Per-FedAvg and FedAvg-1."""
+
+    kind = "planner"
+    usual: ClassVar[dict[str, Any]] = {"num_samples": 5, "power": "max"}
+    name: str = Field("fixed", min_length=1, description="planner of Per-FedAvg and FedAvg-1")
+
+
+class ChannelSettings(PartSettings):
+    """Where channel gains come from."""
+
+    kind = "channel"
+    name: str = Field("path-loss", min_length=1, description="where channel gains come from")
+
+
+class SelectionSettings(PartSettings):
+    """Who takes part in a round."""
+
+    kind = "selection"
+    from_run = ("num_selected",)
+    name: str = Field("uniform", min_length=1, description="who takes part in a round")
+
+
+class CompressorSettings(PartSettings):
+    """What becomes of an update on its way."""
+
+    kind = "compressor"
+    name: str = Field("none", min_length=1, description="what becomes of an update on its way; none: 32 bits a weight")
+
+    @model_validator(mode="after")
+    def _known_settings(self) -> Self:
+        if self.name == "none":
+            if self.given:
+                key = next(iter(self.given))
+                raise PydanticCustomError("part", "compressor none: unknown setting '{key}'; it has none", {"key": key})
+            return self
+        return super()._known_settings()  # type: ignore[operator, no-any-return]
+
+    def resolved(self) -> Self:
+        return self if self.name == "none" else super().resolved()
+
+
+class AggregatorSettings(PartSettings):
+    """What the server makes of the updates."""
+
+    kind = "aggregator"
+    name: str = Field("mean", min_length=1, description="what the server makes of the updates that arrived")
+
+    def resolved(self) -> Self:
+        return self  # its module loads PyTorch, which planning must not
+
+
+class ModelSettings(PartSettings):
+    """The model that is learned."""
+
+    kind = "model"
+    name: str = Field("", description='default lenet5 for CIFAR-10, else mlp; own: "module:object"')
+
+    @model_validator(mode="after")
+    def _known_settings(self) -> Self:
+        return self  # its module loads PyTorch: checked when the model is built
+
+    def resolved(self) -> Self:
+        return self

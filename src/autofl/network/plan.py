@@ -1,0 +1,129 @@
+"""A plan: everything that is decided for each UE in a round, and what kept the planner from doing better."""
+
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofl.network.cell import Cell
+from autofl.units import Array, BoolArray, IntArray
+
+Codes = NDArray[np.int8]
+
+
+class Status(IntEnum):
+    """The constraint that binds a UE in this round. The wish is d = 1/epsilon samples sent at P_max."""
+
+    ACCURACY = 0  # d = 1/epsilon is met, and leaves too little energy for P_max: fewer samples would be faster
+    DATA = 1  # the UE owns fewer samples than 1/epsilon (or than the fixed number) and uses them all
+    ENERGY = 2  # the energy budget cuts the samples below 1/epsilon: accuracy yields to energy
+    POWER = 3  # the samples are met with energy to spare: only P_max limits the speed
+    INFEASIBLE = 4  # cannot be decoded, or cannot train on the least number of samples: takes no part
+
+
+STATUS_NAMES = tuple(status.name.lower() for status in Status)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Decisions for one round, arrays of shape (..., num_ue). `make_plan` fills in what a planner does not decide.
+
+    Fields:
+        num_samples: d_k^i of one local step, 0 for a UE that takes no part.
+        tx_power: p_k^i [W], 0 for a UE that takes no part.
+        local_steps: tau_k^i.
+        cpu_frequency: vartheta_k^i [cycle/s].
+        bandwidth: B_k^i [Hz].
+        bits_per_weight: of the update that is sent, so Z_k^i = bits_per_weight * number of weights.
+        weight: of the update in the average, up to a common factor.
+        status: codes of `Status`.
+        samples_limit: which of ACCURACY, DATA, ENERGY bounds num_samples.
+        power_limit: which of POWER, ENERGY bounds tx_power.
+    """
+
+    num_samples: IntArray
+    tx_power: Array
+    local_steps: IntArray
+    cpu_frequency: Array
+    bandwidth: Array
+    bits_per_weight: Array
+    weight: Array
+    status: Codes
+    samples_limit: Codes
+    power_limit: Codes
+
+    @property
+    def feasible(self) -> BoolArray:
+        return np.asarray(self.status != Status.INFEASIBLE)
+
+    def applied(self, cell: Cell) -> Cell:
+        """The cell with what is decided here in place of its own."""
+        return cell.having(
+            local_steps=self.local_steps.astype(np.float64),
+            cpu_frequency=self.cpu_frequency,
+            bandwidth=self.bandwidth,
+            update_bits=self.bits_per_weight * cell.num_weights,
+        )
+
+    def only(self, ues: BoolArray) -> "Plan":
+        """The same plan in which the other UEs take no part."""
+        return replace(self, num_samples=ues * self.num_samples)
+
+    def part(self, index: int | slice | IntArray | BoolArray) -> "Plan":
+        """The plan at this index of its first axis: some UEs, or one of several rounds."""
+        return Plan(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+
+DECISIONS = tuple(field.name for field in fields(Plan) if field.name not in ("status", "samples_limit", "power_limit"))
+"""The fields of a plan that are decisions; the others say what bound them."""
+
+
+def make_plan(
+    cell: Cell,
+    *,
+    num_samples: Array | IntArray,
+    tx_power: Array,
+    feasible: BoolArray | None = None,
+    samples_limit: Codes | None = None,
+    power_limit: Codes | None = None,
+    local_steps: Array | IntArray | None = None,
+    cpu_frequency: Array | None = None,
+    bandwidth: Array | None = None,
+    bits_per_weight: Array | None = None,
+    weight: Array | None = None,
+) -> Plan:
+    """A plan from decisions; what is not decided is the cell's, and every weight is 1.
+
+    Args:
+        cell: the UEs that are planned for.
+        num_samples, tx_power: d_i and p_i, shape (..., num_ue).
+        feasible: who takes part; by default everybody with samples and power.
+        samples_limit, power_limit: as in `Plan`; by default what the numbers themselves tell. The one place that turns
+            the two limits into one status.
+    """
+    num_samples, tx_power = np.broadcast_arrays(np.asarray(num_samples), np.asarray(tx_power, dtype=np.float64))
+    if feasible is None:
+        feasible = (num_samples > 0) & (tx_power > 0.0)
+    if samples_limit is None:
+        samples_limit = np.where(num_samples >= np.floor(cell.data_size), Status.DATA, Status.ACCURACY).astype(np.int8)
+    if power_limit is None:
+        power_limit = np.where(tx_power >= cell.max_power, Status.POWER, Status.ENERGY).astype(np.int8)
+    met = np.where(power_limit == Status.POWER, Status.POWER, Status.ACCURACY)
+    status = np.where(samples_limit == Status.ACCURACY, met, samples_limit)
+
+    def decided(value: Array | IntArray | None, own: Array) -> Array:
+        return np.broadcast_to(np.asarray(own if value is None else value, dtype=np.float64), tx_power.shape)
+
+    return Plan(
+        num_samples=np.where(feasible, num_samples, 0).astype(np.int64),
+        tx_power=np.where(feasible, tx_power, 0.0),
+        local_steps=decided(local_steps, cell.local_steps).astype(np.int64),
+        cpu_frequency=decided(cpu_frequency, cell.cpu_frequency),
+        bandwidth=decided(bandwidth, cell.bandwidth),
+        bits_per_weight=decided(bits_per_weight, cell.bits_per_weight),
+        weight=decided(weight, np.array(1.0)),
+        status=np.where(feasible, status, Status.INFEASIBLE).astype(np.int8),
+        samples_limit=np.broadcast_to(samples_limit, tx_power.shape).astype(np.int8),
+        power_limit=np.broadcast_to(power_limit, tx_power.shape).astype(np.int8),
+    )

@@ -1,0 +1,61 @@
+"""What a planner is, and how a number of samples comes about that the energy allows."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofl.network import Cell, Plan, Status
+from autofl.units import Array
+
+Memory = Mapping[str, NDArray[Any]]
+"""What a planner remembers from round to round: arrays by name, of any shape."""
+
+MIN_SAMPLES = 3
+"""D_in, D_o and D_h need one sample each, or no MAML step is possible."""
+ROUNDING = 1e-9
+"""Slack before a number of samples is cut to an integer: 3 mJ / 50 uJ must give 60, not 59."""
+
+
+class Planner(Protocol):
+    """A planner: a frozen dataclass of settings with these two functions."""
+
+    def init(self, cell: Cell) -> Memory:
+        """The memory before the first round of this whole cell."""
+        ...
+
+    def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
+        """The plan of a round and the memory after it.
+
+        Args:
+            cell: the selected UEs; `cell.ue` are their numbers in the whole cell.
+            channel_gain: g_k^i as the base station knows it, shape (..., num_ue).
+            memory: of the whole cell; it is not changed in place.
+        """
+        ...
+
+
+class Memoryless:
+    """The side of a planner that forgets: every round stands alone."""
+
+    batched = True
+    """Whether arrays may have leading axes: several runs are then planned in one call."""
+
+    def init(self, cell: Cell) -> Memory:
+        return {}
+
+
+def whole(samples: Array) -> Array:
+    """Largest whole number of samples, at least 0."""
+    return np.floor(np.maximum(samples, 0.0) * (1.0 + ROUNDING) + ROUNDING)
+
+
+def affordable_samples(cell: Cell, wanted: float, energy: Array) -> tuple[Array, NDArray[np.int8]]:
+    """floor(min(wanted, D_i, D_p)) and which of the three it is, D_p = energy / (tau (varsigma/2) C_i vartheta_i^2)."""
+    affordable = whole(energy / (cell.local_steps * cell.energy_per_sample))
+    whole_wanted, owned = whole(np.asarray(wanted)), np.floor(cell.data_size)
+    wanted_or_owned = np.minimum(whole_wanted, owned)
+    owned_binds = np.where(owned < whole_wanted, Status.DATA, Status.ACCURACY)
+    limit = np.where(affordable < wanted_or_owned, Status.ENERGY, owned_binds)
+    return np.minimum(affordable, wanted_or_owned), limit.astype(np.int8)

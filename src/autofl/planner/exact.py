@@ -1,0 +1,52 @@
+"""The joint optimum of the paper's (P3) and (P4)."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from autofl.errors import AutoFLError
+from autofl.network import Cell, Plan, compute_cost, decoded, longest_upload, make_plan
+from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless, affordable_samples
+from autofl.planner.power import power_computation
+from autofl.units import Array
+
+
+def check_epsilon(epsilon: float) -> None:
+    if not 0.0 < epsilon <= 1.0 / MIN_SAMPLES:
+        raise AutoFLError(
+            f"epsilon: {epsilon} is not > 0 and <= 1/{MIN_SAMPLES}; three batches need {MIN_SAMPLES} samples"
+        )
+
+
+@dataclass(frozen=True)
+class ExactPlanner(Memoryless):
+    """Joint optimum of (P3) and (P4) for each UE: accuracy first, then time.
+
+    Time grows with d and falls with p, so d = min(1/epsilon, D_i) and p is the largest power that the remaining
+    energy allows, as long as the update stays decodable: p >= p_phi = phi N0 B / g. That least power costs
+    p_phi Z / (B log2(1 + phi)), and what it leaves of E_max caps d.
+    """
+
+    epsilon: Annotated[float, "accuracy; 1/epsilon samples are wanted"] = 0.02
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+
+    def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
+        with np.errstate(divide="ignore"):
+            least_power = cell.snr_threshold * cell.noise_power / channel_gain  # p_phi
+        least_energy = least_power * longest_upload(cell)
+        num_samples, samples_limit = affordable_samples(cell, 1.0 / self.epsilon, cell.max_energy - least_energy)
+        compute_energy = compute_cost(cell, num_samples).energy
+        tx_power = power_computation(cell, channel_gain, cell.max_energy - compute_energy)
+        # Where d takes all but the least energy, the two routes to p_phi differ by rounding only.
+        tx_power = np.minimum(np.maximum(tx_power, least_power), cell.max_power)
+        plan = make_plan(
+            cell,
+            feasible=(num_samples >= MIN_SAMPLES) & decoded(cell, channel_gain, tx_power),
+            num_samples=num_samples,
+            tx_power=tx_power,
+            samples_limit=samples_limit,
+        )
+        return plan, memory

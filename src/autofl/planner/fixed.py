@@ -1,0 +1,47 @@
+"""A given number of samples: the paper's baselines."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+
+from autofl.errors import AutoFLError
+from autofl.network import Cell, Plan, Status, compute_cost, decoded, make_plan, upload_cost
+from autofl.planner.base import MIN_SAMPLES, ROUNDING, Memory, Memoryless
+from autofl.planner.power import power_computation
+from autofl.units import Array
+
+
+@dataclass(frozen=True)
+class FixedPlanner(Memoryless):
+    """A given number of samples, sent at P_max or at PowerComputation's power: the paper's baselines.
+
+    A UE that owns fewer samples uses them all; one whose energy does not suffice takes no part.
+    """
+
+    num_samples: Annotated[int, "d"] = 40
+    power: Annotated[Literal["max", "computed"], "P_max or PowerComputation's"] = "computed"
+
+    def __post_init__(self) -> None:
+        if self.num_samples < MIN_SAMPLES:
+            raise AutoFLError(f"num_samples: {self.num_samples} is too few; three batches need at least {MIN_SAMPLES}")
+
+    def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
+        shape = np.broadcast_shapes(channel_gain.shape, cell.data_size.shape)
+        num_samples = np.broadcast_to(np.minimum(float(self.num_samples), np.floor(cell.data_size)), shape)
+        energy_left = cell.max_energy - compute_cost(cell, num_samples).energy
+        if self.power == "computed":
+            tx_power = power_computation(cell, channel_gain, energy_left)
+        else:
+            tx_power = np.broadcast_to(cell.max_power, shape)
+        upload_energy = upload_cost(cell, channel_gain, tx_power).energy
+        plan = make_plan(
+            cell,
+            feasible=(num_samples >= MIN_SAMPLES)
+            & decoded(cell, channel_gain, tx_power)
+            & (upload_energy <= energy_left + ROUNDING * cell.max_energy),
+            num_samples=num_samples,
+            tx_power=tx_power,
+            samples_limit=np.where(num_samples < self.num_samples, Status.DATA, Status.ACCURACY).astype(np.int8),
+        )
+        return plan, memory

@@ -1,0 +1,53 @@
+"""Algorithm 2 as printed."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from autofl.network import Cell, Plan, compute_cost, decoded, make_plan, upload_cost
+from autofl.planner.base import MIN_SAMPLES, Memory, affordable_samples
+from autofl.planner.exact import check_epsilon
+from autofl.planner.power import power_computation
+from autofl.units import Array
+
+
+@dataclass(frozen=True)
+class PaperPlanner:
+    """Algorithm 2 as printed: one pass of coordinate descent a round (Section IV-C).
+
+    d_k^i = SampledDataSize(p_{k-1}^i), then p_k^i = PowerComputation(d_k^i). It remembers p_{k-1}^i, the UE's power in
+    its own last round; P_max at first (line 1).
+
+    Note:
+        Started at P_max it stalls: d = D_p(P_max) uses all the energy, so p stays at P_max and d never reaches
+        1/epsilon although a lower power would allow it. `ExactPlanner` does not. Where no power at all fits the
+        energy, the paper's p_k^i does not exist; the UE takes no part and keeps p_{k-1}^i.
+    """
+
+    epsilon: Annotated[float, "accuracy; 1/epsilon samples are wanted"] = 0.02
+
+    batched = True
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+
+    def init(self, cell: Cell) -> Memory:
+        return {"power": np.full(cell.num_ue, np.inf)}
+
+    def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
+        previous_power = np.minimum(np.take_along_axis(memory["power"], cell.ue, axis=-1), cell.max_power)
+        energy_left = cell.max_energy - upload_cost(cell, channel_gain, previous_power).energy
+        num_samples, samples_limit = affordable_samples(cell, 1.0 / self.epsilon, energy_left)
+        compute_energy = compute_cost(cell, num_samples).energy
+        tx_power = power_computation(cell, channel_gain, cell.max_energy - compute_energy)
+        plan = make_plan(
+            cell,
+            feasible=(num_samples >= MIN_SAMPLES) & decoded(cell, channel_gain, tx_power),
+            num_samples=num_samples,
+            tx_power=tx_power,
+            samples_limit=samples_limit,
+        )
+        power = memory["power"].copy()
+        np.put_along_axis(power, cell.ue, np.where(tx_power > 0.0, tx_power, previous_power), axis=-1)
+        return plan, {"power": power}

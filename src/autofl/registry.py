@@ -1,0 +1,215 @@
+"""Parts by name: ours from a short list, a user's own as `module:object`, in TOML, on the command line and in Python.
+
+A part is a class or a function whose parameters are its settings. What a parameter needs and nobody sets comes from the
+run it becomes part of (`Part.build`). Modules are imported when a part is asked for, so planning loads no PyTorch.
+"""
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from autofl.errors import AutoFLError
+
+Kind = Literal["algorithm", "planner", "channel", "model", "data", "partition", "compressor", "aggregator", "selection"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the registry: where a part is, what to call it, and what it needs."""
+
+    target: str  # module:object
+    label: str
+    extra: str = ""  # of this package, that brings a library it needs
+    plan: Literal["planner", "baseline"] = "planner"  # of an algorithm: the section of settings that plans for it
+
+
+PARTS: dict[Kind, dict[str, Entry]] = {
+    "algorithm": {
+        "autofl": Entry("autofl.algorithms.perfedavg:PerFedAvg", "AutoFL"),
+        "per-fedavg": Entry("autofl.algorithms.perfedavg:PerFedAvg", "Per-FedAvg", plan="baseline"),
+        "fedavg-1": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-1", plan="baseline"),
+        "fedavg-2": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-2"),
+    },
+    "planner": {
+        "paper": Entry("autofl.planner.paper:PaperPlanner", "Algorithm 2 as printed"),
+        "exact": Entry("autofl.planner.exact:ExactPlanner", "joint optimum of (P3) and (P4)"),
+        "fixed": Entry("autofl.planner.fixed:FixedPlanner", "fixed samples"),
+    },
+    "channel": {
+        "path-loss": Entry("autofl.channels.path_loss:PathLoss", "path loss times fading"),
+    },
+    "selection": {
+        "uniform": Entry("autofl.selection.uniform:Uniform", "uniform"),
+        "by-data": Entry("autofl.selection.by_data:ByData", "in proportion to data"),
+    },
+    "compressor": {},
+    "aggregator": {
+        "mean": Entry("autofl.aggregators.mean:Mean", "weighted mean"),
+    },
+    "model": {
+        "mlp": Entry("autofl.models.mlp:mlp", "MLP with 100 hidden units"),
+        "lenet5": Entry("autofl.models.lenet5:lenet5", "LeNet-5"),
+    },
+    "data": {
+        "mnist5k": Entry("autofl.data.catalog:mnist5k", "MNIST-5k"),
+        "mnist": Entry("autofl.data.catalog:mnist", "MNIST"),
+        "fashion-mnist": Entry("autofl.data.catalog:fashion_mnist", "Fashion-MNIST"),
+        "cifar10": Entry("autofl.data.catalog:cifar10", "CIFAR-10"),
+        "npz": Entry("autofl.data.dataset:read_npz", "own arrays"),
+    },
+    "partition": {
+        "iid": Entry("autofl.data.partition:Iid", "i.i.d."),
+        "labels": Entry("autofl.data.partition:ByLabels", "by labels"),
+        "dirichlet": Entry("autofl.data.partition:Dirichlet", "Dirichlet"),
+        "own": Entry("autofl.data.partition:ByOwner", "own partition"),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A parameter of a part: its type, its default (`inspect.Parameter.empty` for none) and what it means."""
+
+    type: Any
+    default: Any
+    meaning: str
+
+    @property
+    def is_needed(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that was found: how it is made, and where it came from."""
+
+    kind: Kind
+    name: str
+    label: str
+    target: Any  # a class or a function that makes the part, or the part itself
+    plan: Literal["planner", "baseline"] = "planner"
+
+    @property
+    def is_factory(self) -> bool:
+        return inspect.isclass(self.target) or inspect.isfunction(self.target)
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """The parameters of the part by name; none for one that is made already."""
+        if not self.is_factory:
+            return {}
+        function = self.target.__init__ if inspect.isclass(self.target) else self.target
+        hints = typing.get_type_hints(function, include_extras=True)
+        found = {}
+        for name, parameter in inspect.signature(self.target).parameters.items():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            hint = hints.get(name, Any)
+            words = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, str)]
+            found[name] = Setting(hint, parameter.default, words[0] if words else "")
+        return found
+
+    def build(self, given: Mapping[str, Any] | None = None, context: Mapping[str, Any] | None = None) -> Any:
+        """The part with these settings; parameters that are not among them come from the context by their names.
+
+        A value of the context that is a function of no arguments named `lazy` (see `Lazy`) is made only if it is asked.
+        """
+        given, context, settings = given or {}, context or {}, self.settings
+        for name in given:
+            if name not in settings:
+                raise AutoFLError(unknown_key(f"{self.kind} {self.name}", name, settings))
+        if not self.is_factory:
+            return self.target
+        values = dict(given)
+        for name, setting in settings.items():
+            if name in values:
+                continue
+            if name in context:
+                value = context[name]
+                values[name] = value.make() if isinstance(value, Lazy) else value
+            elif setting.is_needed:
+                raise AutoFLError(f"{self.kind} {self.name}: its setting {name!r} has no default; give it a value")
+        return self.target(**values)
+
+    def origin(self) -> dict[str, str]:
+        """Where the part came from, for a manifest: its name and, for a user's own, the file and its hash."""
+        if self.name in PARTS[self.kind]:
+            return {"name": self.name}
+        module = sys.modules.get(self.name.partition(":")[0])
+        path = Path(getattr(module, "__file__", None) or "")
+        if not path.is_file():
+            return {"name": self.name}
+        return {"name": self.name, "file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """A value of the context that costs something: made only for a part that asks for it."""
+
+    make: Callable[[], Any]
+
+
+def unknown_key(owner: str, name: str, known: Mapping[str, Any]) -> str:
+    """One line about a setting that a part does not have."""
+    if not known:
+        return f"{owner}: unknown setting {name!r}; it has none"
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)[0]
+    return f"{owner}: unknown setting {name!r}; the nearest is {nearest!r}"
+
+
+def find(kind: Kind, name: str) -> Part:
+    """The part of this name: one of ours, or `module:object` of the user's, looked for in the working folder too."""
+    entry = PARTS[kind].get(name)
+    if entry is not None:
+        try:
+            return Part(kind, name, entry.label, _object(entry.target), entry.plan)
+        except ImportError as error:
+            if not entry.extra:
+                raise
+            raise AutoFLError(
+                f"{kind} {name} needs {error.name}; install it with: pip install 'autofl-edge[{entry.extra}]'"
+            ) from None
+    if ":" not in name:
+        known = ", ".join(PARTS[kind])
+        raise AutoFLError(f"{kind} {name!r} is unknown; there are {known}, or your own as module:object")
+    target = _own(kind, name)
+    return Part(kind, name, str(getattr(target, "label", name.rpartition(":")[2])), target)
+
+
+def label_of(kind: Kind, name: str) -> str:
+    """What to call a part, without importing one of ours."""
+    entry = PARTS[kind].get(name)
+    return entry.label if entry is not None else find(kind, name).label
+
+
+def _own(kind: Kind, name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # a program that pip installs does not look where it is started
+    try:
+        return _object(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module.split(".")[0] == error.name.split(".")[0]:
+            raise AutoFLError(f"{kind} {name}: no module {module!r} here or among the installed ones") from None
+        raise AutoFLError(f"{kind} {name}: {module} needs {error.name}, which is not installed") from None
+    except AttributeError:
+        raise AutoFLError(f"{kind} {name}: {module} has no {attribute!r}") from None
+    except Exception as error:  # the user's own code: anything may go wrong in it
+        raise AutoFLError(f"{kind} {name}: {module} cannot be imported ({type(error).__name__}: {error})") from None
+
+
+def _object(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for step in attribute.split("."):
+        found = getattr(found, step)
+    return found

@@ -1,0 +1,20 @@
+"""An arm: what is compared, a way of learning and a way of deciding who does how much of it."""
+
+from dataclasses import dataclass
+
+from autofl.aggregators import Aggregator, Mean
+from autofl.algorithms import Algorithm
+from autofl.compressors import Compressor
+from autofl.planner import Planner
+from autofl.selection import Selection, Uniform
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An algorithm with everything that goes with it. AutoFL is Arm(PerFedAvg(...), PaperPlanner(...))."""
+
+    algorithm: Algorithm
+    planner: Planner
+    selection: Selection = Uniform(5)  # noqa: RUF009 - frozen, so it may be shared
+    compressor: Compressor | None = None
+    aggregator: Aggregator = Mean()  # noqa: RUF009

@@ -1,0 +1,43 @@
+"""The network's side of many rounds without any learning: who is heard, with how many samples, at what cost. NumPy."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofl.rounds.round import Network, network_round
+from autofl.units import Array, BoolArray, IntArray
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Rounds 1 to K of a cell, arrays of shape (num_rounds, num_ue) or (num_rounds,)."""
+
+    decoded: BoolArray
+    num_samples: IntArray  # d_k^i, 0 for a UE that is not decoded
+    local_steps: IntArray  # tau_k^i, 0 likewise
+    tx_power: Array  # p_k^i [W], 0 likewise
+    energy: Array  # e_k^i [J]
+    round_time: Array  # T_k [s]
+
+    @property
+    def weight(self) -> Array:
+        """a_k^i = 1/|S_k| for the UEs that are decoded."""
+        return self.decoded / np.maximum(self.decoded.sum(axis=1, keepdims=True), 1)
+
+
+def draw_horizon(network: Network, num_rounds: int) -> Horizon:
+    """Rounds as a simulation plays them: the same selection, channels, plans and costs, to the bit."""
+    shape = (num_rounds, network.air.cell.num_ue)
+    heard, energy, tx_power = np.zeros(shape, np.bool_), np.zeros(shape), np.zeros(shape)
+    num_samples, local_steps = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    round_time = np.zeros(num_rounds)
+    memory = network.planner.init(network.air.cell)
+    for k in range(1, num_rounds + 1):
+        now, memory = network_round(network, k, memory)
+        heard[k - 1, now.ue] = now.decoded
+        num_samples[k - 1, now.ue] = now.decoded * now.plan.num_samples
+        local_steps[k - 1, now.ue] = now.decoded * now.plan.local_steps
+        tx_power[k - 1, now.ue] = now.decoded * now.plan.tx_power
+        energy[k - 1, now.ue] = now.cost.energy
+        round_time[k - 1] = now.cost.time
+    return Horizon(heard, num_samples, local_steps, tx_power, energy, round_time)

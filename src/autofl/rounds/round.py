@@ -1,0 +1,176 @@
+"""One round of the network, written once: select, gain, plan, who is heard, cost. No learning here.
+
+The loop of a run, a batch of runs and the forecast all come through `network_rounds`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from autofl.channels import Channel
+from autofl.network import Cell, Outage, Plan, RoundCost, decoded, round_cost, snr, stacked
+from autofl.planner import Memory, Planner
+from autofl.rng import stream
+from autofl.selection import Candidates, Selection
+from autofl.units import Array, BoolArray, IntArray
+
+
+class Gains(NamedTuple):
+    """Channel gains of some UEs: what decides decoding, and what the planner knows; equal by default."""
+
+    true: Array
+    known: Array
+
+
+class Air(Protocol):
+    """The cell as the base station knows it by now, and its channels."""
+
+    @property
+    def cell(self) -> Cell: ...
+
+    def gains(self, k: int, ue: IntArray) -> Gains:
+        """Gains of these UEs in round k."""
+        ...
+
+
+@dataclass(frozen=True)
+class ChannelAir:
+    """The air of a simulation: a cell and a channel model."""
+
+    cell: Cell
+    channel: Channel
+    seed: int
+
+    def gains(self, k: int, ue: IntArray) -> Gains:
+        true = self.channel.gain(self.cell, self.seed, k)
+        known = self.channel.estimate(self.cell, self.seed, k, true)
+        here = true[ue]
+        return Gains(here, here if known is true else known[ue])
+
+
+@dataclass(frozen=True)
+class Network:
+    """What decides a round before anybody trains."""
+
+    air: Air
+    planner: Planner
+    selection: Selection
+    seed: int
+    outage: Outage = "skip"
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of the network, arrays of shape (num_selected,)."""
+
+    k: int
+    ue: IntArray  # A_k
+    probability: Array  # with which each was selected
+    cell: Cell  # of the selected UEs
+    gain: Array  # g_k^i, the true one
+    plan: Plan
+    sends: BoolArray  # takes part as far as the base station knows
+    decoded: BoolArray  # sends, and is decoded
+    cost: RoundCost
+
+    @property
+    def snr(self) -> Array:
+        return snr(self.plan.applied(self.cell), self.gain, self.plan.tx_power)
+
+
+def network_round(network: Network, k: int, memory: Memory) -> tuple[Round, Memory]:
+    """Round k of one network, and the planner's memory after it."""
+    return network_rounds([network], k, [memory])[0]
+
+
+def network_rounds(networks: Sequence[Network], k: int, memories: Sequence[Memory]) -> list[tuple[Round, Memory]]:
+    """Round k of several networks. Those whose planners are equal and allow it are planned in one call."""
+    drawn = [_draw(network, k) for network in networks]
+    found: list[tuple[Round, Memory] | None] = [None] * len(networks)
+    for group in _planned_alike(networks, drawn):
+        members = [drawn[place] for place in group]
+        network, own = networks[group[0]], [memories[place] for place in group]
+        if len(group) == 1:
+            made, after = _decide(network, members[0].cell, members[0].gains, own[0])
+            results = [(made, after)]
+        else:
+            gains = Gains(*(np.stack(each) for each in zip(*(member.gains for member in members), strict=True)))
+            memory = {name: np.stack([each[name] for each in own]) for name in own[0]}
+            made, after = _decide(network, stacked([member.cell for member in members]), gains, memory)
+            results = [(made.part(r), {name: each[r] for name, each in after.items()}) for r in range(len(group))]
+        for place, member, (decision, kept) in zip(group, members, results, strict=True):
+            found[place] = decision.round(k, member), kept
+    return [each for each in found if each is not None]
+
+
+class _Drawn(NamedTuple):
+    """What chance decides: who is selected, and their channels."""
+
+    ue: IntArray
+    probability: Array
+    cell: Cell
+    gains: Gains
+
+
+def _draw(network: Network, k: int) -> _Drawn:
+    air, everybody = network.air, np.arange(network.air.cell.num_ue)
+    candidates = Candidates(air.cell, k, lambda: air.gains(k, everybody).known)
+    ue, probability = network.selection.draw(candidates, stream(network.seed, "selection", k))
+    gains = air.gains(k, ue)
+    return _Drawn(ue, probability, air.cell.take(ue), gains)
+
+
+def _planned_alike(networks: Sequence[Network], drawn: Sequence[_Drawn]) -> list[list[int]]:
+    """Which networks are planned in one call: those with equal planners that take leading axes, and as many UEs."""
+    groups: list[list[int]] = []
+    for place, network in enumerate(networks):
+        for group in groups:
+            first, shape = networks[group[0]], drawn[group[0]].ue.shape
+            if (
+                getattr(network.planner, "batched", False)
+                and type(network.planner) is type(first.planner)
+                and network.planner == first.planner
+                and network.outage == first.outage
+                and drawn[place].ue.shape == shape
+                and network.air.cell.num_ue == first.air.cell.num_ue
+                and all(getattr(network.air.cell, name) == getattr(first.air.cell, name) for name in WHOLE_CELL)
+            ):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups
+
+
+WHOLE_CELL = [each.name for each in fields(Cell) if each.name not in (*Cell.PER_UE, "ue")]
+"""Fields of a cell that are one number for all its UEs."""
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """What is decided and what follows from it, arrays of shape (..., num_selected)."""
+
+    plan: Plan
+    sends: BoolArray
+    decoded: BoolArray
+    cost: RoundCost
+
+    def part(self, r: int) -> "_Decision":
+        cost = RoundCost(**{each.name: getattr(self.cost, each.name)[r] for each in fields(RoundCost)})
+        return _Decision(self.plan.part(r), self.sends[r], self.decoded[r], cost)
+
+    def round(self, k: int, drawn: _Drawn) -> Round:
+        return Round(
+            k, drawn.ue, drawn.probability, drawn.cell, drawn.gains.true, self.plan, self.sends, self.decoded, self.cost
+        )
+
+
+def _decide(network: Network, ues: Cell, gains: Gains, memory: Memory) -> tuple[_Decision, Memory]:
+    """Plan, who is heard, cost: lines 6 to 8 of Algorithm 2."""
+    plan, memory = network.planner(ues, gains.known, memory)
+    decided = plan.applied(ues)
+    sends = plan.feasible & decoded(decided, gains.known, plan.tx_power)
+    heard = sends if gains.true is gains.known else sends & decoded(decided, gains.true, plan.tx_power)
+    return _Decision(plan, sends, heard, round_cost(ues, gains.true, plan.only(sends), network.outage)), memory

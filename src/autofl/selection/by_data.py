@@ -1,0 +1,25 @@
+"""Selection in proportion to the data a UE owns."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofl.selection.base import Candidates, Selection
+from autofl.units import Array
+
+
+@dataclass(frozen=True)
+class ByData(Selection):
+    """pi_i proportional to D_i, at most 1, |A_k| UEs in all."""
+
+    num_selected: int = 5
+
+    def probability(self, candidates: Candidates) -> Array:
+        size = candidates.cell.data_size
+        certain = np.zeros(size.shape, np.bool_)
+        while True:  # who would get more than 1 is certain, and the others share what is left
+            rest = max(self.num_selected - int(certain.sum()), 0)
+            share = np.where(certain, 1.0, rest * size / max(float(size[~certain].sum()), 1e-300))
+            if not (share > 1.0).any():
+                return share
+            certain |= share >= 1.0
