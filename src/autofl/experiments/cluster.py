@@ -16,10 +16,10 @@ import torch
 from autofl.algorithms import Algorithm
 from autofl.data import Dataset
 from autofl.data.batch import Batches, Draw
-from autofl.data.federated import DrawnBatches, FederatedData, Scratch, federate
+from autofl.data.federated import DrawnBatches, FederatedData, Scratch
 from autofl.engines import Engine, Summed, Updates, added, use_machine
 from autofl.errors import AutoFLError
-from autofl.experiments.data import build_partition, load_data
+from autofl.experiments.data import build_data, load_data
 from autofl.models import Params
 from autofl.simulation import Simulation
 from autofl.units import Array, IntArray
@@ -100,8 +100,7 @@ def _result(ray: Any, reference: Any) -> Any:
 
 def _run_there(job: Any, loaded: tuple[Dataset, IntArray | None], queue: Any, run_one: RunOne) -> dict[str, bytes]:
     dataset, owner = loaded
-    partition = build_partition(job.settings, dataset, owner)
-    data = federate(dataset, partition, standardise=job.settings.data.standardise)
+    data = build_data(job.settings, dataset, owner)
     with tempfile.TemporaryDirectory() as folder:
         run_one(replace(job, place=Path(folder), becomes=None), queue.put, data)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}

@@ -1,12 +1,15 @@
-"""From settings to a data set and a partition of it. NumPy only."""
+"""From settings to a data set, a partition of it, and a pool of samples. PyTorch is loaded for the pool alone."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autofl.config import Settings
-from autofl.data import Dataset, Partition, by_labels, by_owner, dirichlet, iid, load, read_npz, split
+from autofl.data import ByLabels, ByOwner, Dataset, Dirichlet, Iid, Partition, PartitionLaw, load, read_npz
 from autofl.errors import AutoFLError
-from autofl.rng import stream
 from autofl.units import IntArray
+
+if TYPE_CHECKING:
+    from autofl.data.federated import FederatedData
 
 
 def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
@@ -17,19 +20,26 @@ def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
     return load(settings.data.name, folder), None
 
 
+def build_law(settings: Settings, owner: IntArray | None = None) -> PartitionLaw:
+    """The settings' law of who owns which samples."""
+    data = settings.data
+    if data.partition == "iid":
+        return Iid()
+    if data.partition == "labels":
+        return ByLabels(data.labels)
+    if data.partition == "dirichlet":
+        return Dirichlet(data.concentration)
+    if owner is None:
+        raise AutoFLError(f'{data.file}: partition = "own" needs an array ue in the file')
+    return ByOwner(owner)
+
+
 def build_partition(settings: Settings, dataset: Dataset, owner: IntArray | None = None) -> Partition:
     """Who owns which samples, by the settings' law and seed."""
-    data, num_ue, rng = settings.data, settings.cell.count, stream(settings.seed, "partition")
-    if data.partition == "iid":
-        owned = iid(dataset.y, num_ue, rng)
-    elif data.partition == "labels":
-        owned = by_labels(dataset.y, num_ue, rng, data.labels, dataset.num_classes)
-    elif data.partition == "dirichlet":
-        owned = dirichlet(dataset.y, num_ue, rng, data.concentration, dataset.num_classes)
-    elif owner is None:
-        raise AutoFLError(f'{data.file}: partition = "own" needs an array ue in the file')
-    else:
-        owned = by_owner(owner)
-        if len(owned) != num_ue:
-            raise AutoFLError(f"{data.file}: ue names {len(owned)} UEs, the cell has {num_ue}; set cell.num_ue")
-    return split(owned, stream(settings.seed, "split"))
+    return dataset.partition(build_law(settings, owner), settings.cell.count, settings.seed)
+
+
+def build_data(settings: Settings, dataset: Dataset, owner: IntArray | None = None) -> "FederatedData":
+    """Pool of the samples under that partition."""
+    law, standardise = build_law(settings, owner), settings.data.standardise
+    return dataset.federate(law, settings.cell.count, settings.seed, standardise)

@@ -16,10 +16,10 @@ from typing import Any
 from autofl.algorithms import State
 from autofl.config import CellSettings, DataSettings, Settings, dump_settings
 from autofl.data import Dataset
-from autofl.data.federated import FederatedData, federate
+from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
 from autofl.experiments.cluster import run_on_ray
-from autofl.experiments.data import build_partition, load_data
+from autofl.experiments.data import build_data, load_data
 from autofl.experiments.run import build_algorithm, build_simulation, finish_run, manifest_of, pick_device, run
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
 from autofl.simulation import Simulation, fit_together, simulate, simulate_together
@@ -116,7 +116,7 @@ def _shared_data(data: DataSettings, num_ue: int, seed: int) -> FederatedData:
     """The data of a seed, the same for all its algorithms."""
     settings = Settings(data=data, cell=CellSettings(num_ue=num_ue), seed=seed)
     dataset, owner = _loaded(data.name, data.folder, data.file)
-    return federate(dataset, build_partition(settings, dataset, owner), standardise=data.standardise)
+    return build_data(settings, dataset, owner)
 
 
 @lru_cache(maxsize=1)

@@ -16,13 +16,13 @@ from torch import nn
 from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, State
 from autofl.config import AlgorithmName, Settings, dump_settings
 from autofl.data import Dataset
-from autofl.data.federated import FederatedData, federate
+from autofl.data.federated import FederatedData
 from autofl.engines import make_engine, pick_engine, use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import build_cell, build_fading, planner_of
 from autofl.experiments.cluster import spread
-from autofl.experiments.data import build_partition, load_data
+from autofl.experiments.data import build_data, load_data
 from autofl.models import MODELS, Params, build, num_weights, params_of
 from autofl.network import Fading
 from autofl.planner import Planner
@@ -108,7 +108,7 @@ def build_simulation(
         owner = None
         if dataset is None:
             dataset, owner = load_data(settings)
-        data = federate(dataset, build_partition(settings, dataset, owner), standardise=settings.data.standardise)
+        data = build_data(settings, dataset, owner)
     model = model or build_model(settings, data.sample_shape, data.num_classes)
     device = pick_device(settings.simulation.device)
     data, model = data.to(device), model.to(device)
