@@ -91,6 +91,43 @@ def test_ues_without_samples_are_refused_with_advice(rng):
         ByLabels(1)(LABEL, 10, 4000, rng)  # 6,000 samples: UEs of one class would share 600 among 400
 
 
+@pytest.mark.parametrize("labels", [1, 2, 5, 10])
+@pytest.mark.parametrize("num_ue", [50, 100])
+def test_many_ues_share_few_digits_unevenly_and_none_goes_without(mnist5k, num_ue, labels):
+    sizes = []
+    for seed in range(10):
+        owned = ByLabels(labels)(mnist5k.y, 10, num_ue, stream(seed, "partition"))
+        everything_once(owned, len(mnist5k.y))
+        for u, index in enumerate(owned):
+            assert set(mnist5k.y[index]) <= {(u + j) % 10 for j in range(labels)}
+        sizes.append([len(index) for index in owned])
+    assert np.min(sizes) >= 2
+    assert (np.max(sizes, axis=1) > 1.5 * np.mean(sizes, axis=1)).all()  # equal shares are not what the law is for
+    assert (np.max(sizes, axis=1) > 4 * np.min(sizes, axis=1)).all()
+
+
+def test_where_the_recipe_starves_a_ue_all_owners_of_a_class_get_half_an_equal_share(mnist5k):
+    # One label each: the 500 samples of class c belong to UEs c, c + 10, ..., c + 90, and an equal share is 50. The
+    # recipe alone, without a second draw, served 12 of these 20 seeds.
+    least = []
+    for seed in range(20):
+        sizes = np.array([len(index) for index in ByLabels(1)(mnist5k.y, 10, 100, stream(seed, "partition"))])
+        assert (sizes.reshape(10, 10).sum(axis=0) == 500).all()
+        least.append(int(sizes.min()))
+    assert least.count(25) == 8
+    assert sum(size < 25 for size in least) == 12
+
+
+@pytest.mark.parametrize(("labels", "num_ue"), [(1, 2500), (2, 2500), (5, 1000), (10, 500)])
+def test_the_most_ues_that_can_own_two_samples_do(mnist5k, labels, num_ue):
+    # One label: 250 owners share 500 samples. More labels: every owner of a label needs one sample of it.
+    sizes = [len(index) for index in ByLabels(labels)(mnist5k.y, 10, num_ue, stream(1, "partition"))]
+    assert min(sizes) == max(2, labels)
+    with pytest.raises(AutoFLError, match="fewer UEs") as refused:
+        ByLabels(labels)(mnist5k.y, 10, 2510, stream(1, "partition"))  # 5,000 samples
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("law", "words"),
     [
@@ -144,7 +181,7 @@ def fingerprint(owned):
         (ByLabels(10), 3, "7c413b4e3e9c34b8"),
     ],
 )
-def test_the_partitions_of_the_kept_results_stay_as_they_are(mnist5k, law, seed, expected):
+def test_partitions_of_20_ues_stay_as_they_are_to_the_bit(mnist5k, law, seed, expected):
     assert fingerprint(law(mnist5k.y, 10, 20, stream(seed, "partition"))) == expected
 
 

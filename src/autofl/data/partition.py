@@ -11,6 +11,8 @@ from autofl.units import Array, IntArray
 
 TRAIN_SHARE = 0.75
 """Each UE trains on 75 % of its own samples and is tested on the rest (Section V-A2)."""
+MIN_OWNED = 2
+"""Samples a UE must own: one to train and one to test on."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,9 @@ class ByLabels:
     Of `pieces` pieces each but the last is a random integer between remaining/(pieces + 1) and remaining/2: pFedMe's
     recipe, to which the paper's numbers point. The pieces go to the owners in random order, so that a UE's size
     says nothing about its number.
+
+    With many owners the recipe may leave nothing for the last. If some UE is so left without 2 samples, all is drawn
+    again with every owner of a class sure of half an equal share of it.
     """
 
     labels: int = 5  # l
@@ -95,26 +100,37 @@ class ByLabels:
 
     def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
         if self.labels > num_classes:
-            raise AutoFLError(
-                f"labels: {self.labels} is too many; the data has {num_classes} classes, give at most so many"
-            )
+            raise AutoFLError(f"labels: {self.labels} is too many; the data has {num_classes} classes, give no more")
+        owned = self._draw(label, num_classes, num_ue, rng, sure=False)
+        if _poor(owned):
+            owned = self._draw(label, num_classes, num_ue, rng, sure=True)
+        return _all_own_something(owned)
+
+    def _draw(
+        self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator, sure: bool
+    ) -> list[IntArray]:
+        needed = -(-MIN_OWNED // self.labels)  # of each label, to own enough of all together
         owned: list[list[IntArray]] = [[] for _ in range(num_ue)]
         for c in range(num_classes):
             owners = [u for u in range(num_ue) if (c - u) % num_classes < self.labels]
             if not owners:
                 continue
             samples = rng.permutation(np.flatnonzero(label == c))
-            cuts = np.cumsum(_uneven_sizes(len(samples), len(owners), rng))[:-1]
+            share = len(samples) // len(owners)
+            least = max(share // 2, min(needed, share)) if sure else 0
+            cuts = np.cumsum(_uneven_sizes(len(samples), len(owners), least, rng))[:-1]
             for u, piece in zip(rng.permutation(owners), np.split(samples, cuts), strict=True):
                 owned[u].append(piece)
-        return _all_own_something([np.concatenate(pieces) if pieces else np.empty(0, np.int64) for pieces in owned])
+        return [np.concatenate(pieces) if pieces else np.empty(0, np.int64) for pieces in owned]
 
 
-def _uneven_sizes(total: int, pieces: int, rng: np.random.Generator) -> list[int]:
+def _uneven_sizes(total: int, pieces: int, least: int, rng: np.random.Generator) -> list[int]:
+    """Sizes by pFedMe's recipe, none below `least`; `pieces` times `least` must not be more than the total."""
     sizes = []
-    for _ in range(pieces - 1):
-        low = total // (pieces + 1)
-        sizes.append(int(rng.integers(low, max(total // 2, low + 1))))
+    for later in range(pieces - 1, 0, -1):
+        low = max(total // (pieces + 1), least)
+        most = total - later * least  # leaves every later piece its least
+        sizes.append(int(rng.integers(low, max(min(total // 2, most + 1), low + 1))))
         total -= sizes[-1]
     return [*sizes, total]
 
@@ -162,12 +178,16 @@ class ByOwner:
         return _all_own_something(np.split(order, cuts))
 
 
+def _poor(owned: Sequence[IntArray]) -> list[int]:
+    """The UEs that own too little."""
+    return [u for u, index in enumerate(owned) if len(index) < MIN_OWNED]
+
+
 def _all_own_something(owned: Sequence[IntArray]) -> list[IntArray]:
-    poor = [u for u, index in enumerate(owned) if len(index) < 2]
-    if poor:
+    if poor := _poor(owned):
         raise AutoFLError(
-            f"the partition leaves {len(poor)} of {len(owned)} UEs (UE {poor[0]} first) without 2 samples, one to train"
-            " and one to test on; use fewer UEs, more data, or another partition (data.partition)"
+            f"the partition leaves {len(poor)} of {len(owned)} UEs (UE {poor[0]} first) without {MIN_OWNED} samples,"
+            " one to train and one to test on; use fewer UEs, more data, or another partition (data.partition)"
         )
     return [np.asarray(index, dtype=np.int64) for index in owned]
 
