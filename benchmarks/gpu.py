@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from autofl.algorithms import FedAvg, PerFedAvg
-from autofl.data import by_labels, find, iid, load, split
+from autofl.data import ByLabels, Iid, find, load
 from autofl.data.federated import federate
 from autofl.engines import make_engine, pick_engine
 from autofl.evaluation import Evaluator
@@ -30,6 +30,7 @@ from autofl.simulation import Simulation, simulate, simulate_together
 
 NUM_UE, SELECTED = 20, 5
 PLANNED, FIXED = PaperPlanner(0.02), FixedPlanner(5)
+LAWS = {"iid": Iid(), "labels": ByLabels(5)}
 
 
 def pair(name, alpha, beta):
@@ -44,9 +45,7 @@ def simulations(dataset, names, seeds, law, rounds, device, every=5, dtype=torch
     images = len(dataset.sample_shape) == 3
     alpha, beta = (0.06, 0.02) if images else (0.03, 0.07)
     for seed in seeds:
-        rng = stream(seed, "partition")
-        owned = iid(dataset.y, NUM_UE, rng) if law == "iid" else by_labels(dataset.y, NUM_UE, rng, 5, 10)
-        data = federate(dataset, split(owned, stream(seed, "split")), dtype)
+        data = federate(dataset, dataset.partition(LAWS[law], NUM_UE, seed), dtype)
         pool = pool or data.to(device)
         data = dataclasses.replace(data, x=pool.x, y=pool.y).to(device)
         model = build(lenet5 if images else mlp, dataset.sample_shape, 10, stream(seed, "init")).to(device, dtype)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from autofl.data import Dataset, by_labels, find, load, split
+from autofl.data import ByLabels, Dataset, find, load
 from autofl.data.federated import FederatedData, federate
-from autofl.rng import stream
 
 
 @pytest.fixture(scope="session")
@@ -30,8 +29,7 @@ def few_digits() -> Dataset:
 @pytest.fixture(scope="session")
 def federated(few_digits: Dataset) -> FederatedData:
     """Eight UEs of five labels each, float64."""
-    owned = by_labels(few_digits.y, 8, stream(3, "partition"), 5, 10)
-    return federate(few_digits, split(owned, stream(3, "split")), torch.float64)
+    return federate(few_digits, few_digits.partition(ByLabels(5), 8, seed=3), torch.float64)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from autofl.analysis.constants import Estimator, lanczos, largest_constants
-from autofl.data import by_owner, split
+from autofl.data import ByOwner, split
 from autofl.data.federated import FederatedData
 from autofl.models import cross_entropy, loss_of, params_of
 from autofl.theory import Constants
@@ -27,7 +27,7 @@ def regression(seed: int) -> tuple[Estimator, dict[str, torch.Tensor], np.ndarra
     scale = rng.uniform(0.2, 2.0, (NUM_UE, DIM)) * np.exp(-0.2 * np.arange(DIM))
     x = scale[ue] * rng.normal(size=(len(ue), DIM)) + rng.normal(size=(NUM_UE, DIM))[ue]
     y = np.einsum("sd,sd->s", x, rng.normal(size=(NUM_UE, DIM))[ue]) + rng.normal(size=len(ue))
-    part = split(by_owner(ue), rng)
+    part = split(ByOwner(ue)(y, 1, NUM_UE, rng), rng)
     data = FederatedData("own", torch.from_numpy(x), torch.from_numpy(y), 1, part, dtype=torch.float64)
     model = nn.Linear(DIM, 1, bias=False).double()
     params = {name: torch.from_numpy(rng.normal(size=p.shape)) for name, p in params_of(model).items()}
@@ -106,7 +106,7 @@ def test_logistic_regression_has_the_smoothness_and_the_turning_hessian_worked_o
     rng = np.random.default_rng(3)
     x, ue = rng.normal(size=(200, 5)) * 2.0, np.repeat(np.arange(4), 50)
     y = (x[:, 0] + rng.normal(size=200) > 0).astype(np.int64)
-    part = split(by_owner(ue), rng)
+    part = split(ByOwner(ue)(y, 2, 4, rng), rng)
     data = FederatedData("own", torch.from_numpy(x), torch.from_numpy(y), 2, part, dtype=torch.float64)
 
     class Logistic(nn.Module):

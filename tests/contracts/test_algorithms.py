@@ -6,10 +6,9 @@ import torch
 from torch import nn
 
 from autofl.algorithms import PerFedAvg
-from autofl.data import find, load, split
+from autofl.data import Iid, find, load
 from autofl.data.batch import Batch
 from autofl.data.federated import federate
-from autofl.data.partition import iid
 from autofl.engines import StackedUpdates, make_engine, pick_engine
 from autofl.models import build, lenet5, mlp, params_of
 from autofl.rng import stream
@@ -149,7 +148,7 @@ def test_the_average_is_the_same_to_the_bit_in_whatever_order_updates_arrive(rng
 @pytest.mark.skipif(find("cifar10") is None, reason="the real CIFAR-10 is not in AUTOFL_DATA")
 def test_vmap_equals_the_loop_for_lenet_on_cifar10():
     dataset = load("cifar10")
-    data = federate(dataset, split(iid(dataset.y, 20, stream(1, "p")), stream(1, "s")), torch.float64)
+    data = federate(dataset, dataset.partition(Iid(), 20, seed=1), torch.float64)
     lenet_agrees(data, (3, 32, 32))
 
 

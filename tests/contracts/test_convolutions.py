@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from autofl.algorithms import PerFedAvg
-from autofl.data import Dataset, find, load, split
+from autofl.data import Dataset, Iid, find, load
 from autofl.data.batch import Batch
 from autofl.data.federated import FederatedData, federate
-from autofl.data.partition import iid
 from autofl.engines import make_engine, pick_engine
 from autofl.engines.low_rank import low_rank_layers, mean_of_runs
 from autofl.engines.low_rank.images import MaxPool2
@@ -39,7 +38,7 @@ def data(request, few_digits, federated):
         pytest.skip("the real CIFAR-10 is not in AUTOFL_DATA")
     dataset = load("cifar10")
     few = Dataset(dataset.name, dataset.x[::30], dataset.y[::30], 10)
-    return federate(few, split(iid(few.y, 10, stream(1, "p")), stream(1, "s")), torch.float64)
+    return federate(few, few.partition(Iid(), 10, seed=1), torch.float64)
 
 
 @pytest.fixture(scope="module")

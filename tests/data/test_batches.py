@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from autofl.data import by_labels, split
+from autofl.data import ByLabels
 from autofl.data.batch import draw_meta, draw_positions, third_sizes
 from autofl.data.federated import federate
-from autofl.rng import stream
 
 
 def test_positions_are_distinct_and_within_the_ues_own_samples():
@@ -96,8 +95,7 @@ def test_gathering_bytes_equals_standardising_first(few_digits, federated):
 
 
 def test_without_standardising_bytes_become_numbers_between_0_and_1(few_digits):
-    owned = by_labels(few_digits.y, 8, stream(3, "partition"), 5, 10)
-    data = federate(few_digits, split(owned, stream(3, "split")), standardise=False)
+    data = few_digits.federate(ByLabels(5), 8, seed=3, standardise=False)
     x, _ = data.gather(np.arange(50))
     np.testing.assert_allclose(x.numpy(), few_digits.x[:50] / 255.0, rtol=1e-6)
 

@@ -11,13 +11,12 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 
 from autofl.config import dump_settings, parse_settings
-from autofl.data import Dataset, by_labels, split, write_device
+from autofl.data import ByLabels, Dataset, write_device
 from autofl.deploy.app import serve
 from autofl.deploy.messages import size_of
 from autofl.errors import AutoFLError
 from autofl.experiments.run import build_simulation
 from autofl.records import read_run, read_weights
-from autofl.rng import stream
 from autofl.simulation import simulate
 from deploy.loopback import Loopback
 
@@ -35,8 +34,7 @@ TABLE = {
 def nodes(few_digits: Dataset, tmp_path_factory):
     """Four devices with their own files, under Flower's arbitrary numbers."""
     folder = tmp_path_factory.mktemp("nodes")
-    owned = by_labels(few_digits.y, NUM_UE, stream(1, "partition"), 5, 10)
-    partition = split(owned, stream(1, "split"))
+    partition = few_digits.partition(ByLabels(5), NUM_UE, seed=1)
     for ue in range(NUM_UE):
         write_device(folder / f"ue{ue}.npz", few_digits, partition.train_of(ue), partition.test_of(ue))
     return {9000 - 7 * ue: {"ue": ue, "data": str(folder / f"ue{ue}.npz")} for ue in range(NUM_UE)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from autofl.data import by_labels, split
+from autofl.data import ByLabels
 from autofl.data.federated import federate
 from autofl.engines.low_rank import low_rank_layers
 from autofl.evaluation.evaluator import Evaluator, alike
@@ -21,8 +21,8 @@ def test_runs_of_unequal_ues_score_together_what_they_score_alone(
 ):
     monkeypatch.setattr("autofl.evaluation.joint.SMALL", small)
     monkeypatch.setattr("autofl.evaluation.joint.MOST_VALUES", most)
-    owned = by_labels(few_digits.y, 6, stream(4, "partition"), 3, 10)  # two UEs fewer, other sizes
-    other = federate(few_digits, split(owned, stream(4, "split")), torch.float64)
+    unequal = few_digits.partition(ByLabels(3), 6, seed=4)  # two UEs fewer, other sizes
+    other = federate(few_digits, unequal, torch.float64)
     data = [federated, dataclasses.replace(other, x=federated.x, y=federated.y)]
     model = build(mlp, (784,), 10, stream(2, "init")).double()
     start = params_of(model, torch.float64)

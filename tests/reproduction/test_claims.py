@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from autofl.reproduction.claims import (
-    CLAIMS,
+from autofl.reproduction.claims import CLAIMS
+from autofl.reproduction.results import MEASURES, Row
+from autofl.reproduction.verdicts import (
     MEANINGS,
     About,
     Above,
@@ -17,7 +18,6 @@ from autofl.reproduction.claims import (
     median_interval,
     ratio,
 )
-from autofl.reproduction.results import MEASURES, Row
 
 
 def test_the_interval_of_the_median_is_known_for_five_and_ten_seeds():

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from autofl.config import parse_settings
-from autofl.data.federated import federate
 from autofl.errors import AutoFLError
-from autofl.experiments.data import build_partition
+from autofl.experiments.data import build_data
 from autofl.experiments.run import build_simulation
 from autofl.simulation import simulate, simulate_together
 
@@ -28,7 +27,7 @@ def simulations(few_digits, algorithms, **sections):
     for name in algorithms:
         for seed in (1, 2):
             settings = parse_settings({**base, "algorithm": name, "seed": seed})
-            data = federate(few_digits, build_partition(settings, few_digits))
+            data = build_data(settings, few_digits)
             pool = pool or data
             sims.append(build_simulation(settings, data=dataclasses.replace(data, x=pool.x, y=pool.y)))
     return sims

@@ -9,7 +9,6 @@ import numpy as np
 
 from autofl.algorithms import PerFedAvg
 from autofl.analysis.constants import Estimator, PointConstants, largest_constants
-from autofl.analysis.horizon import Horizon, draw_horizon
 from autofl.config import Settings
 from autofl.data.batch import third_sizes
 from autofl.engines import use_machine
@@ -19,6 +18,7 @@ from autofl.experiments.run import build_simulation
 from autofl.models import Params, loss_of
 from autofl.records import RoundRecord
 from autofl.rng import stream
+from autofl.rounds.horizon import Horizon, draw_horizon
 from autofl.simulation import Simulation, simulate
 from autofl.theory import (
     Bound,
@@ -75,7 +75,7 @@ def analyze(
     settings, tell = settings.resolved(), on_stage or (lambda _: None)
     use_machine(settings.simulation.threads)
     sim = build_simulation(settings)
-    algorithm = sim.algorithm
+    algorithm = sim.arm.algorithm
     if not isinstance(algorithm, PerFedAvg) or algorithm.variant != "exact":
         raise AutoFLError("the theory speaks of exact meta-gradients; use algorithm = autofl or per-fedavg, exact")
     rounds = settings.stop.rounds
@@ -84,7 +84,7 @@ def analyze(
     how = Estimator(loss_of(sim.model), sim.data, algorithm.inner_lr, num_samples, num_steps)
     points = _points(how, kept, settings.seed, tell)
     tell(f"the network alone, {LAW_ROUNDS} rounds")
-    horizon = draw_horizon(settings, LAW_ROUNDS, sim.cell)
+    horizon = draw_horizon(sim.network(sim.air), LAW_ROUNDS)
     return _result(settings, algorithm, measured, dict(zip(kept, points, strict=True)), horizon)
 
 
@@ -128,12 +128,12 @@ def _result(
 ) -> dict[str, Any]:
     alpha, beta, tau = algorithm.inner_lr, algorithm.outer_lr, settings.learning.local_steps
     constants = largest_constants(list(points.values()))
-    law = participation(horizon.heard)
-    inner, outer, hess = third_sizes(horizon.num_samples[horizon.heard])
-    weight = horizon.weight[horizon.heard]
+    law = participation(horizon.decoded)
+    inner, outer, hess = third_sizes(horizon.num_samples[horizon.decoded])
+    weight = horizon.weight[horizon.decoded]
     meta = meta_of(constants, alpha, inner, outer, hess, weight)
     first, last = float(measured.objective[0]), float(measured.objective[-1])
-    chance = horizon.heard.mean(axis=0)
+    chance = horizon.decoded.mean(axis=0)
     share = chance / chance.sum()
     sizes = (float(inner.max()), float(outer.max()), float(hess.max()))
     safe = 1.0 / (tau * meta.smoothness)
@@ -152,9 +152,9 @@ def _result(
         "points": [{"round": k, **_intervals([point])} for k, point in points.items()],
         "meta": asdict(meta),
         "participation": {**asdict(law), "share": law.share.tolist()},
-        "mean_samples": float(horizon.num_samples[horizon.heard].mean()),
-        "mean_power": float(horizon.tx_power[horizon.heard].mean()),
-        "mean_heard": float(horizon.heard.sum(axis=1).mean()),
+        "mean_samples": float(horizon.num_samples[horizon.decoded].mean()),
+        "mean_power": float(horizon.tx_power[horizon.decoded].mean()),
+        "mean_heard": float(horizon.decoded.sum(axis=1).mean()),
         "conditions": [
             {**asdict(each), "met": each.met}
             for each in conditions(constants, share, alpha, beta, tau, float(inner.min()), epsilon)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from autofl.analysis.horizon import Horizon, draw_horizon
 from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots
 from autofl.config import Settings
 from autofl.errors import AutoFLError
+from autofl.experiments.cell import build_network
 from autofl.records import Run
 from autofl.rng import stream
+from autofl.rounds.horizon import Horizon, draw_horizon
 from autofl.theory import participation
 from autofl.theory.rounds import RoundsModel, fit_rounds
 from autofl.units import Array, BoolArray, IntArray
@@ -71,10 +72,10 @@ def forecast(settings: Settings, target: float, pilots: Path | None = None) -> F
     noise, skew, unheard = [], [], []
     for seed in range(settings.seed, settings.seed + DRAWS):
         one = settings.model_copy(update={"seed": seed})
-        horizon = draw_horizon(one, FIRST)
-        if not horizon.heard.any():
+        horizon = draw_horizon(build_network(one), FIRST)
+        if not horizon.decoded.any():
             continue
-        x, chi = mean_noise(horizon.heard, horizon.num_samples), participation(horizon.heard).skew
+        x, chi = mean_noise(horizon.decoded, horizon.num_samples), participation(horizon.decoded).skew
         needed, deviation = model.rounds(np.array(x), tau, h, chi)
         factors = np.exp(float(deviation) * rng.standard_normal(10))
         found, horizon = _spent(one, horizon, float(needed) * np.array([1.0, *factors]))
@@ -111,9 +112,9 @@ def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> 
     problem = problem_of(settings.resolved().table())
     same = [pilot for pilot in pilots if pilot.problem == problem]
     if not same:
-        other = min((pilot.problem for pilot in pilots), key=lambda its: sum(its[k] != problem[k] for k in problem))
-        differs = ", ".join(f"{key} is {other[key]!r} there, {problem[key]!r} here" for key in problem
-                            if other[key] != problem[key])  # fmt: skip
+        other = min((pilot.problem for pilot in pilots), key=lambda its: sum(its.get(k) != problem[k] for k in problem))
+        differs = ", ".join(f"{key} is {other.get(key)!r} there, {problem[key]!r} here" for key in problem
+                            if other.get(key) != problem[key])  # fmt: skip
         raise AutoFLError(f"{origin}: no pilots of this learning problem ({differs}); make some with autofl pilot")
     reached = [pilot for pilot in same if not np.isnan(pilot.rounds_to(target))]
     if 2 * len(reached) <= len(same):
@@ -164,11 +165,11 @@ def heterogeneity(partition: str, labels: int) -> float:
 def _spent(settings: Settings, horizon: Horizon, needed: Array) -> tuple[list[tuple[float, float, float]], Horizon]:
     """Rounds, simulated time and energy a UE until so many rounds were heard; infinite where they never are."""
     num = len(horizon.round_time)
-    while horizon.heard.any(axis=1).sum() < needed.max() and num < MOST:
+    while horizon.decoded.any(axis=1).sum() < needed.max() and num < MOST:
         num *= 2
-        horizon = draw_horizon(settings, num)
-    heard = np.cumsum(horizon.heard.any(axis=1))
-    time, energy = np.cumsum(horizon.round_time), np.cumsum(horizon.energy.sum(axis=1)) / horizon.heard.shape[1]
+        horizon = draw_horizon(build_network(settings), num)
+    heard = np.cumsum(horizon.decoded.any(axis=1))
+    time, energy = np.cumsum(horizon.round_time), np.cumsum(horizon.energy.sum(axis=1)) / horizon.decoded.shape[1]
     found = []
     for want in needed:
         if want > heard[-1]:
@@ -184,5 +185,5 @@ def _spent(settings: Settings, horizon: Horizon, needed: Array) -> tuple[list[tu
 
 
 def _unheard(horizon: Horizon) -> int:
-    often = horizon.heard.mean(axis=0)
+    often = horizon.decoded.mean(axis=0)
     return int((often < 0.2 * often.mean()).sum())

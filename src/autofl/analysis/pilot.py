@@ -8,7 +8,8 @@ import numpy as np
 from autofl.analysis.forecast import pilot_of
 from autofl.analysis.pilot_files import Pilot
 from autofl.config import PerUE, Settings
-from autofl.experiments.jobs import OnProgress, Task, run_jobs
+from autofl.config.parts import BaselineSettings, PlannerSettings
+from autofl.experiments.jobs import Job, OnProgress, run_jobs
 from autofl.records import read_run
 from autofl.rng import stream
 
@@ -40,10 +41,8 @@ def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) ->
                         "seed": seed,
                         "cell": cell.model_copy(update={"distance": _distance(cell.count, away, seed)}),
                         "data": settings.data.model_copy(update={"labels": number}),
-                        "planner": settings.planner.model_copy(
-                            update={"name": "fixed", "num_samples": num_samples, "power": "max"}
-                        ),
-                        "baseline": settings.baseline.model_copy(update={"num_samples": num_samples, "power": "max"}),
+                        "planner": PlannerSettings(name="fixed", num_samples=num_samples, power="max"),
+                        "baseline": BaselineSettings(num_samples=num_samples, power="max"),
                         "simulation": settings.simulation.model_copy(
                             update={"num_selected": min(num_selected, settings.cell.count)}
                         ),
@@ -69,6 +68,6 @@ def run_pilots(
     on_progress: OnProgress | None = None,
 ) -> list[Pilot]:
     """Every pilot as a run folder, and what a forecast needs of each."""
-    jobs = [Task(one, folder / name, name) for name, one in pilot_settings(settings, labels, num_seeds)]
+    jobs = [Job(one, folder / name, name) for name, one in pilot_settings(settings, labels, num_seeds)]
     run_jobs(jobs, workers, on_progress=on_progress)
     return [pilot_of(read_run(job.place)) for job in jobs]

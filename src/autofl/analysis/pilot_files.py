@@ -35,7 +35,8 @@ class Pilot:
 def problem_of(config: dict[str, Any]) -> dict[str, Any]:
     """What decides how fast a model is learned, apart from d, m, tau and l, out of resolved settings."""
     data, learning = config["data"], config["learning"]
-    maml = config["algorithm"] in ("autofl", "per-fedavg")
+    others = {"compressor": "none", "aggregator": "mean", "selection": "uniform"}
+    changed = {kind: config[kind] for kind, name in others.items() if config.get(kind, {}).get("name", name) != name}
     return {
         "data": data.get("file") or data["name"],
         "standardise": data["standardise"],
@@ -43,10 +44,23 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
         "concentration": data["concentration"] if data["partition"] == "dirichlet" else None,
         "num_ue": config["cell"]["num_ue"],
         "model": config["model"]["name"],
-        "update": f"Per-FedAvg, {learning['variant']}" if maml else "FedAvg",
+        "update": _update(config),
         "inner_lr": learning["inner_lr"],
         "outer_lr": learning["outer_lr"],
+        **changed,
     }
+
+
+def _update(config: dict[str, Any]) -> str:
+    """The client update in words; an algorithm of one's own with its settings."""
+    name, learning = config["algorithm"], config["learning"]
+    if name in ("autofl", "per-fedavg"):
+        return f"Per-FedAvg, {learning['variant']}"
+    if name in ("fedavg-1", "fedavg-2"):
+        return "FedAvg"
+    usual = ("inner_lr", "outer_lr", "local_steps", "engine", "variant")
+    own = {key: value for key, value in learning.items() if key not in usual}
+    return f"{name} {own}" if own else str(name)
 
 
 def write_pilots(path: Path, pilots: list[Pilot], command: str) -> None:

@@ -2,20 +2,21 @@
 
 from autofl.data.catalog import CATALOG, MNIST5K_TITLE, data_folders, fetch, find, load
 from autofl.data.dataset import Dataset, read_cifar10, read_device, read_idx, read_mnist, read_npz, write_device
-from autofl.data.partition import Partition, by_labels, by_owner, dirichlet, iid, label_counts, split
+from autofl.data.partition import ByLabels, ByOwner, Dirichlet, Iid, Partition, PartitionLaw, label_counts, split
 
 __all__ = [
     "CATALOG",
     "MNIST5K_TITLE",
+    "ByLabels",
+    "ByOwner",
     "Dataset",
+    "Dirichlet",
+    "Iid",
     "Partition",
-    "by_labels",
-    "by_owner",
+    "PartitionLaw",
     "data_folders",
-    "dirichlet",
     "fetch",
     "find",
-    "iid",
     "label_counts",
     "load",
     "read_cifar10",

@@ -4,13 +4,18 @@ import gzip
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autofl.data.partition import Partition, PartitionLaw, split
 from autofl.errors import AutoFLError
+from autofl.rng import stream
 from autofl.units import IntArray
+
+if TYPE_CHECKING:
+    from autofl.data.federated import FederatedData
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,18 @@ class Dataset:
     @property
     def sample_shape(self) -> tuple[int, ...]:
         return tuple(self.x.shape[1:])
+
+    def partition(self, law: PartitionLaw, num_ue: int, seed: int) -> Partition:
+        """Who owns which samples under this law, each UE's own split into training and test part."""
+        if num_ue < 1:
+            raise AutoFLError(f"num_ue: {num_ue} is too few; a partition needs at least 1 UE")
+        return split(law(self.y, self.num_classes, num_ue, stream(seed, "partition")), stream(seed, "split"))
+
+    def federate(self, law: PartitionLaw, num_ue: int, seed: int, standardise: bool = True) -> "FederatedData":
+        """Pool of all samples under `partition`, ready for a simulation."""
+        from autofl.data.federated import federate  # PyTorch, which planning and drawing a partition do without
+
+        return federate(self, self.partition(law, num_ue, seed), standardise=standardise)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from autofl.units import Array, IntArray
 
 TRAIN_SHARE = 0.75
 """Each UE trains on 75 % of its own samples and is tested on the rest (Section V-A2)."""
+MIN_OWNED = 2
+"""Samples a UE must own: one to train and one to test on."""
 
 
 @dataclass(frozen=True)
@@ -57,70 +60,134 @@ def _joined(parts: list[IntArray]) -> tuple[IntArray, IntArray]:
     return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts]), start
 
 
-def iid(label: IntArray, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+class PartitionLaw(Protocol):
+    """A law of who owns which samples."""
+
+    def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+        """Indices of each UE's own samples.
+
+        Args:
+            label: of every sample, shape (num_samples,), between 0 and num_classes - 1.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Iid:
     """Equal random portions."""
-    return _all_own_something(np.array_split(rng.permutation(len(label)), num_ue))
+
+    def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+        return _all_own_something(np.array_split(rng.permutation(len(label)), num_ue))
 
 
-def by_labels(
-    label: IntArray, num_ue: int, rng: np.random.Generator, labels_per_ue: int, num_classes: int
-) -> list[IntArray]:
+@dataclass(frozen=True)
+class ByLabels:
     """UE u owns labels (u + j) mod num_classes, j < l; each class is cut into uneven pieces among its owners.
 
     Of `pieces` pieces each but the last is a random integer between remaining/(pieces + 1) and remaining/2: pFedMe's
     recipe, to which the paper's numbers point. The pieces go to the owners in random order, so that a UE's size
     says nothing about its number.
+
+    With many owners the recipe may leave nothing for the last. If some UE is so left without 2 samples, all is drawn
+    again with every owner of a class sure of half an equal share of it.
     """
-    if not 1 <= labels_per_ue <= num_classes:
-        raise AutoFLError(f"data.labels: {labels_per_ue} is not between 1 and the number of classes, {num_classes}")
-    owned: list[list[IntArray]] = [[] for _ in range(num_ue)]
-    for c in range(num_classes):
-        owners = [u for u in range(num_ue) if (c - u) % num_classes < labels_per_ue]
-        if not owners:
-            continue
-        samples = rng.permutation(np.flatnonzero(label == c))
-        cuts = np.cumsum(_uneven_sizes(len(samples), len(owners), rng))[:-1]
-        for u, piece in zip(rng.permutation(owners), np.split(samples, cuts), strict=True):
-            owned[u].append(piece)
-    return _all_own_something([np.concatenate(pieces) if pieces else np.empty(0, np.int64) for pieces in owned])
+
+    labels: int = 5  # l
+
+    def __post_init__(self) -> None:
+        if self.labels < 1:
+            raise AutoFLError(f"labels: {self.labels} is too few; give each UE at least 1 label")
+
+    def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+        if self.labels > num_classes:
+            raise AutoFLError(f"labels: {self.labels} is too many; the data has {num_classes} classes, give no more")
+        owned = self._draw(label, num_classes, num_ue, rng, sure=False)
+        if _poor(owned):
+            owned = self._draw(label, num_classes, num_ue, rng, sure=True)
+        return _all_own_something(owned)
+
+    def _draw(
+        self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator, sure: bool
+    ) -> list[IntArray]:
+        needed = -(-MIN_OWNED // self.labels)  # of each label, to own enough of all together
+        owned: list[list[IntArray]] = [[] for _ in range(num_ue)]
+        for c in range(num_classes):
+            owners = [u for u in range(num_ue) if (c - u) % num_classes < self.labels]
+            if not owners:
+                continue
+            samples = rng.permutation(np.flatnonzero(label == c))
+            share = len(samples) // len(owners)
+            least = max(share // 2, min(needed, share)) if sure else 0
+            cuts = np.cumsum(_uneven_sizes(len(samples), len(owners), least, rng))[:-1]
+            for u, piece in zip(rng.permutation(owners), np.split(samples, cuts), strict=True):
+                owned[u].append(piece)
+        return [np.concatenate(pieces) if pieces else np.empty(0, np.int64) for pieces in owned]
 
 
-def _uneven_sizes(total: int, pieces: int, rng: np.random.Generator) -> list[int]:
+def _uneven_sizes(total: int, pieces: int, least: int, rng: np.random.Generator) -> list[int]:
+    """Sizes by pFedMe's recipe, none below `least`; `pieces` times `least` must not be more than the total."""
     sizes = []
-    for _ in range(pieces - 1):
-        low = total // (pieces + 1)
-        sizes.append(int(rng.integers(low, max(total // 2, low + 1))))
+    for later in range(pieces - 1, 0, -1):
+        low = max(total // (pieces + 1), least)
+        most = total - later * least  # leaves every later piece its least
+        sizes.append(int(rng.integers(low, max(min(total // 2, most + 1), low + 1))))
         total -= sizes[-1]
     return [*sizes, total]
 
 
-def dirichlet(
-    label: IntArray, num_ue: int, rng: np.random.Generator, concentration: float, num_classes: int
-) -> list[IntArray]:
+@dataclass(frozen=True)
+class Dirichlet:
     """Each class is shared among the UEs in proportions drawn from Dirichlet(concentration)."""
-    owned: list[list[IntArray]] = [[] for _ in range(num_ue)]
-    for c in range(num_classes):
-        samples = rng.permutation(np.flatnonzero(label == c))
-        share = rng.dirichlet(np.full(num_ue, concentration))
-        cuts = np.round(np.cumsum(share)[:-1] * len(samples)).astype(np.int64)
-        for u, piece in enumerate(np.split(samples, cuts)):
-            owned[u].append(piece)
-    return _all_own_something([np.concatenate(pieces) for pieces in owned])
+
+    concentration: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.concentration < np.inf:
+            raise AutoFLError(f"concentration: {self.concentration:g} is no law of Dirichlet; give a finite number > 0")
+
+    def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+        owned: list[list[IntArray]] = [[] for _ in range(num_ue)]
+        for c in range(num_classes):
+            samples = rng.permutation(np.flatnonzero(label == c))
+            share = rng.dirichlet(np.full(num_ue, self.concentration))
+            cuts = np.round(np.cumsum(share)[:-1] * len(samples)).astype(np.int64)
+            for u, piece in enumerate(np.split(samples, cuts)):
+                owned[u].append(piece)
+        return _all_own_something([np.concatenate(pieces) for pieces in owned])
 
 
-def by_owner(owner: IntArray) -> list[IntArray]:
-    """A user's own partition: owner[s] is the UE that owns sample s."""
-    order = np.argsort(owner, kind="stable")
-    cuts = np.searchsorted(owner[order], np.arange(1, int(owner.max()) + 1))
-    return _all_own_something(np.split(order, cuts))
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one truth value
+class ByOwner:
+    """A user's own partition: owner[s] is the UE that owns sample s. Nothing is drawn."""
+
+    owner: IntArray
+
+    def __post_init__(self) -> None:
+        if self.owner.ndim != 1 or not np.issubdtype(self.owner.dtype, np.integer) or self.owner.min(initial=0) < 0:
+            raise AutoFLError(
+                f"owner: {self.owner.dtype} of shape {self.owner.shape}; give a whole number >= 0 for each sample"
+            )
+
+    def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+        if len(self.owner) != len(label):
+            raise AutoFLError(f"owner: {len(self.owner)} values for {len(label)} samples; give one for each")
+        if (named := int(self.owner.max()) + 1) != num_ue:
+            raise AutoFLError(f"owner: the samples belong to {named} UEs, the cell has {num_ue}; set cell.num_ue")
+        order = np.argsort(self.owner, kind="stable")
+        cuts = np.searchsorted(self.owner[order], np.arange(1, num_ue))
+        return _all_own_something(np.split(order, cuts))
+
+
+def _poor(owned: Sequence[IntArray]) -> list[int]:
+    """The UEs that own too little."""
+    return [u for u, index in enumerate(owned) if len(index) < MIN_OWNED]
 
 
 def _all_own_something(owned: Sequence[IntArray]) -> list[IntArray]:
-    poor = [u for u, index in enumerate(owned) if len(index) < 2]
-    if poor:
+    if poor := _poor(owned):
         raise AutoFLError(
-            f"the partition leaves {len(poor)} of {len(owned)} UEs (UE {poor[0]} first) without 2 samples, one to train"
-            " and one to test on; use fewer UEs, more data, or another partition (data.partition)"
+            f"the partition leaves {len(poor)} of {len(owned)} UEs (UE {poor[0]} first) without {MIN_OWNED} samples,"
+            " one to train and one to test on; use fewer UEs, more data, or another partition (data.partition)"
         )
     return [np.asarray(index, dtype=np.int64) for index in owned]
 

@@ -8,8 +8,8 @@ import importlib
 import logging
 import time
 import tomllib
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +18,39 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
+from numpy.typing import NDArray
 from torch import nn
 
-from autofl.algorithms import State
+from autofl.algorithms import Algorithm, State
 from autofl.config import Settings, dump_settings, parse_settings
 from autofl.data.federated import FederatedData, PixelSums
 from autofl.deploy.device import Device, Meter, open_device
 from autofl.deploy.fleet import OWN_VALUES, Devices, Fleet, Post, total_sums
 from autofl.deploy.messages import Order, params_of, params_record, pixels_of, pixels_record
 from autofl.deploy.privacy import local_noise, spent
-from autofl.engines import make_engine, pick_engine, use_machine
+from autofl.engines import ClientMemory, make_engine, pick_engine, use_machine
 from autofl.errors import AutoFLError
-from autofl.evaluation import evaluated_ues
-from autofl.experiments.cell import build_cell, build_fading
-from autofl.experiments.run import build_algorithm, build_evaluator, build_job, build_model, machine_facts, size_range
-from autofl.models import num_weights
+from autofl.evaluation import evaluated_ues, personal_models
+from autofl.experiments.cell import build_cell, build_channel
+from autofl.experiments.run import (
+    build_algorithm,
+    build_arm,
+    build_evaluator,
+    build_model,
+    build_training,
+    machine_facts,
+    parts_of,
+    size_range,
+)
+from autofl.models import Params, num_weights
 from autofl.models import params_of as params_of_model
-from autofl.network import Cell, channel_gain
 from autofl.records import DeviceRecord, Evaluation, RunWriter, read_checkpoint
-from autofl.rng import stream
-from autofl.rounds import Standing, run_rounds
-from autofl.units import Array, IntArray
+from autofl.registry import label_of
+from autofl.rounds.loop import Checkpoint, run_rounds
+from autofl.rounds.round import ChannelAir
+
+PURPOSES = ("client", "compressor")
+"""What a device may remember: its algorithm's state, its compressor's."""
 
 
 def settings_of(context: Context) -> Settings:
@@ -68,35 +80,63 @@ def serve(grid: Grid, context: Context) -> None:
         writer.close()
 
 
+@dataclass(frozen=True)
 class Past:
     """What a run has behind it when it goes on: nothing at first."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.standing: Standing | None = None
-        self.sums: PixelSums | None = None
-        self.releases: dict[int, int] = {}
-        self.host_time = 0.0
-        if folder is None:
-            return
-        arrays, facts = read_checkpoint(folder)
-        params = {name[7:]: torch.from_numpy(array) for name, array in arrays.items() if name.startswith("params.")}
-        history = tuple((int(k), Evaluation(**each)) for k, each in facts["history"])
-        self.standing = Standing(facts["round"], State(params), arrays["previous_power"], facts["sim_time"], history)
-        if "pixels.total" in arrays:
-            self.sums = PixelSums(facts["pixels"], arrays["pixels.total"], arrays["pixels.squares"])
-        # The round that was lost may have been answered: each device may have released one update more.
-        self.releases = {int(ue): num + 1 for ue, num in facts["releases"].items()}
-        self.host_time = facts["host_time"]
+    checkpoint: Checkpoint | None = None
+    sums: PixelSums | None = None
+    releases: Mapping[int, int] = field(default_factory=dict)
+    host_time: float = 0.0
+
+
+def past_of(folder: Path, algorithm: Algorithm) -> Past:
+    """What `_keep` kept of a run."""
+    arrays, facts = read_checkpoint(folder)
+    sums = None
+    if "pixels.total" in arrays:
+        sums = PixelSums(facts["pixels"], arrays["pixels.total"], arrays["pixels.squares"])
+    checkpoint = Checkpoint(
+        round=facts["round"],
+        state=_state_of(arrays, algorithm),
+        memory=_group(arrays, "planner"),
+        sim_time=facts["sim_time"],
+        history=tuple((int(k), Evaluation(**each)) for k, each in facts["history"]),
+    )
+    # The round that was lost may have been answered: each device may have released one update more.
+    releases = {int(ue): num + 1 for ue, num in facts["releases"].items()}
+    return Past(checkpoint, sums, releases, facts["host_time"])
+
+
+def _group(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """The arrays of this prefix, without it."""
+    return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
+
+
+def _state_of(arrays: Mapping[str, NDArray[Any]], algorithm: Algorithm) -> State:
+    """The server's state, every field of it."""
+    state = algorithm.init({name: torch.from_numpy(array) for name, array in _group(arrays, "state.params").items()})
+    kept = {
+        each.name: {name: torch.from_numpy(array) for name, array in _group(arrays, f"state.{each.name}").items()}
+        for each in fields(state)
+    }
+    return replace(state, **kept)
 
 
 def _begin(settings: Settings, folder: Path, resume: bool, attempt: str) -> tuple[RunWriter, Past]:
     if not resume:
-        facts = {"algorithm": settings.algorithm, "seed": settings.seed, "deployed": True, "attempt": attempt}
-        facts |= machine_facts()
-        return RunWriter(folder, dump_settings(settings), facts), Past()
-    past = Past(folder)
-    assert past.standing is not None
-    writer = RunWriter.go_on(folder, past.standing.round)
+        facts = {
+            "algorithm": settings.algorithm,
+            "label": label_of("algorithm", settings.algorithm),
+            "seed": settings.seed,
+            "deployed": True,
+            "attempt": attempt,
+            "parts": {part.kind: part.origin() for part in parts_of(settings)},
+        }
+        return RunWriter(folder, dump_settings(settings), facts | machine_facts()), Past()
+    past = past_of(folder, build_algorithm(settings))
+    assert past.checkpoint is not None
+    writer = RunWriter.go_on(folder, past.checkpoint.round)
     writer.finish("running", attempt=attempt)
     return writer, past
 
@@ -119,32 +159,26 @@ def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> Non
     writer.finish(
         "running", data=settings.data.name, num_ue=num_ue, num_weights=num_weights(params), data_size=size_range(size)
     )
-    cell = build_cell(settings, np.zeros(num_ue, dtype=np.int64), num_weights(params))
+    training = build_training(settings, params)
+    sent = num_weights(training.arm.algorithm.init(params).sent)
+    cell = build_cell(settings, np.zeros(num_ue, dtype=np.int64), sent)
     shared = settings.data.standardise and settings.deploy.statistics == "shared"
     sums = past.sums or (total_sums(fleet.known) if shared else None)
-    judged = evaluated_ues(build_evaluator(settings), num_ue, settings.seed)
-    draw = _emulated(settings, cell) if settings.deploy.channel == "emulated" else None
-    world = Devices(fleet, ask, cell, draw, sums, judged)
-    releases = past.releases
-    for record, standing in run_rounds(build_job(settings, params), world, past.standing):
+    evaluated = evaluated_ues(build_evaluator(settings), num_ue, settings.seed)
+    emulated = None
+    if settings.deploy.channel == "emulated":  # the channels the simulator draws with the same seed
+        emulated = ChannelAir(cell, build_channel(settings), settings.seed)
+    world = Devices(fleet, ask, cell, emulated, sums, evaluated)
+    releases = dict(past.releases)
+    for record, checkpoint in run_rounds(training, world, past.checkpoint):
         writer.write(record)
         writer.write_devices(record.round, world.measured)
         releases = _counted(releases, world.measured, num_ue)
         host_time = round(time.perf_counter() - begin, 3)
-        _keep(writer, standing, sums, releases, host_time)
-        writer.write_weights({name: p.numpy() for name, p in standing.state.params.items()})
+        _keep(writer, checkpoint, sums, releases, host_time)
+        writer.write_weights({name: p.numpy() for name, p in checkpoint.state.params.items()})
         facts = {"stop": record.stop, "rounds": record.round, "sim_time": record.sim_time, "host_time": host_time}
         writer.finish("running", **facts, **_privacy(settings, releases))
-
-
-def _emulated(settings: Settings, cell: Cell) -> Callable[[int, IntArray], Array]:
-    """The channel the simulator draws with the same seed."""
-    fading = build_fading(settings)
-
-    def draw(k: int, selected: IntArray) -> Array:
-        return channel_gain(cell, fading.draw(stream(settings.seed, "fading", k), (cell.num_ue,)))[selected]
-
-    return draw
 
 
 def _counted(releases: dict[int, int], measured: tuple[DeviceRecord, ...], num_ue: int) -> dict[int, int]:
@@ -161,10 +195,14 @@ def _privacy(settings: Settings, releases: dict[int, int]) -> dict[str, Any]:
     return {"privacy": {"epsilon": epsilon, "delta": deploy.delta, "releases": most}}
 
 
-def _keep(writer: RunWriter, now: Standing, sums: PixelSums | None, releases: dict[int, int], host_time: float) -> None:
-    """A checkpoint from which `Past` goes on."""
-    arrays = {f"params.{name}": p.numpy() for name, p in now.state.params.items()}
-    arrays["previous_power"] = now.previous_power
+def _keep(
+    writer: RunWriter, now: Checkpoint, sums: PixelSums | None, releases: dict[int, int], host_time: float
+) -> None:
+    """A checkpoint on disk, from which `past_of` goes on."""
+    arrays: dict[str, NDArray[Any]] = {f"planner.{name}": np.asarray(array) for name, array in now.memory.items()}
+    for each in fields(now.state):
+        params: Params = getattr(now.state, each.name)
+        arrays |= {f"state.{each.name}.{name}": p.numpy() for name, p in params.items()}
     facts: dict[str, Any] = {
         "round": now.round,
         "sim_time": now.sim_time,
@@ -227,16 +265,34 @@ def train(message: Message, context: Context) -> Message:
 
 def _train(message: Message, context: Context) -> Message:
     settings = settings_of(context)
-    device, order, params = _device(context, settings), Order.of(message.content), params_of(message.content)
-    model, data = _model_and_data(settings, device, message, params)
-    algorithm = build_algorithm(settings, settings.algorithm)
-    engine = make_engine(pick_engine(settings.learning.engine, model, algorithm), model)
+    device, order, sent = _device(context, settings), Order.of(message.content), params_of(message.content)
+    model, data = _model_and_data(settings, device, message, sent)
+    arm, memory = build_arm(settings), _memory(context, device.ue)
+    engine = make_engine(pick_engine(settings.learning.engine, model, arm.algorithm), model)
     meter = Meter.start()
-    update = device.train(engine, algorithm, params, data, order, settings.seed)
-    found = meter.read()
-    return Message(
-        RecordDict({"params": params_record(update), "measured": MetricRecord(dict(found))}), reply_to=message
-    )
+    update = device.train(engine, arm, sent, data, order, settings.seed, memory)
+    measured = MetricRecord(dict(meter.read()))
+    _remember(context, device.ue, memory)
+    return Message(RecordDict({"params": params_record(update), "measured": measured}), reply_to=message)
+
+
+def _memory(context: Context, ue: int) -> ClientMemory:
+    """What this device remembers of its last rounds in this run; Flower keeps it beside the node."""
+    memory = ClientMemory()
+    for purpose in PURPOSES:
+        if purpose in context.state.array_records:
+            own = {name: torch.from_numpy(array.numpy().copy()) for name, array in context.state[purpose].items()}
+            memory.write(purpose, ue, own)
+    memory.turn()
+    return memory
+
+
+def _remember(context: Context, ue: int, memory: ClientMemory) -> None:
+    memory.turn()
+    for purpose in PURPOSES:
+        own = memory.read(purpose, ue)
+        if own is not None:
+            context.state[purpose] = params_record(own)
 
 
 def evaluate(message: Message, context: Context) -> Message:
@@ -244,9 +300,11 @@ def evaluate(message: Message, context: Context) -> Message:
     settings = settings_of(context)
     device, params = _device(context, settings), params_of(message.content)
     model, data = _model_and_data(settings, device, message, params)
-    found = asdict(device.judge(build_evaluator(settings), model, params, data, settings.seed))
-    del found["gradient_norm_sq"]
-    return Message(RecordDict({"quality": MetricRecord(found)}), reply_to=message)
+    personal = personal_models(build_algorithm(settings), model, params)
+    prepared = device.prepare(build_evaluator(settings), model, data, settings.seed, personal)
+    quality = asdict(prepared(params, _memory(context, device.ue)))
+    del quality["gradient_norm_sq"]
+    return Message(RecordDict({"quality": MetricRecord(quality)}), reply_to=message)
 
 
 def _model_and_data(

@@ -7,18 +7,17 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from autofl.algorithms import Algorithm
 from autofl.data import Dataset, Partition, read_device
 from autofl.data.federated import FederatedData, PixelSums, pixel_sums, pool_of
 from autofl.data.partition import TRAIN_SHARE
 from autofl.deploy.messages import Order
-from autofl.engines import Engine
+from autofl.engines import ClientMemory, CompressedUpdates, Engine, Updates
 from autofl.engines.low_rank import low_rank_layers
 from autofl.errors import AutoFLError
-from autofl.evaluation import Evaluator, Judge, draw_piece
+from autofl.evaluation import Evaluator, PersonalModels, PreparedEvaluator, draw_piece
 from autofl.models import Params
-from autofl.records import Evaluation
 from autofl.rng import stream
+from autofl.rounds.arm import Arm
 from autofl.units import IntArray
 
 
@@ -47,25 +46,36 @@ class Device:
     def train(
         self,
         engine: Engine,
-        algorithm: Algorithm,
-        params: Params,
+        arm: Arm,
+        sent: Params,
         data: FederatedData,
         order: Order,
         seed: int,
+        memory: ClientMemory,
     ) -> Params:
         """The client update of the simulator, by the simulator's engine, on the samples the simulator would draw."""
         if not 0 < order.num_samples <= self.data_size:
             raise AutoFLError(f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples")
         ue = np.array([self.ue])
         batches = data.draw(ue, np.array([order.num_samples]), order.local_steps, seed, order.round)
-        return engine(algorithm, params, batches, ue).mean(np.ones(1))  # a mean of one
+        updates: Updates = engine(arm.algorithm, sent, batches, ue, memory)
+        if arm.compressor is not None:
+            bits = np.array([order.bits_per_weight])
+            updates = CompressedUpdates(updates, sent, arm.compressor, bits, seed, order.round, memory)
+        return updates.mean(np.ones(1))  # a mean of one
 
-    def judge(
-        self, evaluator: Evaluator, model: nn.Module, params: Params, data: FederatedData, seed: int
-    ) -> Evaluation:
-        """The evaluation of the simulator, of this UE alone."""
+    def prepare(
+        self,
+        evaluator: Evaluator,
+        model: nn.Module,
+        data: FederatedData,
+        seed: int,
+        personal: PersonalModels | None = None,
+    ) -> PreparedEvaluator:
+        """What evaluates models on this UE's samples alone."""
         piece = draw_piece(evaluator, data, seed, np.array([self.ue]))
-        return Judge(evaluator, model, data, (piece,), low_rank_layers(model))(params)
+        layers = low_rank_layers(model) if personal is None else None
+        return PreparedEvaluator(evaluator, model, data, (piece,), layers, personal)
 
 
 def open_device(path: Path, ue: int, seed: int) -> Device:

@@ -30,8 +30,9 @@ from autofl.engines import StackedUpdates, Updates
 from autofl.models import Params
 from autofl.network import Cell
 from autofl.records import DeviceRecord, Evaluation
-from autofl.rounds import Orders
-from autofl.units import Array, IntArray
+from autofl.rounds.loop import Orders
+from autofl.rounds.round import Air, Gains
+from autofl.units import IntArray
 
 log = logging.getLogger("autofl")
 
@@ -184,13 +185,13 @@ class Devices:
         fleet: Fleet,
         ask: Ask,
         cell: Cell,
-        draw_gain: Callable[[int, IntArray], Array] | None,
+        emulated: Air | None,
         sums: PixelSums | None,
-        judged: IntArray,
+        evaluated: IntArray,
     ) -> None:
-        """`draw_gain` emulates the channel; without it the devices report theirs. `judged` are the UEs evaluated."""
+        """`emulated` draws the channels; without it the devices report theirs. `evaluated` are the UEs asked for it."""
         self._fleet, self._ask, self._cell = fleet, ask, cell
-        self._draw_gain, self._sums, self._judged = draw_gain, sums, judged
+        self._emulated, self._sums, self._evaluated = emulated, sums, evaluated
         self.measured: tuple[DeviceRecord, ...] = ()  # of the last round
 
     @property
@@ -204,11 +205,11 @@ class Devices:
                 values[name][ue] = value
         return replace(self._cell, **values)
 
-    def gain(self, k: int, selected: IntArray) -> Array:
+    def gains(self, k: int, selected: IntArray) -> Gains:
         self._fleet.greet()  # a device may have come or gone since
         self.measured = ()
-        if self._draw_gain is not None:
-            return self._draw_gain(k, selected)
+        if self._emulated is not None:
+            return self._emulated.gains(k, selected)
         there = [int(ue) for ue in selected if self._fleet.is_here(int(ue))]
         blank = {ue: RecordDict({"order": ConfigRecord({"round": k})}) for ue in there}
         gain = np.zeros(len(selected))  # of a device that does not tell: it cannot be heard
@@ -218,19 +219,19 @@ class Devices:
                 log.warning("round %d: UE %d does not tell its channel: %s", k, ue, answer.problem or "no number")
             else:
                 gain[selected == ue] = value
-        return gain
+        return Gains(gain, gain)
 
-    def train(self, params: Params, k: int, orders: Orders) -> Updates:
-        model = params_record(params)
+    def train(self, sent: Params, k: int, orders: Orders) -> Updates:
+        model = params_record(sent)
         contents = {}
-        for ue, num, power in zip(orders.ue.tolist(), orders.num_samples.tolist(), orders.tx_power, strict=True):
+        told = [orders.num_samples, orders.local_steps, orders.tx_power, orders.bits_per_weight]
+        for ue, *own in zip(orders.ue.tolist(), *(each.tolist() for each in told), strict=True):
             if self._fleet.is_here(ue):
-                order = Order(k, num, orders.local_steps, float(power))
-                contents[ue] = self._content(RecordDict({"params": model, "order": order.record()}))
+                contents[ue] = self._content(RecordDict({"params": model, "order": Order(k, *own).record()}))
         arrived: dict[int, Params] = {}
         records = []
         for ue, answer in sorted(self._exchange(contents, MessageType.TRAIN, k).items()):
-            record, update = self._judged_update(ue, answer, params, size_of(contents[ue]))
+            record, update = self._checked_update(ue, answer, sent, size_of(contents[ue]))
             records.append(record)
             if update is not None:
                 arrived[ue] = update
@@ -239,14 +240,14 @@ class Devices:
         for lost in (each for each in self.measured if each.outcome != "ok"):
             log.warning("round %d: UE %d is left out: %s", k, lost.ue, lost.outcome)
         ue = np.array(sorted(arrived), dtype=np.int64)
-        stacked = {name: torch.stack([arrived[i][name] for i in ue.tolist()]) for name in params} if arrived else {}
-        return StackedUpdates(ue, stacked)  # which sums in the order of the UEs, whatever order they came in
+        stacked = {name: torch.stack([arrived[i][name] for i in ue.tolist()]) for name in sent} if arrived else {}
+        return StackedUpdates(ue, stacked, sent)  # which sums in the order of the UEs, whatever order they came in
 
-    def _judged_update(self, ue: int, answer: Answer, params: Params, down: int) -> tuple[DeviceRecord, Params | None]:
+    def _checked_update(self, ue: int, answer: Answer, sent: Params, down: int) -> tuple[DeviceRecord, Params | None]:
         content, problem, update = answer.content, answer.problem, None
         if content is not None:
             try:
-                update = checked_params(content, params)
+                update = checked_params(content, sent)
             except RefusedError as error:
                 problem = str(error)
         return DeviceRecord(
@@ -259,10 +260,10 @@ class Devices:
             bytes_up=float(size_of(content)) if content is not None else NAN,
         ), update
 
-    def judge(self, params: Params) -> Evaluation:
+    def evaluate(self, params: Params) -> Evaluation:
         """Means over the devices that answer; NaN where none does."""
         content = self._content(RecordDict({"params": params_record(params), "order": ConfigRecord()}))
-        there = {int(ue): content for ue in self._judged if self._fleet.is_here(int(ue))}
+        there = {int(ue): content for ue in self._evaluated if self._fleet.is_here(int(ue))}
         names = [field.name for field in fields(Evaluation) if field.name != "gradient_norm_sq"]
         values = []
         for ue, answer in sorted(self._exchange(there, MessageType.EVALUATE, "evaluation").items()):

@@ -5,7 +5,8 @@ Down: {"params", "order"} and, where pixels are standardised by all devices' sta
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,12 +77,13 @@ def pixels_of(record: RecordDict, sample_shape: tuple[int, ...]) -> PixelSums | 
 
 @dataclass(frozen=True)
 class Order:
-    """What one device is told in a round. A planner that decides more adds its fields here."""
+    """What one device is told in a round: its part of the plan, as far as it can act on it."""
 
     round: int
     num_samples: int  # d_k^i
-    local_steps: int  # tau
+    local_steps: int  # tau_k^i
     tx_power: float  # p_k^i [W], for a device that can set it
+    bits_per_weight: float  # of the update it sends
 
     def record(self) -> ConfigRecord:
         return ConfigRecord({name.replace("_", "-"): value for name, value in self.__dict__.items()})
@@ -89,8 +91,12 @@ class Order:
     @classmethod
     def of(cls, record: RecordDict) -> "Order":
         values = record.config_records["order"]
-        k, num, steps = (int(str(values[name])) for name in ("round", "num-samples", "local-steps"))
-        return cls(k, num, steps, float(str(values["tx-power"])))
+        made = {each.name: _typed(each.type, str(values[each.name.replace("_", "-")])) for each in fields(cls)}
+        return cls(**made)
+
+
+def _typed(kind: object, text: str) -> Any:
+    return int(text) if kind in (int, "int") else float(text)
 
 
 def measured(record: RecordDict, name: str) -> float:

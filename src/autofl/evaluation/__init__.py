@@ -2,11 +2,19 @@
 
 from autofl.evaluation.evaluator import (
     Evaluator,
-    PersonalModels,
     PreparedEvaluator,
     draw_piece,
     evaluated_ues,
     gradient_norm_sq,
 )
+from autofl.evaluation.personal import PersonalModels, personal_models
 
-__all__ = ["Evaluator", "PersonalModels", "PreparedEvaluator", "draw_piece", "evaluated_ues", "gradient_norm_sq"]
+__all__ = [
+    "Evaluator",
+    "PersonalModels",
+    "PreparedEvaluator",
+    "draw_piece",
+    "evaluated_ues",
+    "gradient_norm_sq",
+    "personal_models",
+]

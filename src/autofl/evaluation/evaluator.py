@@ -1,7 +1,7 @@
 """How good a model is: on each UE's own test data, as it is and adapted by one step, and how far from stationary."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from autofl.data.batch import Batch, Columns, Draw, MetaBatch, draw_positions
 from autofl.data.federated import FederatedData
 from autofl.engines import ClientMemory
 from autofl.engines.low_rank import Layer, Linear, adapted_outputs, input_gram, low_rank_layers, narrow_params
+from autofl.evaluation.personal import PersonalModels
 from autofl.models import Loss, Params, SampleLoss, cross_entropy, loss_of, outputs
 from autofl.records import Evaluation
 from autofl.rng import stream
@@ -52,7 +53,7 @@ class Evaluator:
         model: nn.Module,
         data: FederatedData,
         seed: int,
-        personal: "PersonalModels | None" = None,
+        personal: PersonalModels | None = None,
         fast: bool = True,
     ) -> "PreparedEvaluator":
         """What evaluates this model on this data; the samples depend on the seed alone.
@@ -64,13 +65,6 @@ class Evaluator:
         layers = low_rank_layers(model) if fast else None
         inputs, _, first = _taken(data, layers)
         return PreparedEvaluator(self, model, data, tuple(_pieces(self, inputs, seed, first)), layers, personal)
-
-
-class PersonalModels(NamedTuple):
-    """The models UEs use where an algorithm says so itself: of one UE, from the global one and what it remembers."""
-
-    of: Callable[[Params, Batch, Params], Params]
-    first: Params  # what a UE remembers before its first round
 
 
 class Samples(NamedTuple):

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from autofl.algorithms import Algorithm
+from autofl.algorithms import Algorithm, is_stateful
 from autofl.data import Dataset
 from autofl.data.batch import Batches, Draw
-from autofl.data.federated import DrawnBatches, FederatedData, Scratch, federate
-from autofl.engines import Engine, Summed, Updates, added, use_machine
+from autofl.data.federated import DrawnBatches, FederatedData, Scratch
+from autofl.engines import ClientMemory, Summed, Updates, added, use_machine
 from autofl.errors import AutoFLError
-from autofl.experiments.data import build_partition, load_data
+from autofl.experiments.data import build_data, load_data
 from autofl.models import Params
 from autofl.simulation import Simulation
 from autofl.units import Array, IntArray
@@ -56,7 +56,7 @@ def _knock(address: str) -> None:
 
 
 def run_on_ray(jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callable[[Any], None]) -> Iterator[Any]:
-    """Each job (see `jobs.Task`) as a task of the cluster; yields it when its folder is here.
+    """Each job (see `jobs.Job`) as a task of the cluster; yields it when its folder is here.
 
     The data set travels with the tasks, so a machine of the cluster needs this package and no files.
     """
@@ -100,8 +100,7 @@ def _result(ray: Any, reference: Any) -> Any:
 
 def _run_there(job: Any, loaded: tuple[Dataset, IntArray | None], queue: Any, run_one: RunOne) -> dict[str, bytes]:
     dataset, owner = loaded
-    partition = build_partition(job.settings, dataset, owner)
-    data = federate(dataset, partition, standardise=job.settings.data.standardise)
+    data = build_data(job.settings, dataset, owner)
     with tempfile.TemporaryDirectory() as folder:
         run_one(replace(job, place=Path(folder), becomes=None), queue.put, data)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
@@ -122,14 +121,15 @@ def spread(sim: Simulation, address: str) -> Simulation:
     worker = ray.remote(_Worker).options(num_cpus=threads)
     workers = [worker.remote(data, threads) for _ in range(num)]
 
-    def engine(algorithm: Algorithm, params: Params, batches: Batches, ue: IntArray) -> Updates:
-        updates = sim.engine(algorithm, params, batches, ue)
-        if isinstance(updates, Summed) and isinstance(batches, DrawnBatches):
+    def engine(
+        algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+    ) -> Updates:
+        updates = sim.engine(algorithm, sent, batches, ue, memory)
+        if isinstance(updates, Summed) and isinstance(batches, DrawnBatches) and not is_stateful(algorithm):
             return SpreadUpdates(ray, workers, updates, batches)
         return updates
 
-    spread_engine: Engine = engine
-    return replace(sim, engine=spread_engine)
+    return replace(sim, engine=engine)
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,16 @@ class SpreadUpdates:
                 waiting.append(worker.parts.remote(*self._of(rows, share)))
         return self.updates.whole(added(part for parts in waiting for part in _result(self.ray, parts)))
 
-    def _of(self, rows: list[IntArray], share: Array) -> tuple[Any, Draw, list[Array]]:
-        """What a worker needs for these rows: the updates without any data, the rows' draws, their shares."""
+    def each(self) -> Iterator[tuple[IntArray, Params]]:
+        """Single updates are formed here."""
+        return self.updates.each()
+
+    def _of(self, rows: list[IntArray], share: Array) -> tuple[Any, Draw, IntArray, list[Array]]:
+        """What a worker needs for these rows: the updates without any data, the rows' draws and steps, their shares."""
         all_rows = np.concatenate(rows)
         draw = Draw(self.batches.draw.sample[:, all_rows], self.batches.draw.mask[:, all_rows])
         bare: Any = replace(self.updates, batches=None)  # type: ignore[type-var]
-        return bare, draw, [share[some] for some in rows]
+        return bare, draw, self.batches.local_steps[all_rows], [share[some] for some in rows]
 
 
 class _Worker:
@@ -170,8 +174,8 @@ class _Worker:
         use_machine(threads)
         self._data = data
 
-    def parts(self, updates: Any, draw: Draw, share: list[Array]) -> list[Params]:
-        updates = replace(updates, batches=DrawnBatches(self._data, draw))
+    def parts(self, updates: Any, draw: Draw, local_steps: IntArray, share: list[Array]) -> list[Params]:
+        updates = replace(updates, batches=DrawnBatches(self._data, draw, local_steps))
         begin = np.cumsum([0, *(len(each) for each in share)])
         rows = [np.arange(start, start + len(each)) for start, each in zip(begin[:-1], share, strict=True)]
         return [updates.part(some, each) for some, each in zip(rows, share, strict=True)]

@@ -1,35 +1,51 @@
-"""From settings to a data set and a partition of it. NumPy only."""
+"""From settings to a data set, a partition of it, and a pool of samples. PyTorch is loaded for the pool alone."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autofl.config import Settings
-from autofl.data import Dataset, Partition, by_labels, by_owner, dirichlet, iid, load, read_npz, split
+from autofl.data import Dataset, Partition, PartitionLaw
 from autofl.errors import AutoFLError
-from autofl.rng import stream
+from autofl.registry import find
 from autofl.units import IntArray
+
+if TYPE_CHECKING:
+    from autofl.data.federated import FederatedData
 
 
 def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
     """The data set of these settings and, for own arrays that bring one, the owner of each sample."""
-    if settings.data.file is not None:
-        return read_npz(Path(settings.data.file))
-    folder = Path(settings.data.folder) if settings.data.folder is not None else None
-    return load(settings.data.name, folder), None
+    data, part = settings.data, find("data", settings.data.name)
+    context = {"folder": Path(data.folder) if data.folder is not None else None, "path": data.file}
+    loaded = part.build({}, context)
+    dataset, owner = loaded if isinstance(loaded, tuple) else (loaded, None)
+    if not isinstance(dataset, Dataset):
+        raise AutoFLError(f"data {part.name}: it must give an autofl.Dataset, not {type(dataset).__name__}")
+    return dataset, owner
+
+
+def build_law(settings: Settings, owner: IntArray | None = None) -> PartitionLaw:
+    """The settings' law of who owns which samples."""
+    data = settings.data
+    if data.partition == "own" and owner is None:
+        raise AutoFLError(f'{data.file}: partition = "own" needs an array ue in the file')
+    context = {"labels": data.labels, "concentration": data.concentration, "owner": owner}
+    law: PartitionLaw = find("partition", data.partition).build({}, context)
+    return law
 
 
 def build_partition(settings: Settings, dataset: Dataset, owner: IntArray | None = None) -> Partition:
     """Who owns which samples, by the settings' law and seed."""
-    data, num_ue, rng = settings.data, settings.cell.count, stream(settings.seed, "partition")
-    if data.partition == "iid":
-        owned = iid(dataset.y, num_ue, rng)
-    elif data.partition == "labels":
-        owned = by_labels(dataset.y, num_ue, rng, data.labels, dataset.num_classes)
-    elif data.partition == "dirichlet":
-        owned = dirichlet(dataset.y, num_ue, rng, data.concentration, dataset.num_classes)
-    elif owner is None:
-        raise AutoFLError(f'{data.file}: partition = "own" needs an array ue in the file')
-    else:
-        owned = by_owner(owner)
-        if len(owned) != num_ue:
-            raise AutoFLError(f"{data.file}: ue names {len(owned)} UEs, the cell has {num_ue}; set cell.num_ue")
-    return split(owned, stream(settings.seed, "split"))
+    return dataset.partition(build_law(settings, owner), settings.cell.count, settings.seed)
+
+
+def build_data(settings: Settings, dataset: Dataset, owner: IntArray | None = None) -> "FederatedData":
+    """Pool of the samples under that partition."""
+    law, standardise = build_law(settings, owner), settings.data.standardise
+    return dataset.federate(law, settings.cell.count, settings.seed, standardise)
+
+
+def load_federated(settings: Settings, dataset: Dataset | None = None) -> "FederatedData":
+    """The data of these settings, or a data set of one's own under their partition."""
+    loaded, owner = (dataset, None) if dataset is not None else load_data(settings)
+    return build_data(settings, loaded, owner)

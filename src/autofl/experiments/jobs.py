@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +17,10 @@ from typing import Any
 from autofl.algorithms import State
 from autofl.config import CellSettings, DataSettings, Settings, dump_settings
 from autofl.data import Dataset
-from autofl.data.federated import FederatedData, federate
+from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
 from autofl.experiments.cluster import run_on_ray
-from autofl.experiments.data import build_partition, load_data
+from autofl.experiments.data import build_data, load_data
 from autofl.experiments.run import build_algorithm, build_simulation, finish_run, manifest_of, pick_device, run
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
 from autofl.simulation import Simulation, fit_together, simulate, simulate_together
@@ -32,7 +33,7 @@ KEPT_PARTITIONS = 64
 
 
 @dataclass(frozen=True)
-class Task:
+class Job:
     """A run to be made: its settings, its folder, what to call it."""
 
     settings: Settings
@@ -78,16 +79,21 @@ def compare(
     return [read_run(job.place) for job in jobs]
 
 
-def comparison(settings: Settings, folder: Path) -> Iterator[Task]:
+def comparison(settings: Settings, folder: Path) -> Iterator[Job]:
     """The runs of a comparison, seed by seed."""
     for seed in range(settings.seed, settings.seed + settings.compare.seeds):
         for name in settings.compare.algorithms:
-            job = settings.model_copy(update={"algorithm": name, "seed": seed})
-            yield Task(job, folder / f"{name}-seed{seed}", f"{name} seed {seed}")
+            one = settings.model_copy(update={"algorithm": name, "seed": seed})
+            yield Job(one, folder / f"{file_name(name)}-seed{seed}", f"{name} seed {seed}")
+
+
+def file_name(name: str) -> str:
+    """A name as part of a file's: `module:object` without its colon."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 def run_jobs(
-    jobs: Sequence[Task], workers: int = 1, ray: str | None = None, on_progress: OnProgress | None = None
+    jobs: Sequence[Job], workers: int = 1, ray: str | None = None, on_progress: OnProgress | None = None
 ) -> None:
     """Run all jobs; they share a device.
 
@@ -116,7 +122,7 @@ def _shared_data(data: DataSettings, num_ue: int, seed: int) -> FederatedData:
     """The data of a seed, the same for all its algorithms."""
     settings = Settings(data=data, cell=CellSettings(num_ue=num_ue), seed=seed)
     dataset, owner = _loaded(data.name, data.folder, data.file)
-    return federate(dataset, build_partition(settings, dataset, owner), standardise=data.standardise)
+    return build_data(settings, dataset, owner)
 
 
 @lru_cache(maxsize=1)
@@ -124,7 +130,7 @@ def _loaded(name: Any, folder: str | None, file: str | None) -> tuple[Dataset, I
     return load_data(Settings(data=DataSettings(name=name, folder=folder, file=file)))
 
 
-def run_with_progress(job: Task, tell: OnProgress, data: FederatedData | None = None, ray: str | None = None) -> None:
+def run_with_progress(job: Job, tell: OnProgress, data: FederatedData | None = None, ray: str | None = None) -> None:
     """Simulate into a folder, telling after each evaluation how far it is; with `ray` a cluster shares the UEs."""
     begin = time.perf_counter()
 
@@ -138,13 +144,13 @@ def run_with_progress(job: Task, tell: OnProgress, data: FederatedData | None = 
     _publish(job)
 
 
-def _progress(job: Task, record: RoundRecord, spent: float) -> Progress:
+def _progress(job: Job, record: RoundRecord, spent: float) -> Progress:
     accuracy = record.evaluation.adapted_accuracy if record.evaluation is not None else float("nan")
     most, done = job.settings.stop.rounds, record.stop is not None
     return Progress(job.label, record.round, most, record.sim_time, accuracy, spent, done)
 
 
-def _publish(job: Task) -> None:
+def _publish(job: Job) -> None:
     """Give a whole run its lasting name; a renamed folder is there whole or not at all."""
     if job.becomes is None:
         return
@@ -156,16 +162,16 @@ def _publish(job: Task) -> None:
         shutil.rmtree(job.place)  # someone else made the same run meanwhile
 
 
-def _run_together(jobs: Sequence[Task], tell: OnProgress) -> None:
+def _run_together(jobs: Sequence[Job], tell: OnProgress) -> None:
     """Jobs on a GPU: those with the same client update in batches, where the engine allows it."""
-    groups: dict[str, list[Task]] = {}
+    groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(_batch_key(job.settings.resolved()), []).append(job)
     for group in groups.values():
         device = pick_device(group[0].settings.simulation.device)
         pool: FederatedData | None = None
         for begin in range(0, len(group), BATCH):
-            batches: list[list[tuple[Task, Simulation]]] = []
+            batches: list[list[tuple[Job, Simulation]]] = []
             for job in group[begin : begin + BATCH]:
                 settings = job.settings.resolved()
                 data = _shared_data(settings.data, settings.cell.count, settings.seed)
@@ -188,11 +194,11 @@ def _batch_key(settings: Settings) -> str:
     data, learning = settings.data, settings.learning
     source = (data.name, data.folder, data.file)
     judged = (settings.evaluation, settings.stop.gradient_norm_sq, learning.inner_lr)
-    update = (settings.model, build_algorithm(settings, settings.algorithm), learning.local_steps)
-    return repr((source, judged, update, settings.simulation.num_selected))
+    update = (settings.model, build_algorithm(settings), settings.compressor, settings.aggregator)
+    return repr((source, judged, update, settings.simulation.num_selected, settings.selection))
 
 
-def _write_together(batch: list[tuple[Task, Simulation]], tell: OnProgress) -> None:
+def _write_together(batch: list[tuple[Job, Simulation]], tell: OnProgress) -> None:
     begin = time.perf_counter()
     writers = [
         RunWriter(job.place, dump_settings(job.settings.resolved()), manifest_of(job.settings.resolved(), sim, {}))
@@ -229,7 +235,7 @@ _interrupted = False
 """Whether this worker was told to stop: its pool may have handed it another job already."""
 
 
-def _pool_job(job: Task, tell: OnProgress) -> None:
+def _pool_job(job: Job, tell: OnProgress) -> None:
     global _interrupted
     if _interrupted:
         raise KeyboardInterrupt
@@ -252,7 +258,7 @@ def _die_with_parent() -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def _run_in_processes(jobs: Sequence[Task], workers: int, tell: OnProgress) -> None:
+def _run_in_processes(jobs: Sequence[Job], workers: int, tell: OnProgress) -> None:
     """Jobs over processes of their own; each has the same number of threads as a run alone."""
     context = multiprocessing.get_context("spawn")
     manager = SyncManager(ctx=context)

@@ -1,205 +1,17 @@
-"""The paper's claims, each with a quantity that is measured for every seed and a rule that gives the verdict.
+"""The paper's claims, each with a quantity that is measured for every seed and a rule that gives the verdict."""
 
-A verdict follows from the numbers alone. The interval is that of the median over seeds by order statistics: it needs no
-law of the values, and a target that is never reached counts as an infinite time.
-"""
-
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 
 from autofl.reproduction.paper import BEST_SIZE, RADIUS, ROUNDS_TO_CONVERGE, TIME_RATIO, WORST_SIZE
-from autofl.reproduction.results import Row
+from autofl.reproduction.verdicts import About, Above, Claim, View, difference, least_of, mean_of, ratio
 from autofl.units import Array
 
-Verdict = Literal["holds", "partly", "does not hold", "not measured"]
-Meaning = Literal["adapted", "global", "mixed"]
-MEANINGS: tuple[Meaning, ...] = ("adapted", "global", "mixed")
-"""Which accuracy is meant; mixed: the MAML algorithms are judged adapted, FedAvg as it is."""
-COVERAGE = 0.9
-"""Least coverage of the interval of a median, where there are seeds enough."""
 OTHERS = ("Per-FedAvg", "FedAvg-1", "FedAvg-2")
 ALL = ("AutoFL", *OTHERS)
-
-
-class View:
-    """The rows of one reading, looked up by study, arm and place on the axis, with the accuracy that is meant."""
-
-    def __init__(self, rows: Iterable[Row], meaning: Meaning = "adapted") -> None:
-        self._meaning = meaning
-        self._rows: dict[tuple[str, str, int], dict[int, dict[str, float]]] = {}
-        for row in rows:
-            self._rows.setdefault((row.study, row.arm, row.x), {})[row.seed] = row.values
-
-    def places(self, study: str) -> list[int]:
-        """The points of a study's axis."""
-        found = sorted({x for name, _, x in self._rows if name == study})
-        if not found:
-            raise KeyError(study)
-        return found
-
-    def sizes(self, study: str) -> list[int]:
-        """The d of Per-FedAvg in a study of sample sizes."""
-        names = [arm for name, arm, _ in self._rows if name == study and arm.startswith("Per-FedAvg, d = ")]
-        return sorted(int(name.rpartition(" ")[2]) for name in names)
-
-    def __call__(self, quantity: str, study: str, arm: str, x: int = 0) -> Array:
-        """A quantity of an arm, one value a seed in the order of the seeds; what was never reached is infinite."""
-        judged_global = self._meaning == "global" or (self._meaning == "mixed" and arm.startswith("FedAvg"))
-        metric = "global" if judged_global else "adapted"
-        cells = self._rows[study, arm, x]
-        values = np.array([cells[seed][f"{quantity}_{metric}"] for seed in sorted(cells)])
-        return np.where(np.isnan(values), math.inf, values)
-
-
-def ratio(one: Array, other: Array) -> Array:
-    """one / other, seed by seed as far as both go; NaN where neither reached its target."""
-    one, other = _paired(one, other)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(one / other)
-
-
-def difference(one: Array, other: Array) -> Array:
-    """one - other, seed by seed as far as both go; NaN where neither converged."""
-    one, other = _paired(one, other)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(one - other)
-
-
-def _paired(one: Array, other: Array) -> tuple[Array, Array]:
-    num = min(len(one), len(other))
-    return one[:num], other[:num]
-
-
-def _least(values: Iterable[Array]) -> Array:
-    """The least of several, seed by seed; what says nothing is left out."""
-    return np.asarray(np.fmin.reduce(list(values)))
-
-
-def _mean(values: Iterable[Array]) -> Array:
-    """Mean of several, seed by seed; NaN where infinite ones cancel."""
-    with np.errstate(invalid="ignore"):
-        return np.mean(np.stack(list(values)), axis=0)
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Median over seeds and an interval that covers the true median with the stated probability."""
-
-    median: float
-    low: float
-    high: float
-    coverage: float
-
-
-def median_interval(values: Array) -> Interval:
-    """From order statistics: the k-th smallest and largest, with the largest k that keeps the coverage at 90 %.
-
-    With fewer than five seeds no interval covers 90 %; it is then the range, and its coverage says so.
-    """
-    ordered = np.sort(values)
-    num = len(ordered)
-    tail = np.cumsum([math.comb(num, k) for k in range(num + 1)]) / 2.0**num  # P(at most k values below the median)
-    inner = [k for k in range((num - 1) // 2 + 1) if 1.0 - 2.0 * tail[k] >= COVERAGE]
-    k = max(inner, default=0)
-    left, right = ordered[(num - 1) // 2], ordered[num // 2]
-    median = 0.0 if np.isinf(left) and left == -right else float((left + right) / 2.0)
-    return Interval(median, float(ordered[k]), float(ordered[num - 1 - k]), float(1.0 - 2.0 * tail[k]))
-
-
-@dataclass(frozen=True)
-class Above:
-    """Holds if the whole interval lies above the bound.
-
-    Partly if only the median does, or if the whole interval lies above the weaker bound where there is one.
-    """
-
-    bound: float
-    weak: float | None = None
-
-    def verdict(self, found: Interval) -> Verdict:
-        if found.low > self.bound:
-            return "holds"
-        if found.median > self.bound or (self.weak is not None and found.low > self.weak):
-            return "partly"
-        return "does not hold"
-
-    def __str__(self) -> str:
-        weak = "" if self.weak is None else f"; partly: > {self.weak:g}"
-        return f"> {self.bound:g}{weak}"
-
-
-@dataclass(frozen=True)
-class About:
-    """Holds if the whole interval lies within 30 % of the value, partly if the median does."""
-
-    value: float
-    share: float = 0.3
-
-    def verdict(self, found: Interval) -> Verdict:
-        low, high = self.value * (1.0 - self.share), self.value * (1.0 + self.share)
-        if low <= found.low and found.high <= high:
-            return "holds"
-        return "partly" if low <= found.median <= high else "does not hold"
-
-    def __str__(self) -> str:
-        return f"{self.value:g} ± {100 * self.share:g} %"
-
-
 LONGER, POSITIVE = Above(1.0), Above(0.0)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper in our words, what is measured for it (one number a seed), and the rule."""
-
-    name: str
-    words: str
-    where: str
-    quantity: str
-    values: Callable[[View], Array]
-    rule: Above | About
-    digits: int = 2
-    factor: float = 1.0  # to the unit shown
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """A claim with what was measured; no interval where the runs are not there."""
-
-    claim: Claim
-    verdict: Verdict
-    found: Interval | None = None
-
-    @property
-    def measured(self) -> str:
-        if self.found is None:
-            return "–"
-        texts = [_number(value, self.claim) for value in (self.found.median, self.found.low, self.found.high)]
-        return f"{texts[0]} [{texts[1]}, {texts[2]}]"
-
-
-def _number(value: float, claim: Claim) -> str:
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    return f"{round(claim.factor * value, claim.digits) + 0.0:.{claim.digits}f}"  # + 0.0: no minus before a zero
-
-
-def judge(claim: Claim, view: View) -> Judgement:
-    """The verdict on a claim from what is there."""
-    try:
-        values = claim.values(view)
-    except (KeyError, ValueError):  # runs of this claim are not there
-        return Judgement(claim, "not measured")
-    telling = values[~np.isnan(values)]  # where neither side reached its target there is nothing to compare
-    if 2 * len(telling) <= len(values):
-        return Judgement(claim, "not measured")
-    found = median_interval(telling)
-    return Judgement(claim, claim.rule.verdict(found), found)
 
 
 def _time(view: View, study: str, slow: str, fast: str) -> Array:
@@ -226,7 +38,7 @@ def _learning_time(study: str, data: str) -> list[Claim]:
             f"AutoFL needs the least time at equal accuracy ({data})",
             "V-B, Fig. 2",
             "time to the target, best of the others / AutoFL",
-            lambda view: _least(_time(view, study, other, "AutoFL") for other in OTHERS),
+            lambda view: least_of(_time(view, study, other, "AutoFL") for other in OTHERS),
             LONGER,
         ),
         claim(
@@ -253,7 +65,7 @@ def _across_data() -> list[Claim]:
     def mean_ratio(view: View, quantity: str) -> Array:
         pairs = [ratio(view(quantity, "mnist", arm), view(quantity, "mnist-iid", arm)) for arm in ALL]
         with np.errstate(divide="ignore"):
-            return np.exp(_mean(np.log(pairs)))
+            return np.exp(mean_of(np.log(pairs)))
 
     return [
         Claim(
@@ -292,11 +104,11 @@ def _sample_sizes(study: str, data: str) -> list[Claim]:
 
     def never_faster(view: View) -> Array:
         sizes = view.sizes(study)
-        return _least(ratio(_size(view, study, d), view("time", study, "AutoFL")) for d in sizes)
+        return least_of(ratio(_size(view, study, d), view("time", study, "AutoFL")) for d in sizes)
 
     def each_step(view: View) -> Array:
         rising = [d for d in view.sizes(study) if d <= BEST_SIZE]
-        return _least(ratio(_size(view, study, a), _size(view, study, b)) for a, b in pairwise(rising))
+        return least_of(ratio(_size(view, study, a), _size(view, study, b)) for a, b in pairwise(rising))
 
     return [
         Claim(
@@ -349,7 +161,7 @@ def _convergence(study: str, data: str) -> list[Claim]:
             f"AutoFL reaches the highest accuracy ({data})",
             "V-C, Fig. 4",
             "best accuracy, AutoFL - best of the others [points]",
-            lambda view: _least(difference(view("best", study, "AutoFL"), view("best", study, o)) for o in OTHERS),
+            lambda view: least_of(difference(view("best", study, "AutoFL"), view("best", study, o)) for o in OTHERS),
             POSITIVE,
             1,
             100.0,
@@ -359,7 +171,7 @@ def _convergence(study: str, data: str) -> list[Claim]:
             f"AutoFL reaches the smallest training loss ({data})",
             "V-C, Fig. 4",
             "last training loss, best of the others - AutoFL",
-            lambda view: _least(difference(view("loss", study, o), view("loss", study, "AutoFL")) for o in OTHERS),
+            lambda view: least_of(difference(view("loss", study, o), view("loss", study, "AutoFL")) for o in OTHERS),
             POSITIVE,
             3,
         ),
@@ -375,7 +187,7 @@ def _rounds_to_converge() -> list[Claim]:
 
     def order(view: View) -> Array:
         steps = [("AutoFL", "Per-FedAvg"), ("Per-FedAvg", "FedAvg-1"), ("Per-FedAvg", "FedAvg-2")]
-        return _least(difference(view("rounds", "mnist", b), view("rounds", "mnist", a)) for a, b in steps)
+        return least_of(difference(view("rounds", "mnist", b), view("rounds", "mnist", a)) for a, b in steps)
 
     return [
         *(
@@ -403,7 +215,7 @@ def _rounds_to_converge() -> list[Claim]:
 
 
 def _of_four(view: View, quantity: str, study: str, x: int) -> Array:
-    return _mean(view(quantity, study, arm, x) for arm in ALL)
+    return mean_of(view(quantity, study, arm, x) for arm in ALL)
 
 
 def _growth(view: View, quantity: str, study: str, begin: int, end: int) -> Array:
@@ -421,11 +233,11 @@ def _ever_faster(view: View, quantity: str, sign: float) -> Array:
 
 def _planning_gain(view: View, x: int) -> Array:
     pairs = (("AutoFL", "Per-FedAvg"), ("FedAvg-2", "FedAvg-1"))
-    return _mean(difference(view("best", "radius", a, x), view("best", "radius", b, x)) for a, b in pairs)
+    return mean_of(difference(view("best", "radius", a, x), view("best", "radius", b, x)) for a, b in pairs)
 
 
 def _autofl_gain(view: View, x: int) -> Array:
-    return difference(view("best", "labels", "AutoFL", x), _mean(view("best", "labels", o, x) for o in OTHERS))
+    return difference(view("best", "labels", "AutoFL", x), mean_of(view("best", "labels", o, x) for o in OTHERS))
 
 
 def _network_and_data() -> list[Claim]:

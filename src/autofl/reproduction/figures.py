@@ -21,10 +21,10 @@ from autofl.report.plots import (
     save,
     time_to_each,
 )
-from autofl.reproduction.claims import MEANINGS, Judgement
 from autofl.reproduction.paper import FIGURES
 from autofl.reproduction.recipes import SENSITIVITY
 from autofl.reproduction.results import METRICS, Study
+from autofl.reproduction.verdicts import MEANINGS, Judgement
 from autofl.units import Array
 
 LEAST_ACCURACY = {"cifar10": 0.20}

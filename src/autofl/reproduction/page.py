@@ -10,12 +10,13 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.report.summary import Column, cell_text
-from autofl.reproduction.claims import CLAIMS, MEANINGS, Claim, Judgement, Meaning, View, judge
+from autofl.reproduction.claims import CLAIMS
 from autofl.reproduction.figures import draw, draw_sensitivity, heading
 from autofl.reproduction.paper import FIGURES
 from autofl.reproduction.reasons import why_not
 from autofl.reproduction.recipes import SENSITIVITY
 from autofl.reproduction.results import Row, Study, read_results
+from autofl.reproduction.verdicts import MEANINGS, Claim, Judgement, Meaning, View, judge
 
 BLOCK = "<!-- {name} -->\n{text}\n<!-- end {name} -->"
 

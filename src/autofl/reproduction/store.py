@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autofl.config import Settings, dump_settings, load_settings
 from autofl.data import find
-from autofl.experiments.jobs import OnProgress, Task, run_jobs
+from autofl.experiments.jobs import Job, OnProgress, run_jobs
 from autofl.records import is_run, read_manifest
 from autofl.reproduction.recipes import STUDIES, Arm, Scale
 from autofl.version import __version__
@@ -83,7 +83,7 @@ def run_entries(
         if entry.place.exists():  # of another version
             shutil.rmtree(entry.place)
         part = store / f"{entry.place.name}{PART}{os.getpid()}"
-        jobs.append(Task(entry.settings, part, f"{entry.arm.label}, seed {entry.seed}", becomes=entry.place))
+        jobs.append(Job(entry.settings, part, f"{entry.arm.label}, seed {entry.seed}", becomes=entry.place))
     run_jobs(jobs, workers, ray, on_progress)
 
 

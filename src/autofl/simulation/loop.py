@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from autofl.algorithms import Personal, State, is_stateful
+from autofl.algorithms import State
 from autofl.channels import Channel
 from autofl.data.federated import FederatedData
 from autofl.engines import ClientMemory, CompressedUpdates, Engine, Updates
 from autofl.errors import AutoFLError
-from autofl.evaluation import Evaluator, PersonalModels, PreparedEvaluator
-from autofl.models import Params, loss_of
+from autofl.evaluation import Evaluator, PreparedEvaluator, personal_models
+from autofl.models import Params
 from autofl.network import Cell
 from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.loop import Orders, Training, run_rounds
@@ -42,19 +42,10 @@ class Simulation(Training):
 
 def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
     """Rounds of Algorithm 2, each with the state after it; see `run_rounds`."""
-    world = _Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, _personal(sim)))
+    personal = personal_models(sim.arm.algorithm, sim.model, sim.params, sim.evaluator.sample_loss)
+    world = _Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, personal))
     for record, checkpoint in run_rounds(sim, world):
         yield record, checkpoint.state
-
-
-def _personal(sim: Simulation) -> PersonalModels | None:
-    """Whose models are judged as adapted, where the algorithm says so itself."""
-    algorithm = sim.arm.algorithm
-    if not isinstance(algorithm, Personal):
-        return None
-    loss = loss_of(sim.model, sim.evaluator.sample_loss)
-    first = algorithm.client_init(algorithm.init(sim.params).sent) if is_stateful(algorithm) else {}
-    return PersonalModels(lambda params, batch, own: algorithm.personal(loss, params, batch, own), first)
 
 
 @dataclass(frozen=True)
