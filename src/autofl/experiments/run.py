@@ -23,7 +23,7 @@ from autofl.evaluation import Evaluator
 from autofl.experiments.cell import build_cell, build_fading, planner_of
 from autofl.experiments.cluster import spread
 from autofl.experiments.data import build_partition, load_data
-from autofl.models import MODELS, Params, build, num_weights, params_of
+from autofl.models import MODELS, Params, build, check_model, num_weights, params_of
 from autofl.network import Fading
 from autofl.planner import Planner
 from autofl.records import RoundRecord, Run, RunWriter, read_run
@@ -110,6 +110,7 @@ def build_simulation(
             dataset, owner = load_data(settings)
         data = federate(dataset, build_partition(settings, dataset, owner), standardise=settings.data.standardise)
     model = model or build_model(settings, data.sample_shape, data.num_classes)
+    check_model(model, data.sample_shape, data.num_classes)
     device = pick_device(settings.simulation.device)
     data, model = data.to(device), model.to(device)
     params = params_of(model, data.dtype)
