@@ -6,8 +6,8 @@ from torch import nn
 
 from autofl.data.batch import Batch
 from autofl.engines.low_rank import adapted_outputs, low_rank_layers
+from autofl.engines.low_rank.factors import Factors
 from autofl.engines.low_rank.images import Conv, gradient_by_row, products_by_row
-from autofl.engines.low_rank.network import Factors
 from autofl.models import params_of
 
 NUM_UE, HEIGHT, KH, KW, CHANNEL, PLACES, NUM = 6, 9, 3, 2, 3, 5, 4

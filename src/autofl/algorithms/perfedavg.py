@@ -5,9 +5,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad, jvp
+from torch.func import grad
 
 from autofl.algorithms.base import Averaging, minus, num_steps, step_of
+from autofl.algorithms.hessian import hessian_product
 from autofl.data.batch import Batch, MetaBatch
 from autofl.models import Loss, Params
 
@@ -42,7 +43,7 @@ class PerFedAvg(Averaging):
         if self.variant == "finite-difference":
             hess_grad = self._difference(loss, params, outer_grad, batch.hess)
         else:
-            hess_grad = jvp(lambda w: grad(loss)(w, batch.hess), (params,), (outer_grad,))[1]
+            hess_grad = hessian_product(loss, params, outer_grad, batch.hess)
         return minus(outer_grad, self.inner_lr, hess_grad)
 
     def _difference(self, loss: Loss, params: Params, direction: Params, batch: Batch) -> Params:

@@ -90,34 +90,34 @@ def _normal_density(x: Tensor) -> Tensor:
 
 def activation_of(module: nn.Module) -> Activation | None:
     """The activation of a module; None where it is not one we know."""
-    if isinstance(module, nn.ReLU):
+    if type(module) is nn.ReLU:
         return Relu()
-    if isinstance(module, nn.LeakyReLU):
+    if type(module) is nn.LeakyReLU:
         leak = module.negative_slope
         return Activation(
             lambda x: torch.where(x > 0, x, leak * x), lambda x: torch.where(x > 0, torch.ones_like(x), leak)
         )
-    if isinstance(module, nn.Tanh):
+    if type(module) is nn.Tanh:
         return Activation(
             torch.tanh, lambda x: 1 - torch.tanh(x) ** 2, lambda x: -2 * torch.tanh(x) * (1 - torch.tanh(x) ** 2)
         )
-    if isinstance(module, nn.Sigmoid):
+    if type(module) is nn.Sigmoid:
         return Activation(torch.sigmoid, _sigmoid_slope, lambda x: _sigmoid_slope(x) * (1 - 2 * torch.sigmoid(x)))
-    if isinstance(module, nn.Softplus) and module.beta == 1:
-        return Activation(module, torch.sigmoid, _sigmoid_slope)
-    if isinstance(module, nn.SiLU):
+    if type(module) is nn.Softplus and module.beta == 1 and module.threshold == 20:
+        return Activation(nn.functional.softplus, torch.sigmoid, _sigmoid_slope)
+    if type(module) is nn.SiLU:
         return Activation(
             nn.functional.silu,
             lambda x: torch.sigmoid(x) + x * _sigmoid_slope(x),
             lambda x: _sigmoid_slope(x) * (2 + x * (1 - 2 * torch.sigmoid(x))),
         )
-    if isinstance(module, nn.GELU) and module.approximate == "none":
+    if type(module) is nn.GELU and module.approximate == "none":
         return Activation(
             nn.functional.gelu,
             lambda x: 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * _normal_density(x),
             lambda x: (2 - x * x) * _normal_density(x),
         )
-    if isinstance(module, nn.ELU):
+    if type(module) is nn.ELU:
         height = module.alpha
         return Activation(
             lambda x: nn.functional.elu(x, height),

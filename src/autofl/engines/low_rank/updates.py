@@ -11,9 +11,10 @@ from torch import Tensor
 from autofl.algorithms.fedavg import FedAvg
 from autofl.algorithms.perfedavg import PerFedAvg
 from autofl.data.batch import Batch, Batches, Columns, MetaBatch
+from autofl.engines.low_rank.factors import HESS, INNER, OUTER, Factors, Gradient
 from autofl.engines.low_rank.images import Conv
 from autofl.engines.low_rank.layers import Linear
-from autofl.engines.low_rank.network import HESS, INNER, OUTER, Factors, Gradient, Network
+from autofl.engines.low_rank.network import Network
 from autofl.engines.low_rank.recognise import Layer
 from autofl.engines.updates import Summed
 from autofl.models import Params
