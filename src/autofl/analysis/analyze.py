@@ -38,6 +38,8 @@ LAW_ROUNDS = 20_000
 """Rounds of the network alone from which the law of the decoded set is taken."""
 LEVELS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 """Accuracies epsilon at which rounds needed and promised are compared."""
+DEFAULT_EPSILON = 0.02
+"""epsilon of the conditions where the planner has none."""
 OnStage = Callable[[str], None]
 
 
@@ -143,7 +145,7 @@ def _result(
         "printed": printed_bound(constants, share, first - last, alpha, beta, *sizes),
         "appendix": printed_bound(constants, share, first - last, alpha, beta, *sizes, appendix=True),
     }
-    epsilon = settings.planner.epsilon
+    epsilon = float(settings.planner.given.get("epsilon", DEFAULT_EPSILON))
     choice = choice_for(constants, law, first, alpha, epsilon)
     return {
         "version": __version__,

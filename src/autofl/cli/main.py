@@ -185,11 +185,11 @@ def simulate_command(
     if is_run(folder) and not force:
         raise AutoFLError(f"{folder}: a run is there already; name another folder (--out) or overwrite it (--force)")
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
-    from autofl.experiments.jobs import Task, run_with_progress
+    from autofl.experiments.jobs import Job, run_with_progress
 
     with ProgressBar(settings.stop.rounds) as bar:
         try:
-            run_with_progress(Task(settings, folder, f"{settings.algorithm} seed {settings.seed}"), bar, ray=ray)
+            run_with_progress(Job(settings, folder, f"{settings.algorithm} seed {settings.seed}"), bar, ray=ray)
         except KeyboardInterrupt:
             leave(folder)
     report([folder], folder, settings.compare.target_accuracy, as_json)

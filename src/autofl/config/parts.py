@@ -117,7 +117,7 @@ class CompressorSettings(PartSettings):
                 key = next(iter(self.given))
                 raise PydanticCustomError("part", "compressor none: unknown setting '{key}'; it has none", {"key": key})
             return self
-        return super()._known_settings()  # type: ignore[operator, no-any-return]
+        return super()._known_settings()  # type: ignore[operator]
 
     def resolved(self) -> Self:
         return self if self.name == "none" else super().resolved()

@@ -281,7 +281,10 @@ def _memory(context: Context, ue: int) -> ClientMemory:
     memory = ClientMemory()
     for purpose in PURPOSES:
         if purpose in context.state.array_records:
-            own = {name: torch.from_numpy(array.numpy().copy()) for name, array in context.state[purpose].items()}
+            own = {
+                name: torch.from_numpy(array.numpy().copy())
+                for name, array in context.state.array_records[purpose].items()
+            }
             memory.write(purpose, ue, own)
     memory.turn()
     return memory

@@ -23,7 +23,7 @@ def flat(params: Params) -> Tensor:
 def shaped(row: Tensor, like: Params) -> Params:
     """The row of `flat` as parameters again."""
     sizes = [p.numel() for p in like.values()]
-    return {name: part.view_as(p) for (name, p), part in zip(like.items(), row.split(sizes), strict=True)}
+    return {name: part.view_as(p) for (name, p), part in zip(like.items(), torch.split(row, sizes), strict=True)}
 
 
 @dataclass(frozen=True)

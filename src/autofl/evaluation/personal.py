@@ -24,5 +24,6 @@ def personal_models(
     if not isinstance(algorithm, Personal):
         return None
     loss = loss_of(model, sample_loss)
-    first = algorithm.client_init(algorithm.init(params).sent) if is_stateful(algorithm) else {}
+    sent = algorithm.init(params).sent
+    first = algorithm.client_init(sent) if is_stateful(algorithm) else {}
     return PersonalModels(lambda params, batch, own: algorithm.personal(loss, params, batch, own), first)

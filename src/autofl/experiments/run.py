@@ -171,7 +171,7 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
     params = params_of(model, data.dtype)
     training = build_training(settings, params)
     given = {
-        name: own[name]  # type: ignore[literal-required]
+        name: own[name]
         for name in ("algorithm", "planner", "selection", "compressor", "aggregator")
         if own.get(name) is not None
     }
