@@ -1,6 +1,7 @@
 """What the commands share: their options, where results go, and how they are shown."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -65,6 +66,44 @@ def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> 
         say(line)
     say(f"pictures: {', '.join(str(path) for path in names)} (and .svg); table: {out / 'report.md'}")
     return None
+
+
+def show_reproduction(results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool) -> None:
+    """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or all."""
+    from autofl.reproduction.page import judge_all
+    from autofl.reproduction.page import report as report_all
+    from autofl.reproduction.results import read_results
+
+    say(f"drawing into {out}")
+    lines = report_all(results, out, page, names)
+    judged = [each for each in judge_all(read_results(results)) if each.found is not None]
+    if as_json:
+        return print_json(
+            {
+                "figures": [
+                    {"name": x.figure, "picture": str(x.picture), "paper": x.says, "measured": x.measured}
+                    for x in lines
+                ],
+                "claims": [
+                    {"name": x.claim.name, "claim": x.claim.words, "measured": x.measured, "verdict": x.verdict}
+                    for x in judged
+                ],
+            }
+        )
+    show_table(["claim", "median [interval]", "verdict"], [[x.claim.words, x.measured, x.verdict] for x in judged])
+    show_table(
+        ["figure", "the paper says", "measured", "picture"],
+        [[x.figure, x.says, x.measured, str(x.picture)] for x in lines],
+    )
+    say(f"tables and claims: {out / 'report.md'}; pictures also as .svg")
+    return None
+
+
+def num_workers(given: int | None, threads: int = 1) -> int:
+    """How many runs at a time: as told, or as many as the cores carry."""
+    if given is not None and given < 1:
+        raise AutoFLError(f"--workers {given}: at least 1 is needed")
+    return given if given is not None else max(1, (os.cpu_count() or 1) // threads)
 
 
 def free_folder(kind: str) -> Path:
