@@ -40,7 +40,7 @@ def command(
     pictures = [str(path) for path in plot_theory(result, folder / "theory")]
     if as_json:
         return print_json({**result, "pictures": pictures})
-    show_table(*theory_table(result))
+    show_table(theory_table(result))
     say(theory_words(result))
     say(f"picture: {pictures[0]} (and .svg); all numbers: {folder / 'theory.json'}")
     return None

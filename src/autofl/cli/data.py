@@ -7,6 +7,7 @@ import typer
 
 from autofl.cli.screen import DownloadBar, say, show_table
 from autofl.cli.shared import Config, Json, Set, print_json
+from autofl.report.table import Table
 
 data_app = typer.Typer(help="Data sets: what is here, fetch one, draw who owns what.", rich_markup_mode="rich")
 
@@ -26,17 +27,11 @@ def data_command(context: typer.Context, as_json: Json = False) -> None:
         )
         return
     missing = {"mnist5k": "pip install 'autofl-edge[demo]'"}
-    show_table(
-        ["name", "data set", "where"],
-        [
-            [
-                name,
-                titles[name],
-                str(place) if place else f"not here: {missing.get(name, f'autofl data fetch {name}')}",
-            ]
-            for name, place in places.items()
-        ],
-    )
+    where = {
+        name: str(place) if place else f"not here: {missing.get(name, f'autofl data fetch {name}')}"
+        for name, place in places.items()
+    }
+    show_table(Table(["name", "data set", "where"], [[name, titles[name], where[name]] for name in titles]))
 
 
 @data_app.command("fetch", epilog="Example: autofl data fetch mnist")

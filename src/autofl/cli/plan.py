@@ -9,6 +9,7 @@ import typer
 from autofl.cli.screen import say, show_table
 from autofl.cli.shared import Config, Json, Set, options, print_json
 from autofl.errors import AutoFLError
+from autofl.report.table import Table
 
 if TYPE_CHECKING:
     from autofl.analysis.forecast import Forecast
@@ -51,21 +52,18 @@ def command(
     if as_json:
         return print_json({"planner": settings.planner.name, **table})
     ues = table["ues"]
-    show_table(
-        [
-            "UE",
-            "distance [m]",
-            "samples",
-            "power [mW]",
-            "SNR [dB]",
-            "compute [ms]",
-            "upload [ms]",
-            "energy [mJ]",
-            "status",
-        ],
-        [_plan_row(ue) for ue in ues],
-        title=f"One round, planner {settings.planner.name}",
-    )
+    headings = [
+        "UE",
+        "distance [m]",
+        "samples",
+        "power [mW]",
+        "SNR [dB]",
+        "compute [ms]",
+        "upload [ms]",
+        "energy [mJ]",
+        "status",
+    ]
+    show_table(Table(headings, [_plan_row(ue) for ue in ues], f"One round, planner {settings.planner.name}"))
     counts = ", ".join(
         f"{sum(ue['status'] == name for ue in ues)} {name}" for name in dict.fromkeys(ue["status"] for ue in ues)
     )
@@ -79,17 +77,15 @@ def command(
 
 def _say_forecast(coming: "Forecast", algorithm: str) -> None:
     """The forecast in words, where it comes from and how far it is to be trusted."""
-    show_table(
-        [f"{algorithm} to {100 * coming.target:g} % adapted", "median", "95 % of runs"],
-        [
-            [name, f"{factor * each[0]:.3g}", f"{factor * each[1]:.3g} to {factor * each[2]:.3g}"]
-            for name, factor, each in (
-                ("rounds", 1.0, coming.rounds),
-                ("learning time [s]", 1.0, coming.sim_time),
-                ("energy per UE [mJ]", 1e3, coming.energy),
-            )
-        ],
-    )
+    rows = [
+        [name, f"{factor * each[0]:.3g}", f"{factor * each[1]:.3g} to {factor * each[2]:.3g}"]
+        for name, factor, each in (
+            ("rounds", 1.0, coming.rounds),
+            ("learning time [s]", 1.0, coming.sim_time),
+            ("energy per UE [mJ]", 1e3, coming.energy),
+        )
+    ]
+    show_table(Table([f"{algorithm} to {100 * coming.target:g} % adapted", "median", "95 % of runs"], rows))
     say(
         f"fitted from {coming.num_pilots} pilots ({coming.source}); single runs scatter by {100 * coming.scatter:.0f} %"
         " around the fit; valid for this data, partition, model, step sizes and number of UEs"

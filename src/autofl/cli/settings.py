@@ -2,6 +2,7 @@
 
 from autofl.cli.screen import show_table
 from autofl.cli.shared import Json, print_json
+from autofl.report.table import Table
 
 EXAMPLE = "Example: autofl settings"
 
@@ -13,5 +14,5 @@ def command(as_json: Json = False) -> None:
     rows = describe()
     if as_json:
         return print_json([dict(zip(("key", "default", "meaning"), row, strict=True)) for row in rows])
-    show_table(["setting", "default", "meaning"], [list(row) for row in rows])
+    show_table(Table(["setting", "default", "meaning"], rows))
     return None

@@ -10,6 +10,7 @@ import typer
 
 from autofl.cli.screen import say, show_table
 from autofl.errors import AutoFLError
+from autofl.report.table import Table
 
 Config = Annotated[Path | None, typer.Argument(help="Settings in TOML; the paper's defaults without one.")]
 Set = Annotated[
@@ -46,7 +47,7 @@ def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> 
     from autofl.report.devices import facts, lines, plot_devices
     from autofl.report.plots import plot_runs
     from autofl.report.summary import as_json as json_of
-    from autofl.report.summary import markdown, note, summarise, table
+    from autofl.report.summary import note, summarise, table
 
     runs = [read_run(folder) for folder in folders]
     rows = summarise(runs, target)
@@ -57,11 +58,11 @@ def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> 
     links = "".join(f"\n![{path.stem}]({path.name})\n" for path in names)
     measured = [line for run in deployed for line in lines(run)]
     text = "".join(f"\n{line}\n" for line in [note(rows), *measured])
-    (out / "report.md").write_text(f"{markdown(rows, target)}{text}{links}", encoding="utf-8")
+    (out / "report.md").write_text(f"{table(rows, target).markdown()}\n{text}{links}", encoding="utf-8")
     if as_json:
         devices = {"devices": [facts(run) for run in deployed]} if deployed else {}
         return print_json({**json_of(rows, target), **devices, "pictures": [str(path) for path in pictures]})
-    show_table(*table(rows, target))
+    show_table(table(rows, target))
     for line in [note(rows), *measured]:
         say(line)
     say(f"pictures: {', '.join(str(path) for path in names)} (and .svg); table: {out / 'report.md'}")
@@ -90,11 +91,10 @@ def show_reproduction(results: Path, out: Path, page: Path | None, names: list[s
                 ],
             }
         )
-    show_table(["claim", "median [interval]", "verdict"], [[x.claim.words, x.measured, x.verdict] for x in judged])
-    show_table(
-        ["figure", "the paper says", "measured", "picture"],
-        [[x.figure, x.says, x.measured, str(x.picture)] for x in lines],
-    )
+    claims = [[x.claim.words, x.measured, x.verdict] for x in judged]
+    show_table(Table(["claim", "median [interval]", "verdict"], claims))
+    figures = [[x.figure, x.says, x.measured, str(x.picture)] for x in lines]
+    show_table(Table(["figure", "the paper says", "measured", "picture"], figures))
     say(f"tables and claims: {out / 'report.md'}; pictures also as .svg")
     return None
 

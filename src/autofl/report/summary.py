@@ -9,6 +9,7 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.records import Run, convergence_round, mean_interval, time_to_accuracy
+from autofl.report.table import Table
 from autofl.units import Array
 
 LABELS = {"autofl": "AutoFL", "per-fedavg": "Per-FedAvg", "fedavg-1": "FedAvg-1", "fedavg-2": "FedAvg-2"}
@@ -132,8 +133,8 @@ def speed_text(row: Row, first: Row) -> str:
     return f"{np.exp(np.log(ratio).mean()):.2f}" if len(ratio) else "–"
 
 
-def table(rows: Sequence[Row], target: float) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells as text."""
+def table(rows: Sequence[Row], target: float) -> Table:
+    """A line for each row: mean and interval of each quantity, and time relative to the first."""
     shown = columns(target)
     headings = ["algorithm", *(column.heading for column in shown), f"time / {rows[0].label}"]
     body = [
@@ -144,13 +145,7 @@ def table(rows: Sequence[Row], target: float) -> tuple[list[str], list[list[str]
         ]
         for row in rows
     ]
-    return headings, body
-
-
-def markdown(rows: Sequence[Row], target: float) -> str:
-    headings, body = table(rows, target)
-    lines = [headings, ["---"] * len(headings), *body]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+    return Table(headings, body)
 
 
 def note(rows: Sequence[Row]) -> str:

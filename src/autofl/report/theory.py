@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from autofl.report.plots import COLOURS, figure_of, save
+from autofl.report.table import Table
 
 SYMBOLS = {
     "smoothness": "L",
@@ -67,8 +68,8 @@ def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
         return save(figure, stem)
 
 
-def theory_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells: constants with intervals, what the lemmas make of them, conditions, bounds."""
+def theory_table(result: dict[str, Any]) -> Table:
+    """Constants with intervals, what the lemmas make of them, conditions, bounds."""
     rows = [
         [SYMBOLS[name], _short(each["value"]), f"{_short(each['low'])} to {_short(each['high'])}".replace("–", "?")]
         for name, each in result["constants"].items()
@@ -116,7 +117,7 @@ def theory_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         ]
         for each in result["rounds_to"]
     ]
-    return ["quantity", "value", "interval, detail"], rows
+    return Table(["quantity", "value", "interval, detail"], rows)
 
 
 def theory_words(result: dict[str, Any]) -> str:
