@@ -6,7 +6,8 @@ import pytest
 from autofl.errors import AutoFLError
 from autofl.records import Evaluation, RoundRecord, RunWriter, read_run
 from autofl.report.plots import plot_runs
-from autofl.report.summary import as_json, group, summarise, table
+from autofl.report.runs import group
+from autofl.report.summary import as_json, summarise, table
 
 
 def written(folder, algorithm, seed, accuracies, seconds_a_round, config="[stop]\nrounds = 3\n"):

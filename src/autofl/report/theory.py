@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from autofl.report.plots import COLOURS, figure_of, save
 from autofl.report.table import Table
+from autofl.units import PathLike
 
 SYMBOLS = {
     "smoothness": "L",
@@ -26,7 +28,12 @@ NAMES = {
 }
 
 
-def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
+def plot_theory(result: dict[str, Any], stem: PathLike) -> list[Path]:
+    """The picture as PNG and SVG; `stem` is the file without its ending."""
+    return save(draw_theory(result), stem)
+
+
+def draw_theory(result: dict[str, Any]) -> Figure:
     """Left: measured ||grad F||^2 and the bounds over rounds. Right: rounds needed, K* and promised, over epsilon."""
     measured = result["measured"]
     mean = np.array(measured["running_mean"])
@@ -65,7 +72,7 @@ def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
             f" {cell['num_ue']} UEs, seed {result['settings']['seed']}",
             fontsize=10,
         )
-        return save(figure, stem)
+        return figure
 
 
 def theory_table(result: dict[str, Any]) -> Table:

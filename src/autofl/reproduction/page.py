@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from autofl.errors import AutoFLError
+from autofl.report.plots import save
 from autofl.report.summary import Column, cell_text
 from autofl.report.table import Table
 from autofl.reproduction.claims import CLAIMS, MEANINGS, Claim, Judgement, Meaning, View, judge
@@ -228,12 +229,12 @@ def report(folder: Path, out: Path, page: Path | None = None, names: Sequence[st
     lines = []
     for name, shown in FIGURES.items():
         if shown.study in studies and (names is None or name in names):
-            pictures = draw(name, studies[shown.study], out)
+            pictures = save(draw(name, studies[shown.study]), out / name)
             lines.append(Line(name, pictures[0], shown.says, _shortly(name, studies[shown.study])))
     rows = readings_of(studies)
     if rows and (names is None or set(names) & set(SENSITIVITY)):
         title = "; ".join(heading(studies[name]) for name in SENSITIVITY if name in studies)
-        pictures = draw_sensitivity(judge_readings(rows), title, out)
+        pictures = save(draw_sensitivity(judge_readings(rows), title), out / "sensitivity")
         lines.append(Line("sensitivity", pictures[0], "leaves them open", sensitivity_words(rows).split(".")[0]))
     parts = blocks(studies, "")
     (out / "report.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in parts.items()) + "\n", "utf-8")
