@@ -19,7 +19,7 @@ from autofl.cli.shared import (
     leave,
     num_workers,
     options,
-    report,
+    report_new_runs,
 )
 
 EXAMPLE = "Example: autofl compare --seeds 5 --set data.name=mnist --out runs/mnist"
@@ -52,4 +52,4 @@ def command(
             runs = compare(settings, folder, force=force, workers=count, ray=ray, on_progress=bar)
         except KeyboardInterrupt:
             leave(folder)
-    report([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)
+    report_new_runs([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autofl.cli.screen import ProgressBar, say, show_table
-from autofl.cli.shared import Config, Force, Json, Out, Set, free_folder, leave, print_json, report
+from autofl.cli.shared import Config, Force, Json, Out, Set, free_folder, leave, print_json, report_new_runs
 from autofl.errors import AutoFLError
 from autofl.report.table import Table
 
@@ -75,7 +75,7 @@ def run_command(
             run(settings, folder, place, on_round, resume is not None)
         except KeyboardInterrupt:
             leave(place)
-    report([place], place, settings.compare.target_accuracy, as_json)
+    report_new_runs([place], place, settings.compare.target_accuracy, as_json)
 
 
 @deploy_app.command("status", epilog="Example: autofl deploy status --json")

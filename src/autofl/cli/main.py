@@ -13,7 +13,7 @@ import typer
 from autofl.cli import analyze, compare, pilot, plan, report, reproduce, settings, simulate
 from autofl.cli.data import data_app
 from autofl.cli.deploy import deploy_app
-from autofl.cli.shared import INTERRUPTED
+from autofl.cli.shared import BAD_INPUT, INTERRUPTED
 from autofl.errors import AutoFLError
 from autofl.version import __version__
 
@@ -82,4 +82,4 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def _fail(message: str) -> int:
     print(f"autofl: {' '.join(message.split())}", file=sys.stderr)
-    return 2
+    return BAD_INPUT

@@ -1,6 +1,8 @@
 """autofl plan: one round of a cell, and a forecast of the whole training. Loads no PyTorch."""
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +51,8 @@ def command(
         table = {**table, "forecast": coming.table()}
     elif pilots is not None:
         raise AutoFLError("--pilots serves a forecast; say to which accuracy with --target, for example 0.85")
+    if not made.plan.feasible.any():
+        say(_nobody(made.reasons()))
     if as_json:
         return print_json({"planner": settings.planner.name, **table})
     ues = table["ues"]
@@ -73,6 +77,19 @@ def command(
     if coming is not None:
         _say_forecast(coming, settings.algorithm)
     return None
+
+
+REASONS = {
+    "power": "cannot be decoded even at P_max",
+    "energy": "lack energy",
+    "data": "own too few samples",
+}
+"""Why a UE takes no part, by the words of `RoundPlan.reasons`."""
+
+
+def _nobody(reasons: Sequence[str]) -> str:
+    counts = (f"{count} {REASONS.get(reason, reason)}" for reason, count in Counter(reasons).most_common())
+    return f"nobody can take part in this round: {', '.join(counts)}"
 
 
 def _say_forecast(coming: "Forecast", algorithm: str) -> None:

@@ -27,9 +27,8 @@ def command(
         return show_reproduction(runs[0], out if out is not None else runs[0], page, None, as_json)
     if page is not None:
         raise AutoFLError(f"--page {page}: only the results of a reproduction fill a page; {runs[0]} holds none")
-    if not 0.0 < target <= 1.0:
-        raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
-    return report(find_runs(runs), out if out is not None else runs[0], target, as_json)
+    report(find_runs(runs), out if out is not None else runs[0], target, as_json)
+    return None
 
 
 def _is_results(folder: Path) -> bool:

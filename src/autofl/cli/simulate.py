@@ -17,7 +17,7 @@ from autofl.cli.shared import (
     free_folder,
     leave,
     options,
-    report,
+    report_new_runs,
 )
 from autofl.errors import AutoFLError
 
@@ -51,4 +51,4 @@ def command(
             run_with_progress(Task(settings, folder, f"{settings.algorithm} seed {settings.seed}"), bar, ray=ray)
         except KeyboardInterrupt:
             leave(folder)
-    report([folder], folder, settings.compare.target_accuracy, as_json)
+    report_new_runs([folder], folder, settings.compare.target_accuracy, as_json)
