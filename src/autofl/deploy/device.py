@@ -19,7 +19,7 @@ from autofl.evaluation import Evaluator, Judge, draw_piece
 from autofl.models import Params
 from autofl.records import Evaluation
 from autofl.rng import stream
-from autofl.units import IntArray
+from autofl.units import IntArray, PathLike
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Device:
         return Judge(evaluator, model, data, (piece,), low_rank_layers(model))(params)
 
 
-def open_device(path: Path, ue: int, seed: int) -> Device:
+def open_device(path: PathLike, ue: int, seed: int) -> Device:
     """The device whose data lies in this file: x, y and perhaps its own split (see `read_device`)."""
     dataset, there = read_device(path)
     if there is None:

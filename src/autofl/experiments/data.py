@@ -1,7 +1,5 @@
 """From settings to a data set and a partition of it. NumPy only."""
 
-from pathlib import Path
-
 from autofl.config import Settings
 from autofl.data import Dataset, Partition, by_labels, by_owner, dirichlet, iid, load, read_npz, split
 from autofl.errors import AutoFLError
@@ -12,9 +10,8 @@ from autofl.units import IntArray
 def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
     """The data set of these settings and, for own arrays that bring one, the owner of each sample."""
     if settings.data.file is not None:
-        return read_npz(Path(settings.data.file))
-    folder = Path(settings.data.folder) if settings.data.folder is not None else None
-    return load(settings.data.name, folder), None
+        return read_npz(settings.data.file)
+    return load(settings.data.name, settings.data.folder), None
 
 
 def build_partition(settings: Settings, dataset: Dataset, owner: IntArray | None = None) -> Partition:
