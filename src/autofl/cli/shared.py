@@ -50,17 +50,18 @@ def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> 
     from autofl.records import read_run
     from autofl.report.make import make_report
 
-    say(f"drawing {len(folders)} run{'s' if len(folders) > 1 else ''} into {out}")
-    made = make_report([read_run(folder) for folder in folders], out, target)
+    runs = [read_run(folder) for folder in folders]
+    say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
+    made = make_report(runs, out, target)
     if as_json:
         for warning in made.warnings:
             say(warning)
         print_json(made.json())
         return made
-    if made.unheard is not None:
-        say(made.unheard)
+    for line in made.before:
+        say(line)
     show_table(made.table)
-    for line in [*([made.diverged] if made.diverged is not None else []), *made.notes]:
+    for line in made.after:
         say(line)
     names = [str(path) for path in made.pictures if path.suffix == ".png"]
     say(f"pictures: {', '.join(names)} (and .svg); table: {made.path}")

@@ -49,6 +49,16 @@ class Report:
         return [words for words in (self.unheard, self.diverged) if words is not None]
 
     @property
+    def before(self) -> list[str]:
+        """What to read before the table."""
+        return [self.unheard] if self.unheard is not None else []
+
+    @property
+    def after(self) -> list[str]:
+        """What to read after the table."""
+        return [*([self.diverged] if self.diverged is not None else []), *self.notes]
+
+    @property
     def all_diverged(self) -> bool:
         return all(has_diverged(run) for run in self.runs)
 
@@ -63,22 +73,16 @@ class Report:
         }
 
     def __str__(self) -> str:
-        return "\n".join([*self._before(), str(self.table), *self._after()])
+        return "\n".join([*self.before, str(self.table), *self.after])
 
     def _repr_html_(self) -> str:
-        before, after = ("".join(f"<p>{escape(line)}</p>" for line in part) for part in (self._before(), self._after()))
+        before, after = ("".join(f"<p>{escape(line)}</p>" for line in part) for part in (self.before, self.after))
         return f"{before}{self.table._repr_html_()}{after}"
 
     def markdown(self) -> str:
         """The page: table, notes and pictures."""
         pictures = [f"![{path.stem}]({path.name})" for path in self.pictures if path.suffix == ".png"]
-        return "\n\n".join([*self._before(), self.table.markdown(), *self._after(), *pictures]) + "\n"
-
-    def _before(self) -> list[str]:
-        return [self.unheard] if self.unheard is not None else []
-
-    def _after(self) -> list[str]:
-        return [*([self.diverged] if self.diverged is not None else []), *self.notes]
+        return "\n\n".join([*self.before, self.table.markdown(), *self.after, *pictures]) + "\n"
 
 
 def make_report(runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, target: float = 0.85) -> Report:
