@@ -2,9 +2,11 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from autofl.report.table import Table
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -20,21 +22,21 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+def show_table(table: Table) -> None:
     """A table on standard output, at most 50 rows of it."""
     from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as RichTable
 
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    for place, heading in enumerate(headings):
-        numeric = place > 0 and all(row[place][:1] in "0123456789-–<>" for row in rows[:MOST_ROWS] if row[place])
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
-    for row in rows[:MOST_ROWS]:
-        table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(table)
-    if len(rows) > MOST_ROWS:
-        print(f"... and {len(rows) - MOST_ROWS:,} more rows; --json prints all")
+    rows = table.rows[:MOST_ROWS]
+    drawn = RichTable(title=table.title, box=box.SIMPLE_HEAD, title_justify="left")
+    for heading, right in zip(table.headings, replace(table, rows=rows).numeric, strict=True):
+        drawn.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(drawn)
+    if len(table.rows) > MOST_ROWS:
+        print(f"... and {len(table.rows) - MOST_ROWS:,} more rows; --json prints all")
 
 
 class _Shown:

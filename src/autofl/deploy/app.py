@@ -224,7 +224,7 @@ def _device(context: Context, settings: Settings) -> Device:
     node = context.node_config
     if "ue" not in node or "data" not in node:
         raise AutoFLError("this node has no UE number or data; start it with --node-config 'ue=0 data=\"own.npz\"'")
-    return open_device(Path(str(node["data"])), int(node["ue"]), settings.seed)
+    return open_device(str(node["data"]), int(node["ue"]), settings.seed)
 
 
 def introduce(message: Message, context: Context) -> Message:

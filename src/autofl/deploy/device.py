@@ -18,7 +18,7 @@ from autofl.evaluation import Evaluator, PersonalModels, PreparedEvaluator, draw
 from autofl.models import Params
 from autofl.rng import stream
 from autofl.rounds.arm import Arm
-from autofl.units import IntArray
+from autofl.units import IntArray, PathLike
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Device:
         return PreparedEvaluator(evaluator, model, data, (piece,), layers, personal)
 
 
-def open_device(path: Path, ue: int, seed: int) -> Device:
+def open_device(path: PathLike, ue: int, seed: int) -> Device:
     """The device whose data lies in this file: x, y and perhaps its own split (see `read_device`)."""
     dataset, there = read_device(path)
     if there is None:
