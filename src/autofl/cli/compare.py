@@ -1,5 +1,6 @@
 """autofl compare: several algorithms and seeds over the same network."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from autofl.cli.shared import (
     Force,
     Json,
     Out,
+    PlannerName,
     Ray,
     Set,
     Workers,
@@ -22,11 +24,15 @@ from autofl.cli.shared import (
     report_new_runs,
 )
 
-EXAMPLE = "Example: autofl compare --seeds 5 --set data.name=mnist --out runs/mnist"
+EXAMPLE = "Example: autofl compare --seeds 5 --set data.name=mnist; autofl compare --algorithms autofl,mine:Rule"
 
 
 def command(
     config: Config = None,
+    algorithms: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Which ones, with commas; your own as module:object.")
+    ] = None,
+    planner: PlannerName = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
     device: Device = None,
     ray: Ray = None,
@@ -39,17 +45,24 @@ def command(
     """Compare algorithms over the same network, fading and data, several seeds each: a table and pictures."""
     from autofl.config import load_settings
 
-    chosen = options({"compare.seeds": seeds, "simulation.device": device_for(device, ray)})
+    chosen = options(
+        {
+            "compare.algorithms": None if algorithms is None else json.dumps([*map(str.strip, algorithms.split(","))]),
+            "planner.name": planner,
+            "compare.seeds": seeds,
+            "simulation.device": device_for(device, ray),
+        }
+    )
     settings = load_settings(config, [*(overrides or ()), *chosen])
     folder = out if out is not None else free_folder("compare")
     names, number = settings.compare.algorithms, settings.compare.seeds
     say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
-    from autofl.experiments.jobs import compare
+    from autofl.experiments.jobs import run_comparison
 
     count = num_workers(workers, settings.simulation.threads)
     with ProgressBar(len(names) * number * settings.stop.rounds) as bar:
         try:
-            runs = compare(settings, folder, force=force, workers=count, ray=ray, on_progress=bar)
+            runs = run_comparison(settings, folder, force=force, workers=count, ray=ray, on_progress=bar)
         except KeyboardInterrupt:
             leave(folder)
     report_new_runs([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autofl.cli.screen import say, show_table
-from autofl.cli.shared import Config, Json, Set, options, print_json
+from autofl.cli.shared import Config, Json, PlannerName, Set, options, print_json
 from autofl.errors import AutoFLError
 from autofl.report.table import Table
 
@@ -21,7 +21,7 @@ EXAMPLE = "Example: autofl plan examples/cell.toml --planner exact --json; autof
 
 def command(
     config: Config = None,
-    planner: Annotated[str | None, typer.Option(help="paper, exact or fixed; default the settings'.")] = None,
+    planner: PlannerName = None,
     target: Annotated[
         float | None, typer.Option(help="Forecast rounds, learning time and energy to this adapted accuracy.")
     ] = None,
@@ -38,8 +38,6 @@ def command(
     from autofl.config import load_settings
     from autofl.experiments.cell import plan
 
-    if planner not in (None, "paper", "exact", "fixed"):
-        raise AutoFLError(f"--planner {planner}: unknown; there are paper, exact, fixed")
     settings = load_settings(config, [*(overrides or ()), *options({"planner.name": planner})])
     made = plan(settings)
     table: dict[str, Any] = made.table()
@@ -51,7 +49,7 @@ def command(
         table = {**table, "forecast": coming.table()}
     elif pilots is not None:
         raise AutoFLError("--pilots serves a forecast; say to which accuracy with --target, for example 0.85")
-    if not made.plan.feasible.any():
+    if not made.round.plan.feasible.any():
         say(_nobody(made.reasons()))
     if as_json:
         return print_json({"planner": settings.planner.name, **table})

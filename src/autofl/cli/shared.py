@@ -26,6 +26,9 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default aut
 Ray = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Spread the work over a Ray cluster: HOST:PORT, auto or local.")
 ]
+PlannerName = Annotated[
+    str | None, typer.Option("--planner", help="One of `autofl parts planner`, or your own as module:object.")
+]
 Workers = Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite runs that are there already.")]
 

@@ -11,6 +11,7 @@ from autofl.cli.shared import (
     Force,
     Json,
     Out,
+    PlannerName,
     Ray,
     Set,
     device_for,
@@ -26,7 +27,10 @@ EXAMPLE = "Example: autofl simulate --algorithm autofl --set stop.rounds=50"
 
 def command(
     config: Config = None,
-    algorithm: Annotated[str | None, typer.Option(help="autofl, per-fedavg, fedavg-1 or fedavg-2.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="One of `autofl parts algorithm`, or your own as module:object.")
+    ] = None,
+    planner: PlannerName = None,
     device: Device = None,
     ray: Ray = None,
     out: Out = None,
@@ -38,7 +42,7 @@ def command(
     from autofl.config import load_settings
     from autofl.records import is_run
 
-    chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
+    chosen = options({"algorithm": algorithm, "planner.name": planner, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen])
     folder = out if out is not None else free_folder("simulate")
     if is_run(folder) and not force:

@@ -6,9 +6,8 @@ from typing import Any
 
 from autofl.errors import AutoFLError
 from autofl.records import Run, find_runs, read_run
+from autofl.registry import PARTS
 from autofl.units import PathLike
-
-LABELS = {"autofl": "AutoFL", "per-fedavg": "Per-FedAvg", "fedavg-1": "FedAvg-1", "fedavg-2": "FedAvg-2"}
 
 
 def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
@@ -32,15 +31,21 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
     differing = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
     groups: dict[str, list[Run]] = {}
     for run, each in zip(runs, flat, strict=True):
-        name = str(run.manifest.get("algorithm", "?"))
         where = ["on devices"] if run.devices else []
-        label = ", ".join([LABELS.get(name, name), *where, *(f"{key} = {each.get(key, 'unset')}" for key in differing)])
+        label = ", ".join([label_of_run(run), *where, *(f"{key} = {each.get(key, 'unset')}" for key in differing)])
         groups.setdefault(label, []).append(run)
     for label, members in groups.items():
         seeds = [run.manifest.get("seed") for run in members]
         if len(set(seeds)) < len(seeds):
             raise AutoFLError(f"{label}: the same run with the same seed is given twice; name each run once")
     return {label: sorted(members, key=lambda run: run.manifest["seed"]) for label, members in groups.items()}
+
+
+def label_of_run(run: Run) -> str:
+    """What to call the algorithm of a run; runs of the first versions do not say it."""
+    name = str(run.manifest.get("algorithm", "?"))
+    entry = PARTS["algorithm"].get(name)
+    return str(run.manifest.get("label") or (entry.label if entry is not None else name))
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
