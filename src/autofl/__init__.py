@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from autofl.data import PartitionLaw as PartitionLaw
     from autofl.data import load as load
     from autofl.data.federated import FederatedData as FederatedData
-    from autofl.data.partition import ByLabels as by_labels
-    from autofl.data.partition import Dirichlet as dirichlet
-    from autofl.data.partition import Iid as iid
+    from autofl.data.partition import by_labels as by_labels
+    from autofl.data.partition import dirichlet as dirichlet
+    from autofl.data.partition import iid as iid
     from autofl.errors import AutoFLError as AutoFLError
     from autofl.evaluation import Evaluator as Evaluator
     from autofl.experiments.cell import RoundPlan as RoundPlan
@@ -92,7 +92,7 @@ _HOME = {
     "autofl.config": ("Settings", "load_settings"),
     "autofl.data": ("Dataset", "Partition", "PartitionLaw", "load"),
     "autofl.data.federated": ("FederatedData",),
-    "autofl.data.partition": ("ByLabels as by_labels", "Dirichlet as dirichlet", "Iid as iid"),
+    "autofl.data.partition": ("by_labels", "dirichlet", "iid"),
     "autofl.errors": ("AutoFLError",),
     "autofl.evaluation": ("Evaluator",),
     "autofl.experiments.cell": ("RoundPlan", "plan"),
@@ -109,23 +109,20 @@ _HOME = {
     "autofl.selection": ("ByData", "Candidates", "Selected", "Selection", "Uniform"),
     "autofl.simulation": ("Simulation", "simulate"),
 }  # fmt: skip
-_PLACES = {
-    name.rpartition(" ")[2]: (module, name.partition(" ")[0]) for module, names in _HOME.items() for name in names
-}
+_MODULES = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "__version__",
-    *_PLACES,
+    *_MODULES,
 ]
 
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name not in _PLACES:
+        if name not in _MODULES:
             raise AttributeError(f"module 'autofl' has no attribute {name!r}")
-        module, attribute = _PLACES[name]
-        return getattr(import_module(module), attribute)
+        return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

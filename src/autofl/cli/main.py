@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from autofl.cli import analyze, compare, pilot, plan, report, reproduce, settings, simulate
+from autofl.cli import analyze, compare, parts, pilot, plan, report, reproduce, settings, simulate
 from autofl.cli.data import data_app
 from autofl.cli.deploy import deploy_app
 from autofl.cli.shared import BAD_INPUT, INTERRUPTED
@@ -33,6 +33,7 @@ COMMANDS = {
     "pilot": pilot,
     "analyze": analyze,
     "settings": settings,
+    "parts": parts,
 }
 for name, module in COMMANDS.items():
     app.command(name, epilog=module.EXAMPLE)(module.command)
