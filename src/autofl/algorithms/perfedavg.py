@@ -26,7 +26,7 @@ class PerFedAvg(Averaging):
     inner_lr: float  # alpha
     outer_lr: float  # beta
     variant: Variant = "exact"
-    difference: float = 1e-2  # length of the step for the finite difference
+    difference: float = 1e-5  # length of the step for the finite difference: a longer one crosses kinks of a ReLU
 
     def client_update(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
         """w_i = w - beta (I - alpha H(w; D_h)) g(w - alpha g(w; D_in); D_o), tau times."""
