@@ -237,7 +237,9 @@ def test_exact_names_the_constraint_that_binds(changes, ratio, num_samples, stat
     ],
     ids=["two samples", "no sample", "energy for two samples", "no upload", "no energy", "weak", "dead"],
 )
-@pytest.mark.parametrize("planner", [ExactPlanner(0.02), PaperPlanner(0.02), FixedPlanner(5, "max")], ids=lambda p: str(p)[:5])
+@pytest.mark.parametrize(
+    "planner", [ExactPlanner(0.02), PaperPlanner(0.02), FixedPlanner(5, "max")], ids=lambda p: str(p)[:5]
+)
 def test_a_ue_that_cannot_take_part_is_infeasible_and_the_others_do_not_notice(planner, changes, ratio):
     able = {"data_size": 3834, "max_energy": 3e-3}
     cell = paper_cell(2, **{name: [value, able[name]] for name, value in changes.items()})
