@@ -48,15 +48,30 @@ def test_take_keeps_these_ues_in_this_order_and_everything_else():
         snr_threshold=7.0,
         capacitance=3e-27,
         min_distance=2.0,
-        update_bits=5.0,
+        num_weights=5.0,
     )
     ue = np.array([4, 0, 4])
     taken = full.take(ue)
     assert taken.num_ue == 3
     for field in dataclasses.fields(Cell):
         whole, part = getattr(full, field.name), getattr(taken, field.name)
-        np.testing.assert_array_equal(part, whole[ue] if field.name in Cell.PER_UE else whole, err_msg=field.name)
+        per_ue = field.name in (*Cell.PER_UE, "ue")
+        np.testing.assert_array_equal(part, whole[ue] if per_ue else whole, err_msg=field.name)
     np.testing.assert_array_equal(taken.distance, [5.0, 1.0, 5.0])
+    np.testing.assert_array_equal(taken.ue, [4, 0, 4])
+
+
+def test_a_changed_part_of_a_cell_keeps_the_numbers_of_its_ues():
+    some = cell_at(np.arange(1.0, 6.0)).take(np.array([4, 0]))
+    np.testing.assert_array_equal(dataclasses.replace(some, max_power=0.1).ue, [4, 0])
+    with pytest.raises(AutoFLError, match=r"cell\.ue: 2 values for 3 UEs"):
+        cell_at(np.ones(3), ue=np.array([0, 1]))
+
+
+def test_a_weight_of_the_update_takes_thirty_two_bits_unless_its_number_is_given():
+    np.testing.assert_array_equal(cell_at([1.0, 2.0], update_bits=320.0).bits_per_weight, [32.0, 32.0])
+    other = cell_at([1.0, 2.0], update_bits=[320.0, 160.0], num_weights=20.0)
+    np.testing.assert_array_equal(other.bits_per_weight, [16.0, 8.0])
 
 
 def test_a_cell_cannot_be_changed_from_outside():
@@ -70,8 +85,13 @@ def test_a_cell_cannot_be_changed_from_outside():
         cell.update_bits = 1.0
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Cell)])
-@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, -np.inf])
+VALUES = [field.name for field in dataclasses.fields(Cell) if field.name != "ue"]
+
+
+ENDLESS = [(field, value) for field in VALUES for value in (-1.0, np.nan, np.inf, -np.inf)]
+
+
+@pytest.mark.parametrize(("field", "value"), [each for each in ENDLESS if each != ("num_weights", np.nan)])  # unknown
 def test_a_negative_or_endless_value_is_refused_by_name(field, value):
     with pytest.raises(AutoFLError, match=rf"cell\.{field}: {value:g} "):
         cell_at(**({"distance": 10.0} | {field: value}))
@@ -87,9 +107,7 @@ def test_a_ue_may_stand_at_the_antenna_or_own_no_data_or_have_no_energy(field):
     assert getattr(cell_at(**({"distance": 10.0} | {field: 0.0})), field) == 0.0
 
 
-@pytest.mark.parametrize(
-    "field", [f.name for f in dataclasses.fields(Cell) if f.name not in ("distance", "data_size", "max_energy")]
-)
+@pytest.mark.parametrize("field", [name for name in VALUES if name not in ("distance", "data_size", "max_energy")])
 def test_zero_is_refused_where_something_is_divided_by_it(field):
     with pytest.raises(AutoFLError, match=rf"cell\.{field}: 0 .*> 0"):
         cell_at(distance=10.0, **{field: 0.0})

@@ -6,6 +6,7 @@ from autofl.network import (
     compute_cost,
     decoded,
     longest_upload,
+    make_plan,
     rate,
     round_cost,
     snr,
@@ -17,6 +18,11 @@ from reference.cells import UPDATE_BITS, paper_cell
 def gain_for_snr(cell, ratio, power=1e-2):
     """The gain that makes the SNR at this power the given ratio."""
     return np.asarray(ratio) * cell.noise_psd * 1e6 / power
+
+
+def cost_of(cell, gain, num_samples, power, **others):
+    """What a round costs in which so many samples and this power are planned, and nothing else is."""
+    return round_cost(cell, gain, make_plan(cell, num_samples=num_samples, tx_power=power), **others)
 
 
 def test_at_unit_snr_each_hertz_carries_one_bit_per_second():
@@ -48,7 +54,7 @@ def test_compute_time_and_energy_worked_by_hand():
 
 
 def test_each_local_step_computes_on_samples_of_its_own():
-    cost = compute_cost(paper_cell(1), np.array([50]), local_steps=4)
+    cost = compute_cost(paper_cell(1, local_steps=4), np.array([50]))
     np.testing.assert_allclose(cost.time, [2e-2], rtol=1e-14)
     np.testing.assert_allclose(cost.energy, [1e-2], rtol=1e-14)
 
@@ -104,7 +110,7 @@ def three_ues(**changes):
 
 def test_a_round_ends_with_its_slowest_sender():
     cell, gain = three_ues()
-    cost = round_cost(cell, gain, np.array([10, 1000, 20]), cell.max_power)
+    cost = cost_of(cell, gain, np.array([10, 1000, 20]), cell.max_power)
     upload_time = 2.54432 / np.array([10.0, 12.0, 14.0])
     np.testing.assert_allclose(cost.upload_time, upload_time, rtol=1e-12)
     np.testing.assert_allclose(cost.compute_time, [1e-3, 1e-1, 2e-3], rtol=1e-12)
@@ -115,8 +121,8 @@ def test_a_round_ends_with_its_slowest_sender():
 
 def test_local_steps_lengthen_computing_and_leave_the_upload():
     cell, gain = three_ues()
-    once = round_cost(cell, gain, np.array([10, 20, 30]), cell.max_power)
-    thrice = round_cost(cell, gain, np.array([10, 20, 30]), cell.max_power, local_steps=3)
+    once = cost_of(cell, gain, np.array([10, 20, 30]), cell.max_power)
+    thrice = cost_of(three_ues(local_steps=3)[0], gain, np.array([10, 20, 30]), cell.max_power)
     np.testing.assert_array_equal(thrice.upload_time, once.upload_time)
     np.testing.assert_allclose(thrice.compute_time, [3e-3, 6e-3, 9e-3], rtol=1e-12)
     np.testing.assert_allclose(thrice.energy - once.energy, [1e-3, 2e-3, 3e-3], rtol=1e-9)  # a difference of mJ
@@ -125,7 +131,7 @@ def test_local_steps_lengthen_computing_and_leave_the_upload():
 @pytest.mark.parametrize(("num_samples", "power"), [(0, 1e-2), (10, 0.0), (0, 0.0)])
 def test_a_ue_without_samples_or_without_power_costs_nothing(num_samples, power):
     cell, gain = three_ues()
-    cost = round_cost(cell, gain, np.array([num_samples, 10, 10]), np.array([power, 1e-2, 1e-2]))
+    cost = cost_of(cell, gain, np.array([num_samples, 10, 10]), np.array([power, 1e-2, 1e-2]))
     assert (cost.upload_time[0], cost.compute_time[0], cost.energy[0]) == (0.0, 0.0, 0.0)
     np.testing.assert_allclose(cost.time, 2.54432 / 12.0 + 1e-3, rtol=1e-12)  # the slowest of the other two
     assert (cost.energy[1:] > 0.0).all()
@@ -134,8 +140,8 @@ def test_a_ue_without_samples_or_without_power_costs_nothing(num_samples, power)
 def test_waiting_for_a_silent_ue_takes_the_longest_upload_and_skipping_it_takes_none():
     cell, gain = three_ues()
     num_samples, power = np.array([0, 10, 10]), np.array([0.0, 1e-2, 1e-2])
-    skip = round_cost(cell, gain, num_samples, power, outage="skip")
-    wait = round_cost(cell, gain, num_samples, power, outage="wait")
+    skip = cost_of(cell, gain, num_samples, power, outage="skip")
+    wait = cost_of(cell, gain, num_samples, power, outage="wait")
     np.testing.assert_allclose(skip.time, 2.54432 / 12.0 + 1e-3, rtol=1e-12)
     np.testing.assert_allclose(wait.time, 0.254432, rtol=1e-12)
     np.testing.assert_array_equal(wait.energy, skip.energy)
@@ -146,16 +152,16 @@ def test_waiting_never_shortens_a_round_and_costs_nothing_when_all_send():
     cell, gain = three_ues()
     slow = np.array([0, 10_000, 10])  # one second of computing outlasts the wait
     expected = 2.54432 / 12.0 + 1.0
-    np.testing.assert_allclose(round_cost(cell, gain, slow, cell.max_power, outage="wait").time, expected, rtol=1e-12)
+    np.testing.assert_allclose(cost_of(cell, gain, slow, cell.max_power, outage="wait").time, expected, rtol=1e-12)
     two, samples = cell.take(np.array([1, 2])), np.array([10, 10])
-    both_send = round_cost(two, gain[1:], samples, two.max_power, outage="wait")
+    both_send = cost_of(two, gain[1:], samples, two.max_power, outage="wait")
     np.testing.assert_allclose(both_send.time, 2.54432 / 12.0 + 1e-3, rtol=1e-12)
 
 
 @pytest.mark.parametrize("outage", ["skip", "wait"])
 def test_a_round_in_which_nobody_sends_takes_the_longest_upload_and_no_energy(outage):
     cell, gain = three_ues(bandwidth=[1e6, 1e6, 5e5])  # the third would take longest
-    cost = round_cost(cell, gain, np.zeros(3, dtype=int), np.zeros(3), outage=outage)
+    cost = cost_of(cell, gain, np.zeros(3, dtype=int), np.zeros(3), outage=outage)
     np.testing.assert_allclose(cost.time, 2.0 * 0.254432, rtol=1e-12)
     np.testing.assert_array_equal(cost.energy, 0.0)
     np.testing.assert_array_equal(cost.upload_time + cost.compute_time, 0.0)
@@ -170,12 +176,13 @@ def test_one_call_for_many_rounds_equals_a_loop_over_rounds_and_ues(outage):
         cycles_per_sample=rng.uniform(1e5, 1e6, num_ue),
         cpu_frequency=rng.uniform(1e9, 2e9, num_ue),
         bandwidth=rng.uniform(1e6, 2e6, num_ue),
+        local_steps=2,
     )
     gain = 10.0 ** rng.uniform(-10.0, -7.0, (*rounds, num_ue))
     power = rng.choice([0.0, 1e-3, 1e-2], (*rounds, num_ue))
     num_samples = rng.choice([0, 5, 500], (*rounds, num_ue))
     num_samples[0, 0] = 0  # a round in which nobody sends
-    cost = round_cost(cell, gain, num_samples, power, local_steps=2, outage=outage)
+    cost = cost_of(cell, gain, num_samples, power, outage=outage)
     assert cost.time.shape == rounds
     for k in np.ndindex(*rounds):
         times = []
@@ -197,8 +204,32 @@ def test_one_call_for_many_rounds_equals_a_loop_over_rounds_and_ues(outage):
 def test_one_plan_serves_many_channel_draws():
     cell, gain = three_ues()
     draws = gain * np.array([[1.0], [2.0], [4.0]])
-    cost = round_cost(cell, draws, np.array([10, 20, 30]), cell.max_power)
-    alone = [round_cost(cell, row, np.array([10, 20, 30]), cell.max_power) for row in draws]
+    cost = cost_of(cell, draws, np.array([10, 20, 30]), cell.max_power)
+    alone = [cost_of(cell, row, np.array([10, 20, 30]), cell.max_power) for row in draws]
     assert isinstance(cost, RoundCost)
     np.testing.assert_array_equal(cost.time, [one.time for one in alone])
     np.testing.assert_array_equal(cost.energy, [one.energy for one in alone])
+
+
+def test_what_a_plan_decides_takes_the_place_of_what_the_cell_has():
+    cell, gain = three_ues()
+    decided = {
+        "local_steps": np.array([2, 3, 4]),
+        "cpu_frequency": np.array([1e9, 2e9, 5e8]),
+        "bandwidth": np.array([2e6, 1e6, 3e6]),
+        "bits_per_weight": np.array([32.0, 8.0, 16.0]),
+    }
+    planned = make_plan(cell, num_samples=np.array([10, 20, 30]), tx_power=cell.max_power, **decided)
+    own = {name: value for name, value in decided.items() if name != "bits_per_weight"}
+    other, _ = three_ues(**own, update_bits=UPDATE_BITS * decided["bits_per_weight"] / 32.0, num_weights=79510)
+    ours, theirs = round_cost(cell, gain, planned), cost_of(other, gain, np.array([10, 20, 30]), cell.max_power)
+    for name in ("upload_time", "compute_time", "energy", "time"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-14, err_msg=name)
+
+
+def test_a_plan_in_which_some_take_no_part_costs_them_nothing():
+    cell, gain = three_ues()
+    planned = make_plan(cell, num_samples=np.array([10, 1000, 20]), tx_power=cell.max_power)
+    cost = round_cost(cell, gain, planned.only(np.array([True, False, True])))
+    assert (cost.upload_time[1], cost.compute_time[1], cost.energy[1]) == (0.0, 0.0, 0.0)
+    np.testing.assert_allclose(cost.time, 0.254432 + 1e-3, rtol=1e-12)

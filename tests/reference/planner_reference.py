@@ -51,19 +51,19 @@ class Ue:
         return self.compute_time(num_samples) + self.upload_time(power)
 
 
-def ues_of(cell: Cell, gain: Array, local_steps: int = 1) -> list[Ue]:
+def ues_of(cell: Cell, gain: Array) -> list[Ue]:
     """The UEs of a cell with gains of shape (num_ue,), one by one."""
     return [
         Ue(
             gain=float(gain[i]),
             noise_psd=cell.noise_psd,
             bandwidth=float(cell.bandwidth[i]),
-            update_bits=cell.update_bits,
+            update_bits=float(cell.update_bits[i]),
             snr_threshold=cell.snr_threshold,
             capacitance=cell.capacitance,
             cycles_per_sample=float(cell.cycles_per_sample[i]),
             cpu_frequency=float(cell.cpu_frequency[i]),
-            local_steps=local_steps,
+            local_steps=int(cell.local_steps[i]),
             data_size=float(cell.data_size[i]),
             max_energy=float(cell.max_energy[i]),
             max_power=float(cell.max_power[i]),

@@ -30,6 +30,11 @@ class InMemory:
         return self.batch.y.shape[1]
 
     @property
+    def local_steps(self) -> IntArray:
+        """tau of each row."""
+        return np.full(len(self), self.batch.y.shape[2])
+
+    @property
     def width(self) -> int:
         return self.batch.y.shape[-1]
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 from torch.func import vmap
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from autofl.algorithms import Algorithm, FedAvg, PerFedAvg, is_stateful
 from autofl.data.batch import Batches, MetaBatch
@@ -122,10 +122,12 @@ def _client(
 
 
 def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As vmap does it for a chunk of one UE, without vmap."""
+    """As vmap does it for a chunk of UEs, one UE after another."""
 
     def alone(*stacked: Any) -> Any:
-        return tree_map(lambda p: p[None], function(*tree_map(lambda p: p[0], stacked)))
+        num_ue = len(tree_leaves(stacked)[0])
+        updates = [function(*tree_map(lambda p, row=row: p[row], stacked)) for row in range(num_ue)]
+        return tree_map(lambda *rows: torch.stack(rows), *updates)
 
     return alone
 

@@ -57,7 +57,10 @@ class Cell:
         num_ue = np.size(self.distance)
         if math.isnan(self.num_weights):
             object.__setattr__(self, "num_weights", float(np.max(self.update_bits)) / 32.0)
-        object.__setattr__(self, "ue", np.arange(num_ue))
+        if np.size(self.ue) == 0:
+            object.__setattr__(self, "ue", np.arange(num_ue))
+        elif np.size(self.ue) != num_ue:
+            raise AutoFLError(f"cell.ue: {np.size(self.ue)} values for {num_ue} UEs; leave it out, or give {num_ue}")
         for each in fields(self):
             if each.name == "ue":
                 continue

@@ -36,7 +36,10 @@ class PaperPlanner:
         return {"power": np.full(cell.num_ue, np.inf)}
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
-        previous_power = np.minimum(np.take_along_axis(memory["power"], cell.ue, axis=-1), cell.max_power)
+        rounds, num_ue = channel_gain.shape[:-1], memory["power"].shape[-1]
+        ue = np.broadcast_to(cell.ue, channel_gain.shape)
+        power = np.broadcast_to(memory["power"], (*rounds, num_ue)).copy()
+        previous_power = np.minimum(np.take_along_axis(power, ue, axis=-1), cell.max_power)
         energy_left = cell.max_energy - upload_cost(cell, channel_gain, previous_power).energy
         num_samples, samples_limit = affordable_samples(cell, 1.0 / self.epsilon, energy_left)
         compute_energy = compute_cost(cell, num_samples).energy
@@ -48,6 +51,5 @@ class PaperPlanner:
             tx_power=tx_power,
             samples_limit=samples_limit,
         )
-        power = memory["power"].copy()
-        np.put_along_axis(power, cell.ue, np.where(tx_power > 0.0, tx_power, previous_power), axis=-1)
+        np.put_along_axis(power, ue, np.where(tx_power > 0.0, tx_power, previous_power), axis=-1)
         return plan, {"power": power}

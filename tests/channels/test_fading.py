@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from autofl.channels import Exponential, NoFading, OwnFading, Rayleigh
 from autofl.errors import AutoFLError
-from autofl.network import Exponential, NoFading, OwnFading, Rayleigh
 
 LAWS = [
     pytest.param(Rayleigh(40.0), stats.rayleigh(scale=40.0), id="rayleigh"),
