@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from autofl.algorithms import FedAvg, PerFedAvg
-from autofl.data import by_labels, load, split
+from autofl.data import ByLabels, load
 from autofl.data.batch import Batch, MetaBatch
 from autofl.data.federated import federate
 from autofl.models import build, lenet5, loss_of, mlp, num_weights, params_of
@@ -139,8 +139,7 @@ def test_building_a_model_leaves_the_global_generator_alone():
 def first_step_of_digits(dtype, num_samples, seed):
     """Loss, first weights and the batches of eight UEs of MNIST-5k, in this precision."""
     digits = load("mnist5k")
-    owned = by_labels(digits.y, 8, stream(seed, "partition"), 5, 10)
-    data = federate(digits, split(owned, stream(seed, "split")), dtype)
+    data = federate(digits, digits.partition(ByLabels(5), 8, seed), dtype)
     model = build(mlp, data.sample_shape, 10, stream(seed, "init"))
     batch = data.draw(np.arange(8), np.full(8, num_samples), 1, seed, 1).take(np.arange(8))
     each = [MetaBatch(*(Batch(*(part[role, ue, 0] for part in batch)) for role in range(3))) for ue in range(8)]

@@ -6,10 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+from autofl.analysis.horizon import draw_horizon
 
 import autofl
 from autofl.analysis.forecast import SHIPPED, forecast, mean_noise
-from autofl.analysis.horizon import draw_horizon
 from autofl.analysis.pilot import DESIGN, run_pilots
 from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots, write_pilots
 from autofl.errors import AutoFLError

@@ -31,7 +31,8 @@ def simulations(few_digits, algorithms, **sections):
             pool = pool or data
             sim = build_simulation(settings, data=dataclasses.replace(data, x=pool.x, y=pool.y))
             if settings.learning.variant == "finite-difference":  # over a short step rounding decides on kinks
-                sim = dataclasses.replace(sim, algorithm=dataclasses.replace(sim.algorithm, difference=1e-2))
+                longer = dataclasses.replace(sim.arm.algorithm, difference=1e-2)
+                sim = dataclasses.replace(sim, arm=dataclasses.replace(sim.arm, algorithm=longer))
             sims.append(sim)
     return sims
 

@@ -58,7 +58,7 @@ class Quantise:
         num, levels = len(change), 2 ** (self.whole_bits(len(change), bits_per_weight) - 1) - 1
         rows = -(-num // self.block)
         values = torch.nn.functional.pad(change, (0, rows * self.block - num)).view(rows, self.block)
-        scale = _rounded_up(torch.linalg.vector_norm(values, ord=torch.inf, dim=1, keepdim=True))
+        scale = _rounded_up(values.abs().amax(dim=1, keepdim=True))
         step = scale / levels
         # A block of zeros has scale 0 and stays one.
         values.mul_(torch.where(step > 0.0, 1.0 / step, torch.zeros_like(step)))
