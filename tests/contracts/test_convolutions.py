@@ -182,7 +182,7 @@ def test_the_adapted_evaluation_equals_the_reference(data):
     model, params = lenet_for(data)
     params = {key: 1.5 * p for key, p in params.items()}  # away from the start, where all outputs are alike
     evaluator = Evaluator(inner_lr=0.1, adapt_samples=13, train_samples=21, test_samples=37)
-    fast, slow = (evaluator.judge(model, data, seed=3, fast=fast)(params) for fast in (True, False))
+    fast, slow = (evaluator.prepare(model, data, seed=3, fast=fast)(params) for fast in (True, False))
     np.testing.assert_allclose(
         [fast.train_loss, fast.adapted_train_loss, fast.global_accuracy, fast.adapted_accuracy],
         [slow.train_loss, slow.adapted_train_loss, slow.global_accuracy, slow.adapted_accuracy],

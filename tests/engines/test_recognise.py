@@ -167,7 +167,7 @@ def test_what_is_not_known_by_exact_type_runs_as_it_is(few_digits, federated, ki
 def test_it_is_judged_as_it_is_too(few_digits, federated, kind):
     model, data = made(kind, few_digits, federated)
     params = params_of(model, torch.float64)
-    judged = Evaluator(inner_lr=0.1, train_samples=10_000).judge(model, data, 1)(params)
+    judged = Evaluator(inner_lr=0.1, train_samples=10_000).prepare(model, data, 1)(params)
     model.eval()
     loss = []
     for u in range(data.partition.num_ue):
@@ -257,7 +257,7 @@ def test_a_served_model_gives_the_outputs_of_the_model(federated):
     model = network(nn.Softplus(), nn.Identity(), nn.Dropout(0.5)).eval()
     assert low_rank_layers(model) is not None
     params = params_of(model, torch.float64)
-    judged = Evaluator(inner_lr=0.0, train_samples=10_000, num_ue=8).judge(model, federated, 1)(params)
+    judged = Evaluator(inner_lr=0.0, train_samples=10_000, num_ue=8).prepare(model, federated, 1)(params)
     losses = [
         float(nn.functional.cross_entropy(outputs(model, params, x), y))
         for x, y in (federated.gather(federated.partition.train_of(u)) for u in range(8))

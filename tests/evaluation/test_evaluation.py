@@ -44,12 +44,12 @@ def test_both_accuracies_and_losses_are_means_over_ues_of_a_plain_loop(
     trained, federated, monkeypatch, fast, most_kept
 ):
     model, params = trained
-    monkeypatch.setattr("autofl.evaluation.MOST_KEPT", most_kept)
+    monkeypatch.setattr("autofl.evaluation.evaluator.MOST_KEPT", most_kept)
     # With more samples asked for than any UE has, "at most so many" means all of them.
     evaluator = Evaluator(inner_lr=0.5, adapt_samples=10_000, train_samples=10_000)
-    judge = evaluator.judge(model, federated, 1, fast=fast)
-    assert all((piece.kept is not None) == (most_kept > 0) for piece in judge.pieces)
-    found = judge(params)
+    prepared = evaluator.prepare(model, federated, 1, fast=fast)
+    assert all((piece.kept is not None) == (most_kept > 0) for piece in prepared.pieces)
+    found = prepared(params)
     expected = {"global_accuracy": [], "adapted_accuracy": [], "train_loss": [], "adapted_train_loss": []}
     for u in range(federated.partition.num_ue):
         x, y = federated.gather(federated.partition.train_of(u))
@@ -85,18 +85,18 @@ def test_the_gradient_norm_is_that_of_the_mean_meta_loss(trained, federated):
 def test_an_evaluation_is_the_same_every_time_and_counts_the_stated_samples(trained, federated):
     model, params = trained
     some = Evaluator(inner_lr=0.1, test_samples=4)
-    one, two = (some.judge(model, federated, 1)(params) for _ in range(2))
+    one, two = (some.prepare(model, federated, 1)(params) for _ in range(2))
     assert (one.global_accuracy, one.adapted_accuracy) == (two.global_accuracy, two.adapted_accuracy)
     # 4 samples at each of 8 UEs: the mean accuracy is a multiple of 1/32.
     assert (one.global_accuracy * 32) == pytest.approx(round(one.global_accuracy * 32), abs=1e-9)
 
 
 def test_pieces_hold_every_ue_once_and_little_padding(federated, monkeypatch):
-    monkeypatch.setattr("autofl.evaluation.ROWS", 120)
-    judge = Evaluator(inner_lr=0.1, train_samples=5).judge(mlp(), federated, 1)
-    assert len(judge.pieces) > 2
-    np.testing.assert_array_equal(np.sort(np.concatenate([piece.ue for piece in judge.pieces])), np.arange(8))
-    for piece in judge.pieces:
+    monkeypatch.setattr("autofl.evaluation.evaluator.ROWS", 120)
+    prepared = Evaluator(inner_lr=0.1, train_samples=5).prepare(mlp(), federated, 1)
+    assert len(prepared.pieces) > 2
+    np.testing.assert_array_equal(np.sort(np.concatenate([piece.ue for piece in prepared.pieces])), np.arange(8))
+    for piece in prepared.pieces:
         np.testing.assert_array_equal(piece.test.mask.sum(axis=1), federated.partition.test_size[piece.ue])
         for row, u in enumerate(piece.ue):
             assert set(piece.test.sample[row][piece.test.mask[row]]) == set(federated.partition.test_of(int(u)))
@@ -110,5 +110,5 @@ def test_a_perfect_and_a_hopeless_model_score_one_and_zero(rng):
     model = nn.Linear(3, 2, bias=False)
     weight = torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]])
     for sign, accuracy in ((1.0, 1.0), (-1.0, 0.0)):
-        found = Evaluator(inner_lr=0.0).judge(model, data, 1)({"weight": sign * weight})
+        found = Evaluator(inner_lr=0.0).prepare(model, data, 1)({"weight": sign * weight})
         assert (found.global_accuracy, found.adapted_accuracy) == (accuracy, accuracy)

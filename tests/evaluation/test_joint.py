@@ -31,13 +31,13 @@ def test_runs_of_unequal_ues_score_together_what_they_score_alone(
     layers = low_rank_layers(model)
     assert layers is not None
 
-    judge = JointEvaluator.of([(evaluator, each, 5 + r) for r, each in enumerate(data)], layers)
-    assert (len(judge.groups) > 2) == (small == 1)
-    together = judge(params, [0, 1])
+    joint = JointEvaluator.of([(evaluator, each, 5 + r) for r, each in enumerate(data)], layers)
+    assert (len(joint.groups) > 2) == (small == 1)
+    together = joint(params, [0, 1])
     for r, each in enumerate(data):
-        alone = evaluator.judge(model, each, 5 + r)({name: p[r] for name, p in params.items()})
+        alone = evaluator.prepare(model, each, 5 + r)({name: p[r] for name, p in params.items()})
         np.testing.assert_allclose(dataclasses.astuple(together[r]), dataclasses.astuple(alone), rtol=1e-12)
-        (later,) = judge({name: p[r : r + 1] for name, p in params.items()}, [r])  # when the other run has ended
+        (later,) = joint({name: p[r : r + 1] for name, p in params.items()}, [r])  # when the other run has ended
         np.testing.assert_allclose(dataclasses.astuple(later), dataclasses.astuple(alone), rtol=1e-12)
 
 

@@ -43,6 +43,7 @@ def test_an_update_is_that_of_the_last_layer_on_the_features_of_the_frozen_one(f
 
     class Features:
         width = batch.y.shape[-1]
+        local_steps = batches.local_steps
 
         def __len__(self):
             return len(UE)
@@ -59,11 +60,11 @@ def test_an_update_is_that_of_the_last_layer_on_the_features_of_the_frozen_one(f
 def test_evaluation_takes_the_frozen_weights_from_the_model(federated):
     model, evaluator = half_frozen(), Evaluator(inner_lr=0.3, gradient_norm=True)
     params = params_of(model, torch.float64)
-    judged = evaluator.judge(model, federated, 1)(params)
+    judged = evaluator.prepare(model, federated, 1)(params)
     assert judged.adapted_train_loss < judged.train_loss
     with torch.no_grad():
         model[0].weight.zero_()  # all samples look alike now
-    assert evaluator.judge(model, federated, 1)(params).train_loss != judged.train_loss
+    assert evaluator.prepare(model, federated, 1)(params).train_loss != judged.train_loss
 
 
 def test_a_run_trains_and_uploads_the_rest_alone(few_digits):
@@ -71,8 +72,8 @@ def test_a_run_trains_and_uploads_the_rest_alone(few_digits):
     before = copy.deepcopy(model.state_dict())
     settings = parse_settings({"cell": {"num_ue": 8}, "stop": {"rounds": 2}, "simulation": {"num_selected": 3}})
     sim = build_simulation(settings, dataset=few_digits, model=model)
-    assert sim.engine_name == pick_engine("auto", model, sim.algorithm) == "vmap"
-    assert sim.cell.update_bits == 32 * 130
+    assert sim.engine_name == pick_engine("auto", model, sim.arm.algorithm) == "vmap"
+    assert (sim.cell.update_bits == 32 * 130).all()
     *_, (record, state) = simulate(sim)
     assert record.round == 2
     assert set(state.params) == {"2.weight", "2.bias"}
