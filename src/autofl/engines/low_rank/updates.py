@@ -69,7 +69,7 @@ def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> Grad
         # In double precision: the squares that Gram matrices give cancel.
         apart = _norm(ahead.plus(-1.0, behind), network.layers, torch.float64)
         sane = algorithm.inner_lr * apart / (2 * s[:, 0, 0]) <= length
-        scale = sane[:, None, None] * algorithm.inner_lr / (2 * s)
+        scale = sane.to(s)[:, None, None] * algorithm.inner_lr / (2 * s)
         return outer.plus(-scale, ahead).plus(scale, behind)
     product = network.hessian_times(part(HESS), weight[HESS], outer, HESS, None if first is None else first[HESS])
     return outer.plus(-algorithm.inner_lr, product)
