@@ -87,3 +87,11 @@ def test_each_letter_is_in_the_modules_that_notation_names():
             astray.append(f"{letter}: {names[0]} is not in {', '.join(modules)}")
     assert len(rows_of_notation()) >= 80
     assert not astray, "\n".join(astray)
+
+
+def test_the_page_of_parts_lists_every_part_with_its_settings():
+    from autofl.config.describe import describe_parts
+
+    page = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8")
+    for kind, name, label, settings in describe_parts():
+        assert f"| {kind} | `{name}` | {label} | {settings} |" in page, name
