@@ -77,7 +77,12 @@ def build_algorithm(settings: Settings, name: str | None = None) -> Algorithm:
         if key not in known:
             raise AutoFLError(unknown_key("learning", key, known))
     given = checked_settings(part, {key: value for key, value in own.items() if key in part.settings})
-    shared = {"inner_lr": learning.inner_lr, "outer_lr": learning.outer_lr, "variant": learning.variant}
+    shared = {
+        "inner_lr": learning.inner_lr,
+        "outer_lr": learning.outer_lr,
+        "variant": learning.variant,
+        "participation": settings.simulation.num_selected / settings.cell.count,
+    }
     algorithm = part.build(given, shared)
     if not isinstance(algorithm, Algorithm):
         raise AutoFLError(f"algorithm {part.name}: it needs init, client_update and server_update (see CONTRIBUTING)")
