@@ -50,7 +50,9 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "uniform": Entry("autofl.selection.uniform:Uniform", "uniform"),
         "by-data": Entry("autofl.selection.by_data:ByData", "in proportion to data"),
     },
-    "compressor": {},
+    "compressor": {
+        "quantise": Entry("autofl.compressors.quantise:Quantise", "unbiased b-bit quantisation in blocks"),
+    },
     "aggregator": {
         "mean": Entry("autofl.aggregators.mean:Mean", "weighted mean"),
     },
