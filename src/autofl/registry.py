@@ -52,6 +52,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
     },
     "compressor": {
         "quantise": Entry("autofl.compressors.quantise:Quantise", "unbiased b-bit quantisation in blocks"),
+        "top-k": Entry("autofl.compressors.top_k:TopK", "largest weights, with error feedback"),
     },
     "aggregator": {
         "mean": Entry("autofl.aggregators.mean:Mean", "weighted mean"),
