@@ -37,6 +37,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "per-fedavg": Entry("autofl.algorithms.perfedavg:PerFedAvg", "Per-FedAvg", plan="baseline"),
         "fedavg-1": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-1", plan="baseline"),
         "fedavg-2": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-2"),
+        "fedprox": Entry("autofl.algorithms.fedprox:FedProx", "FedProx"),
     },
     "planner": {
         "paper": Entry("autofl.planner.paper:PaperPlanner", "Algorithm 2 as printed"),
