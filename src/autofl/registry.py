@@ -38,6 +38,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "fedavg-1": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-1", plan="baseline"),
         "fedavg-2": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-2"),
         "fedprox": Entry("autofl.algorithms.fedprox:FedProx", "FedProx"),
+        "ditto": Entry("autofl.algorithms.ditto:Ditto", "Ditto"),
     },
     "planner": {
         "paper": Entry("autofl.planner.paper:PaperPlanner", "Algorithm 2 as printed"),
