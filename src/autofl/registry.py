@@ -39,6 +39,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "fedavg-2": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-2"),
         "fedprox": Entry("autofl.algorithms.fedprox:FedProx", "FedProx"),
         "ditto": Entry("autofl.algorithms.ditto:Ditto", "Ditto"),
+        "scaffold": Entry("autofl.algorithms.scaffold:Scaffold", "SCAFFOLD"),
     },
     "planner": {
         "paper": Entry("autofl.planner.paper:PaperPlanner", "Algorithm 2 as printed"),
