@@ -40,6 +40,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "fedprox": Entry("autofl.algorithms.fedprox:FedProx", "FedProx"),
         "ditto": Entry("autofl.algorithms.ditto:Ditto", "Ditto"),
         "scaffold": Entry("autofl.algorithms.scaffold:Scaffold", "SCAFFOLD"),
+        "fedopt": Entry("autofl.algorithms.fedopt:FedOpt", "FedOpt"),
     },
     "planner": {
         "paper": Entry("autofl.planner.paper:PaperPlanner", "Algorithm 2 as printed"),
