@@ -60,6 +60,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
     },
     "aggregator": {
         "mean": Entry("autofl.aggregators.mean:Mean", "weighted mean"),
+        "unbiased": Entry("autofl.aggregators.unbiased:Unbiased", "weights 1/(n q_i)"),
     },
     "model": {
         "mlp": Entry("autofl.models.mlp:mlp", "MLP with 100 hidden units"),
