@@ -30,7 +30,7 @@ def describe_parts(kinds: Sequence[Kind] = tuple(PARTS)) -> list[tuple[str, str,
         for name in PARTS[kind]:
             part = find(kind, name)
             settings = [
-                f"{key} = {_text(setting.default)}" + (f" ({setting.meaning})" if setting.meaning else "")
+                f"{key}{'' if setting.is_needed else f' = {_text(setting.default)}'} ({setting.meaning})"
                 for key, setting in part.settings.items()
                 if setting.meaning
             ]
