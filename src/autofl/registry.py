@@ -49,6 +49,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
     },
     "channel": {
         "path-loss": Entry("autofl.channels.path_loss:PathLoss", "path loss times fading"),
+        "trace": Entry("autofl.channels.trace:Trace", "gains from a file"),
     },
     "selection": {
         "uniform": Entry("autofl.selection.uniform:Uniform", "uniform"),
