@@ -7,6 +7,7 @@ from autofl.errors import AutoFLError
 from autofl.records import Evaluation, RoundRecord, RunWriter, read_run
 from autofl.report.plots import plot_runs
 from autofl.report.summary import as_json, group, markdown, summarise
+from reference.records import hand_made
 
 
 def written(folder, algorithm, seed, accuracies, seconds_a_round, config="[stop]\nrounds = 3\n"):
@@ -20,25 +21,8 @@ def written(folder, algorithm, seed, accuracies, seconds_a_round, config="[stop]
         if k == 0:
             writer.write(RoundRecord(round=0, evaluation=quality))
             continue
-        two = np.array([0.1, 0.1])
-        writer.write(
-            RoundRecord(
-                round=k,
-                sim_time=k * seconds_a_round,
-                round_time=seconds_a_round,
-                ue=np.array([0, 2]),
-                channel_gain=two,
-                num_samples=np.array([9, 9]),
-                tx_power=two,
-                snr=two,
-                upload_time=two,
-                compute_time=two,
-                energy=np.array([1e-3, 1e-3]),
-                status=("energy", "energy"),
-                decoded=np.array([True, True]),
-                evaluation=quality,
-            )
-        )
+        energy, decoded = [1e-3, 1e-3], [True, True]
+        writer.write(hand_made(k, k * seconds_a_round, seconds_a_round, [0, 2], energy, decoded, quality))
     writer.finish("finished")
     writer.close()
     return read_run(folder)
