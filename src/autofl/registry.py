@@ -186,11 +186,16 @@ def find(kind: Kind, name: str) -> Part:
             raise AutoFLError(
                 f"{kind} {name} needs {error.name}; install it with: pip install 'autofl-edge[{entry.extra}]'"
             ) from None
-    if ":" not in name:
-        known = ", ".join(PARTS[kind])
-        raise AutoFLError(f"{kind} {name!r} is unknown; there are {known}, or your own as module:object")
+    check_name(kind, name)
     target = _own(kind, name)
     return Part(kind, name, str(getattr(target, "label", name.rpartition(":")[2])), target)
+
+
+def check_name(kind: Kind, name: str, also: tuple[str, ...] = ()) -> None:
+    """Refuse a name that is neither ours nor `module:object`, without importing anything."""
+    if ":" not in name and name not in PARTS[kind] and name not in also:
+        known = ", ".join((*also, *PARTS[kind]))
+        raise AutoFLError(f"{kind} {name!r} is unknown; there are {known}, or your own as module:object")
 
 
 def label_of(kind: Kind, name: str) -> str:

@@ -13,7 +13,9 @@ from autofl.analysis.forecast import SHIPPED, forecast, mean_noise
 from autofl.analysis.pilot import DESIGN, run_pilots
 from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots, write_pilots
 from autofl.errors import AutoFLError
+from autofl.experiments.cell import build_network
 from autofl.experiments.run import build_simulation
+from autofl.rounds.horizon import draw_horizon
 
 QUICK = ["stop.rounds=12", "evaluation.every=2", "evaluation.test_samples=5"]
 
@@ -24,16 +26,18 @@ def test_a_horizon_is_the_networks_side_of_a_simulation_to_the_bit(algorithm):
         overrides=[*QUICK, f"algorithm={algorithm}", "preset=physical", "cell.distance={disc=400}", "seed=4"]
     )
     sim = build_simulation(settings)
-    horizon = draw_horizon(settings, 12, sim.cell)
+    horizon = draw_horizon(build_network(settings, sim.cell), 12)
     for record, _ in autofl.simulate(sim):
         if record.round == 0:
             continue
         k = record.round - 1
-        assert horizon.round_time[k] == record.round_time
-        np.testing.assert_array_equal(horizon.heard[k, record.ue], record.decoded)
-        np.testing.assert_array_equal(horizon.energy[k, record.ue], record.energy)
-        np.testing.assert_array_equal(horizon.num_samples[k, record.ue], record.decoded * record.num_samples)
-        assert horizon.heard[k].sum() == record.decoded.sum()
+        assert horizon.round_time[k] == record.cost.time
+        np.testing.assert_array_equal(horizon.decoded[k, record.ue], record.decoded)
+        np.testing.assert_array_equal(horizon.energy[k, record.ue], record.cost.energy)
+        for name in ("num_samples", "local_steps", "tx_power"):
+            planned = record.decoded * getattr(record.plan, name)
+            np.testing.assert_array_equal(getattr(horizon, name)[k, record.ue], planned, err_msg=name)
+        assert horizon.decoded[k].sum() == record.decoded.sum()
 
 
 def test_noise_is_one_over_d_m_and_empty_rounds_do_not_count():
@@ -60,7 +64,7 @@ def test_a_forecast_counts_rounds_time_and_energy_of_the_network(tmp_path):
                    "cell.small_scale_gain=1", "cell.cycles_per_sample=1e5"]
     )  # fmt: skip
     found = forecast(settings, 0.5, made_up(tmp_path / "pilots.json"))
-    one = draw_horizon(settings, 1)  # every round is the same, apart from who is in it
+    one = draw_horizon(build_network(settings), 1)  # every round is the same, apart from who is in it
     assert found.noise == pytest.approx(1 / 40)
     assert found.rounds[0] == pytest.approx(65, rel=0.02)
     assert found.sim_time[0] == pytest.approx(found.rounds[0] * one.round_time[0], rel=1e-9)

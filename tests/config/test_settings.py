@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from autofl.channels import Exponential, NoFading, PathLoss, Rayleigh
 from autofl.config import MODEL_WEIGHTS, PerUE, dump_settings, load_settings, parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.cell import build_cell, build_fading, plan
+from autofl.experiments.cell import build_cell, build_channel, plan
 from autofl.models import MODELS, num_weights, params_of
-from autofl.network import Exponential, NoFading, Rayleigh
 from autofl.rng import stream
 
 
@@ -18,18 +18,19 @@ def test_the_defaults_are_the_papers_table_in_si_units():
     assert cell.noise_psd == pytest.approx(3.98107e-21, rel=1e-5)  # -174 dBm/Hz
     assert (cell.max_power[0], cell.max_energy[0], cell.snr_threshold) == (0.01, 0.003, pytest.approx(1000.0))
     assert (cell.cpu_frequency[0], cell.capacitance, cell.path_loss_exponent) == (1e9, 1e-27, 3.8)
-    assert cell.update_bits == 32 * 79_510
+    assert (cell.update_bits == 32 * 79_510).all()
+    assert (cell.local_steps == 1).all()
     assert ((cell.cycles_per_sample >= 0.8e5) & (cell.cycles_per_sample <= 1.2e5)).all()
     assert cell.distance.max() <= 200.0
     assert (settings.learning.inner_lr, settings.learning.outer_lr) == (0.03, 0.07)
-    assert build_fading(settings) == Rayleigh(40.0)
-    assert build_fading(parse_settings({"preset": "physical"})) == Exponential(1.0)
+    assert build_channel(settings) == PathLoss(Rayleigh(40.0))
+    assert build_channel(parse_settings({"preset": "physical"})) == PathLoss(Exponential(1.0))
 
 
 def test_cifar10_brings_its_own_model_and_step_sizes():
     settings = parse_settings({"data": {"name": "cifar10"}}).resolved()
     assert (settings.model.name, settings.learning.inner_lr, settings.learning.outer_lr) == ("lenet5", 0.06, 0.02)
-    assert build_cell(settings).update_bits == 32 * 62_006
+    assert (build_cell(settings).update_bits == 32 * 62_006).all()
 
 
 def test_the_sizes_planning_assumes_are_those_of_the_models():
@@ -56,7 +57,7 @@ def test_resolved_settings_survive_being_written_and_read(table, tmp_path):
     again = load_settings(tmp_path / "config.toml")
     assert dump_settings(again) == dump_settings(settings)
     assert dump_settings(again.resolved()) == dump_settings(settings)
-    np.testing.assert_array_equal(plan(again).channel_gain, plan(settings).channel_gain)
+    np.testing.assert_array_equal(plan(again).round.gain, plan(settings).round.gain)
 
 
 def test_positions_become_distances():
@@ -72,7 +73,7 @@ def test_laws_draw_what_they_say():
     assert PerUE(law="rayleigh", parameters=(2.0,)).draw(rng, 10_000).mean() == pytest.approx(2.5066, rel=0.03)
     # mean distance in a disc: 2R/3
     assert PerUE(law="disc", parameters=(300.0,)).draw(rng, 10_000).mean() == pytest.approx(200.0, rel=0.02)
-    gains = build_fading(parse_settings({"cell": {"small_scale_gain": [1.0, 2.0]}}))
+    gains = build_channel(parse_settings({"cell": {"small_scale_gain": [1.0, 2.0]}})).fading
     assert isinstance(gains, NoFading)
     np.testing.assert_array_equal(gains.draw(rng, (2,)), [1.0, 2.0])
 
@@ -97,8 +98,34 @@ def test_a_new_quantity_drawn_does_not_shift_another():
         ("cell.max_power={unifrm=[1, 2]}", "{uniform = [low, high]}"),
         ("cell.max_power={uniform=[2, 1]}", "low <= high"),
         ("cell.num_ue=0", "greater than or equal to 1"),
-        ("planner.name=exat", "'paper', 'exact' or 'fixed'"),
-        ("planner.epsilon=0", "greater than 0"),
+        ("planner.name=exat", "settings: planner 'exat' is unknown; there are paper, exact, fixed, or your own"),
+        ("planner.epsilon=0", "planner: epsilon: 0.0 is not > 0"),
+        ("planner.epsilon=wide", "planner paper: epsilon: must be a valid number (got 'wide')"),
+        ("planner.epsiln=0.1", "planner paper: unknown setting 'epsiln'; the nearest is 'epsilon'"),
+        ("planner.num_samples=5", "planner paper: unknown setting 'num_samples'; the nearest is 'epsilon'"),
+        ("baseline.name=exat", "baseline: planner 'exat' is unknown"),
+        ("baseline.num_samples=2", "baseline: num_samples: 2 is too few"),
+        ("baseline.power=half", "baseline: planner fixed: power: must be 'max' or 'computed' (got 'half')"),
+        ("baseline.sampls=5", "baseline: planner fixed: unknown setting 'sampls'; the nearest is 'num_samples'"),
+        ("channel.name=fibre", "channel 'fibre' is unknown; there are path-loss"),
+        ("selection.name=best", "selection 'best' is unknown; there are uniform, by-data"),
+        ("selection.nm_selected=5", "unknown setting 'nm_selected'; the nearest is 'num_selected'"),
+        ("selection.num_selected=many", "selection uniform: num_selected: must be a valid integer (got 'many')"),
+        ("compressor.name=zip", "compressor 'zip' is unknown; there are"),
+        ("compressor.bits=4", "compressor none: unknown setting 'bits'; it has none"),
+        ("aggregator.name=medin", "aggregator 'medin' is unknown; there are mean"),
+        ("aggregator.share=0.1", "unknown setting 'share'; it has none"),
+        ("planner=3", "must be a section, [planner]"),
+        ("planner.name=3", "planner.name: must be a valid string (got 3)"),
+        ("planner.name=nowhere:Own", "planner nowhere:Own: no module 'nowhere' here or among the installed ones"),
+        ("planner.name=math:Own", "planner math:Own: math has no 'Own'"),
+        ("data.name=mist", "data 'mist' is unknown; there are mnist5k"),
+        ("data.partition=halves", "data: partition 'halves' is unknown; there are iid"),
+        ("model.name=mpl", "model 'mpl' is unknown; there are auto, mlp, lenet5, or your own as module:object"),
+        ("model.name=''", "model.name: "),
+        ("model.hidden=7", "model auto: unknown setting 'hidden'; name a model to set its own"),
+        ("model={name='mlp', hidden=7}", "model mlp: unknown setting 'hidden'"),
+        ("learning.inner_rl=0.1", "learning.inner_rl: unknown key; the nearest is 'learning.inner_lr'"),
         ("seed=1.5", "valid integer"),
         ("stop.plateau=1", "valid boolean"),
         ("cell=3", "must be a section, [cell]"),

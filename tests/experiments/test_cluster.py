@@ -60,7 +60,7 @@ def test_the_ues_of_one_run_spread_over_two_workers_give_the_same_bits(tmp_path,
     sim = build_simulation(settings)
     ue = np.arange(num_ue)
     batches = sim.data.draw(ue, np.full(num_ue, 24), 1, sim.seed, 1)
-    assert len(sim.engine(sim.algorithm, sim.params, batches, ue).chunks()) >= 3  # or there is nothing to spread
+    assert len(sim.engine(sim.arm.algorithm, sim.params, batches, ue).chunks()) >= 3  # or there is nothing to spread
     run(settings, tmp_path / "here")
     run(settings, tmp_path / "there", ray=two_workers)
     assert digest(tmp_path / "here") == digest(tmp_path / "there")

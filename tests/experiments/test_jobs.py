@@ -4,7 +4,7 @@ import pytest
 
 from autofl.config import load_settings
 from autofl.experiments import jobs
-from autofl.experiments.jobs import Task, run_jobs
+from autofl.experiments.jobs import Job, run_jobs
 from autofl.records import is_run, read_run
 
 SMALL = ["stop.rounds=3", "evaluation.every=3", "evaluation.test_samples=5", "simulation.device=cpu"]
@@ -19,7 +19,7 @@ MIXED = (
 
 def mixed(folder):
     return [
-        Task(load_settings(overrides=[*SMALL, *words]), folder / f"{place}.part", str(place), folder / str(place))
+        Job(load_settings(overrides=[*SMALL, *words]), folder / f"{place}.part", str(place), folder / str(place))
         for place, words in enumerate(MIXED)
     ]
 

@@ -68,7 +68,7 @@ def test_a_run_reads_back_what_was_simulated_and_as_a_frame(tmp_path):
     assert lazy.shape == pl.read_csv(tmp_path / "run" / "rounds.csv").shape == (7, len(frame.columns))
     np.testing.assert_array_equal(frame["sim_time"], [record.sim_time for record in records])
     ues = pd.DataFrame(found.ues)
-    np.testing.assert_array_equal(ues["energy"], np.concatenate([record.energy for record in records]))
+    np.testing.assert_array_equal(ues["energy"], np.concatenate([record.cost.energy for record in records]))
     assert ues.groupby("round").size().tolist() == [3] * 6
     assert frame["adapted_accuracy"].notna().tolist() == [True, False, True, False, True, False, True]
     assert found.manifest["status"] == "finished"

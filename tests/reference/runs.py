@@ -3,6 +3,7 @@
 import numpy as np
 
 from autofl.records import Evaluation, RoundRecord, RunWriter, read_run
+from reference.records import hand_made
 
 
 def written(
@@ -18,25 +19,8 @@ def written(
         if k == 0:
             writer.write(RoundRecord(round=0, evaluation=quality))
             continue
-        two = np.array([0.1, 0.1])
-        writer.write(
-            RoundRecord(
-                round=k,
-                sim_time=k * seconds_a_round,
-                round_time=seconds_a_round,
-                ue=np.array([0, 2]),
-                channel_gain=two,
-                num_samples=np.array([9, 9]),
-                tx_power=two,
-                snr=two,
-                upload_time=two,
-                compute_time=two,
-                energy=np.array([1e-3, 1e-3]) * heard,
-                status=("energy" if heard else "infeasible",) * 2,
-                decoded=np.array([heard, heard]),
-                evaluation=quality,
-            )
-        )
+        energy, decoded = np.array([1e-3, 1e-3]) * heard, [heard, heard]
+        writer.write(hand_made(k, k * seconds_a_round, seconds_a_round, [0, 2], energy, decoded, quality))
     writer.finish("finished", stop=stop)
     writer.close()
     return read_run(folder)

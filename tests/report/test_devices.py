@@ -1,11 +1,11 @@
 """What a deployment measured, from a run written by hand."""
 
-import numpy as np
 import pytest
 
 from autofl.records import DeviceRecord, Evaluation, RoundRecord, RunWriter, read_run
 from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.runs import group
+from reference.records import hand_made
 
 
 @pytest.fixture
@@ -14,16 +14,9 @@ def run(tmp_path):
     about = {"algorithm": "autofl", "seed": 1, "num_ue": 2, "num_weights": 10, "data": "npz"}
     writer = RunWriter(tmp_path / "run", "seed = 1\n", about)
     writer.write(RoundRecord(round=0, evaluation=Evaluation(1.0, 1.0, 0.1, 0.1)))
-    two = np.array([0.1, 0.1])
     for k, outcome in ((1, "ok"), (2, "0.weight: not finite")):
-        writer.write(
-            RoundRecord(
-                round=k, sim_time=0.2 * k, round_time=0.2, ue=np.array([0, 1]), channel_gain=two,
-                num_samples=np.array([9, 9]), tx_power=two, snr=two, upload_time=two, compute_time=two,
-                energy=np.array([1e-3, 3e-3]), status=("energy", "energy"), decoded=np.array([True, outcome == "ok"]),
-                evaluation=Evaluation(1.0, 1.0, 0.5, 0.5),
-            )
-        )  # fmt: skip
+        quality = Evaluation(1.0, 1.0, 0.5, 0.5)
+        writer.write(hand_made(k, 0.2 * k, 0.2, [0, 1], [1e-3, 3e-3], [True, outcome == "ok"], quality))
         last = 4.0 if k == 1 else 6.0
         writer.write_devices(
             k,

@@ -4,7 +4,7 @@ import pytest
 
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.cell import planner_of
+from autofl.experiments.cell import build_planner
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.reproduction.paper import FIGURES
 from autofl.reproduction.recipes import SCALES, SENSITIVITY, STUDIES, studies_of, with_seeds
@@ -46,7 +46,7 @@ def test_figures_2_and_4_compare_four_algorithms_with_the_numbers_of_table_1(stu
         assert (settings.learning.inner_lr, settings.learning.outer_lr) == steps
         assert (cell.count, cell.distance.parameters, cell.snr_threshold_db) == (20, (200.0,), 30.0)
         assert (cell.max_energy.value, cell.max_power.value, cell.bandwidth.value) == (0.003, 0.01, 1e6)
-        planner = planner_of(settings, settings.algorithm)
+        planner = build_planner(settings, settings.algorithm)
         planned = name in ("AutoFL", "FedAvg-2")
         assert planner == (PaperPlanner(0.02) if planned else FixedPlanner(5, "max"))
     assert all(arm.num_seeds >= 5 for arm in STUDIES[study](SCALES["full"]))
@@ -55,7 +55,7 @@ def test_figures_2_and_4_compare_four_algorithms_with_the_numbers_of_table_1(stu
 @pytest.mark.parametrize("study", ["samples-mnist", "samples-cifar10"])
 def test_figure_3_varies_d_with_the_power_of_power_computation(study):
     found = settings_of(study, SCALES["full"])
-    fixed = [planner_of(settings, settings.algorithm) for (name, _), settings in found.items() if name != "AutoFL"]
+    fixed = [build_planner(settings, settings.algorithm) for (name, _), settings in found.items() if name != "AutoFL"]
     assert fixed == [FixedPlanner(d, "computed") for d in (5, 10, 20, 30, 40, 60)]
     assert all(settings.algorithm == "per-fedavg" for (name, _), settings in found.items() if name != "AutoFL")
 

@@ -8,10 +8,13 @@ import torch
 
 import autofl
 from autofl.algorithms import PerFedAvg
+from autofl.channels import OwnFading, PathLoss
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.run import build_simulation
-from autofl.network import OwnFading, select
+from autofl.network import STATUS_NAMES, Cell, Status
+from autofl.planner import ExactPlanner
+from autofl.selection import Candidates, Uniform
 from autofl.simulation import simulate
 
 
@@ -23,7 +26,7 @@ def small(few_digits, **changes):
         "stop": {"rounds": 6},
         "evaluation": {"every": 2},
     }
-    own = {key: changes.pop(key) for key in ("algorithm_object", "fading", "planner") if key in changes}
+    own = {key: changes.pop(key) for key in ("algorithm_object", "channel", "planner") if key in changes}
     for key, value in changes.items():
         section, _, name = key.partition("__")
         if name:
@@ -37,7 +40,8 @@ def small(few_digits, **changes):
 def test_selection_is_uniform_without_repetition(rng):
     counts = np.zeros(10)
     for _ in range(2000):
-        chosen = select(10, 3, rng)
+        chosen, probability = Uniform(3).draw(Candidates(Cell(np.ones(10)), 1, lambda: np.ones(10)), rng)
+        assert (probability == 0.3).all()
         assert len(set(chosen.tolist())) == 3
         assert (np.diff(chosen) > 0).all()
         counts[chosen] += 1
@@ -61,23 +65,27 @@ def test_all_algorithms_of_a_seed_see_the_same_network_fading_selection_and_firs
 def test_fedavg_2_uses_autofls_samples_and_power(few_digits):
     one, two = (list(simulate(small(few_digits, algorithm=name))) for name in ("autofl", "fedavg-2"))
     for (left, _), (right, _) in zip(one, two, strict=True):
-        np.testing.assert_array_equal(left.num_samples, right.num_samples)
-        np.testing.assert_array_equal(left.tx_power, right.tx_power)
+        np.testing.assert_array_equal(left.plan.num_samples, right.plan.num_samples)
+        np.testing.assert_array_equal(left.plan.tx_power, right.plan.tx_power)
     fixed = [record for record, _ in simulate(small(few_digits, algorithm="per-fedavg"))][1:]
-    assert all((record.num_samples == 5).all() and (record.tx_power == 0.01).all() for record in fixed)
+    assert all((record.plan.num_samples == 5).all() and (record.plan.tx_power == 0.01).all() for record in fixed)
 
 
 def test_the_planner_remembers_each_ues_own_last_power(few_digits):
     seen = []
 
-    def planner(cell, gain, previous_power):
-        from autofl.planner import ExactPlanner
+    class Remembering:
+        def init(self, cell):
+            return {"power": cell.max_power}
 
-        plan = ExactPlanner(0.02)(cell, gain)
-        seen.append((cell.distance, previous_power, plan.carried_power))
-        return plan
+        def __call__(self, cell, gain, memory):
+            plan, _ = ExactPlanner(0.02)(cell, gain, {})
+            seen.append((cell.distance, memory["power"][cell.ue], plan.tx_power))
+            power = memory["power"].copy()
+            power[cell.ue] = plan.tx_power
+            return plan, {"power": power}
 
-    list(simulate(small(few_digits, planner=planner, stop__rounds=12)))
+    list(simulate(small(few_digits, planner=Remembering(), stop__rounds=12)))
     last: dict[float, float] = {}
     for distance, previous, carried in seen:
         for who, before, after in zip(distance, previous, carried, strict=True):
@@ -88,14 +96,15 @@ def test_the_planner_remembers_each_ues_own_last_power(few_digits):
 
 def test_when_nobody_is_heard_the_model_stays_and_time_passes(few_digits):
     silent = OwnFading(lambda rng, shape: np.zeros(shape))
-    sim = small(few_digits, fading=silent)
+    sim = small(few_digits, channel=PathLoss(silent))
     *_, (last, state) = simulate(sim)
     for name, p in state.params.items():
         assert torch.equal(p, sim.params[name])
     # Z / (B log2(1 + 1000)) = 2,544,320 / 1e6 / 9.967226 s a round
     assert last.sim_time == pytest.approx(6 * 0.25526861, rel=1e-6)
-    assert last.energy.sum() == 0.0
-    assert set(last.status) == {"infeasible"}
+    assert last.cost.energy.sum() == 0.0
+    assert set(last.plan.status) == {Status.INFEASIBLE}
+    assert {STATUS_NAMES[code] for code in last.plan.status} == {"infeasible"}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +122,7 @@ def test_each_stopping_rule_stops_for_its_own_reason(few_digits, changes, reason
     assert last.stop == reason
     assert last.evaluation is not None  # the last round is always judged
     if reason == "sim_time":
-        assert last.sim_time - last.round_time < 0.5 <= last.sim_time
+        assert last.sim_time - last.cost.time < 0.5 <= last.sim_time
 
 
 def test_a_diverging_run_stops_with_the_last_finite_model(few_digits):
@@ -129,13 +138,14 @@ def test_four_local_steps_take_four_times_the_computing(few_digits):
         return next(record for record, _ in simulate(sim) if record.round == 1)
 
     one, four = first_round(1), first_round(4)
-    np.testing.assert_allclose(four.compute_time, 4 * one.compute_time, rtol=1e-12)
+    np.testing.assert_allclose(four.cost.compute_time, 4 * one.cost.compute_time, rtol=1e-12)
 
 
 def test_a_cell_and_data_that_do_not_fit_are_refused(few_digits):
     sim = small(few_digits)
-    with pytest.raises(AutoFLError, match="UEs"):
-        dataclasses.replace(sim, num_selected=9)
+    nine = dataclasses.replace(sim, arm=dataclasses.replace(sim.arm, selection=Uniform(9)))
+    with pytest.raises(AutoFLError, match="num_selected: 9 is not between 1 and the 8 UEs"):
+        list(simulate(nine))
     with pytest.raises(AutoFLError, match="UEs"):
         dataclasses.replace(sim, cell=sim.cell.take(np.arange(5)))
 

@@ -78,7 +78,7 @@ def _one_line(problem: Any) -> str:
     if problem["type"] == "model_type":
         return f"{key}: must be a section, [{key}] (got {given})"
     message = problem["msg"][:1].lower() + problem["msg"][1:]
-    prefix = f"{key}: " if key and problem["type"] != "part" else ""
+    prefix = f"{key}: " if key and not (problem["type"] == "part" and message.startswith(f"{key} ")) else ""
     if isinstance(problem["input"], BaseModel | dict) or problem["type"] in (
         "cell",
         "data",

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core import PydanticCustomError
 
 from autofl.errors import AutoFLError
-from autofl.registry import Kind, Part, find, unknown_key
+from autofl.registry import Kind, Part, check_name, find, unknown_key
 
 
 class PartSettings(BaseModel):
@@ -137,11 +137,21 @@ class ModelSettings(PartSettings):
     """The model that is learned."""
 
     kind = "model"
-    name: str = Field("", description='default lenet5 for CIFAR-10, else mlp; own: "module:object"')
+    name: str = Field("auto", min_length=1, description='auto: lenet5 for CIFAR-10, else mlp; own: "module:object"')
 
     @model_validator(mode="after")
     def _known_settings(self) -> Self:
-        return self  # its module loads PyTorch: checked when the model is built
+        """Its module loads PyTorch, which planning must not: imported here only for settings of its own."""
+        try:
+            if self.name == "auto" and self.given:
+                key = next(iter(self.given))
+                raise AutoFLError(f"model auto: unknown setting {key!r}; name a model to set its own")
+            check_name(self.kind, self.name, also=("auto",))
+            if self.given:
+                checked_settings(self.part, self.given)
+        except AutoFLError as error:
+            raise PydanticCustomError("part", "{error}", {"error": str(error)}) from None
+        return self
 
     def resolved(self) -> Self:
         return self

@@ -270,7 +270,8 @@ class Settings(Section):
             "paper": PerUE(law="rayleigh", parameters=(40.0,)),
             "physical": PerUE(law="exponential", parameters=(1.0,)),
         }
-        model = self.model.name or ("lenet5" if self.data.name == "cifar10" else "mlp")
+        usual = "lenet5" if self.data.name == "cifar10" else "mlp"
+        model = usual if self.model.name == "auto" else self.model.name
         parts = ("channel", "selection", "planner", "baseline", "compressor", "aggregator")
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         learning = self.learning

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
     """The data set of these settings and, for own arrays that bring one, the owner of each sample."""
     data, part = settings.data, find("data", settings.data.name)
-    context = {"folder": Path(data.folder) if data.folder is not None else None, "path": data.file}
+    context = {
+        "folder": Path(data.folder) if data.folder is not None else None,
+        "path": Path(data.file) if data.file is not None else None,
+    }
     loaded = part.build({}, context)
     dataset, owner = loaded if isinstance(loaded, tuple) else (loaded, None)
     if not isinstance(dataset, Dataset):
