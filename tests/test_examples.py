@@ -7,26 +7,47 @@ from pathlib import Path
 
 import pytest
 
+from autofl.config import load_settings
 from autofl.config.describe import describe
+from autofl.experiments.run import run
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["own_algorithm", "own_model", "own_channel"])
-def test_an_example_runs(name, tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / f"{name}.py"), "4"], cwd=tmp_path, capture_output=True, text=True
-    )
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_runs(path, tmp_path):
+    done = subprocess.run([sys.executable, str(path), "4"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "%" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["algorithm=own_algorithm:PerFedAvgM", "learning.momentum=0.5"],
+        ["model.name=own_model:smooth", "model.width=16"],
+        ["channel.name=own_channel:Shadowed", "channel.m=1"],
+        ["planner.name=own_planner:Patient", "planner.share=0.4"],
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_a_part_of_an_example_can_be_named_in_settings(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT / "examples")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    made = run(load_settings(overrides=[*settings, "stop.rounds=2"]), tmp_path / "run")
+    assert made.manifest["status"] == "finished"
+    assert [part["file"] for part in made.manifest["parts"].values() if "file" in part] == [
+        f"{settings[0].partition('=')[2].partition(':')[0]}.py"
+    ]
 
 
 def test_the_python_of_the_readme_runs(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert blocks
     for block in blocks:
-        short = block.replace("stop.rounds=50", "stop.rounds=2")
+        assert "rounds=200, seeds=5" in block
+        short = block.replace("rounds=200, seeds=5", "rounds=2, seeds=1")
         done = subprocess.run([sys.executable, "-c", short], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 

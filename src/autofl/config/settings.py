@@ -182,7 +182,7 @@ class DeploySettings(Section):
     )
     clip: float | None = Field(None, gt=0, le=1e9, description="norm to which a device clips its update")
     noise_multiplier: float = Field(0.0, ge=0, le=1e6, description="deviation of its noise, in units of clip")
-    delta: float = Field(1e-5, gt=0, lt=1, description="of the privacy that the noise gives")
+    delta: float = Field(1e-5, gt=0, lt=1, description="delta of the (epsilon, delta) guarantee")
 
     @model_validator(mode="after")
     def _private(self) -> Self:
