@@ -1,37 +1,128 @@
 """AutoFL: federated learning for mobile edge networks.
 
-    import autofl
-    settings = autofl.load_settings(overrides=["stop.rounds=50"])
-    print(autofl.plan(settings, "exact").table()["round_time"])
-    runs = autofl.compare(settings, "runs/mine")
+    import autofl as fl
+    cell = fl.Cell.disc(num_ue=20, radius=400, seed=1)
+    data = fl.load("mnist5k").federate(fl.by_labels(5), num_ue=20, seed=1)
+    arms = {"AutoFL": fl.Arm(fl.PerFedAvg(0.03, 0.07), fl.ExactPlanner(0.02))}
+    runs = fl.compare(arms, cell, data, fl.mlp, rounds=200, seeds=5)
+    runs.table(target=0.85)
 
 Names are loaded when first used, so planning never imports PyTorch.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autofl.version import __version__
 
+if TYPE_CHECKING:
+    from autofl.aggregators import Aggregator as Aggregator
+    from autofl.aggregators import Arrived as Arrived
+    from autofl.aggregators import Mean as Mean
+    from autofl.algorithms import Algorithm as Algorithm
+    from autofl.algorithms import Averaging as Averaging
+    from autofl.algorithms import FedAvg as FedAvg
+    from autofl.algorithms import PerFedAvg as PerFedAvg
+    from autofl.algorithms import State as State
+    from autofl.api import Runs as Runs
+    from autofl.api import compare as compare
+    from autofl.api import simulation as simulation
+    from autofl.channels import Channel as Channel
+    from autofl.channels import Exponential as Exponential
+    from autofl.channels import Fading as Fading
+    from autofl.channels import NoFading as NoFading
+    from autofl.channels import PathLoss as PathLoss
+    from autofl.channels import Rayleigh as Rayleigh
+    from autofl.channels import success_probability as success_probability
+    from autofl.compressors import Compressor as Compressor
+    from autofl.config import Settings as Settings
+    from autofl.config import load_settings as load_settings
+    from autofl.data import Dataset as Dataset
+    from autofl.data import Partition as Partition
+    from autofl.data import PartitionLaw as PartitionLaw
+    from autofl.data import load as load
+    from autofl.data.federated import FederatedData as FederatedData
+    from autofl.data.partition import by_labels as by_labels
+    from autofl.data.partition import dirichlet as dirichlet
+    from autofl.data.partition import iid as iid
+    from autofl.errors import AutoFLError as AutoFLError
+    from autofl.evaluation import Evaluator as Evaluator
+    from autofl.experiments.cell import RoundPlan as RoundPlan
+    from autofl.experiments.cell import plan as plan
+    from autofl.experiments.run import build_simulation as build_simulation
+    from autofl.experiments.run import run as run
+    from autofl.models import Params as Params
+    from autofl.models import lenet5 as lenet5
+    from autofl.models import mlp as mlp
+    from autofl.network import Cell as Cell
+    from autofl.network import Plan as Plan
+    from autofl.network import Status as Status
+    from autofl.network import make_plan as make_plan
+    from autofl.network import round_cost as round_cost
+    from autofl.planner import ExactPlanner as ExactPlanner
+    from autofl.planner import FixedPlanner as FixedPlanner
+    from autofl.planner import PaperPlanner as PaperPlanner
+    from autofl.planner import Planner as Planner
+    from autofl.records import Evaluation as Evaluation
+    from autofl.records import RoundRecord as RoundRecord
+    from autofl.records import Run as Run
+    from autofl.records import read_run as read_run
+    from autofl.report.make import Report as Report
+    from autofl.report.make import make_report as make_report
+    from autofl.report.plots import plot as plot
+    from autofl.report.table import Table as Table
+    from autofl.rounds.arm import Arm as Arm
+    from autofl.rounds.stop import Stop as Stop
+    from autofl.selection import ByData as ByData
+    from autofl.selection import Candidates as Candidates
+    from autofl.selection import Selected as Selected
+    from autofl.selection import Selection as Selection
+    from autofl.selection import Uniform as Uniform
+    from autofl.simulation import Simulation as Simulation
+    from autofl.simulation import simulate as simulate
+
 _HOME = {
-    "AutoFLError": "autofl.errors",
-    "Settings": "autofl.config",
-    "build_simulation": "autofl.experiments.run",
-    "compare": "autofl.experiments.jobs",
-    "load_settings": "autofl.config",
-    "plan": "autofl.experiments.cell",
-    "read_run": "autofl.records",
-    "run": "autofl.experiments.run",
-    "simulate": "autofl.simulation",
-}
+    "autofl.aggregators": ("Aggregator", "Arrived", "Mean"),
+    "autofl.algorithms": ("Algorithm", "Averaging", "FedAvg", "PerFedAvg", "State"),
+    "autofl.api": ("Runs", "compare", "simulation"),
+    "autofl.channels": (
+        "Channel", "Exponential", "Fading", "NoFading", "PathLoss", "Rayleigh", "success_probability"
+    ),
+    "autofl.compressors": ("Compressor",),
+    "autofl.config": ("Settings", "load_settings"),
+    "autofl.data": ("Dataset", "Partition", "PartitionLaw", "load"),
+    "autofl.data.federated": ("FederatedData",),
+    "autofl.data.partition": ("by_labels", "dirichlet", "iid"),
+    "autofl.errors": ("AutoFLError",),
+    "autofl.evaluation": ("Evaluator",),
+    "autofl.experiments.cell": ("RoundPlan", "plan"),
+    "autofl.experiments.run": ("build_simulation", "run"),
+    "autofl.models": ("Params", "lenet5", "mlp"),
+    "autofl.network": ("Cell", "Plan", "Status", "make_plan", "round_cost"),
+    "autofl.planner": ("ExactPlanner", "FixedPlanner", "PaperPlanner", "Planner"),
+    "autofl.records": ("Evaluation", "RoundRecord", "Run", "read_run"),
+    "autofl.report.make": ("Report", "make_report"),
+    "autofl.report.plots": ("plot",),
+    "autofl.report.table": ("Table",),
+    "autofl.rounds.arm": ("Arm",),
+    "autofl.rounds.stop": ("Stop",),
+    "autofl.selection": ("ByData", "Candidates", "Selected", "Selection", "Uniform"),
+    "autofl.simulation": ("Simulation", "simulate"),
+}  # fmt: skip
+_MODULES = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = ["__version__", *_HOME]
+__all__ = [
+    "__version__",
+    *_MODULES,
+]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'autofl' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'autofl' has no attribute {name!r}")
+        return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -37,6 +37,10 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "per-fedavg": Entry("autofl.algorithms.perfedavg:PerFedAvg", "Per-FedAvg", plan="baseline"),
         "fedavg-1": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-1", plan="baseline"),
         "fedavg-2": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-2"),
+        "fedprox": Entry("autofl.algorithms.fedprox:FedProx", "FedProx"),
+        "ditto": Entry("autofl.algorithms.ditto:Ditto", "Ditto"),
+        "scaffold": Entry("autofl.algorithms.scaffold:Scaffold", "SCAFFOLD"),
+        "fedopt": Entry("autofl.algorithms.fedopt:FedOpt", "FedOpt"),
     },
     "planner": {
         "paper": Entry("autofl.planner.paper:PaperPlanner", "Algorithm 2 as printed"),
@@ -45,14 +49,19 @@ PARTS: dict[Kind, dict[str, Entry]] = {
     },
     "channel": {
         "path-loss": Entry("autofl.channels.path_loss:PathLoss", "path loss times fading"),
+        "trace": Entry("autofl.channels.trace:Trace", "gains from a file"),
     },
     "selection": {
         "uniform": Entry("autofl.selection.uniform:Uniform", "uniform"),
         "by-data": Entry("autofl.selection.by_data:ByData", "in proportion to data"),
     },
-    "compressor": {},
+    "compressor": {
+        "quantise": Entry("autofl.compressors.quantise:Quantise", "unbiased b-bit quantisation in blocks"),
+        "top-k": Entry("autofl.compressors.top_k:TopK", "largest weights, with error feedback"),
+    },
     "aggregator": {
         "mean": Entry("autofl.aggregators.mean:Mean", "weighted mean"),
+        "unbiased": Entry("autofl.aggregators.unbiased:Unbiased", "weights 1/(n q_i)"),
     },
     "model": {
         "mlp": Entry("autofl.models.mlp:mlp", "MLP with 100 hidden units"),

@@ -1,5 +1,7 @@
 """Conversions at the door: inside the package every value is SI and linear."""
 
+import os
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,6 +9,8 @@ Array = NDArray[np.float64]
 """Float64 array; the last axis counts UEs unless a docstring says otherwise."""
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+PathLike = str | os.PathLike[str]
+"""A path as callers give it; functions turn it into a `Path` at the door."""
 
 
 def dbm_to_watt(power_dbm: float) -> float:

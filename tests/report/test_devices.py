@@ -4,7 +4,7 @@ import pytest
 
 from autofl.records import DeviceRecord, Evaluation, RoundRecord, RunWriter, read_run
 from autofl.report.devices import facts, lines, plot_devices
-from autofl.report.summary import group
+from autofl.report.runs import group
 from reference.records import hand_made
 
 

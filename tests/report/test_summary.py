@@ -4,29 +4,10 @@ import numpy as np
 import pytest
 
 from autofl.errors import AutoFLError
-from autofl.records import Evaluation, RoundRecord, RunWriter, read_run
 from autofl.report.plots import plot_runs
-from autofl.report.summary import as_json, group, markdown, summarise
-from reference.records import hand_made
-
-
-def written(folder, algorithm, seed, accuracies, seconds_a_round, config="[stop]\nrounds = 3\n"):
-    """A run whose accuracy after each round is given; two of four UEs send, 1 mJ each."""
-    writer = RunWriter(
-        folder, f'algorithm = "{algorithm}"\nseed = {seed}\n{config}',
-        {"algorithm": algorithm, "seed": seed, "num_ue": 4, "data": "mnist5k"},
-    )  # fmt: skip
-    for k, accuracy in enumerate(accuracies):
-        quality = Evaluation(1.0, 0.9, accuracy, accuracy, float("nan"))
-        if k == 0:
-            writer.write(RoundRecord(round=0, evaluation=quality))
-            continue
-        energy, decoded = [1e-3, 1e-3], [True, True]
-        writer.write(hand_made(k, k * seconds_a_round, seconds_a_round, [0, 2], energy, decoded, quality))
-    writer.finish("finished")
-    writer.close()
-    return read_run(folder)
-
+from autofl.report.runs import group
+from autofl.report.summary import as_json, summarise, table
+from reference.runs import written
 
 CURVE = [0.1, 0.5, 0.8, 0.9, 0.9, 0.9, 0.9]
 
@@ -44,7 +25,7 @@ def test_time_energy_and_ratios_are_what_was_written(tmp_path):
     np.testing.assert_allclose(rows[1].values["time_adapted"], [12.0, 24.0])
     np.testing.assert_allclose(rows[0].values["energy"], [1e-3, 1e-3])
     np.testing.assert_allclose(rows[0].values["energy_to_target"], [4 * 2e-3 / 4] * 2)
-    text = markdown(rows, 0.85)
+    text = table(rows, 0.85).markdown()
     assert "6.0 ± 25.4" in text  # mean of 4 and 8; t(0.975, 1) = 12.706 times 2.828/sqrt 2
     assert text.splitlines()[3].endswith("| 3.00 |")
     assert as_json(rows, 0.85)["rows"][0]["time_adapted"]["values"] == [4.0, 8.0]
@@ -55,10 +36,10 @@ def test_a_target_not_reached_is_said_and_not_averaged_away(tmp_path):
         written(tmp_path / "a", "autofl", 1, CURVE, 1.0),
         written(tmp_path / "b", "autofl", 2, [0.1, 0.2, 0.3], 1.0),
     ]
-    text = markdown(summarise(runs, 0.85), 0.85)
+    text = table(summarise(runs, 0.85), 0.85).markdown()
     assert "4.0 (1 of 2)" in text
     runs = [written(tmp_path / "c", "autofl", 1, [0.1, 0.2], 1.0)]
-    assert "| – |" in markdown(summarise(runs, 0.85), 0.85)
+    assert "| – |" in table(summarise(runs, 0.85), 0.85).markdown()
 
 
 def test_runs_that_differ_in_a_setting_are_told_apart_by_it(tmp_path):

@@ -1,7 +1,13 @@
 """The committed results: every figure is redrawn from them, and every verdict on the page follows from them."""
 
+import csv
+import json
 import math
 import re
+import statistics
+from collections import defaultdict
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +15,11 @@ import pytest
 
 from autofl.cli.main import run as run_cli
 from autofl.errors import AutoFLError
-from autofl.reproduction.figures import data_name, heading
-from autofl.reproduction.page import blocks, fill, judge_all, report
+from autofl.reproduction.figures import heading
+from autofl.reproduction.page import blocks, fill, report
 from autofl.reproduction.paper import FIGURES
 from autofl.reproduction.recipes import CURVES, SENSITIVITY
-from autofl.reproduction.results import busy_time, measure, read_results, write_study
+from autofl.reproduction.results import Curve, busy_time, measure, read_results, write_study
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS, PAGE = DOCS / "results" / "reproduction", DOCS / "reproduction.md"
@@ -58,28 +64,107 @@ def test_every_figure_is_redrawn_from_the_committed_results(redrawn, name):
 
 
 def test_every_picture_says_which_data_and_scale_it_shows(studies):
-    for study in studies.values():
-        assert data_name(study.about) in heading(study)
-        assert study.about["scale"] in heading(study)
+    paper = "20 UEs, 5 a round"
+    assert {name: heading(study) for name, study in studies.items()} == {
+        "mnist-iid": f"MNIST, i.i.d., {paper}, 10 seeds, full scale",
+        "mnist": f"MNIST, l = 5, {paper}, 10 seeds, full scale",
+        "cifar10": f"CIFAR-10, l = 5, {paper}, 5 seeds, full scale",
+        "samples-mnist": f"MNIST, l = 5, {paper}, 10 seeds, full scale",
+        "samples-cifar10": f"CIFAR-10, l = 5, {paper}, 5 seeds, full scale",
+        "radius": f"MNIST, l = 5, {paper}, 5 seeds, full scale",
+        "labels": f"MNIST, l varies, {paper}, 5 seeds, full scale",
+        "sensitivity": "MNIST, 5 seeds, full scale",
+        "sensitivity-cifar10": "CIFAR-10, 5 seeds, full scale",
+    }
 
 
-def test_report_fills_the_marked_blocks_of_a_page_and_leaves_the_words(redrawn, studies):
-    filled = (redrawn / "page.md").read_text()
-    verdicts = [each.verdict for each in judge_all(studies)]
-    assert f"{verdicts.count('holds')} holds" in filled
-    assert "Not measured yet." in filled
-    assert filled.startswith("Words.\n")
-    assert filled.endswith("More words.\n")
+def claim_rows():
+    """The table of claims on the committed page, cell by cell."""
+    block = re.search(r"<!-- claims -->\n(.*?)<!-- end claims -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.group(1).splitlines()[2:]]
 
 
-def test_what_is_read_off_the_runs_follows_from_the_committed_curves(studies):
+def test_report_fills_the_marked_blocks_of_a_page_and_leaves_the_words(redrawn):
+    verdicts = [row[5] for row in claim_rows()]
+    assert "not measured" not in verdicts
+    counts = ", ".join(f"{verdicts.count(each)} {each}" for each in ("holds", "partly", "does not hold"))
+    assert (redrawn / "page.md").read_text() == (
+        f"Words.\n<!-- count -->\n{counts}\n<!-- end count -->\n"
+        "<!-- fig9z -->\nNot measured yet.\n<!-- end fig9z -->\nMore words.\n"
+    )
+
+
+def test_what_is_read_off_a_curve_worked_by_hand():
+    """Evaluations every 10 rounds, 2 s a round; the target is 0.6."""
+    adapted = np.array([0.1, 0.5, 0.6, 0.7, 0.8, 0.81, 0.8, 0.81])
+    curve = Curve(
+        {
+            "round": np.arange(0.0, 80.0, 10.0),
+            "sim_time": np.arange(0.0, 160.0, 20.0),
+            "adapted_accuracy": adapted,
+            "global_accuracy": np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.7, 0.5]),
+            "adapted_train_loss": np.linspace(2.0, 0.25, 8),
+            "train_loss": np.linspace(3.0, 0.5, 8),
+        }
+    )
+    expected = {
+        "time_adapted": 60.0,  # (0.5 + 0.6 + 0.7) / 3 is 0.6, in round 30
+        "rounds_adapted": 40.0,  # 0.8, 0.81, 0.8 deviate by 0.0047; 0.7, 0.8, 0.81 from round 30 by 0.05
+        "best_adapted": 0.81,
+        "last_adapted": 0.81,
+        "unrest_adapted": math.sqrt(8 / 9) * 0.01,  # steps 0.01, -0.01, 0.01 around their mean 0.01 / 3
+        "time_global": math.nan,  # (0.5 + 0.5 + 0.7) / 3 is the best of them
+        "rounds_global": math.nan,
+        "best_global": 0.7,
+        "last_global": 0.5,
+        "unrest_global": math.sqrt(0.08 / 3),  # steps 0, 0.2, -0.2
+        "loss_adapted": 0.25,
+        "loss_global": 0.5,
+    }
+    found = measure(curve, 0.6)
+    assert set(found) == set(expected)
+    for quantity, value in expected.items():
+        np.testing.assert_allclose(found[quantity], value, rtol=1e-9, err_msg=quantity)
+
+
+def by_fractions(lines, metric, target):
+    """Time to the target, K*, best, last and unrest from the printed lines of a curve, in exact arithmetic."""
+    rounds = [int(line["round"]) for line in lines]
+    accuracy = [Fraction(line[f"{metric}_accuracy"]) for line in lines]
+    time = converged = math.nan
+    for k in reversed(range(len(lines))):
+        mean_of = accuracy[max(k - 2, 0) : k + 1]
+        if sum(mean_of) >= target * len(mean_of):
+            time = float(lines[k]["sim_time"])
+        window = [a for r, a in zip(rounds, accuracy, strict=True) if rounds[k] <= r <= rounds[k] + 20]
+        whole = rounds[k] + 20 <= rounds[-1] and len(window) >= 3
+        if whole and statistics.pvariance(window) <= Fraction(1, 10_000):
+            converged = rounds[k]
+    half = accuracy[len(accuracy) // 2 :]
+    unrest = math.sqrt(statistics.pvariance([b - a for a, b in pairwise(half)]))
+    return {"time": time, "rounds": converged, "best": max(accuracy), "last": accuracy[-1], "unrest": unrest}
+
+
+def test_what_is_read_off_the_committed_curves_and_what_the_tables_say_is_what_exact_arithmetic_gives(studies):
     for name in CURVES:
-        study = studies[name]
-        assert len(study.curves) == len(study.rows)
-        for row in study.rows:
-            found = measure(study.curves[row.arm, row.seed], study.about["target_accuracy"])
-            for quantity, value in found.items():
-                np.testing.assert_allclose(row.values[quantity], value, rtol=1e-5, err_msg=f"{name} {row} {quantity}")
+        target = Fraction(str(json.loads((RESULTS / f"{name}.json").read_text())["target_accuracy"]))
+        with (RESULTS / f"{name}.curves.csv").open(newline="") as file:
+            curves = defaultdict(list)
+            for line in csv.DictReader(file):
+                curves[line["arm"], line["seed"]].append(line)
+        with (RESULTS / f"{name}.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert {(row["arm"], row["seed"]) for row in rows} == set(curves)
+        for row in rows:
+            lines = curves[row["arm"], row["seed"]]
+            found = measure(studies[name].curves[row["arm"], int(row["seed"])], float(target))
+            for metric, loss in (("adapted", "adapted_train_loss"), ("global", "train_loss")):
+                expected = {**by_fractions(lines, metric, target), "loss": float(lines[-1][loss])}
+                for quantity, value in expected.items():
+                    about = f"{name} {row} {quantity}"
+                    np.testing.assert_allclose(found[f"{quantity}_{metric}"], float(value), rtol=1e-9, err_msg=about)
+                    kept = float(row[f"{quantity}_{metric}"] or "nan")  # six digits
+                    np.testing.assert_allclose(kept, float(value), rtol=1e-5, err_msg=about)
 
 
 def test_the_page_is_what_the_committed_results_give(studies):
@@ -94,8 +179,7 @@ def numbers(text):
 
 def test_each_verdict_on_the_page_follows_by_its_stated_rule():
     """From the text of the table alone; where rounding hides on which side a number lies, it may be either."""
-    block = re.search(r"<!-- claims -->\n(.*?)<!-- end claims -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.group(1).splitlines()[2:]]
+    rows = claim_rows()
     assert len(rows) >= 45
     for words, _, quantity, measured, rule, verdict, _, why_not in rows:
         assert bool(why_not) == (verdict in ("partly", "does not hold")), words

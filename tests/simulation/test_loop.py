@@ -1,4 +1,4 @@
-"""The loop against a plain re-telling of Algorithm 2, and the promises of a run."""
+"""The promises of a run; rounds worked by hand are in test_loop_by_hand."""
 
 import dataclasses
 
@@ -10,7 +10,6 @@ import autofl
 from autofl.algorithms import PerFedAvg
 from autofl.channels import OwnFading, PathLoss
 from autofl.config import parse_settings
-from autofl.engines import make_engine
 from autofl.errors import AutoFLError
 from autofl.experiments.run import build_simulation
 from autofl.network import STATUS_NAMES, Cell, Status
@@ -36,31 +35,6 @@ def small(few_digits, **changes):
             table[section] = value
     renamed = {"algorithm" if key == "algorithm_object" else key: value for key, value in own.items()}
     return build_simulation(parse_settings(table), dataset=few_digits, **renamed)
-
-
-def test_a_round_is_the_mean_of_the_decoded_updates_and_the_time_of_the_slowest(few_digits):
-    sim = small(few_digits, preset="physical", cell__distance={"disc": 300})
-    records = list(simulate(sim))
-    params, clock = sim.params, 0.0
-    loop = make_engine("loop", sim.model)
-    for record, state in records[1:]:
-        updates = []
-        for ue, num, heard in zip(record.ue, record.plan.num_samples, record.decoded, strict=True):
-            assert heard == (num > 0)
-            if heard:
-                batches = sim.data.draw(np.array([ue]), np.array([num]), 1, sim.seed, record.round)
-                updates.append(loop(sim.arm.algorithm, params, batches, np.array([ue])).params_of(np.array([0])))
-        if updates:
-            params = {name: torch.stack([update[name][0] for update in updates]).mean(dim=0) for name in params}
-        for name, p in state.params.items():
-            torch.testing.assert_close(p, params[name], rtol=1e-4, atol=1e-6)
-        params = state.params
-        clock += record.cost.time
-        assert record.sim_time == pytest.approx(clock, rel=1e-12)
-        slowest = (record.cost.upload_time + record.cost.compute_time).max()
-        assert record.cost.time == (slowest if updates else record.cost.time)
-        assert (record.cost.energy <= sim.cell.max_energy[record.ue] * (1 + 1e-9)).all()
-    assert any(record.decoded.sum() < 3 for record, _ in records[1:])  # 300 m under Exp(1) does lose updates
 
 
 def test_selection_is_uniform_without_repetition(rng):

@@ -18,7 +18,7 @@ from autofl.rng import stream
 from autofl.rounds.horizon import Horizon, draw_horizon
 from autofl.theory import participation
 from autofl.theory.rounds import RoundsModel, fit_rounds
-from autofl.units import Array, BoolArray, IntArray
+from autofl.units import Array, BoolArray, IntArray, PathLike
 
 SHIPPED = Path(__file__).parent / "pilots"
 """Pilots on MNIST and MNIST-5k with the paper's step sizes; each file says by which command it was made."""
@@ -53,7 +53,7 @@ class Forecast:
         return {"target_accuracy": self.target, **spread, **{key: getattr(self, key) for key in rest}}
 
 
-def forecast(settings: Settings, target: float, pilots: Path | None = None) -> Forecast:
+def forecast(settings: Settings, target: float, pilots: PathLike | None = None) -> Forecast:
     """When a run of these settings will pass the target (adapted accuracy), and what it will have cost.
 
     Args:
@@ -62,7 +62,7 @@ def forecast(settings: Settings, target: float, pilots: Path | None = None) -> F
     settings = settings.resolved()
     if not 0.0 < target <= 1.0:
         raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
-    path = pilots if pilots is not None else SHIPPED
+    path = Path(pilots) if pilots is not None else SHIPPED
     every, command = read_pilots(path)
     model, fitting = fit(settings, every, target, str(path))
     h, tau = heterogeneity(settings.data.partition, settings.data.labels), settings.learning.local_steps

@@ -12,6 +12,7 @@ from autofl.config.parts import BaselineSettings, PlannerSettings
 from autofl.experiments.jobs import Job, OnProgress, run_jobs
 from autofl.records import read_run
 from autofl.rng import stream
+from autofl.units import PathLike
 
 DESIGN = (
     *((d, m, 1, 0.0) for d, m in ((5, 5), (15, 5), (40, 5), (15, 2), (15, 10))),
@@ -61,13 +62,13 @@ def _distance(num_ue: int, away: float, seed: int) -> PerUE:
 
 def run_pilots(
     settings: Settings,
-    folder: Path,
+    folder: PathLike,
     labels: Sequence[int],
     num_seeds: int,
     workers: int = 1,
     on_progress: OnProgress | None = None,
 ) -> list[Pilot]:
     """Every pilot as a run folder, and what a forecast needs of each."""
-    jobs = [Job(one, folder / name, name) for name, one in pilot_settings(settings, labels, num_seeds)]
+    jobs = [Job(one, Path(folder) / name, name) for name, one in pilot_settings(settings, labels, num_seeds)]
     run_jobs(jobs, workers, on_progress=on_progress)
     return [pilot_of(read_run(job.place)) for job in jobs]

@@ -9,6 +9,7 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.records.metrics import reaches
+from autofl.units import PathLike
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,17 @@ def _update(config: dict[str, Any]) -> str:
     return f"{name} {own}" if own else str(name)
 
 
-def write_pilots(path: Path, pilots: list[Pilot], command: str) -> None:
+def write_pilots(path: PathLike, pilots: list[Pilot], command: str) -> None:
+    path = Path(path)
     text = ",\n".join("  " + json.dumps(asdict(pilot)) for pilot in pilots)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'{{"command": {json.dumps(command)}, "pilots": [\n{text}\n]}}\n', encoding="utf-8")
 
 
-def read_pilots(path: Path) -> tuple[list[Pilot], str]:
+def read_pilots(path: PathLike) -> tuple[list[Pilot], str]:
     """The pilots of a file, or of all files in a folder, and the command that made them."""
     try:
-        tables = [json.loads(file.read_text(encoding="utf-8")) for file in _files(path)]
+        tables = [json.loads(file.read_text(encoding="utf-8")) for file in _files(Path(path))]
         pilots = [Pilot(**row) for table in tables for row in table["pilots"]]
         if not pilots:
             raise ValueError("no pilots in it")

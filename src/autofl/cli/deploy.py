@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autofl.cli.screen import ProgressBar, say, show_table
-from autofl.cli.shared import Config, Force, Json, Out, Set, free_folder, leave, print_json, report
+from autofl.cli.shared import Config, Force, Json, Out, Set, free_folder, leave, print_json, report_new_runs
 from autofl.errors import AutoFLError
+from autofl.report.table import Table
 
 if TYPE_CHECKING:
     from autofl.config import Settings
@@ -74,7 +75,7 @@ def run_command(
             run(settings, folder, place, on_round, resume is not None)
         except KeyboardInterrupt:
             leave(place)
-    report([place], place, settings.compare.target_accuracy, as_json)
+    report_new_runs([place], place, settings.compare.target_accuracy, as_json)
 
 
 @deploy_app.command("status", epilog="Example: autofl deploy status --json")
@@ -89,7 +90,8 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     if not found["processes"]:
         say(f"{folder}: nothing is up")
         return None
-    show_table(["process", "state"], [[name, "runs" if on else "gone"] for name, on in found["processes"].items()])
+    states = [[name, "runs" if on else "gone"] for name, on in found["processes"].items()]
+    show_table(Table(["process", "state"], states))
     say(found.get("problem") or f"{found.get('online', 0)} SuperNodes online; {len(found.get('runs', []))} runs so far")
     return None
 

@@ -1,14 +1,19 @@
 """What the commands share: their options, where results go, and how they are shown."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from autofl.cli.screen import say, show_table
 from autofl.errors import AutoFLError
+from autofl.report.table import Table
+
+if TYPE_CHECKING:
+    from autofl.report.make import Report
 
 Config = Annotated[Path | None, typer.Argument(help="Settings in TOML; the paper's defaults without one.")]
 Set = Annotated[
@@ -21,10 +26,14 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default aut
 Ray = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Spread the work over a Ray cluster: HOST:PORT, auto or local.")
 ]
+PlannerName = Annotated[
+    str | None, typer.Option("--planner", help="One of `autofl parts planner`, or your own as module:object.")
+]
 Workers = Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite runs that are there already.")]
 
-INTERRUPTED = 130
+BAD_INPUT, DIVERGED, INTERRUPTED = 2, 3, 130
+"""Exit statuses; 0 is fine."""
 
 
 def device_for(device: str | None, ray: str | None) -> str | None:
@@ -39,32 +48,70 @@ def options(given: dict[str, object]) -> list[str]:
     return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
-def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> None:
-    """Table on the screen and as Markdown, pictures, JSON: from run folders alone."""
+def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> "Report":
+    """Make a report on run folders and show it: warnings where they cannot be missed, a table, or JSON."""
     from autofl.records import read_run
-    from autofl.report.devices import facts, lines, plot_devices
-    from autofl.report.plots import plot_runs
-    from autofl.report.summary import as_json as json_of
-    from autofl.report.summary import markdown, note, summarise, table
+    from autofl.report.make import make_report
 
     runs = [read_run(folder) for folder in folders]
-    rows = summarise(runs, target)
     say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
-    deployed = [run for run in runs if run.devices]
-    pictures = [*plot_runs(runs, out, target), *plot_devices(deployed, out)]
-    names = [path for path in pictures if path.suffix == ".png"]
-    links = "".join(f"\n![{path.stem}]({path.name})\n" for path in names)
-    measured = [line for run in deployed for line in lines(run)]
-    text = "".join(f"\n{line}\n" for line in [note(rows), *measured])
-    (out / "report.md").write_text(f"{markdown(rows, target)}{text}{links}", encoding="utf-8")
+    made = make_report(runs, out, target)
     if as_json:
-        devices = {"devices": [facts(run) for run in deployed]} if deployed else {}
-        return print_json({**json_of(rows, target), **devices, "pictures": [str(path) for path in pictures]})
-    show_table(*table(rows, target))
-    for line in [note(rows), *measured]:
+        for warning in made.warnings:
+            say(warning)
+        print_json(made.json())
+        return made
+    for line in made.before:
         say(line)
-    say(f"pictures: {', '.join(str(path) for path in names)} (and .svg); table: {out / 'report.md'}")
+    show_table(made.table)
+    for line in made.after:
+        say(line)
+    names = [str(path) for path in made.pictures if path.suffix == ".png"]
+    say(f"pictures: {', '.join(names)} (and .svg); table: {made.path}")
+    return made
+
+
+def report_new_runs(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> None:
+    """Report on runs that were just made; if every one of them diverged, the exit status says so."""
+    if report(folders, out, target, as_json).all_diverged:
+        raise typer.Exit(DIVERGED)
+
+
+def show_reproduction(results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool) -> None:
+    """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or all."""
+    from autofl.reproduction.page import judge_all
+    from autofl.reproduction.page import report as report_all
+    from autofl.reproduction.results import read_results
+
+    say(f"drawing into {out}")
+    lines = report_all(results, out, page, names)
+    judged = [each for each in judge_all(read_results(results)) if each.found is not None]
+    if as_json:
+        return print_json(
+            {
+                "figures": [
+                    {"name": x.figure, "picture": str(x.picture), "paper": x.says, "measured": x.measured}
+                    for x in lines
+                ],
+                "claims": [
+                    {"name": x.claim.name, "claim": x.claim.words, "measured": x.measured, "verdict": x.verdict}
+                    for x in judged
+                ],
+            }
+        )
+    claims = [[x.claim.words, x.measured, x.verdict] for x in judged]
+    show_table(Table(["claim", "median [interval]", "verdict"], claims))
+    figures = [[x.figure, x.says, x.measured, str(x.picture)] for x in lines]
+    show_table(Table(["figure", "the paper says", "measured", "picture"], figures))
+    say(f"tables and claims: {out / 'report.md'}; pictures also as .svg")
     return None
+
+
+def num_workers(given: int | None, threads: int = 1) -> int:
+    """How many runs at a time: as told, or as many as the cores carry."""
+    if given is not None and given < 1:
+        raise AutoFLError(f"--workers {given}: at least 1 is needed")
+    return given if given is not None else max(1, (os.cpu_count() or 1) // threads)
 
 
 def free_folder(kind: str) -> Path:

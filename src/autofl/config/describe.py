@@ -1,12 +1,14 @@
-"""The table of settings, from the settings themselves."""
+"""The tables of settings and of parts, from the settings and the registry themselves."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
 from autofl.config.quantity import PerUE
 from autofl.config.settings import Settings
+from autofl.registry import PARTS, Kind, find
 
 
 def describe() -> list[tuple[str, str, str]]:
@@ -18,6 +20,21 @@ def describe() -> list[tuple[str, str, str]]:
             rows += [(f"{name}.{key}", _text(each.default), each.description or "") for key, each in section.items()]
         else:
             rows.append((name, _text(field.default), field.description or ""))
+    return rows
+
+
+def describe_parts(kinds: Sequence[Kind] = tuple(PARTS)) -> list[tuple[str, str, str, str]]:
+    """Kind, name, label and settings (with default and meaning) of every part of these kinds."""
+    rows: list[tuple[str, str, str, str]] = []
+    for kind in kinds:
+        for name in PARTS[kind]:
+            part = find(kind, name)
+            settings = [
+                f"{key}{'' if setting.is_needed else f' = {_text(setting.default)}'} ({setting.meaning})"
+                for key, setting in part.settings.items()
+                if setting.meaning
+            ]
+            rows.append((kind, name, part.label, "; ".join(settings) or "–"))
     return rows
 
 

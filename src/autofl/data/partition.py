@@ -178,6 +178,10 @@ class ByOwner:
         return _all_own_something(np.split(order, cuts))
 
 
+by_labels, dirichlet, iid = ByLabels, Dirichlet, Iid
+"""The same under the names of the paper's experiments, as a notebook writes them: `by_labels(5)`."""
+
+
 def _poor(owned: Sequence[IntArray]) -> list[int]:
     """The UEs that own too little."""
     return [u for u, index in enumerate(owned) if len(index) < MIN_OWNED]

@@ -31,10 +31,9 @@ from autofl.deploy.privacy import local_noise, spent
 from autofl.engines import ClientMemory, make_engine, pick_engine, use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import evaluated_ues, personal_models
-from autofl.experiments.cell import build_cell, build_channel
+from autofl.experiments.cell import build_cell, build_channel, build_compressor
 from autofl.experiments.run import (
     build_algorithm,
-    build_arm,
     build_evaluator,
     build_model,
     build_training,
@@ -159,8 +158,7 @@ def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> Non
     writer.finish(
         "running", data=settings.data.name, num_ue=num_ue, num_weights=num_weights(params), data_size=size_range(size)
     )
-    training = build_training(settings, params)
-    sent = num_weights(training.arm.algorithm.init(params).sent)
+    sent = num_weights(build_algorithm(settings).init(params).sent)
     cell = build_cell(settings, np.zeros(num_ue, dtype=np.int64), sent)
     shared = settings.data.standardise and settings.deploy.statistics == "shared"
     sums = past.sums or (total_sums(fleet.known) if shared else None)
@@ -170,7 +168,7 @@ def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> Non
         emulated = ChannelAir(cell, build_channel(settings), settings.seed)
     world = Devices(fleet, ask, cell, emulated, sums, evaluated)
     releases = dict(past.releases)
-    for record, checkpoint in run_rounds(training, world, past.checkpoint):
+    for record, checkpoint in run_rounds(build_training(settings, params, world.cell), world, past.checkpoint):
         writer.write(record)
         writer.write_devices(record.round, world.measured)
         releases = _counted(releases, world.measured, num_ue)
@@ -224,7 +222,7 @@ def _device(context: Context, settings: Settings) -> Device:
     node = context.node_config
     if "ue" not in node or "data" not in node:
         raise AutoFLError("this node has no UE number or data; start it with --node-config 'ue=0 data=\"own.npz\"'")
-    return open_device(Path(str(node["data"])), int(node["ue"]), settings.seed)
+    return open_device(str(node["data"]), int(node["ue"]), settings.seed)
 
 
 def introduce(message: Message, context: Context) -> Message:
@@ -267,10 +265,10 @@ def _train(message: Message, context: Context) -> Message:
     settings = settings_of(context)
     device, order, sent = _device(context, settings), Order.of(message.content), params_of(message.content)
     model, data = _model_and_data(settings, device, message, sent)
-    arm, memory = build_arm(settings), _memory(context, device.ue)
-    engine = make_engine(pick_engine(settings.learning.engine, model, arm.algorithm), model)
+    algorithm, compressor, memory = build_algorithm(settings), build_compressor(settings), _memory(context, device.ue)
+    engine = make_engine(pick_engine(settings.learning.engine, model, algorithm), model)
     meter = Meter.start()
-    update = device.train(engine, arm, sent, data, order, settings.seed, memory)
+    update = device.train(engine, algorithm, compressor, sent, data, order, settings.seed, memory)
     measured = MetricRecord(dict(meter.read()))
     _remember(context, device.ue, memory)
     return Message(RecordDict({"params": params_record(update), "measured": measured}), reply_to=message)

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+from autofl.algorithms import Algorithm
+from autofl.compressors import Compressor
 from autofl.data import Dataset, Partition, read_device
 from autofl.data.federated import FederatedData, PixelSums, pixel_sums, pool_of
 from autofl.data.partition import TRAIN_SHARE
@@ -17,8 +19,7 @@ from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator, PersonalModels, PreparedEvaluator, draw_piece
 from autofl.models import Params
 from autofl.rng import stream
-from autofl.rounds.arm import Arm
-from autofl.units import IntArray
+from autofl.units import IntArray, PathLike
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Device:
     def train(
         self,
         engine: Engine,
-        arm: Arm,
+        algorithm: Algorithm,
+        compressor: Compressor | None,
         sent: Params,
         data: FederatedData,
         order: Order,
@@ -58,10 +60,10 @@ class Device:
             raise AutoFLError(f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples")
         ue = np.array([self.ue])
         batches = data.draw(ue, np.array([order.num_samples]), order.local_steps, seed, order.round)
-        updates: Updates = engine(arm.algorithm, sent, batches, ue, memory)
-        if arm.compressor is not None:
+        updates: Updates = engine(algorithm, sent, batches, ue, memory)
+        if compressor is not None:
             bits = np.array([order.bits_per_weight])
-            updates = CompressedUpdates(updates, sent, arm.compressor, bits, seed, order.round, memory)
+            updates = CompressedUpdates(updates, sent, compressor, bits, seed, order.round, memory)
         return updates.mean(np.ones(1))  # a mean of one
 
     def prepare(
@@ -78,7 +80,7 @@ class Device:
         return PreparedEvaluator(evaluator, model, data, (piece,), layers, personal)
 
 
-def open_device(path: Path, ue: int, seed: int) -> Device:
+def open_device(path: PathLike, ue: int, seed: int) -> Device:
     """The device whose data lies in this file: x, y and perhaps its own split (see `read_device`)."""
     dataset, there = read_device(path)
     if there is None:

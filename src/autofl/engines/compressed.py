@@ -9,7 +9,7 @@ from torch import Tensor
 
 from autofl.compressors import Compressor, Randomness
 from autofl.engines.memory import ClientMemory
-from autofl.engines.updates import Updates
+from autofl.engines.updates import Updates, shares
 from autofl.models import Params
 from autofl.rng import stream
 from autofl.units import Array, IntArray
@@ -58,7 +58,7 @@ class CompressedUpdates:
                 yield row, received
 
     def mean(self, weight: Array) -> Params:
-        share, total = weight / weight.sum(), None
+        share, total = shares(self.ue, weight), None
         for row, received in self.rows():
             part = received.mul(float(share[row]))
             total = part if total is None else total.add_(part)

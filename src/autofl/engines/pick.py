@@ -140,7 +140,7 @@ def pick_engine(name: str, model: nn.Module, algorithm: Algorithm, sample_loss: 
     """
     if name != "auto":
         return name
-    if not is_stateful(algorithm) and low_rank_serves(model, algorithm, sample_loss):
+    if low_rank_serves(model, algorithm, sample_loss):
         return "low_rank"
     return "loop" if _convolutional(model) else "vmap"
 

@@ -66,7 +66,7 @@ class Summed(ABC):
 
     def mean(self, weight: Array) -> Params:
         """sum_i weight_i w_i / sum_i weight_i."""
-        share = weight / weight.sum()
+        share = shares(self.ue, weight)
         return self.whole(added(self.part(rows, share[rows]) for rows in self.chunks()))
 
     def each(self) -> Iterator[tuple[IntArray, Params]]:
@@ -85,7 +85,7 @@ class StackedUpdates:
     def mean(self, weight: Array) -> Params:
         """sum_i weight_i w_i / sum_i weight_i, summed in the order of the UEs' numbers."""
         order = np.argsort(self.ue, kind="stable")
-        share = torch.from_numpy(weight[order] / weight.sum())
+        share = torch.from_numpy(shares(self.ue, weight)[order])
         index = torch.from_numpy(order)
         return {
             name: torch.einsum("u,u...->...", share.to(stack), stack[index.to(stack.device)])
@@ -96,6 +96,11 @@ class StackedUpdates:
         rows = np.argsort(self.ue, kind="stable")
         index = torch.from_numpy(rows)
         yield rows, {name: self.params[name][index] - p for name, p in self.sent.items()}
+
+
+def shares(ue: IntArray, weight: Array) -> Array:
+    """weight_i / sum_j weight_j, the sum taken in the order of the UEs' numbers: its bits depend on it."""
+    return weight / weight[np.argsort(ue, kind="stable")].sum()
 
 
 def added(parts: Iterable[Params]) -> Params:

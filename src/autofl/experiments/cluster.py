@@ -18,6 +18,7 @@ from autofl.data import Dataset
 from autofl.data.batch import Batches, Draw
 from autofl.data.federated import DrawnBatches, FederatedData, Scratch
 from autofl.engines import ClientMemory, Summed, Updates, added, use_machine
+from autofl.engines.updates import shares
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_data, load_data
 from autofl.models import Params
@@ -146,7 +147,7 @@ class SpreadUpdates:
         return self.updates.ue
 
     def mean(self, weight: Array) -> Params:
-        share = weight / weight.sum()
+        share = shares(self.ue, weight)
         chunks = self.updates.chunks()
         waiting = []
         for worker, mine in zip(self.workers, np.array_split(np.arange(len(chunks)), len(self.workers)), strict=True):

@@ -58,7 +58,7 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-def compare(
+def run_comparison(
     settings: Settings,
     folder: Path | str,
     *,

@@ -34,6 +34,7 @@ from autofl.experiments.cell import (
 from autofl.experiments.cluster import spread
 from autofl.experiments.data import load_federated
 from autofl.models import Params, build, check_model, num_weights, params_of
+from autofl.network import Cell
 from autofl.planner import Planner
 from autofl.records import RoundRecord, Run, RunWriter, read_run
 from autofl.registry import Lazy, Part, find, unknown_key
@@ -77,7 +78,12 @@ def build_algorithm(settings: Settings, name: str | None = None) -> Algorithm:
         if key not in known:
             raise AutoFLError(unknown_key("learning", key, known))
     given = checked_settings(part, {key: value for key, value in own.items() if key in part.settings})
-    shared = {"inner_lr": learning.inner_lr, "outer_lr": learning.outer_lr, "variant": learning.variant}
+    shared = {
+        "inner_lr": learning.inner_lr,
+        "outer_lr": learning.outer_lr,
+        "variant": learning.variant,
+        "participation": settings.simulation.num_selected / settings.cell.count,
+    }
     algorithm = part.build(given, shared)
     if not isinstance(algorithm, Algorithm):
         raise AutoFLError(f"algorithm {part.name}: it needs init, client_update and server_update (see CONTRIBUTING)")
@@ -124,10 +130,10 @@ def build_evaluator(settings: Settings) -> Evaluator:
     )
 
 
-def build_arm(settings: Settings) -> Arm:
-    """The algorithm of the settings with everything that goes with it."""
+def build_arm(settings: Settings, cell: Cell) -> Arm:
+    """The algorithm of the settings with everything that goes with it, in this cell."""
     aggregator: Aggregator = settings.aggregator.build(
-        heard_probability=Lazy(lambda: heard_probability(settings)), num_ue=settings.cell.count
+        heard_probability=Lazy(lambda: heard_probability(settings, cell)), num_ue=settings.cell.count
     )
     return Arm(
         algorithm=build_algorithm(settings),
@@ -138,20 +144,19 @@ def build_arm(settings: Settings) -> Arm:
     )
 
 
-def heard_probability(settings: Settings) -> Array:
+def heard_probability(settings: Settings, cell: Cell) -> Array:
     """P(decoded | selected) of each UE, from rounds of the network alone under another seed; at least one in them."""
     apart = settings.resolved().model_copy(update={"seed": int(stream(settings.seed, "law").integers(2**31))})
-    network = build_network(apart, build_cell(settings))
-    horizon = draw_horizon(network, LAW_ROUNDS)
+    horizon = draw_horizon(build_network(apart, cell), LAW_ROUNDS)
     selected = settings.resolved().simulation.num_selected / settings.cell.count * LAW_ROUNDS
     return np.clip(horizon.decoded.sum(axis=0) / selected, 1.0 / selected, 1.0)
 
 
-def build_training(settings: Settings, params: Params) -> Training:
+def build_training(settings: Settings, params: Params, cell: Cell) -> Training:
     """What a run of these settings is, wherever it takes place."""
     settings = settings.resolved()
     return Training(
-        arm=build_arm(settings),
+        arm=build_arm(settings, cell),
         params=params,
         stop=Stop(**settings.stop.model_dump()),
         seed=settings.seed,
@@ -169,7 +174,9 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
     device = pick_device(settings.simulation.device)
     data, model = data.to(device), model.to(device)
     params = params_of(model, data.dtype)
-    training = build_training(settings, params)
+    algorithm = own.get("algorithm") or build_algorithm(settings)
+    cell = build_cell(settings, data.partition.train_size, num_weights(algorithm.init(params).sent))
+    training = build_training(settings, params, cell)
     given = {
         name: own[name]
         for name in ("algorithm", "planner", "selection", "compressor", "aggregator")
@@ -177,10 +184,9 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
     }
     arm = Arm(**{**training.arm.__dict__, **given})
     engine = pick_engine(settings.learning.engine, model, arm.algorithm)
-    sent = num_weights(arm.algorithm.init(params).sent)
     return Simulation(
         **{**training.__dict__, "arm": arm},
-        cell=build_cell(settings, data.partition.train_size, sent),
+        cell=cell,
         channel=own.get("channel") or build_channel(settings),
         model=model,
         data=data,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
 from autofl.records.round import LIMITS, UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
+from autofl.units import PathLike
 
 CONFIG, MANIFEST, ROUNDS, UES, DEVICES, WEIGHTS, CHECKPOINT = (
     "config.toml",
@@ -77,7 +78,8 @@ class Run:
 class RunWriter:
     """Writes one run folder, a round at a time."""
 
-    def __init__(self, folder: Path, config_text: str, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, folder: PathLike, config_text: str, manifest: Mapping[str, Any]) -> None:
+        folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self._manifest = folder, dict(manifest)
         self.finish("running")  # first: an earlier run in the same place must not pass as finished any more
@@ -89,8 +91,9 @@ class RunWriter:
         self._open()
 
     @classmethod
-    def go_on(cls, folder: Path, after: int) -> "RunWriter":
+    def go_on(cls, folder: PathLike, after: int) -> "RunWriter":
         """A writer that goes on after this round; what was written of later rounds is dropped."""
+        folder = Path(folder)
         for name in (ROUNDS, UES, DEVICES):
             if (folder / name).is_file():
                 header, *rows = _whole_lines(folder / name)
@@ -180,21 +183,22 @@ def _write_whole(path: Path, text: str) -> None:
     os.replace(part, path)
 
 
-def mark_run(folder: Path, status: str) -> None:
+def mark_run(folder: PathLike, status: str) -> None:
     """Say of a run whose writer is gone how it ended."""
+    folder = Path(folder)
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     if manifest["status"] != "finished":
         _write_whole(folder / MANIFEST, json.dumps({**manifest, "status": status}, indent=2) + "\n")
 
 
-def is_run(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file() and (folder / ROUNDS).is_file()
+def is_run(folder: PathLike) -> bool:
+    return all((Path(folder) / name).is_file() for name in (MANIFEST, ROUNDS))
 
 
-def find_runs(places: list[Path]) -> list[Path]:
-    """The run folders at or below these places, sorted."""
+def find_runs(places: PathLike | Iterable[PathLike]) -> list[Path]:
+    """The run folders at or below this place or these, sorted."""
     found: list[Path] = []
-    for place in places:
+    for place in map(Path, [places] if isinstance(places, str | os.PathLike) else places):
         if not place.exists():
             raise AutoFLError(f"{place}: no such folder")
         inside = (
@@ -206,10 +210,10 @@ def find_runs(places: list[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: PathLike) -> dict[str, Any]:
     """What a run says of itself."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise AutoFLError(f"{folder}: not a readable run ({error})") from None
     if not isinstance(manifest, dict):
@@ -217,10 +221,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: PathLike) -> Run:
     """A run folder, whole rounds only."""
     import tomllib
 
+    folder = Path(folder)
     try:
         manifest = read_manifest(folder)
         config = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
@@ -238,23 +243,24 @@ def read_run(folder: Path) -> Run:
     return Run(folder, config, manifest, rounds, whole(ues), whole(devices))
 
 
-def read_weights(folder: Path) -> dict[str, NDArray[Any]]:
+def read_weights(folder: PathLike) -> dict[str, NDArray[Any]]:
     """The final weights of a run."""
     from safetensors.numpy import load_file
 
+    path = Path(folder) / WEIGHTS
     try:
-        weights: dict[str, NDArray[Any]] = load_file(folder / WEIGHTS)
+        weights: dict[str, NDArray[Any]] = load_file(path)
     except Exception as error:  # the library has its own error type
-        raise AutoFLError(f"{folder / WEIGHTS}: cannot be read ({error})") from None
+        raise AutoFLError(f"{path}: cannot be read ({error})") from None
     return weights
 
 
-def read_checkpoint(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def read_checkpoint(folder: PathLike) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Arrays and facts of the last checkpoint of a run."""
     from safetensors import safe_open
 
     try:
-        with safe_open(folder / CHECKPOINT, framework="numpy") as file:
+        with safe_open(Path(folder) / CHECKPOINT, framework="numpy") as file:
             facts = json.loads(file.metadata()["facts"])
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
     except Exception as error:  # the library has its own error type

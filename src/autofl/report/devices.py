@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from autofl.records import Run
 from autofl.report.plots import COLOURS, figure_of, save
-from autofl.units import Array
+from autofl.units import Array, PathLike
 
 
 def facts(run: Run) -> dict[str, Any]:
@@ -97,37 +98,42 @@ def _number(value: float | None, unit: str) -> str:
     return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.3g} {unit}"
 
 
-def plot_devices(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """Time of each round, measured and modelled, and what came of asking each device: a picture for each run."""
-    paths: list[Path] = []
-    for place, run in enumerate(runs):
-        with figure_of(8.0, 3.4) as figure:
-            left, right = figure.subplots(1, 2)
-            rounds = np.unique(run.devices["round"].astype(np.int64))
-            time, asked = _column(run, "reply_time"), run.devices["round"].astype(np.int64)
-            slowest = [np.max(time[asked == k], initial=0.0, where=~np.isnan(time[asked == k])) for k in rounds]
-            left.plot(rounds, slowest, "o-", color=COLOURS[0], label="measured, to the last reply")
-            modelled = run.rounds["round_time"].astype(np.float64)
-            left.plot(run.rounds["round"][1:], modelled[1:], "s--", color=COLOURS[1], label="modelled, by radio")
-            left.set_yscale("log")
-            left.set_xlabel("round")
-            left.set_ylabel("time of a round [s]")
-            left.xaxis.get_major_locator().set_params(integer=True)
-            left.legend()
-            ues, outcomes = run.devices["ue"].astype(np.int64), run.devices["outcome"]
-            bottom = np.zeros(int(ues.max(initial=0)) + 1)
-            reasons = np.array([_plain(outcome) for outcome in outcomes.tolist()])
-            for colour, reason in enumerate(sorted(set(reasons.tolist()), key=lambda each: (each != "ok", each))):
-                count = np.bincount(ues[reasons == reason], minlength=len(bottom))
-                name = "used" if reason == "ok" else reason[:40]
-                right.bar(np.arange(len(bottom)), count, bottom=bottom, color=COLOURS[(2 + colour) % 7], label=name)
-                bottom = bottom + count
-            right.set_xlabel("UE")
-            right.set_ylabel("updates asked for")
-            right.xaxis.get_major_locator().set_params(integer=True)
-            right.yaxis.get_major_locator().set_params(integer=True)
-            right.set_ylim(top=max(1.0, 1.35 * float(bottom.max(initial=0.0))))
-            right.legend(fontsize=8, loc="upper center", ncols=2)
-            figure.suptitle(f"On devices: {run.folder.name}", fontsize=10)
-            paths += save(figure, folder / ("devices" if len(runs) == 1 else f"devices-{place + 1}"))
-    return paths
+def plot_devices(runs: Sequence[Run], folder: PathLike) -> list[Path]:
+    """The picture of each run as PNG and SVG."""
+    stems = ["devices"] if len(runs) == 1 else [f"devices-{place + 1}" for place in range(len(runs))]
+    return [
+        path for run, stem in zip(runs, stems, strict=True) for path in save(draw_devices(run), Path(folder) / stem)
+    ]
+
+
+def draw_devices(run: Run) -> Figure:
+    """Time of each round, measured and modelled, and what came of asking each device."""
+    with figure_of(8.0, 3.4) as figure:
+        left, right = figure.subplots(1, 2)
+        rounds = np.unique(run.devices["round"].astype(np.int64))
+        time, asked = _column(run, "reply_time"), run.devices["round"].astype(np.int64)
+        slowest = [np.max(time[asked == k], initial=0.0, where=~np.isnan(time[asked == k])) for k in rounds]
+        left.plot(rounds, slowest, "o-", color=COLOURS[0], label="measured, to the last reply")
+        modelled = run.rounds["round_time"].astype(np.float64)
+        left.plot(run.rounds["round"][1:], modelled[1:], "s--", color=COLOURS[1], label="modelled, by radio")
+        left.set_yscale("log")
+        left.set_xlabel("round")
+        left.set_ylabel("time of a round [s]")
+        left.xaxis.get_major_locator().set_params(integer=True)
+        left.legend()
+        ues, outcomes = run.devices["ue"].astype(np.int64), run.devices["outcome"]
+        bottom = np.zeros(int(ues.max(initial=0)) + 1)
+        reasons = np.array([_plain(outcome) for outcome in outcomes.tolist()])
+        for colour, reason in enumerate(sorted(set(reasons.tolist()), key=lambda each: (each != "ok", each))):
+            count = np.bincount(ues[reasons == reason], minlength=len(bottom))
+            name = "used" if reason == "ok" else reason[:40]
+            right.bar(np.arange(len(bottom)), count, bottom=bottom, color=COLOURS[(2 + colour) % 7], label=name)
+            bottom = bottom + count
+        right.set_xlabel("UE")
+        right.set_ylabel("updates asked for")
+        right.xaxis.get_major_locator().set_params(integer=True)
+        right.yaxis.get_major_locator().set_params(integer=True)
+        right.set_ylim(top=max(1.0, 1.35 * float(bottom.max(initial=0.0))))
+        right.legend(fontsize=8, loc="upper center", ncols=2)
+        figure.suptitle(f"On devices: {run.folder.name}", fontsize=10)
+        return figure

@@ -4,14 +4,20 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from autofl.data import Partition, label_counts
 from autofl.report.plots import figure_of, save
-from autofl.units import IntArray
+from autofl.units import IntArray, PathLike
 
 
-def plot_partition(partition: Partition, label: IntArray, num_classes: int, stem: Path, title: str) -> list[Path]:
+def plot_partition(partition: Partition, label: IntArray, num_classes: int, stem: PathLike, title: str) -> list[Path]:
+    """The picture as PNG and SVG; `stem` is the file without its ending."""
+    return save(draw_partition(partition, label, num_classes, title), stem)
+
+
+def draw_partition(partition: Partition, label: IntArray, num_classes: int, title: str) -> Figure:
     """Who owns how many samples of which label: a bar a UE."""
     counts = label_counts(partition, label, num_classes)
     with figure_of(max(6.0, min(0.3 * len(counts), 16.0)), 3.6) as figure:
@@ -29,4 +35,4 @@ def plot_partition(partition: Partition, label: IntArray, num_classes: int, stem
         if num_classes <= 10:
             axes.legend(title="label", ncols=2, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_title(title, fontsize=10)
-        return save(figure, stem)
+        return figure

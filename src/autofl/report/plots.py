@@ -1,5 +1,6 @@
-"""Pictures of runs, PNG and SVG, in colours that colour-blind readers can tell apart."""
+"""Pictures of runs, as figures and as PNG and SVG files, in colours that colour-blind readers can tell apart."""
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +10,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from autofl.errors import AutoFLError
 from autofl.records import Run, mean_interval, smoothed
-from autofl.report.summary import group
-from autofl.units import Array
+from autofl.report.runs import group, read_runs
+from autofl.units import Array, PathLike
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -32,29 +34,120 @@ STYLE: dict[Any, Any] = {
 }
 
 
+class Picture(Figure):
+    """A figure that a notebook shows by itself; Matplotlib's own need pyplot for that, which keeps every figure."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        with mpl.rc_context(STYLE):
+            self.savefig(content, format="png", dpi=100)
+        return content.getvalue()
+
+
 @contextmanager
 def figure_of(width: float, height: float) -> Iterator[Figure]:
+    """An empty figure to draw on in our style."""
     with mpl.rc_context(STYLE):
-        yield Figure(figsize=(width, height), layout="constrained")
+        yield Picture(figsize=(width, height), layout="constrained")
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
-    figure.savefig(paths[0], dpi=150)
-    figure.savefig(paths[1], metadata={"Date": None})
+def save(figure: Figure, stem: PathLike) -> list[Path]:
+    """Write a figure as PNG and SVG; `stem` is the file without its ending."""
+    paths = [Path(stem).with_suffix(".png"), Path(stem).with_suffix(".svg")]
+    with mpl.rc_context(STYLE):
+        figure.savefig(paths[0], dpi=150)
+        figure.savefig(paths[1], metadata={"Date": None})
     return paths
 
 
-def plot_runs(runs: Sequence[Run], folder: Path, target: float) -> list[Path]:
+def plot_runs(runs: Run | PathLike | Sequence[Run | PathLike], folder: PathLike, target: float) -> list[Path]:
     """learning_time, rounds and energy, each as PNG and SVG."""
+    folder, runs = Path(folder), read_runs(runs)
     folder.mkdir(parents=True, exist_ok=True)
-    groups = group(runs)
-    title = _title(runs)
     return [
-        *_learning_time(groups, folder / "learning_time", title, target),
-        *_rounds(groups, folder / "rounds", title),
-        *_energy(groups, folder / "energy", title),
+        *save(draw_learning_time(runs, target), folder / "learning_time"),
+        *save(draw_rounds(runs), folder / "rounds"),
+        *save(draw_energy(runs), folder / "energy"),
     ]
+
+
+AXES = {
+    "round": ("round", 1.0),
+    "sim_time": ("simulated time [s]", 1.0),
+    "round_time": ("time of a round [simulated s]", 1.0),
+    "num_selected": ("UEs selected in a round", 1.0),
+    "num_decoded": ("updates decoded in a round", 1.0),
+    "num_samples": ("samples of a local step, sum over the UEs of a round", 1.0),
+    "energy": ("energy spent so far, sum over UEs [J]", 1.0),
+    "train_loss": ("training loss f(w), global model", 1.0),
+    "adapted_train_loss": ("training loss F(w), adapted model", 1.0),
+    "global_accuracy": ("test accuracy, global model [%]", 100.0),
+    "adapted_accuracy": ("test accuracy, adapted model [%]", 100.0),
+    "gradient_norm_sq": ("squared norm of the gradient of F(w)", 1.0),
+}
+"""What a column of rounds.csv is on an axis, in words, and the factor to the unit shown."""
+GROWING = ("round", "sim_time", "energy")
+"""Columns that never fall within a run, so that runs can be held side by side over them."""
+
+
+def plot(runs: Run | PathLike | Sequence[Run | PathLike], x: str, y: str) -> Figure:
+    """One column of rounds.csv over another: for each group of runs the mean over seeds and their range.
+
+    Energy is what was spent so far. Over `round`, `sim_time` and `energy` values between two measured rounds lie on a
+    straight line; over any other column a curve goes from round to round through means of both over the seeds.
+    """
+    runs = read_runs(runs)
+    groups = group(runs)
+    for name in (x, y):
+        if any(name not in run.rounds for run in runs):
+            raise AutoFLError(f"{name!r}: no such column; rounds.csv has {', '.join(runs[0].rounds)}")
+    with figure_of(6.0, 3.8) as figure:
+        axes = figure.subplots()
+        for place, (label, members) in enumerate(groups.items()):
+            along, values = _pair(members, x, y)
+            band(axes, _axis(x)[1] * along, _axis(y)[1] * values, place, label)
+        if not axes.lines:
+            raise AutoFLError(f"{y!r} over {x!r}: these runs have no round in which both were measured")
+        axes.set_xlabel(_axis(x)[0])
+        axes.set_ylabel(_axis(y)[0])
+        axes.set_title(_title(runs), fontsize=10)
+        legend(axes)
+        return figure
+
+
+def _axis(column: str) -> tuple[str, float]:
+    return AXES.get(column, (column.replace("_", " "), 1.0))
+
+
+def _pair(members: Sequence[Run], x: str, y: str) -> tuple[Array, Array]:
+    """A common axis and the column y of each run on it, shape (num_runs, len(axis))."""
+    tables = [{name: _so_far(run, name) for name in {"round", x, y}} for run in members]
+    there = [~np.isnan(table[x]) & ~np.isnan(table[y]) for table in tables]
+    measured = [
+        {name: column[kept] for name, column in table.items()}
+        for table, kept in zip(tables, there, strict=True)
+        if kept.any()
+    ]
+    if x in GROWING:
+        return _side_by_side([(table[x], table[y]) for table in measured])
+    rounds, xs = _side_by_side([(table["round"], table[x]) for table in measured])
+    _, ys = _side_by_side([(table["round"], table[y]) for table in measured])
+    return (xs.mean(axis=0) if len(rounds) else rounds), ys
+
+
+def _so_far(run: Run, column: str) -> Array:
+    """A column of rounds.csv; of energy the sum up to each round."""
+    values = run.rounds[column].astype(np.float64)
+    return np.cumsum(values) if column == "energy" else values
+
+
+def _side_by_side(found: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Curves (x, values) on one axis, which goes as far as all of them do."""
+    if not found:
+        return np.empty(0), np.empty((0, 0))
+    begin, end = max(float(x[0]) for x, _ in found), min(float(x[-1]) for x, _ in found)
+    grid = np.unique(np.concatenate([x[(x >= begin) & (x <= end)] for x, _ in found]))
+    return grid, np.stack([np.interp(grid, x, values) for x, values in found])
 
 
 def _title(runs: Sequence[Run]) -> str:
@@ -85,12 +178,7 @@ class Evaluated(Protocol):
 def curves(members: Sequence[Evaluated], column: str, axis: str) -> tuple[Array, Array]:
     """A common axis and the column of each run on it, shape (num_runs, len(axis)); axis is round or sim_time."""
     found = [curve for curve in (run.evaluated(column) for run in members) if len(curve[0])]
-    if not found:
-        return np.empty(0), np.empty((0, 0))
-    along = [rounds if axis == "round" else time for rounds, time, _ in found]
-    end = min(float(each[-1]) for each in along)
-    grid = np.unique(np.concatenate([each[each <= end] for each in along]))
-    return grid, np.stack([np.interp(grid, each, values) for each, (_, _, values) in zip(along, found, strict=True)])
+    return _side_by_side([(rounds if axis == "round" else time, values) for rounds, time, values in found])
 
 
 def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: bool = False) -> None:
@@ -114,19 +202,20 @@ def legend(axes: Any) -> None:
         axes.legend()
 
 
-def _learning_time(groups: dict[str, list[Run]], stem: Path, title: str, target: float) -> list[Path]:
+def draw_learning_time(runs: Sequence[Run], target: float) -> Figure:
+    """Simulated time to pass each accuracy, adapted model on the left, global model on the right."""
     with figure_of(8.0, 3.6) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, metric in zip(panels, ("adapted", "global"), strict=True):
-            for place, (label, members) in enumerate(groups.items()):
+            for place, (label, members) in enumerate(group(runs).items()):
                 accuracy, time = time_to_each(members, f"{metric}_accuracy")
                 band(axes, 100.0 * accuracy, time, place, label)
             axes.axvline(100.0 * target, color="grey", linewidth=0.8, linestyle=":")
             axes.set_xlabel(f"test accuracy, {metric} model [%]")
         panels[0].set_ylabel("learning time [simulated s]")
         legend(panels[0])
-        figure.suptitle(f"Learning time against accuracy: {title}", fontsize=10)
-        return save(figure, stem)
+        figure.suptitle(f"Learning time against accuracy: {_title(runs)}", fontsize=10)
+        return figure
 
 
 def time_to_each(members: Sequence[Evaluated], column: str, least: float = 0.30) -> tuple[Array, Array]:
@@ -143,7 +232,8 @@ def time_to_each(members: Sequence[Evaluated], column: str, least: float = 0.30)
     return levels, np.stack(times)
 
 
-def _rounds(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
+def draw_rounds(runs: Sequence[Run]) -> Figure:
+    """Accuracies and training loss against rounds."""
     panels = (
         ("adapted_accuracy", "test accuracy, adapted model [%]", 100.0),
         ("global_accuracy", "test accuracy, global model [%]", 100.0),
@@ -151,18 +241,20 @@ def _rounds(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
     )
     with figure_of(11.0, 3.4) as figure:
         for axes, (column, name, factor) in zip(figure.subplots(1, 3), panels, strict=True):
-            for place, (label, members) in enumerate(groups.items()):
+            for place, (label, members) in enumerate(group(runs).items()):
                 x, values = curves(members, column, "round")
                 band(axes, x, factor * values, place, label)
             axes.set_xlabel("round")
             axes.set_ylabel(name)
             if column == "train_loss":
                 legend(axes)
-        figure.suptitle(f"Convergence: {title}", fontsize=10)
-        return save(figure, stem)
+        figure.suptitle(f"Convergence: {_title(runs)}", fontsize=10)
+        return figure
 
 
-def _energy(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
+def draw_energy(runs: Sequence[Run]) -> Figure:
+    """What a UE spends in a round, and accuracy against what was spent."""
+    groups = group(runs)
     with figure_of(8.0, 3.6) as figure:
         left, right = figure.subplots(1, 2)
         spent = [_sent(members) for members in groups.values()]
@@ -179,6 +271,7 @@ def _energy(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
                 "E_max",
                 (0.99, 1e3 * limit),
                 xycoords=("axes fraction", "data"),
+                annotation_clip=True,  # far above what was spent it would squeeze the panel to nothing
                 ha="right",
                 va="bottom",
                 fontsize=8,
@@ -189,8 +282,8 @@ def _energy(groups: dict[str, list[Run]], stem: Path, title: str) -> list[Path]:
         right.set_xlabel("energy spent so far, mean over UEs [mJ]")
         right.set_ylabel("test accuracy, adapted model [%]")
         legend(right)
-        figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {title}", fontsize=10)
-        return save(figure, stem)
+        figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {_title(runs)}", fontsize=10)
+        return figure
 
 
 def _wrapped(label: str) -> str:

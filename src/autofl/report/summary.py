@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from autofl.errors import AutoFLError
 from autofl.records import Run, convergence_round, mean_interval, time_to_accuracy
+from autofl.report.runs import group
+from autofl.report.table import Table
 from autofl.units import Array
 
-LABELS = {"autofl": "AutoFL", "per-fedavg": "Per-FedAvg", "fedavg-1": "FedAvg-1", "fedavg-2": "FedAvg-2"}
 METRICS = ("adapted", "global")
 
 
@@ -22,34 +22,6 @@ class Row:
     label: str
     seeds: tuple[int, ...]
     values: dict[str, Array]
-
-
-def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs by what they differ in, seeds apart: the algorithm and, where they differ, other settings."""
-    if not runs:
-        raise AutoFLError("no runs to report on")
-    flat = [_flat(run.config) for run in runs]
-    ignored = {"seed", "algorithm"}
-    keys = sorted({key for each in flat for key in each} - ignored)
-    differing = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
-    groups: dict[str, list[Run]] = {}
-    for run, each in zip(runs, flat, strict=True):
-        name = str(run.manifest.get("algorithm", "?"))
-        where = ["on devices"] if run.devices else []
-        label = ", ".join([LABELS.get(name, name), *where, *(f"{key} = {each.get(key, 'unset')}" for key in differing)])
-        groups.setdefault(label, []).append(run)
-    for label, members in groups.items():
-        seeds = [run.manifest.get("seed") for run in members]
-        if len(set(seeds)) < len(seeds):
-            raise AutoFLError(f"{label}: the same run with the same seed is given twice; name each run once")
-    return {label: sorted(members, key=lambda run: run.manifest["seed"]) for label, members in groups.items()}
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def summarise(runs: Sequence[Run], target: float) -> list[Row]:
@@ -132,8 +104,8 @@ def speed_text(row: Row, first: Row) -> str:
     return f"{np.exp(np.log(ratio).mean()):.2f}" if len(ratio) else "–"
 
 
-def table(rows: Sequence[Row], target: float) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells as text."""
+def table(rows: Sequence[Row], target: float) -> Table:
+    """A line for each row: mean and interval of each quantity, and time relative to the first."""
     shown = columns(target)
     headings = ["algorithm", *(column.heading for column in shown), f"time / {rows[0].label}"]
     body = [
@@ -144,13 +116,7 @@ def table(rows: Sequence[Row], target: float) -> tuple[list[str], list[list[str]
         ]
         for row in rows
     ]
-    return headings, body
-
-
-def markdown(rows: Sequence[Row], target: float) -> str:
-    headings, body = table(rows, target)
-    lines = [headings, ["---"] * len(headings), *body]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+    return Table(headings, body)
 
 
 def note(rows: Sequence[Row]) -> str:

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from autofl.report.plots import COLOURS, figure_of, save
+from autofl.report.table import Table
+from autofl.units import PathLike
 
 SYMBOLS = {
     "smoothness": "L",
@@ -25,7 +28,12 @@ NAMES = {
 }
 
 
-def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
+def plot_theory(result: dict[str, Any], stem: PathLike) -> list[Path]:
+    """The picture as PNG and SVG; `stem` is the file without its ending."""
+    return save(draw_theory(result), stem)
+
+
+def draw_theory(result: dict[str, Any]) -> Figure:
     """Left: measured ||grad F||^2 and the bounds over rounds. Right: rounds needed, K* and promised, over epsilon."""
     measured = result["measured"]
     mean = np.array(measured["running_mean"])
@@ -64,11 +72,11 @@ def plot_theory(result: dict[str, Any], stem: Path) -> list[Path]:
             f" {cell['num_ue']} UEs, seed {result['settings']['seed']}",
             fontsize=10,
         )
-        return save(figure, stem)
+        return figure
 
 
-def theory_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells: constants with intervals, what the lemmas make of them, conditions, bounds."""
+def theory_table(result: dict[str, Any]) -> Table:
+    """Constants with intervals, what the lemmas make of them, conditions, bounds."""
     rows = [
         [SYMBOLS[name], _short(each["value"]), f"{_short(each['low'])} to {_short(each['high'])}".replace("–", "?")]
         for name, each in result["constants"].items()
@@ -116,7 +124,7 @@ def theory_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         ]
         for each in result["rounds_to"]
     ]
-    return ["quantity", "value", "interval, detail"], rows
+    return Table(["quantity", "value", "interval, detail"], rows)
 
 
 def theory_words(result: dict[str, Any]) -> str:

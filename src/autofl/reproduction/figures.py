@@ -1,7 +1,6 @@
 """The paper's figures, drawn from committed results: the adapted model on the left, the global one on the right."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from autofl.report.plots import (
     curves,
     figure_of,
     legend,
-    save,
     time_to_each,
 )
 from autofl.reproduction.paper import FIGURES
@@ -46,14 +44,14 @@ def heading(study: Study) -> str:
     return ", ".join([data_name(about), *setting, seeds, f"{about['scale']} scale"])
 
 
-def draw(name: str, study: Study, folder: Path) -> list[Path]:
-    """One figure of the paper as PNG and SVG."""
+def draw(name: str, study: Study) -> Figure:
+    """One figure of the paper."""
     shown = FIGURES[name]
     with figure_of(8.0, 3.5) as figure:
         KINDS[shown.kind](figure, study)
         number = f"Fig. {name.removeprefix('fig')}"
         figure.suptitle(f"{number}: {shown.title}\nhere: {heading(study)}", fontsize=9)
-        return save(figure, folder / name)
+        return figure
 
 
 def _learning_time(figure: Figure, study: Study) -> None:
@@ -164,7 +162,7 @@ VERDICT_MARKS = {
 }
 
 
-def draw_sensitivity(judged: dict[tuple[str, str], list[Judgement]], title: str, folder: Path) -> list[Path]:
+def draw_sensitivity(judged: dict[tuple[str, str], list[Judgement]], title: str) -> Figure:
     """Claims by readings, coloured and lettered; a panel for each accuracy that could be meant."""
     readings = list(dict.fromkeys(reading for reading, _ in judged))
     names = [each.claim.words for each in judged[readings[0], "adapted"]]
@@ -185,7 +183,7 @@ def draw_sensitivity(judged: dict[tuple[str, str], list[Judgement]], title: str,
         figure.suptitle(
             f"Which readings make which claims true: H holds, p partly, – does not hold\n{title}", fontsize=9
         )
-        return save(figure, folder / "sensitivity")
+        return figure
 
 
 def _square(column: int, row: int, colour: str) -> Any:

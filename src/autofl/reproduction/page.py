@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from autofl.errors import AutoFLError
+from autofl.report.plots import save
 from autofl.report.summary import Column, cell_text
+from autofl.report.table import Table
 from autofl.reproduction.claims import CLAIMS
 from autofl.reproduction.figures import draw, draw_sensitivity, heading
 from autofl.reproduction.paper import FIGURES
@@ -57,7 +59,7 @@ class Line:
     measured: str
 
 
-def figure_table(name: str, study: Study) -> tuple[list[str], list[list[str]]]:
+def figure_table(name: str, study: Study) -> Table:
     """The numbers of a figure, mean ± half a 95 % interval over seeds."""
     kind = FIGURES[name].kind
     if kind in ("rounds_to_converge", "best_accuracy"):
@@ -83,10 +85,10 @@ def figure_table(name: str, study: Study) -> tuple[list[str], list[list[str]]]:
         rows = [row for row in study.rows if row.arm == arm]
         cells = [cell_text(np.array([row.values[c.name] for row in rows]), c) for c in columns]
         body.append([arm, *cells])
-    return ["algorithm", *(column.heading for column in columns)], body
+    return Table(["algorithm", *(column.heading for column in columns)], body)
 
 
-def _axis_table(study: Study, kind: str) -> tuple[list[str], list[list[str]]]:
+def _axis_table(study: Study, kind: str) -> Table:
     """A row for each point of the axis, a column for each algorithm, adapted model."""
     column = (
         Column("K* [rounds]", "rounds_adapted", 1.0, 0)
@@ -101,17 +103,17 @@ def _axis_table(study: Study, kind: str) -> tuple[list[str], list[list[str]]]:
             rows = [row for row in study.rows if row.arm == arm and row.x == x]
             cells.append(cell_text(np.array([row.values[column.name] for row in rows]), column))
         body.append([str(x), *cells])
-    return [axis, *(f"{arm}, {column.heading}" for arm in study.arms())], body
+    return Table([axis, *(f"{arm}, {column.heading}" for arm in study.arms())], body)
 
 
-def claims_table(studies: dict[str, Study]) -> tuple[list[str], list[list[str]]]:
+def claims_table(studies: dict[str, Study]) -> Table:
     """Claim, where, what was measured (median and interval over seeds), rule, verdict, for global too, and why not."""
     body = [
         [*_told(each.claim), each.measured, str(each.claim.rule), each.verdict, other.verdict, _why(each)]
         for each, other in zip(judge_all(studies), judge_all(studies, "global"), strict=True)
     ]
     heading = ["claim", "where", "what is measured", "median [interval]", "rule", "verdict", "with global accuracy"]
-    return [*heading, "why not"], body
+    return Table([*heading, "why not"], body)
 
 
 def _why(judged: Judgement) -> str:
@@ -122,7 +124,7 @@ def _told(claim: Claim) -> tuple[str, str, str]:
     return claim.words, claim.where, claim.quantity
 
 
-def sensitivity_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def sensitivity_table(rows: Sequence[Row]) -> Table:
     """For each reading how many of the claims hold, hold partly, do not hold, by the accuracy that is meant."""
     judged = judge_readings(rows)
     body = []
@@ -132,7 +134,7 @@ def sensitivity_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             verdicts = [each.verdict for each in judged[reading, meaning]]
             counts.append(" / ".join(str(verdicts.count(v)) for v in ("holds", "partly", "does not hold")))
         body.append([reading, *counts])
-    return ["reading", "adapted", "global", "MAML adapted, FedAvg global"], body
+    return Table(["reading", "adapted", "global", "MAML adapted, FedAvg global"], body)
 
 
 def sensitivity_words(rows: Sequence[Row]) -> str:
@@ -162,11 +164,6 @@ def sensitivity_words(rows: Sequence[Row]) -> str:
     return words
 
 
-def markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *body]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in lines)
-
-
 def about_line(study: Study) -> str:
     """Data, scale, commit, machine and time of a study."""
     about = study.about
@@ -189,11 +186,11 @@ def blocks(studies: dict[str, Study], pictures: str) -> dict[str, str]:
             continue
         study = studies[shown.study]
         found[name] = (
-            f"![{shown.title}]({pictures}{name}.png)\n\n{markdown(*figure_table(name, study))}\n\n"
+            f"![{shown.title}]({pictures}{name}.png)\n\n{figure_table(name, study).markdown()}\n\n"
             f"The paper: {shown.says}. Here: {about_line(study)}"
             f" `autofl reproduce {name} --scale {study.about['scale']}`"
         )
-    found["claims"] = markdown(*claims_table(studies))
+    found["claims"] = claims_table(studies).markdown()
     counts = [each.verdict for each in judge_all(studies)]
     found["count"] = ", ".join(
         f"{counts.count(verdict)} {verdict}"
@@ -204,7 +201,7 @@ def blocks(studies: dict[str, Study], pictures: str) -> dict[str, str]:
         made = " ".join(about_line(studies[name]) for name in SENSITIVITY if name in studies)
         found["sensitivity"] = (
             f"![Claims by readings]({pictures}sensitivity.png)\n\n{sensitivity_words(rows)}\n\n"
-            f"{markdown(*sensitivity_table(rows))}\n\nHolds / partly / does not hold. {made}"
+            f"{sensitivity_table(rows).markdown()}\n\nHolds / partly / does not hold. {made}"
         )
     return found
 
@@ -233,12 +230,12 @@ def report(folder: Path, out: Path, page: Path | None = None, names: Sequence[st
     lines = []
     for name, shown in FIGURES.items():
         if shown.study in studies and (names is None or name in names):
-            pictures = draw(name, studies[shown.study], out)
+            pictures = save(draw(name, studies[shown.study]), out / name)
             lines.append(Line(name, pictures[0], shown.says, _shortly(name, studies[shown.study])))
     rows = readings_of(studies)
     if rows and (names is None or set(names) & set(SENSITIVITY)):
         title = "; ".join(heading(studies[name]) for name in SENSITIVITY if name in studies)
-        pictures = draw_sensitivity(judge_readings(rows), title, out)
+        pictures = save(draw_sensitivity(judge_readings(rows), title), out / "sensitivity")
         lines.append(Line("sensitivity", pictures[0], "leaves them open", sensitivity_words(rows).split(".")[0]))
     parts = blocks(studies, "")
     (out / "report.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in parts.items()) + "\n", "utf-8")
@@ -251,8 +248,8 @@ def report(folder: Path, out: Path, page: Path | None = None, names: Sequence[st
 
 def _shortly(name: str, study: Study) -> str:
     """The first numbers of a figure's table in one line."""
-    headings, body = figure_table(name, study)
+    table = figure_table(name, study)
     if FIGURES[name].kind in ("rounds_to_converge", "best_accuracy"):
-        first, last = body[0], body[-1]
-        return f"AutoFL {first[1]} at {headings[0]} = {first[0]}, {last[1]} at {last[0]}"
-    return f"{headings[1]}: " + ", ".join(f"{row[0]} {row[1]}" for row in body)
+        first, last = table.rows[0], table.rows[-1]
+        return f"AutoFL {first[1]} at {table.headings[0]} = {first[0]}, {last[1]} at {last[0]}"
+    return f"{table.headings[1]}: " + ", ".join(f"{row[0]} {row[1]}" for row in table.rows)

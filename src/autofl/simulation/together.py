@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from autofl.aggregators import Mean
-from autofl.algorithms import FedAvg, PerFedAvg, Personal, State, is_stateful
+from autofl.algorithms import FedAvg, PerFedAvg, Personal, State
 from autofl.data.batch import Batch, Draw, draw_positions, in_thirds
 from autofl.data.federated import RunPool
 from autofl.engines.low_rank import Layer, low_rank_layers, low_rank_serves, mean_of_runs
@@ -99,7 +99,6 @@ def _in_summed_form(sim: Simulation) -> bool:
     arm = sim.arm
     return (
         low_rank_serves(sim.model, arm.algorithm, cross_entropy)
-        and not is_stateful(arm.algorithm)
         and not isinstance(arm.algorithm, Personal)
         and arm.compressor is None
         and type(arm.aggregator) is Mean

@@ -5,7 +5,7 @@ A subclass may compute anything, and so may a hook; whatever is not known for ce
 
 from torch import nn
 
-from autofl.algorithms.base import Algorithm
+from autofl.algorithms.base import Algorithm, is_stateful
 from autofl.algorithms.fedavg import FedAvg
 from autofl.algorithms.perfedavg import PerFedAvg
 from autofl.engines.low_rank.images import AvgPool, Conv, MaxPool, MaxPool2, Pair, Shifts, ToImages, ToRows
@@ -114,6 +114,8 @@ def low_rank_serves(model: nn.Module, algorithm: Algorithm, sample_loss: SampleL
 
 def _is_known(algorithm: Algorithm) -> bool:
     """Whether the client update is ours: neither the class nor the object has its own of any function in it."""
+    if is_stateful(algorithm):  # what is called then is client_step
+        return False
     for kind, functions in (
         (FedAvg, ("client_update",)),
         (PerFedAvg, ("client_update", "meta_grad", "_difference")),

@@ -62,28 +62,33 @@ def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> Grad
     if algorithm.variant == "first-order":
         return outer
     if algorithm.variant == "finite-difference":
-        s = (algorithm.difference / _norm(outer, network.layers).clamp(min=1e-12))[:, None, None]
+        length = _norm(outer, network.layers)
+        s = (algorithm.difference / length.clamp(min=1e-12))[:, None, None]
         ahead = gradient(network.moved(s, outer), HESS, keep=True)
         behind = gradient(network.moved(-s, outer), HESS)
-        return outer.plus(-algorithm.inner_lr / (2 * s), ahead).plus(algorithm.inner_lr / (2 * s), behind)
+        # In double precision: the squares that Gram matrices give cancel.
+        apart = _norm(ahead.plus(-1.0, behind), network.layers, torch.float64)
+        sane = algorithm.inner_lr * apart / (2 * s[:, 0, 0]) <= length
+        scale = sane.to(s)[:, None, None] * algorithm.inner_lr / (2 * s)
+        return outer.plus(-scale, ahead).plus(scale, behind)
     product = network.hessian_times(part(HESS), weight[HESS], outer, HESS, None if first is None else first[HESS])
     return outer.plus(-algorithm.inner_lr, product)
 
 
-def _norm(gradient: Gradient, layers: tuple[Layer, ...]) -> Tensor:
+def _norm(gradient: Gradient, layers: tuple[Layer, ...], dtype: torch.dtype | None = None) -> Tensor:
     """Length of each UE's gradient; of factors from Gram matrices alone: |sum l r^T|^2 = sum (l.l')(r.r' + 1)."""
     total: Tensor | float = 0.0
     for kernels in gradient.conv:
         assert kernels is not None
         for part in kernels:
-            total = total if part is None else total + (part * part).flatten(1).sum(dim=1)
+            total = total if part is None else total + part.to(dtype).square().flatten(1).sum(dim=1)
     linear = [layer for layer in layers if isinstance(layer, Linear)]
     for layer, parts in zip(linear, gradient.linear, strict=True):
-        left = torch.cat([part.scale * part.left for part in parts], dim=1)
-        right = torch.cat([part.right for part in parts], dim=1)
+        left = torch.cat([part.scale * part.left for part in parts], dim=1).to(dtype)
+        right = torch.cat([part.right for part in parts], dim=1).to(dtype)
         gram = torch.bmm(right, right.mT)
         if layer.bias is not None:
-            has = torch.cat([torch.full_like(part.left[0, :, 0], float(part.biased)) for part in parts])
+            has = torch.cat([torch.full_like(part.left[0, :, 0], float(part.biased)) for part in parts]).to(dtype)
             gram += has[:, None] * has[None, :]
         total = total + (torch.bmm(left, left.mT) * gram).sum(dim=(1, 2))
     assert isinstance(total, Tensor)

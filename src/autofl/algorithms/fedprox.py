@@ -1,0 +1,31 @@
+"""FedProx: local steps that are drawn back to the global model (Li et al. 2020)."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from torch.func import grad
+
+from autofl.algorithms.base import Averaging, minus, num_steps, step_of
+from autofl.data.batch import MetaBatch
+from autofl.errors import AutoFLError
+from autofl.models import Loss, Params
+
+
+@dataclass(frozen=True)
+class FedProx(Averaging):
+    """tau steps of SGD on f_i(w) + (mu/2) |w - w_k|^2, each on its own d samples."""
+
+    outer_lr: float  # beta
+    mu: Annotated[float, "weight of the proximal term"] = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.mu >= 0.0:
+            raise AutoFLError(f"mu: {self.mu} is not >= 0; 0 is FedAvg")
+
+    def client_update(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
+        """w <- w - beta (g(w; D) + mu (w - w_k)), tau times."""
+        local = params
+        for step in range(num_steps(batch)):
+            drawn_back = minus(grad(loss)(local, step_of(batch, step).joined()), -self.mu, minus(local, 1.0, params))
+            local = minus(local, self.outer_lr, drawn_back)
+        return local

@@ -1,0 +1,232 @@
+"""AutoFL for notebooks: objects in, runs out.
+
+runs = compare({"AutoFL": Arm(PerFedAvg(0.03, 0.07), ExactPlanner(0.02))}, cell, data, mlp, rounds=200, seeds=5)
+runs.table(target=0.85); runs.plot("sim_time", "adapted_accuracy")
+"""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+import tomli_w
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+
+from autofl.channels import Channel, PathLoss, Rayleigh
+from autofl.data.federated import FederatedData
+from autofl.engines import make_engine, pick_engine
+from autofl.errors import AutoFLError
+from autofl.evaluation import Evaluator
+from autofl.experiments.cell import update_bits
+from autofl.experiments.jobs import OnProgress, Progress, file_name
+from autofl.experiments.run import facts_of, write_run
+from autofl.models import build, check_model, num_weights, params_of
+from autofl.network import Cell, Outage
+from autofl.records import RoundRecord, Run
+from autofl.report.plots import plot
+from autofl.report.progress import ProgressBar
+from autofl.report.runs import group
+from autofl.report.summary import summarise, table
+from autofl.report.table import Table
+from autofl.rng import stream
+from autofl.rounds.arm import Arm
+from autofl.rounds.stop import Stop
+from autofl.simulation import Simulation
+from autofl.units import PathLike
+
+ModelFactory = Callable[[tuple[int, ...], int], nn.Module]
+"""factory(sample_shape, num_classes) -> a fresh model, as `mlp` and `lenet5` are."""
+
+
+class Runs(Sequence[Run]):
+    """The runs of a comparison; a notebook shows their table."""
+
+    def __init__(self, runs: Sequence[Run], keep: object = None) -> None:
+        self._runs, self._keep = list(runs), keep  # a temporary folder lives as long as what was read from it
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Runs": ...
+    def __getitem__(self, index: int | slice) -> "Run | Runs":
+        return Runs(self._runs[index], self._keep) if isinstance(index, slice) else self._runs[index]
+
+    def by_arm(self) -> dict[str, list[Run]]:
+        """The runs of each arm, in the order of their seeds."""
+        return group(self._runs)
+
+    def table(self, target: float = 0.85) -> Table:
+        """Learning time to a target accuracy, final accuracies, rounds and energy, means over seeds with intervals."""
+        return table(summarise(self._runs, target), target)
+
+    def plot(self, x: str = "sim_time", y: str = "adapted_accuracy") -> Figure:
+        """Any two columns of the rounds, a curve for each arm."""
+        return plot(self._runs, x, y)
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    def __repr__(self) -> str:
+        return f"{len(self)} runs\n{self.table()}"
+
+
+def simulation(
+    arm: Arm,
+    cell: Cell,
+    data: FederatedData,
+    model: ModelFactory | nn.Module,
+    *,
+    seed: int = 1,
+    stop: Stop | None = None,
+    channel: Channel | None = None,
+    evaluator: Evaluator | None = None,
+    evaluate_every: int = 5,
+    engine: str = "auto",
+    outage: Outage = "skip",
+) -> Simulation:
+    """One run from objects: `for record, state in simulate(simulation(arm, cell, data, mlp)): ...`
+
+    D_i comes from the data, Z from the model and the compressor. A model that is made already keeps its weights;
+    a factory's are drawn from the seed.
+
+    Args:
+        stop: by default after 200 rounds.
+        channel: by default the paper's, path loss times Rayleigh(40).
+        evaluator: by default adapts with the algorithm's own inner_lr, 0.03 where it has none.
+    """
+    if isinstance(model, nn.Module):
+        made = model
+    else:
+        made = build(model, data.sample_shape, data.num_classes, stream(seed, "init"))
+    check_model(made, data.sample_shape, data.num_classes)
+    made = made.to(data.x.device)
+    params = params_of(made, data.dtype)
+    weights = num_weights(arm.algorithm.init(params).sent)
+    fitted = replace(
+        cell,
+        data_size=data.partition.train_size.astype(float),
+        update_bits=torch.tensor(update_bits(weights, arm.compressor)).double().numpy(),
+        num_weights=float(weights),
+    )
+    name = pick_engine(engine, made, arm.algorithm)
+    return Simulation(
+        arm=arm,
+        params=params,
+        stop=stop or Stop(200),
+        seed=seed,
+        outage=outage,
+        evaluate_every=evaluate_every,
+        cell=fitted,
+        channel=channel or PathLoss(Rayleigh(40.0)),
+        model=made,
+        data=data,
+        engine=make_engine(name, made),
+        engine_name=name,
+        evaluator=evaluator or Evaluator(inner_lr=float(getattr(arm.algorithm, "inner_lr", 0.03))),
+    )
+
+
+def compare(
+    arms: Mapping[str, Arm],
+    cell: Cell,
+    data: FederatedData,
+    model: ModelFactory | nn.Module,
+    *,
+    rounds: int = 200,
+    seeds: int | Sequence[int] = 3,
+    channel: Channel | None = None,
+    stop: Stop | None = None,
+    evaluator: Evaluator | None = None,
+    evaluate_every: int = 5,
+    outage: Outage = "skip",
+    folder: PathLike | None = None,
+    progress: bool | OnProgress = True,
+) -> Runs:
+    """Every arm with every seed over the same cell and data; a seed decides selection, channels, batches and weights.
+
+    Args:
+        seeds: how many (1, 2, ...), or which.
+        stop: instead of `rounds`.
+        evaluator: the same for all arms; by default one adaptation step with the largest inner_lr among them.
+        folder: where the run folders go; by default they live as long as the result.
+        progress: a bar, nothing, or a function that is told after each evaluation.
+    """
+    if not arms:
+        raise AutoFLError("compare: no arms; give at least one, such as {'mine': Arm(FedAvg(0.07), FixedPlanner(40))}")
+    chosen = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
+    stop = stop or Stop(rounds)
+    rates = [float(getattr(arm.algorithm, "inner_lr", 0.0)) for arm in arms.values()]
+    evaluator = evaluator or Evaluator(inner_lr=max(rates) or 0.03)
+    temporary = tempfile.TemporaryDirectory() if folder is None else None
+    place = Path(temporary.name) if temporary is not None else Path(str(folder))
+    runs = []
+    with _shown(progress, len(arms) * len(chosen) * stop.rounds) as tell:
+        for seed in chosen:
+            for label, arm in arms.items():
+                sim = simulation(
+                    arm,
+                    cell,
+                    data,
+                    model,
+                    seed=seed,
+                    stop=stop,
+                    channel=channel,
+                    evaluator=evaluator,
+                    evaluate_every=evaluate_every,
+                    outage=outage,
+                )
+                where = place / f"{file_name(label)}-seed{seed}"
+                on_round = _telling(tell, f"{label} seed {seed}", stop.rounds)
+                runs.append(write_run(sim, where, tomli_w.dumps(_config(sim)), _manifest(label, sim), on_round))
+    return Runs(runs, temporary)
+
+
+def _config(sim: Simulation) -> dict[str, Any]:
+    """What of a run from objects can be said in TOML, the same for all arms; the manifest has the parts."""
+    stop = {name: value for name, value in sim.stop.__dict__.items() if value is not None}
+    return {
+        "seed": sim.seed,
+        "data": {"name": sim.data.name},
+        "stop": stop,
+        "evaluation": {"every": sim.evaluate_every, "adapt_samples": sim.evaluator.adapt_samples},
+    }
+
+
+def _manifest(label: str, sim: Simulation) -> dict[str, Any]:
+    parts = {name: {"name": repr(part)} for name, part in sim.arm.__dict__.items() if part is not None}
+    parts["channel"] = {"name": repr(sim.channel)}
+    about = {"algorithm": label, "label": label, "seed": sim.seed, "own": sorted(parts), "parts": parts}
+    return {**about, **facts_of(sim)}
+
+
+@contextlib.contextmanager
+def _shown(progress: bool | OnProgress, total_rounds: int) -> Iterator[OnProgress | None]:
+    if callable(progress):
+        yield progress
+    elif progress:
+        with ProgressBar(total_rounds, each_run=False) as bar:
+            yield bar
+    else:
+        yield None
+
+
+def _telling(tell: OnProgress | None, label: str, num_rounds: int) -> Callable[[RoundRecord], None] | None:
+    if tell is None:
+        return None
+    begin = time.perf_counter()
+
+    def on_round(record: RoundRecord) -> None:
+        if record.evaluation is not None:
+            accuracy, spent = record.evaluation.adapted_accuracy, time.perf_counter() - begin
+            done = record.stop is not None
+            tell(Progress(label, record.round, num_rounds, record.sim_time, accuracy, spent, done))
+
+    return on_round

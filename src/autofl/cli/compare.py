@@ -1,0 +1,68 @@
+"""autofl compare: several algorithms and seeds over the same network."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from autofl.cli.screen import ProgressBar, say
+from autofl.cli.shared import (
+    Config,
+    Device,
+    Force,
+    Json,
+    Out,
+    PlannerName,
+    Ray,
+    Set,
+    Workers,
+    device_for,
+    free_folder,
+    leave,
+    num_workers,
+    options,
+    report_new_runs,
+)
+
+EXAMPLE = "Example: autofl compare --seeds 5 --set data.name=mnist; autofl compare --algorithms autofl,mine:Rule"
+
+
+def command(
+    config: Config = None,
+    algorithms: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Which ones, with commas; your own as module:object.")
+    ] = None,
+    planner: PlannerName = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+    device: Device = None,
+    ray: Ray = None,
+    out: Out = None,
+    force: Force = False,
+    workers: Workers = None,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Compare algorithms over the same network, fading and data, several seeds each: a table and pictures."""
+    from autofl.config import load_settings
+
+    chosen = options(
+        {
+            "compare.algorithms": None if algorithms is None else json.dumps([*map(str.strip, algorithms.split(","))]),
+            "planner.name": planner,
+            "compare.seeds": seeds,
+            "simulation.device": device_for(device, ray),
+        }
+    )
+    settings = load_settings(config, [*(overrides or ()), *chosen])
+    folder = out if out is not None else free_folder("compare")
+    names, number = settings.compare.algorithms, settings.compare.seeds
+    say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
+    from autofl.experiments.jobs import run_comparison
+
+    count = num_workers(workers, settings.simulation.threads)
+    with ProgressBar(len(names) * number * settings.stop.rounds) as bar:
+        try:
+            runs = run_comparison(settings, folder, force=force, workers=count, ray=ray, on_progress=bar)
+        except KeyboardInterrupt:
+            leave(folder)
+    report_new_runs([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)

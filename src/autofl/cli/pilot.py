@@ -1,0 +1,49 @@
+"""autofl pilot: short trainings from which `autofl plan --target` forecasts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autofl.cli.screen import ProgressBar, say
+from autofl.cli.shared import Config, Json, Set, Workers, leave, num_workers, print_json
+from autofl.errors import AutoFLError
+
+EXAMPLE = "Example: autofl pilot --labels 2,5,10 --out pilots.json"
+
+
+def command(
+    config: Config = None,
+    labels: Annotated[str | None, typer.Option(help="Labels of a UE, such as 2,5,10; default the settings'.")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of each pilot.")] = 2,
+    out: Annotated[Path, typer.Option(help="File for the pilots; their runs go beside it.")] = Path("pilots.json"),
+    workers: Workers = None,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Run short trainings from which `autofl plan --target` forecasts learning time and energy."""
+    from autofl.config import load_settings
+
+    settings = load_settings(config, overrides or ())
+    try:
+        numbers = [int(each) for each in labels.split(",")] if labels is not None else [settings.data.labels]
+    except ValueError:
+        raise AutoFLError(f"--labels {labels}: write whole numbers with commas, for example 2,5,10") from None
+    if seeds < 1 or min(numbers) < 1:
+        raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
+    count, folder = num_workers(workers, settings.simulation.threads), out.with_suffix("") / "runs"
+    from autofl.analysis.pilot import DESIGN, run_pilots
+    from autofl.analysis.pilot_files import write_pilots
+
+    with ProgressBar(len(DESIGN) * len(numbers) * seeds * settings.stop.rounds, each_run=False) as bar:
+        try:
+            pilots = run_pilots(settings, folder, numbers, seeds, count, bar)
+        except KeyboardInterrupt:
+            leave(folder)
+    words = ["autofl pilot", *([str(config)] if config else []), *(f"--set {each}" for each in overrides or ())]
+    command = " ".join([*words, f"--labels {','.join(map(str, numbers))}", f"--seeds {seeds}"])
+    write_pilots(out, pilots, command)
+    if as_json:
+        return print_json({"file": str(out), "pilots": len(pilots)})
+    say(f"{len(pilots)} pilots in {out}; use them with autofl plan --target 0.85 --pilots {out}")
+    return None

@@ -1,0 +1,113 @@
+"""The runs a report is about, and which of them went wrong."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from autofl.errors import AutoFLError
+from autofl.records import Run, find_runs, read_run
+from autofl.registry import PARTS
+from autofl.units import PathLike
+
+
+def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
+    """Runs as they come: read already, run folders, or folders of them; one may stand alone."""
+    if isinstance(runs, Run | str | os.PathLike):
+        runs = [runs]
+    return [
+        run
+        for given in runs
+        for run in ([given] if isinstance(given, Run) else [read_run(folder) for folder in find_runs(given)])
+    ]
+
+
+def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs by what they differ in, seeds apart: the algorithm and, where they differ, other settings."""
+    if not runs:
+        raise AutoFLError("no runs to report on")
+    flat = [_flat(run.config) for run in runs]
+    ignored = {"seed", "algorithm"}
+    keys = sorted({key for each in flat for key in each} - ignored)
+    differing = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
+    groups: dict[str, list[Run]] = {}
+    for run, each in zip(runs, flat, strict=True):
+        where = ["on devices"] if run.devices else []
+        label = ", ".join([label_of_run(run), *where, *(f"{key} = {each.get(key, 'unset')}" for key in differing)])
+        groups.setdefault(label, []).append(run)
+    for label, members in groups.items():
+        seeds = [run.manifest.get("seed") for run in members]
+        if len(set(seeds)) < len(seeds):
+            raise AutoFLError(f"{label}: the same run with the same seed is given twice; name each run once")
+    return {label: sorted(members, key=lambda run: run.manifest["seed"]) for label, members in groups.items()}
+
+
+def label_of_run(run: Run) -> str:
+    """What to call the algorithm of a run; runs of the first versions do not say it."""
+    name = str(run.manifest.get("algorithm", "?"))
+    entry = PARTS["algorithm"].get(name)
+    return str(run.manifest.get("label") or (entry.label if entry is not None else name))
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def has_diverged(run: Run) -> bool:
+    return run.manifest.get("stop") == "diverged"
+
+
+def was_unheard(run: Run) -> bool:
+    """Whether there were rounds, and no update was decoded in any of them."""
+    return _last_round(run) > 0 and not run.rounds["num_decoded"].any()
+
+
+def diverged_words(runs: Sequence[Run]) -> str | None:
+    """Which runs diverged, in which round, and what to try; None where none did."""
+    named = _named(runs, has_diverged)
+    if not named:
+        return None
+    which = ", ".join(f"{name} in round {_last_round(run)}" for name, run in named.items())
+    outer_lr = sorted({run.config.get("learning", {}).get("outer_lr") for run in named.values()} - {None})
+    here = f" ({', '.join(f'{step:g}' for step in outer_lr)} here)" if outer_lr else ""
+    meta = any(run.manifest["algorithm"] in ("autofl", "per-fedavg") for run in named.values())
+    more = ", or of learning.inner_lr, or learning.variant=first-order" if meta else ""
+    return (
+        f"{_share(named, runs)} diverged: {which}; the weights kept are the last finite ones."
+        f" Try a smaller value of learning.outer_lr{here}{more}"
+    )
+
+
+def unheard_words(runs: Sequence[Run]) -> str | None:
+    """In which runs no update was ever decoded, and where to look for the reason; None where there is no such run."""
+    named = _named(runs, was_unheard)
+    if not named:
+        return None
+    asked = sum(len(run.ues["status"]) for run in named.values())
+    infeasible = sum(int((run.ues["status"] == "infeasible").sum()) for run in named.values())
+    config = next(iter(named.values())).folder / "config.toml"
+    return (
+        f"nobody was ever heard in {_share(named, runs)} ({', '.join(named)}): no update was decoded, so the model is"
+        f" still the first one; {infeasible} of the {asked} UEs selected could not take part;"
+        f" for the reasons see: autofl plan {config}"
+    )
+
+
+def _named(runs: Sequence[Run], concerns: Callable[[Run], bool]) -> dict[str, Run]:
+    """The runs that a warning concerns, by label and seed."""
+    return {
+        f"{label} seed {run.manifest['seed']}": run
+        for label, members in group(runs).items()
+        for run in members
+        if concerns(run)
+    }
+
+
+def _share(named: Mapping[str, Run], runs: Sequence[Run]) -> str:
+    return "the run" if len(runs) == 1 else f"{len(named)} of {len(runs)} runs"
+
+
+def _last_round(run: Run) -> int:
+    return int(run.rounds["round"].max(initial=0))

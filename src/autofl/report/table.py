@@ -1,0 +1,58 @@
+"""A table of text: aligned on a terminal, as HTML in a notebook, as Markdown on a page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+NUMERIC = "0123456789-–<>"
+"""How the text of a number may begin, `–` standing for one that is not there."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings, and rows with a cell of text for each of them."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str | None = None
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers and are aligned on the right; never the first, which says what a row is."""
+        return [
+            place > 0 and all(row[place][:1] in NUMERIC for row in self.rows if row[place])
+            for place in range(len(self.headings))
+        ]
+
+    def __str__(self) -> str:
+        cells = [self.headings, *self.rows]
+        widths = [max(len(row[place]) for row in cells) for place in range(len(self.headings))]
+        numeric = self.numeric
+
+        def line(row: Sequence[str]) -> str:
+            padded = (
+                text.rjust(width) if right else text.ljust(width)
+                for text, width, right in zip(row, widths, numeric, strict=True)
+            )
+            return "  ".join(padded).rstrip()
+
+        rule = "  ".join("-" * width for width in widths)
+        title = [self.title] if self.title else []
+        return "\n".join([*title, line(self.headings), rule, *(line(row) for row in self.rows)])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        sides = [f' style="text-align: {"right" if right else "left"}"' for right in self.numeric]
+
+        def line(row: Sequence[str], tag: str) -> str:
+            cells = (f"<{tag}{side}>{escape(text)}</{tag}>" for text, side in zip(row, sides, strict=True))
+            return f"<tr>{''.join(cells)}</tr>"
+
+        caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
+        body = "".join(line(row, "td") for row in self.rows)
+        return f"<table>{caption}<thead>{line(self.headings, 'th')}</thead><tbody>{body}</tbody></table>"
+
+    def markdown(self) -> str:
+        """The table as Markdown, without its title."""
+        lines = [self.headings, ["---"] * len(self.headings), *self.rows]
+        return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in lines)

@@ -1,0 +1,73 @@
+"""A report as Python gets it, from runs written by hand."""
+
+import json
+
+import pytest
+
+from autofl.errors import AutoFLError
+from autofl.report.make import make_report
+from autofl.report.summary import as_json, summarise
+from reference.runs import written
+
+CURVE = [0.1, 0.5, 0.8, 0.9, 0.9, 0.9, 0.9]
+LEARNING = "[learning]\nouter_lr = 0.5\n"
+
+
+def test_a_report_has_rows_notes_pictures_and_a_page_that_shows_them(tmp_path):
+    runs = [written(tmp_path / "runs" / str(seed), "autofl", seed, CURVE, 1.0) for seed in (1, 2)]
+    report = make_report(runs, tmp_path / "out", 0.85)
+    assert [row.label for row in report.rows] == ["AutoFL"]
+    assert [path.name for path in report.pictures if path.is_file()] == [
+        f"{name}.{ending}" for name in ("learning_time", "rounds", "energy") for ending in ("png", "svg")
+    ]
+    page = report.path.read_text(encoding="utf-8")
+    assert page.startswith(report.table.markdown())
+    for words in (*report.notes, "![energy](energy.png)"):
+        assert words in page
+    assert report.warnings == []
+    assert report.json() == {
+        **as_json(summarise(runs, 0.85), 0.85),
+        "pictures": [str(path) for path in report.pictures],
+    }
+    json.dumps(report.json(), allow_nan=False)
+    assert str(report.table) in str(report)
+    assert report.table._repr_html_() in report._repr_html_()
+
+
+def test_runs_may_be_given_as_folders_of_them(tmp_path):
+    runs = [written(tmp_path / "runs" / str(seed), "autofl", seed, CURVE, 1.0) for seed in (1, 2)]
+    whole, one_by_one = make_report(str(tmp_path / "runs"), tmp_path / "a"), make_report(runs, tmp_path / "b")
+    assert whole.path.read_bytes() == one_by_one.path.read_bytes()
+
+
+def test_a_target_beyond_all_accuracies_is_refused_before_anything_is_written(tmp_path):
+    run = written(tmp_path / "run", "autofl", 1, CURVE, 1.0)
+    with pytest.raises(AutoFLError, match="between 0 and 1"):
+        make_report([run], tmp_path / "out", 85.0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_which_runs_diverged_is_said_after_the_table_with_their_rounds(tmp_path):
+    runs = [
+        written(tmp_path / "a", "autofl", 1, CURVE, 1.0, LEARNING),
+        written(tmp_path / "b", "fedavg-1", 1, CURVE[:3], 1.0, LEARNING, stop="diverged"),
+    ]
+    report = make_report(runs, tmp_path / "out")
+    assert not report.all_diverged
+    assert "1 of 2 runs diverged: FedAvg-1 seed 1 in round 2;" in report.diverged
+    assert "learning.outer_lr (0.5 here)" in report.diverged
+    assert "inner_lr" not in report.diverged  # FedAvg has none
+    assert report.json()["warnings"] == [report.diverged]
+    page = report.path.read_text(encoding="utf-8")
+    assert page.index("| AutoFL |") < page.index(report.diverged)
+    assert make_report(runs[1:], tmp_path / "out").all_diverged
+
+
+def test_that_nobody_was_ever_heard_is_said_before_the_table(tmp_path):
+    run = written(tmp_path / "run", "autofl", 1, CURVE, 1.0, heard=False)
+    report = make_report([run], tmp_path / "out")
+    assert "12 of the 12 UEs selected could not take part" in report.unheard  # two UEs in six rounds
+    assert report.path.read_text(encoding="utf-8").startswith(report.unheard)
+    assert str(report).startswith(report.unheard)
+    alone = written(tmp_path / "before", "autofl", 1, CURVE[:1], 1.0)  # stopped before its first round
+    assert make_report([alone], tmp_path / "out").unheard is None

@@ -1,0 +1,51 @@
+"""The three forms of a table, each worked by hand."""
+
+from autofl.report.table import Table
+
+TABLE = Table(["algorithm", "time [s]", "remark"], [["AutoFL", "9.5", "a | b"], ["FedAvg <1>", "–", ""]], "Runs & more")
+
+
+def test_plain_text_is_aligned_with_numbers_on_the_right():
+    assert str(TABLE).splitlines() == [
+        "Runs & more",
+        "algorithm   time [s]  remark",
+        "----------  --------  ------",
+        "AutoFL           9.5  a | b",
+        "FedAvg <1>         –",
+    ]
+
+
+def test_html_for_a_notebook_is_escaped_and_well_formed():
+    from xml.etree import ElementTree
+
+    html = TABLE._repr_html_()
+    assert "<1>" not in html
+    root = ElementTree.fromstring(html)
+    assert root.findtext("caption") == "Runs & more"
+    assert [cell.text for cell in root.iter("th")] == list(TABLE.headings)
+    assert [cell.text or "" for cell in root.iter("td")] == [text for row in TABLE.rows for text in row]
+    assert [cell.get("style") for cell in root.iter("th")] == [f"text-align: {x}" for x in ("left", "right", "left")]
+
+
+def test_markdown_keeps_a_bar_inside_its_cell():
+    assert TABLE.markdown().splitlines() == [
+        "| algorithm | time [s] | remark |",
+        "| --- | --- | --- |",
+        "| AutoFL | 9.5 | a \\| b |",
+        "| FedAvg <1> | – |  |",
+    ]
+
+
+def test_a_table_without_rows_is_its_headings():
+    assert str(Table(["a", "b"], [])) == "a  b\n-  -"
+
+
+def test_the_terminal_shows_the_same_cells_at_most_fifty_rows(capsys):
+    from autofl.cli.screen import show_table
+
+    show_table(Table(["UE", "power"], [[str(k), f"{k}.5"] for k in range(60)], "One round"))
+    out = capsys.readouterr().out
+    assert "One round" in out
+    assert "49.5" in out
+    assert "50.5" not in out
+    assert "10 more rows" in out

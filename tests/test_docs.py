@@ -1,0 +1,97 @@
+"""What the documents and docstrings call by name is there: files, folders, modules, links."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "autofl"
+DOCUMENTS = ("CONTRIBUTING.md", "docs/architecture.md", "docs/notation.md")
+OURS = ("benchmarks", "docs", "examples", "src", "tests")
+PYTHON_FILES = {path.name for folder in OURS for path in (ROOT / folder).rglob("*.py")}
+MADE_BY_USE = set((ROOT / ".gitignore").read_text(encoding="utf-8").split())
+
+
+def missing_names(text: str, beside: Path) -> list[str]:
+    """Every name in a text that leads nowhere; links start from the folder `beside`."""
+    paths = re.findall(r"`([\w.-]+/[\w./-]*|[\w-]+\.py)`", text)
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    modules = re.findall(r"\bautofl((?:\.\w+)+)", text)
+    return sorted(
+        {path for path in paths if not _is_there(path)}
+        | {link for link in links if not (beside / link).exists()}
+        | {f"autofl{name}" for name in modules if not _is_module_or_its_name(name[1:].split("."))}
+    )
+
+
+def _is_there(path: str) -> bool:
+    """Whether a path leads somewhere from the root, from the package, or, as a bare file name, from anywhere."""
+    if "/" not in path:
+        return path in PYTHON_FILES
+    first = path.split("/")[0]
+    ours = path.endswith((".py", "/")) or first in OURS or (PACKAGE / first).is_dir()
+    return f"{first}/" in MADE_BY_USE or not ours or any((start / path).exists() for start in (ROOT, PACKAGE))
+
+
+def _is_module_or_its_name(parts: list[str]) -> bool:
+    """Whether parts walk down to a module, or to a word in the last one that they reach."""
+    place = PACKAGE
+    for part in parts:
+        if (place / part).is_dir():
+            place = place / part
+        elif (place / f"{part}.py").is_file():
+            return True
+        else:
+            return re.search(rf"\b{part}\b", (place / "__init__.py").read_text(encoding="utf-8")) is not None
+    return True
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_document_names_only_what_is_there(document):
+    path = ROOT / document
+    missing = missing_names(path.read_text(encoding="utf-8"), path.parent)
+    assert not missing, f"{document} names what is not there: {', '.join(missing)}"
+
+
+def test_docstrings_name_only_what_is_there():
+    missing = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        able = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        text = "\n".join(ast.get_docstring(node) or "" for node in nodes if isinstance(node, able))
+        missing += [f"{path.relative_to(PACKAGE)}: {name}" for name in missing_names(text, path.parent)]
+    assert not missing, "\n".join(missing)
+
+
+def rows_of_notation() -> list[tuple[str, list[str], list[str]]]:
+    """Of each row of the tables: the letter, the Python names, the modules."""
+    rows = []
+    for line in (ROOT / "docs" / "notation.md").read_text(encoding="utf-8").splitlines():
+        cells = re.split(r"(?<!\\)\|", line)[1:-1]
+        if len(cells) == 6 and "`" in cells[1] and "`" in cells[5]:
+            rows.append((cells[0].strip(), re.findall(r"`([^`]+)`", cells[1]), re.findall(r"`([^`]+)`", cells[5])))
+    return rows
+
+
+def test_each_letter_is_in_the_modules_that_notation_names():
+    """A row's first name is a word of one of its modules, or of a file of the package it names."""
+    astray = []
+    for letter, names, modules in rows_of_notation():
+        places = [PACKAGE / module for module in modules]
+        files = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])]
+        words = re.findall(r"\w+", names[0].split("(")[0])
+        texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+        if not any(all(re.search(rf"\b{word}\b", text) for word in words) for text in texts):
+            astray.append(f"{letter}: {names[0]} is not in {', '.join(modules)}")
+    assert len(rows_of_notation()) >= 80
+    assert not astray, "\n".join(astray)
+
+
+def test_the_page_of_parts_lists_every_part_with_its_settings():
+    from autofl.config.describe import describe_parts
+
+    page = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8")
+    for kind, name, label, settings in describe_parts():
+        assert f"| {kind} | `{name}` | {label} | {settings} |" in page, name
