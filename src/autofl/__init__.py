@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from autofl.algorithms import State as State
     from autofl.api import Runs as Runs
     from autofl.api import compare as compare
-    from autofl.api import simulation as simulation
+    from autofl.api import simulation_of as simulation_of
     from autofl.channels import Channel as Channel
     from autofl.channels import Exponential as Exponential
     from autofl.channels import Fading as Fading
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 _HOME = {
     "autofl.aggregators": ("Aggregator", "Arrived", "Mean"),
     "autofl.algorithms": ("Algorithm", "Averaging", "FedAvg", "PerFedAvg", "State"),
-    "autofl.api": ("Runs", "compare", "simulation"),
+    "autofl.api": ("Runs", "compare", "simulation_of"),
     "autofl.channels": (
         "Channel", "Exponential", "Fading", "NoFading", "PathLoss", "Rayleigh", "success_probability"
     ),

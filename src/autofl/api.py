@@ -78,7 +78,7 @@ class Runs(Sequence[Run]):
         return f"{len(self)} runs\n{self.table()}"
 
 
-def simulation(
+def simulation_of(
     arm: Arm,
     cell: Cell,
     data: FederatedData,
@@ -92,7 +92,7 @@ def simulation(
     engine: str = "auto",
     outage: Outage = "skip",
 ) -> Simulation:
-    """One run from objects: `for record, state in simulate(simulation(arm, cell, data, mlp)): ...`
+    """One run from objects: `for record, state in simulate(simulation_of(arm, cell, data, mlp)): ...`
 
     D_i comes from the data, Z from the model and the compressor. A model that is made already keeps its weights;
     a factory's are drawn from the seed.
@@ -102,6 +102,10 @@ def simulation(
         channel: by default the paper's, path loss times Rayleigh(40).
         evaluator: by default adapts with the algorithm's own inner_lr, 0.03 where it has none.
     """
+    if cell.num_ue != data.partition.num_ue:
+        raise AutoFLError(
+            f"the cell has {cell.num_ue} UEs, the data {data.partition.num_ue}; give both the same num_ue"
+        )
     if isinstance(model, nn.Module):
         made = model
     else:
@@ -171,7 +175,7 @@ def compare(
     with _shown(progress, len(arms) * len(chosen) * stop.rounds) as tell:
         for seed in chosen:
             for label, arm in arms.items():
-                sim = simulation(
+                sim = simulation_of(
                     arm,
                     cell,
                     data,

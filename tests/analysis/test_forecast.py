@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from autofl.analysis.horizon import draw_horizon
 
 import autofl
 from autofl.analysis.forecast import SHIPPED, forecast, mean_noise

@@ -10,7 +10,8 @@ from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_data
 from autofl.experiments.run import build_simulation
-from autofl.simulation import simulate, simulate_together
+from autofl.registry import find
+from autofl.simulation import fit_together, simulate, simulate_together
 
 
 def simulations(few_digits, algorithms, **sections):
@@ -89,3 +90,69 @@ def test_runs_that_do_not_fit_together_are_refused(few_digits):
     for pair in ([one, other], [one, simulations(few_digits, ["autofl"])[0]]):  # another algorithm, another pool
         with pytest.raises(AutoFLError, match="one by one"):
             list(simulate_together(pair))
+
+
+def assert_as_alone(sims):
+    """Runs in one batch against the same runs one by one."""
+    together: dict[int, list] = {}
+    for r, record, state in simulate_together(sims):
+        together.setdefault(r, []).append((record, state))
+    for r, sim in enumerate(sims):
+        for (left, after), (right, expected) in zip(together[r], simulate(sim), strict=True):
+            assert left.sim_time == right.sim_time
+            np.testing.assert_array_equal(left.plan.local_steps, right.plan.local_steps)
+            for name, p in after.params.items():
+                torch.testing.assert_close(p, expected.params[name], rtol=1e-3, atol=2e-5)
+
+
+def with_arm(sim, **parts):
+    return dataclasses.replace(sim, arm=dataclasses.replace(sim.arm, **parts))
+
+
+def test_a_batch_calls_the_algorithm_s_own_init_and_server_update(few_digits):
+    sims = simulations(few_digits, ["fedavg-2"])
+    momentum = find("algorithm", "contracts.own_parts:ServerMomentum").build({"outer_lr": 0.07, "momentum": 0.8})
+    moved = [with_arm(sim, algorithm=momentum) for sim in sims]
+    assert fit_together(*moved)
+    assert_as_alone(moved)
+    *_, (_, plain) = simulate(sims[0])
+    *_, (_, ours) = simulate(moved[0])
+    assert any((plain.params[name] - p).norm() > 0.05 * p.norm() for name, p in ours.params.items())  # it matters
+
+
+def test_runs_of_one_batch_may_take_different_numbers_of_local_steps(few_digits):
+    pool = simulations(few_digits, ["fedavg-2"])
+    sims = [
+        dataclasses.replace(sim, cell=sim.cell.having(local_steps=np.full(8, float(tau))))
+        for sim, tau in zip(pool, (1, 3), strict=True)
+    ]
+    assert fit_together(*sims)
+    assert_as_alone(sims)
+
+
+def test_ues_of_one_round_may_take_different_numbers_of_local_steps(few_digits):
+    steps = np.array([1.0, 2.0, 3.0, 1.0, 4.0, 2.0, 1.0, 3.0])
+    sims = [
+        dataclasses.replace(sim, cell=sim.cell.having(local_steps=steps))
+        for sim in simulations(few_digits, ["per-fedavg"])
+    ]
+    assert_as_alone(sims)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ("algorithm", "ditto"),
+        ("algorithm", "scaffold"),
+        ("compressor", "quantise"),
+        ("aggregator", "unbiased"),
+    ],
+)
+def test_what_needs_single_updates_or_a_memory_is_not_run_in_a_batch(few_digits, part):
+    kind, name = part
+    sims = simulations(few_digits, ["fedavg-2"])
+    made = find(kind, name).build({}, {"outer_lr": 0.07, "heard_probability": 1.0})
+    changed = [with_arm(sim, **{kind: made}) for sim in sims]
+    assert not fit_together(*changed)
+    with pytest.raises(AutoFLError, match="one by one"):
+        list(simulate_together(changed))
