@@ -17,6 +17,7 @@ class Loopback(Grid):
         self.nodes, self.run_config, self.backwards = dict(nodes), run_config, backwards
         self.spoil = spoil or (lambda node, message, reply: reply)
         self.sent, self._replies, self._number = [], {}, itertools.count()
+        self.state = {}  # what each node keeps in its context from one message to the next
 
     set_run = run = create_message = send_and_receive = None  # of Grid; the deployment uses none of them
 
@@ -30,7 +31,7 @@ class Loopback(Grid):
             message.metadata.__dict__["_message_id"] = number
             node = message.metadata.dst_node_id
             self.sent.append((node, message))
-            context = Context(1, node, self.nodes[node], RecordDict(), self.run_config)
+            context = Context(1, node, self.nodes[node], self.state.setdefault(node, RecordDict()), self.run_config)
             try:
                 reply = client_app(message, context)
             except Exception as error:  # as Flower does
