@@ -83,3 +83,20 @@ def test_nonsense_is_refused(data):
         fl.compare({"mine": arm}, fl.Cell.disc(num_ue=7), data, fl.mlp, progress=False)
     with pytest.raises(AttributeError):
         fl.no_such_name  # noqa: B018
+
+
+def test_parts_are_found_by_the_names_that_settings_use():
+    prox = fl.part("algorithm", "fedprox", outer_lr=0.07, mu=0.3)
+    assert (prox.outer_lr, prox.mu) == (0.07, 0.3)
+    assert fl.part("planner", "exact") == fl.ExactPlanner()
+    assert fl.part("planner", "contracts.own_parts:Greedy", wanted=7).wanted == 7
+    for kind, name, settings in (
+        ("planner", "exakt", {}),
+        ("planner", "exact", {"epsilonn": 0.1}),
+        ("planner", "exact", {"epsilon": "much"}),
+        ("planner", "exact", {"epsilon": 0.9}),
+        ("planner", "contracts.own_parts:None_", {}),
+        ("algorithm", "fedprox", {"mu": 0.1}),
+    ):
+        with pytest.raises(fl.AutoFLError):
+            fl.part(kind, name, **settings)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from autofl.algorithms import State as State
     from autofl.api import Runs as Runs
     from autofl.api import compare as compare
+    from autofl.api import part as part
     from autofl.api import simulation_of as simulation_of
     from autofl.channels import Channel as Channel
     from autofl.channels import Exponential as Exponential
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
 _HOME = {
     "autofl.aggregators": ("Aggregator", "Arrived", "Mean"),
     "autofl.algorithms": ("Algorithm", "Averaging", "FedAvg", "PerFedAvg", "State"),
-    "autofl.api": ("Runs", "compare", "simulation_of"),
+    "autofl.api": ("Runs", "compare", "part", "simulation_of"),
     "autofl.channels": (
         "Channel", "Exponential", "Fading", "NoFading", "PathLoss", "Rayleigh", "success_probability"
     ),
