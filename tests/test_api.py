@@ -75,6 +75,16 @@ def test_a_simulation_can_be_played_round_by_round(data):
     np.testing.assert_array_equal(sim.cell.data_size, data.partition.train_size)
 
 
+def test_arms_whose_names_have_no_letters_keep_a_folder_each(data, tmp_path):
+    arms = {
+        "β = 0.07": fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(5)),
+        "α = 0.07": fl.Arm(fl.FedAvg(0.01), fl.FixedPlanner(5)),
+    }
+    runs = fl.compare(arms, fl.Cell.disc(), data, fl.mlp, rounds=1, seeds=1, folder=tmp_path, progress=False)
+    assert len({run.folder for run in runs}) == 2
+    assert list(runs.by_arm()) == list(arms)
+
+
 def test_nonsense_is_refused(data):
     arm = fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(10))
     with pytest.raises(fl.AutoFLError, match="no arms"):

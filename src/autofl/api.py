@@ -28,7 +28,7 @@ from autofl.engines import make_engine, pick_engine
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import update_bits
-from autofl.experiments.jobs import OnProgress, Progress, file_name
+from autofl.experiments.jobs import OnProgress, Progress, file_names
 from autofl.experiments.run import facts_of, write_run
 from autofl.models import build, check_model, num_weights, params_of
 from autofl.network import Cell, Outage
@@ -202,7 +202,7 @@ def compare(
     evaluator = evaluator or Evaluator(inner_lr=max(rates) or 0.03)
     temporary = tempfile.TemporaryDirectory() if folder is None else None
     place = Path(temporary.name) if temporary is not None else Path(str(folder))
-    runs = []
+    files, runs = file_names(arms), []
     with _shown(progress, len(arms) * len(chosen) * stop.rounds) as tell:
         for seed in chosen:
             for label, arm in arms.items():
@@ -218,7 +218,7 @@ def compare(
                     evaluate_every=evaluate_every,
                     outage=outage,
                 )
-                where = place / f"{file_name(label)}-seed{seed}"
+                where = place / f"{files[label]}-seed{seed}"
                 on_round = _telling(tell, f"{label} seed {seed}", stop.rounds)
                 runs.append(write_run(sim, where, tomli_w.dumps(_config(sim)), _manifest(label, sim), on_round))
     return Runs(runs, temporary)
