@@ -249,8 +249,8 @@ def test_two_rules_of_one_name_from_two_modules_stay_apart(tmp_path, monkeypatch
     short = ["--set", "stop.rounds=1", "--set", "evaluation.test_samples=10", "--seeds", "1", "--workers", "1"]
     assert run_cli(["compare", "--algorithms", "rule_a:Rule,rule_b:Rule", "--out", "both", *short]) == 0
     said = capsys.readouterr().out
-    assert "Rule (rule_a:Rule)" in said
-    assert "Rule (rule_b:Rule)" in said
+    assert "rule_a:Rule" in said
+    assert "rule_b:Rule" in said
 
 
 def test_own_code_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
