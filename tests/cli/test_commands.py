@@ -216,6 +216,7 @@ def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch,
             "pilot",
             "analyze",
             "settings",
+            "parts",
             "data",
             "data fetch",
             "data draw",
@@ -234,9 +235,14 @@ def test_version_and_bare_call_answer(capsys):
     assert "compare" in answer(capsys)[1]
     status, out, _ = answer(capsys, "settings", "--json")
     assert status == 0
-    assert {"key": "planner.epsilon", "default": "0.02"}.items() <= next(
-        row for row in json.loads(out) if row["key"] == "planner.epsilon"
+    assert {"key": "planner.name", "default": '"paper"'}.items() <= next(
+        row for row in json.loads(out) if row["key"] == "planner.name"
     ).items()
+    status, out, _ = answer(capsys, "parts", "planner", "--json")
+    assert status == 0
+    settings = {row["name"]: row["settings"] for row in json.loads(out)}
+    assert settings["paper"].startswith("epsilon = 0.02 (")
+    assert settings["fixed"].startswith("num_samples = 40 (")
 
 
 def test_two_rules_of_one_name_from_two_modules_stay_apart(tmp_path, monkeypatch, capsys):

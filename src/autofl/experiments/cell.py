@@ -139,7 +139,8 @@ class RoundPlan:
         columns = {
             "distance": now.cell.distance,
             "channel_gain": now.gain,
-            **{name: getattr(plan, name) for name in DECISIONS},
+            "num_samples": plan.num_samples,
+            "tx_power": plan.tx_power,
             "snr": now.snr,
             "upload_time": cost.upload_time,
             "compute_time": cost.compute_time,
@@ -150,6 +151,7 @@ class RoundPlan:
             "infeasible_because": np.array([reason or None for reason in self.reasons()], dtype=object),
             "success_probability": np.full(now.cell.num_ue, None, dtype=object) if chance is None else chance,
         }
+        columns |= {name: getattr(plan, name) for name in DECISIONS if name not in columns}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return {
             "round_time": float(cost.time),
