@@ -68,8 +68,11 @@ def fingerprint() -> str:
 
     about = Path("/proc/cpuinfo")
     lines = about.read_text(encoding="utf-8").splitlines() if about.is_file() else []
-    cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.processor())
-    return f"{cpu}, {platform.system()}, torch {torch.__version__}"
+    facts = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
+    wanted = ("model name", "cpu family", "model", "stepping")
+    cpu = " ".join(facts.get(name, "?") for name in wanted) if facts else platform.processor()
+    widest = "avx512" if "avx512f" in facts.get("flags", "") else "avx2" if "avx2" in facts.get("flags", "") else "sse"
+    return f"{cpu} {widest}, {platform.system()}, torch {torch.__version__}"
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ import pytest
 
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.jobs import compare
+from autofl.experiments.jobs import run_comparison
 from autofl.experiments.run import build_simulation, run
 
 pytestmark = pytest.mark.deploy
@@ -36,8 +36,8 @@ def digest(folder):
 
 def test_runs_spread_over_two_workers_are_those_made_here(tmp_path, two_workers):
     settings, told = parse_settings(SMALL), []
-    there = compare(settings, tmp_path / "there", ray=two_workers, on_progress=told.append)
-    here = compare(settings, tmp_path / "here")
+    there = run_comparison(settings, tmp_path / "there", ray=two_workers, on_progress=told.append)
+    here = run_comparison(settings, tmp_path / "here")
     assert [digest(run.folder) for run in there] == [digest(run.folder) for run in here]
     assert sum(each.finished for each in told) == len(there) == 4
 

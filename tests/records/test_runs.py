@@ -14,7 +14,7 @@ import pytest
 
 from autofl.config import load_settings, parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.jobs import compare
+from autofl.experiments.jobs import run_comparison
 from autofl.experiments.run import run
 from autofl.records import find_runs, read_run, read_weights
 from autofl.simulation import simulate
@@ -79,7 +79,7 @@ def test_a_run_reads_back_what_was_simulated_and_as_a_frame(tmp_path):
 
 def test_a_comparison_gives_the_runs_one_would_get_one_by_one(tmp_path):
     table = {**SMALL, "compare": {"algorithms": ["autofl", "fedavg-1"], "seeds": 2}}
-    runs = compare(parse_settings(table), tmp_path / "all")
+    runs = run_comparison(parse_settings(table), tmp_path / "all")
     assert [path.name for path in find_runs([tmp_path / "all"])] == [
         "autofl-seed1",
         "autofl-seed2",
@@ -95,8 +95,8 @@ def test_a_comparison_gives_the_runs_one_would_get_one_by_one(tmp_path):
 def test_runs_in_parallel_processes_are_the_same_to_the_bit_and_tell_their_progress(tmp_path):
     settings = parse_settings({**SMALL, "compare": {"algorithms": ["autofl", "fedavg-1"], "seeds": 2}})
     one_by_one, parallel = [], []
-    compare(settings, tmp_path / "one", on_progress=one_by_one.append)
-    compare(settings, tmp_path / "two", workers=2, on_progress=parallel.append)
+    run_comparison(settings, tmp_path / "one", on_progress=one_by_one.append)
+    run_comparison(settings, tmp_path / "two", workers=2, on_progress=parallel.append)
     for folder in find_runs([tmp_path / "one"]):
         assert digest(folder) == digest(tmp_path / "two" / folder.name)
     told = [{(p.label, p.round, p.sim_time, p.finished) for p in each} for each in (one_by_one, parallel)]
@@ -109,7 +109,7 @@ def test_a_comparison_as_one_batch_writes_the_same_runs(tmp_path, monkeypatch):
     from autofl.experiments import jobs as module
 
     settings = parse_settings({**SMALL, "compare": {"seeds": 2}, "simulation": {"num_selected": 3, "device": "cpu"}})
-    compare(settings, tmp_path / "one")
+    run_comparison(settings, tmp_path / "one")
     told = []
     module._run_together(list(module.comparison(settings, tmp_path / "batch")), told.append)
     assert sum(progress.finished for progress in told) == 8
@@ -125,10 +125,10 @@ def test_a_comparison_as_one_batch_writes_the_same_runs(tmp_path, monkeypatch):
 
 def test_runs_are_not_overwritten_unless_told_to(tmp_path):
     settings = parse_settings({**SMALL, "compare": {"algorithms": ["fedavg-1"], "seeds": 1}})
-    compare(settings, tmp_path)
+    run_comparison(settings, tmp_path)
     with pytest.raises(AutoFLError, match="--force"):
-        compare(settings, tmp_path)
-    compare(settings, tmp_path, force=True)
+        run_comparison(settings, tmp_path)
+    run_comparison(settings, tmp_path, force=True)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
