@@ -102,10 +102,10 @@ def evaluation(data_name: str, threads: int) -> dict[str, float]:
 
     sim = build_simulation(load_settings(overrides=[f"data.name={data_name}"]))
     default = Evaluator(inner_lr=INNER_LR)
-    judges = {
-        "accuracies": Evaluator(inner_lr=INNER_LR, train_samples=0).judge(sim.model, sim.data, 1),
-        "evaluation": default.judge(sim.model, sim.data, 1),
-        "reference": default.judge(sim.model, sim.data, 1, fast=False),
+    evaluators = {
+        "accuracies": Evaluator(inner_lr=INNER_LR, train_samples=0).prepare(sim.model, sim.data, 1),
+        "evaluation": default.prepare(sim.model, sim.data, 1),
+        "reference": default.prepare(sim.model, sim.data, 1, fast=False),
     }
     test = sim.data.partition.test
     pieces = np.array_split(test, -(-len(test) // 4096))
@@ -119,7 +119,7 @@ def evaluation(data_name: str, threads: int) -> dict[str, float]:
         "forward": lambda _: forward(sim.data.gather(piece, "plain") for piece in pieces),
         "ready": lambda _: forward(ready),
     }
-    tasks |= {name: lambda _, judge=judge: judge(sim.params) for name, judge in judges.items()}
+    tasks |= {name: lambda _, prepared=prepared: prepared(sim.params) for name, prepared in evaluators.items()}
     found = medians(tasks, 15, threads)
     return {**found, "test_samples": len(test), "train_samples": default.train_samples}
 

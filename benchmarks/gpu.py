@@ -17,19 +17,22 @@ import numpy as np
 import torch
 
 from autofl.algorithms import FedAvg, PerFedAvg
+from autofl.channels import PathLoss, Rayleigh
 from autofl.data import ByLabels, Iid, find, load
 from autofl.data.federated import federate
 from autofl.engines import make_engine, pick_engine
 from autofl.evaluation import Evaluator
 from autofl.models import build, lenet5, mlp, num_weights, params_of
-from autofl.network import Cell, Rayleigh, drop_in_disc
+from autofl.network import Cell, drop_in_disc
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.rng import stream
-from autofl.rounds import Stop
+from autofl.rounds.arm import Arm
+from autofl.rounds.stop import Stop
+from autofl.selection import Uniform
 from autofl.simulation import Simulation, simulate, simulate_together
 
 NUM_UE, SELECTED = 20, 5
-PLANNED, FIXED = PaperPlanner(0.02), FixedPlanner(5)
+PLANNED, FIXED = PaperPlanner(0.02), FixedPlanner(5, "max")
 LAWS = {"iid": Iid(), "labels": ByLabels(5)}
 
 
@@ -65,10 +68,9 @@ def simulations(dataset, names, seeds, law, rounds, device, every=5, dtype=torch
             engine = pick_engine("auto", model, algorithm)
             sims.append(
                 Simulation(
+                    arm=Arm(algorithm, planner, Uniform(SELECTED)),
                     cell=cell,
-                    fading=Rayleigh(40.0),
-                    planner=planner,
-                    algorithm=algorithm,
+                    channel=PathLoss(Rayleigh(40.0)),
                     model=model,
                     params=params,
                     data=data,
@@ -77,7 +79,6 @@ def simulations(dataset, names, seeds, law, rounds, device, every=5, dtype=torch
                     evaluator=Evaluator(inner_lr=alpha),
                     stop=Stop(rounds=rounds),
                     seed=seed,
-                    num_selected=SELECTED,
                     evaluate_every=every,
                 )
             )
@@ -108,7 +109,7 @@ def same_as_cpu(dataset, device, dtype):
     for r, sim in enumerate(simulations(dataset, names, (1, 2), "labels", 10, torch.device("cpu"), 10, dtype)):
         *_, (record, state) = simulate(sim)
         gpu_record, gpu_state = on_gpu[r]
-        same_plan &= bool((record.num_samples == gpu_record.num_samples).all())
+        same_plan &= bool((record.plan.num_samples == gpu_record.plan.num_samples).all())
         same_plan &= record.sim_time == gpu_record.sim_time
         for name, p in state.params.items():
             step = (p - sim.params[name]).norm()
@@ -125,7 +126,7 @@ def rate(dataset, device, num_runs, rounds, every):
     row = {"runs": num_runs, "seconds": seconds, "run_rounds_per_second": num_runs * rounds / seconds}
     if sims[0].params.keys() == {"0.weight", "0.bias", "2.weight", "2.bias"}:
         # Products with the shared weights: 3 forward, 2 gradients.
-        samples = sum(50 if sim.planner is PLANNED else 5 for sim in sims) * SELECTED * rounds
+        samples = sum(50 if sim.arm.planner is PLANNED else 5 for sim in sims) * SELECTED * rounds
         row["tflops"] = samples / 3 * 5 * 2 * num_weights(sims[0].params) / seconds / 1e12
     alone = simulations(dataset, names, (1,), "labels", 50, device, every)
     seconds, _ = timed(lambda: count(alone, together=False))

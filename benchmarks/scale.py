@@ -19,14 +19,17 @@ import torch
 from work import INNER_LR, OUTER_LR, population
 
 from autofl.algorithms import PerFedAvg
+from autofl.channels import Exponential, PathLoss
 from autofl.data import load
 from autofl.engines import make_engine, use_machine
 from autofl.evaluation import Evaluator
 from autofl.models import build, num_weights, params_of
-from autofl.network import Cell, Exponential, drop_in_disc
+from autofl.network import Cell, drop_in_disc
 from autofl.planner import ExactPlanner
 from autofl.rng import stream
-from autofl.rounds import Stop
+from autofl.rounds.arm import Arm
+from autofl.rounds.stop import Stop
+from autofl.selection import Uniform
 from autofl.simulation import Simulation, simulate
 
 ROUNDS = 4
@@ -55,11 +58,11 @@ def measure(num_ue, selected, samples=40, width=100):
         update_bits=32.0 * num_weights(params),
     )
     sim = Simulation(
-        cell=cell, fading=Exponential(1.0), planner=ExactPlanner(1 / (3 * samples)),
-        algorithm=PerFedAvg(INNER_LR, OUTER_LR), model=model, params=params, data=data,
+        arm=Arm(PerFedAvg(INNER_LR, OUTER_LR), ExactPlanner(1 / (3 * samples)), Uniform(selected)),
+        cell=cell, channel=PathLoss(Exponential(1.0)), model=model, params=params, data=data,
         engine=make_engine("low_rank", model), engine_name="low_rank",
         evaluator=Evaluator(inner_lr=INNER_LR, num_ue=50), stop=Stop(rounds=ROUNDS), seed=1,
-        num_selected=selected, evaluate_every=10**9,
+        evaluate_every=10**9,
     )  # fmt: skip
     ends, trained = [], []
     for record, _ in simulate(sim):

@@ -26,13 +26,14 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 from work import INNER_LR, OUTER_LR, model_of, population
 
-from autofl.algorithms import FedAvg, PerFedAvg
+from autofl.aggregators import Mean
+from autofl.algorithms import PerFedAvg
 from autofl.config import load_settings
 from autofl.data import find, load
 from autofl.data.federated import FederatedData
 from autofl.engines import make_engine, use_machine
 from autofl.engines.low_rank.images import Conv
-from autofl.evaluation import Evaluator, Judge
+from autofl.evaluation import Evaluator, PreparedEvaluator
 from autofl.experiments import jobs as experiments
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.records import RunWriter
@@ -50,10 +51,9 @@ COMPARISON_PARTS = [
     (PaperPlanner, "__call__", "planning"),
     (FixedPlanner, "__call__", "planning"),
     (FederatedData, "draw", "drawing"),
-    (PerFedAvg, "server_update", "training"),
-    (FedAvg, "server_update", "training"),
-    (Evaluator, "judge", "preparing the evaluation"),
-    (Judge, "__call__", "evaluation"),
+    (Mean, "__call__", "training"),  # updates are computed when they are summed
+    (Evaluator, "prepare", "preparing the evaluation"),
+    (PreparedEvaluator, "__call__", "evaluation"),
     *((RunWriter, name, "writing") for name in ("__init__", "write", "write_weights", "finish", "close")),
 ]
 COPIES = ("copy_", "clone", "contiguous", "cat", "fill_", "zero_")

@@ -9,8 +9,9 @@ from autofl.data import Partition
 from autofl.data.federated import FederatedData
 from autofl.engines import make_engine, use_machine
 from autofl.models import lenet5, mlp
-from autofl.network import select
+from autofl.network import Cell
 from autofl.rng import stream
+from autofl.selection import Candidates, Uniform
 from autofl.version import __version__
 
 
@@ -25,8 +26,10 @@ def run(work, algorithm, num_rounds, clock):
     chosen = PerFedAvg(work.inner_lr, work.outer_lr) if algorithm == "per-fedavg" else FedAvg(work.outer_lr)
     engine = make_engine("low_rank", model)
     num = np.full(work.selected, work.num_drawn(algorithm))
+    selection, everybody = Uniform(work.selected), Cell(distance=np.ones(work.num_ue))
     for k in range(num_rounds):
-        ue = select(work.num_ue, work.selected, stream(1, "selection", k))
+        candidates = Candidates(everybody, k, lambda: np.ones(work.num_ue))
+        ue = selection.draw(candidates, stream(1, "selection", k)).ue
         params = engine(chosen, params, data.draw(ue, num, 1, 1, k), ue).mean(np.ones(len(ue)))
         clock.tick()
     return [p.numpy() for p in params.values()]
