@@ -112,7 +112,7 @@ def test_fixed_with_computed_power_could_not_send_with_more_and_who_stays_out_co
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_fixed_at_full_power_sends_where_that_is_paid_for_and_only_there(seed):
     fields, gain = fields_and_gain(seed)
-    plan = plan_of(FixedPlanner(20), fields, gain)
+    plan = plan_of(FixedPlanner(20, "max"), fields, gain)
     assert (plan.tx_power[plan.feasible] == 1e-2).all()
     assert 100 <= plan.feasible.sum() <= NUM_UE - 100
     for i, ue in enumerate(ues_of(paper_cell(NUM_UE, **fields), gain)):

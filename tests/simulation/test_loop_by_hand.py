@@ -10,6 +10,7 @@ from torch import nn
 from autofl.config import parse_settings
 from autofl.data import ByOwner, Dataset
 from autofl.experiments.run import build_simulation
+from autofl.network import STATUS_NAMES
 from autofl.simulation import simulate
 
 # UEs 0 and 1 own samples of class 0, UEs 2 and 3 of class 1, and every input is 1: whichever samples are drawn, the
@@ -62,13 +63,13 @@ def test_one_round_averages_those_that_are_heard_with_equal_weights(engine):
 def test_one_round_takes_the_time_and_energy_worked_by_hand():
     _, (record, _) = run()
     np.testing.assert_allclose(record.snr, [16383.0, 16383.0, 1023.0, 0.0], rtol=1e-9)
-    np.testing.assert_allclose(record.upload_time, [10e-3, 10e-3, 14e-3, 0.0], rtol=1e-9)
-    np.testing.assert_allclose(record.compute_time, [0.5e-3, 0.5e-3, 1e-3, 0.0], rtol=1e-9)
+    np.testing.assert_allclose(record.cost.upload_time, [10e-3, 10e-3, 14e-3, 0.0], rtol=1e-9)
+    np.testing.assert_allclose(record.cost.compute_time, [0.5e-3, 0.5e-3, 1e-3, 0.0], rtol=1e-9)
     # 10 mW for as long as it sends, and 0.5e-27 * 1e18 * 1e5 = 50 uJ a sample (UE 2: 100 uJ)
-    np.testing.assert_allclose(record.energy, [0.35e-3, 0.35e-3, 0.64e-3, 0.0], rtol=1e-9)
-    assert record.status == ("power", "power", "power", "infeasible")
-    assert record.num_samples.tolist() == [5, 5, 5, 0]
-    assert record.round_time == pytest.approx(15e-3, rel=1e-9)
+    np.testing.assert_allclose(record.cost.energy, [0.35e-3, 0.35e-3, 0.64e-3, 0.0], rtol=1e-9)
+    assert [STATUS_NAMES[code] for code in record.plan.status] == ["power", "power", "power", "infeasible"]
+    assert record.plan.num_samples.tolist() == [5, 5, 5, 0]
+    assert record.cost.time == pytest.approx(15e-3, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_one_round_takes_the_time_and_energy_worked_by_hand():
 )
 def test_waiting_for_the_unheard_takes_the_longest_upload(outage, bits_per_hertz, round_time):
     *_, (record, _) = run(bits_per_hertz, rounds=3, outage=outage)
-    assert record.round_time == pytest.approx(round_time, rel=1e-6)
+    assert record.cost.time == pytest.approx(round_time, rel=1e-6)
     assert record.sim_time == pytest.approx(3 * round_time, rel=1e-6)
 
 
@@ -104,6 +105,6 @@ def test_each_round_averages_the_selected_that_are_heard_and_no_others():
         p = 1.0 / (1.0 + math.exp(-2.0 * c))
         c += np.mean(LABEL[heard] == 0) - p
         np.testing.assert_allclose(weights(state), [c, -c], rtol=1e-4, atol=1e-5)
-        assert record.round_time == pytest.approx(15e-3 if 2 in heard else 10.5e-3, rel=1e-9)
+        assert record.cost.time == pytest.approx(15e-3 if 2 in heard else 10.5e-3, rel=1e-9)
         unheard += len(heard) < 2
     assert 5 <= unheard <= 20  # UE 3 is selected in half of the rounds
