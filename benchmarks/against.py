@@ -48,10 +48,9 @@ def main() -> None:
         print(f"{repeat + 1} of {given.repeats}", file=sys.stderr, flush=True)
     for key in runs["new"][0]:
         old, new = (statistics.median(each[key] for each in runs[name]) for name in ("old", "new"))
-        ratios = sorted(n[key] / o[key] for o, n in zip(runs["old"], runs["new"], strict=True))
-        print(
-            f"{key}: {1e3 * old:.2f} ms, {1e3 * new:.2f} ms, ratio {new / old:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        )
+        ratios = sorted(after[key] / before[key] for before, after in zip(runs["old"], runs["new"], strict=True))
+        spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        print(f"{key}: {1e3 * old:.2f} ms, {1e3 * new:.2f} ms, ratio {new / old:.2f} ({spread})")
 
 
 if __name__ == "__main__":

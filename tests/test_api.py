@@ -75,6 +75,16 @@ def test_a_simulation_can_be_played_round_by_round(data):
     np.testing.assert_array_equal(sim.cell.data_size, data.partition.train_size)
 
 
+def test_arms_whose_names_have_no_letters_keep_a_folder_each(data, tmp_path):
+    arms = {
+        "β = 0.07": fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(5)),
+        "α = 0.07": fl.Arm(fl.FedAvg(0.01), fl.FixedPlanner(5)),
+    }
+    runs = fl.compare(arms, fl.Cell.disc(), data, fl.mlp, rounds=1, seeds=1, folder=tmp_path, progress=False)
+    assert len({run.folder for run in runs}) == 2
+    assert list(runs.by_arm()) == list(arms)
+
+
 def test_nonsense_is_refused(data):
     arm = fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(10))
     with pytest.raises(fl.AutoFLError, match="no arms"):
@@ -83,3 +93,20 @@ def test_nonsense_is_refused(data):
         fl.compare({"mine": arm}, fl.Cell.disc(num_ue=7), data, fl.mlp, progress=False)
     with pytest.raises(AttributeError):
         fl.no_such_name  # noqa: B018
+
+
+def test_parts_are_found_by_the_names_that_settings_use():
+    prox = fl.part("algorithm", "fedprox", outer_lr=0.07, mu=0.3)
+    assert (prox.outer_lr, prox.mu) == (0.07, 0.3)
+    assert fl.part("planner", "exact") == fl.ExactPlanner()
+    assert fl.part("planner", "contracts.own_parts:Greedy", wanted=7).wanted == 7
+    for kind, name, settings in (
+        ("planner", "exakt", {}),
+        ("planner", "exact", {"epsilonn": 0.1}),
+        ("planner", "exact", {"epsilon": "much"}),
+        ("planner", "exact", {"epsilon": 0.9}),
+        ("planner", "contracts.own_parts:None_", {}),
+        ("algorithm", "fedprox", {"mu": 0.1}),
+    ):
+        with pytest.raises(fl.AutoFLError):
+            fl.part(kind, name, **settings)

@@ -7,30 +7,44 @@ from pathlib import Path
 
 import pytest
 
+from autofl.registry import PARTS
+
 ROOT = Path(__file__).parents[1] / "src" / "autofl"
 ROWS = [
-    ["version", "errors", "units", "rng", "records"],
+    ["version", "errors", "units", "rng", "registry"],
     ["network", "theory"],
+    ["channels", "selection", "compressors"],
     ["planner"],
-    ["data", "models", "algorithms", "evaluation"],
+    ["records"],
+    ["data", "models", "algorithms"],
+    ["engines"],
+    ["aggregators", "evaluation"],
     ["rounds"],
     ["simulation"],
-    ["deploy"],  # beside simulation: neither may know the other
-    ["config", "experiments", "report", "cli"],
+    ["config", "experiments"],
+    ["analysis", "report", "api"],
+    ["reproduction"],
+    ["deploy"],  # neither simulation nor deploy may know the other
+    ["cli"],
 ]
 RANK = {name: (row, place) for row, names in enumerate(ROWS) for place, name in enumerate(names)}
 THIRD_PARTY = {
     "network": {"numpy"},
     "theory": {"numpy"},
+    "channels": {"numpy"},
+    "selection": {"numpy"},
+    "compressors": {"numpy", "torch"},  # torch inside functions only, see below
     "planner": {"numpy"},
     "records": {"numpy", "scipy", "safetensors"},
     "data": {"numpy", "torch", "pooch"},
     "models": {"numpy", "torch"},
     "algorithms": {"numpy", "torch"},
+    "engines": {"numpy", "torch"},
+    "aggregators": {"numpy", "torch"},
     "evaluation": {"numpy", "scipy", "torch"},
     "rounds": {"numpy", "torch"},
     "simulation": {"numpy", "torch"},
-    "deploy": {"numpy", "torch", "flwr", "cryptography"},
+    "deploy": {"numpy", "torch", "flwr", "cryptography", "tomli_w"},
 }
 
 
@@ -68,9 +82,35 @@ def test_the_core_needs_numpy_scipy_and_torch_only(path):
     assert outside <= THIRD_PARTY[part_of(path)]
 
 
-def test_planning_loads_neither_torch_nor_scipy():
+def loaded_by(*modules: str) -> set[str]:
+    """What a fresh interpreter has loaded after importing these."""
+    code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("autofl.network", "autofl.theory", "autofl.channels", "autofl.selection", "autofl.compressors"),
+        *("autofl.planner", "autofl.records", "autofl.rounds.round", "autofl.rounds.horizon"),
+    ],
+)
+def test_the_networks_side_of_a_round_loads_neither_torch_nor_scipy(module):
+    assert not {"torch", "scipy", "matplotlib"} & loaded_by(module)
+
+
+def test_every_part_that_planning_may_name_loads_no_torch():
+    kinds = ("planner", "channel", "selection", "compressor")
+    modules = {entry.target.partition(":")[0] for kind in kinds for entry in PARTS[kind].values()}
+    assert len(modules) >= 6
+    assert "torch" not in loaded_by(*sorted(modules))
+
+
+@pytest.mark.parametrize("name", PARTS["planner"])
+def test_planning_loads_neither_torch_nor_scipy(name):
     code = (
-        "import sys, autofl; autofl.plan(autofl.load_settings(), 'exact').table();"
+        f"import sys, autofl; autofl.plan(autofl.load_settings(overrides=['planner.name={name}'])).table();"
         "print([name for name in ('torch', 'scipy', 'matplotlib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ import pytest
 from autofl.analysis.forecast import SHIPPED, forecast
 from autofl.analysis.pilot_files import Pilot, read_pilots, write_pilots
 from autofl.config import load_settings
-from autofl.data import CATALOG, catalog, fetch, find, iid, load, read_device, read_npz, split
+from autofl.data import CATALOG, Iid, catalog, fetch, find, load, read_device, read_npz
 from autofl.data.dataset import write_device
 from autofl.deploy.device import open_device
 from autofl.experiments.run import run
@@ -28,7 +28,6 @@ from autofl.report.devices import plot_devices
 from autofl.report.make import make_report
 from autofl.report.partition import plot_partition
 from autofl.report.plots import plot, plot_runs, save
-from autofl.rng import stream
 from reference.runs import written
 
 
@@ -113,7 +112,7 @@ def test_reports_and_pictures(form, tmp_path, few_digits, monkeypatch):
     assert save(plot(folder, "round", "train_loss"), form(tmp_path / "loss"))[0] == tmp_path / "loss.png"
     monkeypatch.setattr(theory, "draw_theory", lambda result: plot(folder, "round", "energy"))
     assert theory.plot_theory({}, form(tmp_path / "theory"))[1] == tmp_path / "theory.svg"
-    partition = split(iid(few_digits.y, 4, stream(1, "partition")), stream(1, "split"))
+    partition = few_digits.partition(Iid(), 4, seed=1)
     pictures = plot_partition(partition, few_digits.y, few_digits.num_classes, form(tmp_path / "who"), "who owns what")
     assert [path.name for path in pictures if path.is_file()] == ["who.png", "who.svg"]
 

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from autofl.algorithms import FedAvg as FedAvg
     from autofl.algorithms import PerFedAvg as PerFedAvg
     from autofl.algorithms import State as State
+    from autofl.algorithms import minus as minus
+    from autofl.algorithms import num_steps as num_steps
+    from autofl.algorithms import step_of as step_of
     from autofl.api import Runs as Runs
     from autofl.api import compare as compare
+    from autofl.api import part as part
     from autofl.api import simulation_of as simulation_of
     from autofl.channels import Channel as Channel
     from autofl.channels import Exponential as Exponential
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
     from autofl.data import Partition as Partition
     from autofl.data import PartitionLaw as PartitionLaw
     from autofl.data import load as load
+    from autofl.data.batch import Batch as Batch
+    from autofl.data.batch import MetaBatch as MetaBatch
     from autofl.data.federated import FederatedData as FederatedData
     from autofl.data.partition import by_labels as by_labels
     from autofl.data.partition import dirichlet as dirichlet
@@ -51,6 +57,7 @@ if TYPE_CHECKING:
     from autofl.experiments.cell import plan as plan
     from autofl.experiments.run import build_simulation as build_simulation
     from autofl.experiments.run import run as run
+    from autofl.models import Loss as Loss
     from autofl.models import Params as Params
     from autofl.models import lenet5 as lenet5
     from autofl.models import mlp as mlp
@@ -61,6 +68,8 @@ if TYPE_CHECKING:
     from autofl.network import round_cost as round_cost
     from autofl.planner import ExactPlanner as ExactPlanner
     from autofl.planner import FixedPlanner as FixedPlanner
+    from autofl.planner import Memory as Memory
+    from autofl.planner import Memoryless as Memoryless
     from autofl.planner import PaperPlanner as PaperPlanner
     from autofl.planner import Planner as Planner
     from autofl.records import Evaluation as Evaluation
@@ -83,23 +92,24 @@ if TYPE_CHECKING:
 
 _HOME = {
     "autofl.aggregators": ("Aggregator", "Arrived", "Mean"),
-    "autofl.algorithms": ("Algorithm", "Averaging", "FedAvg", "PerFedAvg", "State"),
-    "autofl.api": ("Runs", "compare", "simulation_of"),
+    "autofl.algorithms": ("Algorithm", "Averaging", "FedAvg", "PerFedAvg", "State", "minus", "num_steps", "step_of"),
+    "autofl.api": ("Runs", "compare", "part", "simulation_of"),
     "autofl.channels": (
         "Channel", "Exponential", "Fading", "NoFading", "PathLoss", "Rayleigh", "success_probability"
     ),
     "autofl.compressors": ("Compressor",),
     "autofl.config": ("Settings", "load_settings"),
     "autofl.data": ("Dataset", "Partition", "PartitionLaw", "load"),
+    "autofl.data.batch": ("Batch", "MetaBatch"),
     "autofl.data.federated": ("FederatedData",),
     "autofl.data.partition": ("by_labels", "dirichlet", "iid"),
     "autofl.errors": ("AutoFLError",),
     "autofl.evaluation": ("Evaluator",),
     "autofl.experiments.cell": ("RoundPlan", "plan"),
     "autofl.experiments.run": ("build_simulation", "run"),
-    "autofl.models": ("Params", "lenet5", "mlp"),
+    "autofl.models": ("Loss", "Params", "lenet5", "mlp"),
     "autofl.network": ("Cell", "Plan", "Status", "make_plan", "round_cost"),
-    "autofl.planner": ("ExactPlanner", "FixedPlanner", "PaperPlanner", "Planner"),
+    "autofl.planner": ("ExactPlanner", "FixedPlanner", "Memory", "Memoryless", "PaperPlanner", "Planner"),
     "autofl.records": ("Evaluation", "RoundRecord", "Run", "read_run"),
     "autofl.report.make": ("Report", "make_report"),
     "autofl.report.plots": ("plot",),

@@ -10,24 +10,31 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import tomli_w
 import torch
 from matplotlib.figure import Figure
 from torch import nn
 
+from autofl.aggregators import Aggregator
+from autofl.algorithms import Algorithm
 from autofl.channels import Channel, PathLoss, Rayleigh
+from autofl.compressors import Compressor
+from autofl.config.parts import checked_settings
+from autofl.data import PartitionLaw
 from autofl.data.federated import FederatedData
 from autofl.engines import make_engine, pick_engine
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import update_bits
-from autofl.experiments.jobs import OnProgress, Progress, file_name
+from autofl.experiments.jobs import OnProgress, Progress, file_names
 from autofl.experiments.run import facts_of, write_run
 from autofl.models import build, check_model, num_weights, params_of
 from autofl.network import Cell, Outage
+from autofl.planner import Planner
 from autofl.records import RoundRecord, Run
+from autofl.registry import Kind, find
 from autofl.report.plots import plot
 from autofl.report.progress import ProgressBar
 from autofl.report.runs import group
@@ -36,11 +43,35 @@ from autofl.report.table import Table
 from autofl.rng import stream
 from autofl.rounds.arm import Arm
 from autofl.rounds.stop import Stop
+from autofl.selection import Selection
 from autofl.simulation import Simulation
 from autofl.units import PathLike
 
 ModelFactory = Callable[[tuple[int, ...], int], nn.Module]
 """factory(sample_shape, num_classes) -> a fresh model, as `mlp` and `lenet5` are."""
+
+
+@overload
+def part(kind: Literal["algorithm"], name: str, **settings: object) -> Algorithm: ...
+@overload
+def part(kind: Literal["planner"], name: str, **settings: object) -> Planner: ...
+@overload
+def part(kind: Literal["channel"], name: str, **settings: object) -> Channel: ...
+@overload
+def part(kind: Literal["selection"], name: str, **settings: object) -> Selection: ...
+@overload
+def part(kind: Literal["compressor"], name: str, **settings: object) -> Compressor: ...
+@overload
+def part(kind: Literal["aggregator"], name: str, **settings: object) -> Aggregator: ...
+@overload
+def part(kind: Literal["partition"], name: str, **settings: object) -> PartitionLaw: ...
+def part(kind: Kind, name: str, **settings: object) -> object:
+    """A part by its name, as settings find it: `part("algorithm", "fedprox", outer_lr=0.07, mu=0.1)`.
+
+    One of ours (`autofl parts`), or `module:object` of your own.
+    """
+    wanted = find(kind, name)
+    return wanted.build(checked_settings(wanted, settings))
 
 
 class Runs(Sequence[Run]):
@@ -171,7 +202,7 @@ def compare(
     evaluator = evaluator or Evaluator(inner_lr=max(rates) or 0.03)
     temporary = tempfile.TemporaryDirectory() if folder is None else None
     place = Path(temporary.name) if temporary is not None else Path(str(folder))
-    runs = []
+    files, runs = file_names(arms), []
     with _shown(progress, len(arms) * len(chosen) * stop.rounds) as tell:
         for seed in chosen:
             for label, arm in arms.items():
@@ -187,7 +218,7 @@ def compare(
                     evaluate_every=evaluate_every,
                     outage=outage,
                 )
-                where = place / f"{file_name(label)}-seed{seed}"
+                where = place / f"{files[label]}-seed{seed}"
                 on_round = _telling(tell, f"{label} seed {seed}", stop.rounds)
                 runs.append(write_run(sim, where, tomli_w.dumps(_config(sim)), _manifest(label, sim), on_round))
     return Runs(runs, temporary)

@@ -129,7 +129,7 @@ class Part:
     def build(self, given: Mapping[str, Any] | None = None, context: Mapping[str, Any] | None = None) -> Any:
         """The part with these settings; parameters that are not among them come from the context by their names.
 
-        A value of the context that is a function of no arguments named `lazy` (see `Lazy`) is made only if it is asked.
+        A `Lazy` value of the context is made only if a parameter asks for it.
         """
         given, context, settings = given or {}, context or {}, self.settings
         for name in given:
@@ -146,7 +146,14 @@ class Part:
                 values[name] = value.make() if isinstance(value, Lazy) else value
             elif setting.is_needed:
                 raise AutoFLError(f"{self.kind} {self.name}: its setting {name!r} has no default; give it a value")
-        return self.target(**values)
+        try:
+            return self.target(**values)
+        except AutoFLError:
+            raise
+        except Exception as error:  # a user's own code: anything may go wrong in it
+            if self.name in PARTS[self.kind]:
+                raise
+            raise AutoFLError(f"{self.kind} {self.name}: {type(error).__name__}: {error}") from None
 
     def origin(self) -> dict[str, str]:
         """Where the part came from, for a manifest: its name and, for a user's own, the file and its hash."""

@@ -62,6 +62,17 @@ def test_how_often_a_ue_is_heard_is_counted_in_the_network_alone():
     assert counted.min() < 0.3 < 0.9 < counted.max()
 
 
+def test_it_is_counted_among_the_rounds_a_ue_was_selected_in_whatever_the_rule():
+    overrides = ["preset=physical", "cell.distance={disc=300}", "planner.name=exact", "aggregator.name=unbiased"]
+    uniform, by_data = (
+        load_settings(overrides=[*overrides, f"selection.name={name}"]) for name in ("uniform", "by-data")
+    )
+    cell = build_simulation(uniform).cell
+    left, right = heard_probability(uniform, cell), heard_probability(by_data, cell)
+    enough = cell.data_size > 100  # who is hardly ever selected is hardly ever counted
+    assert np.abs(left - right)[enough].max() < 0.15
+
+
 @pytest.mark.parametrize("wrong", [{"heard_probability": np.array([0.5, 0.0])}, {"largest": 0.5}])
 def test_nonsense_is_refused(wrong):
     with pytest.raises(AutoFLError):

@@ -216,6 +216,7 @@ def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch,
             "pilot",
             "analyze",
             "settings",
+            "parts",
             "data",
             "data fetch",
             "data draw",
@@ -234,6 +235,39 @@ def test_version_and_bare_call_answer(capsys):
     assert "compare" in answer(capsys)[1]
     status, out, _ = answer(capsys, "settings", "--json")
     assert status == 0
-    assert {"key": "planner.epsilon", "default": "0.02"}.items() <= next(
-        row for row in json.loads(out) if row["key"] == "planner.epsilon"
+    assert {"key": "planner.name", "default": '"paper"'}.items() <= next(
+        row for row in json.loads(out) if row["key"] == "planner.name"
     ).items()
+    status, out, _ = answer(capsys, "parts", "planner", "--json")
+    assert status == 0
+    settings = {row["name"]: row["settings"] for row in json.loads(out)}
+    assert settings["paper"].startswith("epsilon = 0.02 (")
+    assert settings["fixed"].startswith("num_samples = 40 (")
+
+
+def test_two_rules_of_one_name_from_two_modules_stay_apart(tmp_path, monkeypatch, capsys):
+    for module in ("rule_a", "rule_b"):
+        (tmp_path / f"{module}.py").write_text(
+            "from dataclasses import dataclass\nfrom autofl.algorithms import FedAvg\n\n"
+            "@dataclass(frozen=True)\nclass Rule(FedAvg):\n    pass\n"
+        )
+    monkeypatch.chdir(tmp_path)
+    short = ["--set", "stop.rounds=1", "--set", "evaluation.test_samples=10", "--seeds", "1", "--workers", "1"]
+    assert run_cli(["compare", "--algorithms", "rule_a:Rule,rule_b:Rule", "--out", "both", *short]) == 0
+    said = capsys.readouterr().out
+    assert "rule_a:Rule" in said
+    assert "rule_b:Rule" in said
+
+
+def test_own_code_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "broken_parts.py").write_text(
+        "class Broken:\n    def __init__(self):\n        raise ValueError('boom')\n"
+    )
+    (tmp_path / "broken_module.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    for name, words in (("broken_parts:Broken", "boom"), ("broken_module:X", "ZeroDivisionError")):
+        assert run_cli(["plan", "--planner", name]) == 2
+        said = capsys.readouterr().err.strip()
+        assert words in said
+        assert name in said
+        assert "\n" not in said

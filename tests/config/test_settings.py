@@ -144,6 +144,20 @@ def test_what_is_wrong_is_said_in_one_line_with_the_way_out(override, says):
     assert "\n" not in str(caught.value)
 
 
+def test_a_part_named_on_the_command_line_takes_the_place_of_the_files(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text('[planner]\nname = "exact"\nepsilon = 0.05\n')
+    assert load_settings(path, ["planner.name=paper"]).planner.given == {"epsilon": 0.05}  # which both have
+    assert load_settings(path, ["planner.name=fixed"]).planner.given == {}
+    assert load_settings(path, ["planner.num_samples=7", "planner.name=fixed"]).planner.given == {"num_samples": 7}
+    for words in (["planner.name=fixed", "planner.epsilon=0.1"], ["planner.num_samples=7"]):
+        with pytest.raises(AutoFLError, match="unknown setting"):
+            load_settings(path, words)
+    path.write_text('[planner]\nname = "exact"\nepsiln = 0.05\n')
+    with pytest.raises(AutoFLError, match="unknown setting 'epsiln'"):
+        load_settings(path, ["planner.name=fixed"])
+
+
 def test_lists_of_different_lengths_are_named():
     with pytest.raises(AutoFLError, match="distance 2, max_power 3"):
         parse_settings({"cell": {"distance": [1.0, 2.0], "max_power": [1.0, 2.0, 3.0]}})

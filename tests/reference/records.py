@@ -7,7 +7,10 @@ from autofl.records import Evaluation, RoundRecord
 
 
 def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluation) -> RoundRecord:
-    """Round k, in which two UEs train on 9 samples each and the energy binds, or have none; 0.1 stands for all that is not given."""
+    """Round k, in which two UEs train on 9 samples each and the energy binds; without energy they take no part.
+
+    0.1 stands for all that is not given.
+    """
     two = np.array([0.1, 0.1])
     energy_binds = np.full(2, Status.ENERGY, np.int8)
     return RoundRecord(

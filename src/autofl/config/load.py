@@ -10,8 +10,10 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from autofl.config.parts import PartSettings
 from autofl.config.settings import Settings
 from autofl.errors import AutoFLError
+from autofl.registry import find
 from autofl.units import PathLike
 
 
@@ -19,8 +21,11 @@ def load_settings(path: PathLike | None = None, overrides: Iterable[str] = ()) -
     """Settings of a TOML file (the defaults without one), then each override "section.key=value" on top."""
     table = _read(Path(path)) if path is not None else {}
     origin = str(path) if path is not None else "settings"
+    file = {section: dict(value) for section, value in table.items() if isinstance(value, dict)}
+    overrides = list(overrides)
     for override in overrides:
         _apply(table, override)
+    _leave_out_settings_of_replaced_parts(table, file, overrides)
     return parse_settings(table, origin)
 
 
@@ -66,6 +71,27 @@ def _apply(table: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise AutoFLError(f"--set {override}: {section} is a value, not a section")
     table[last] = value
+
+
+def _leave_out_settings_of_replaced_parts(
+    table: dict[str, Any], file: dict[str, dict[str, Any]], overrides: list[str]
+) -> None:
+    """Where an override names another part than the file does, what the file sets of the old one alone goes with it."""
+    said = {override.partition("=")[0].strip() for override in overrides}
+    for section, field in Settings.model_fields.items():
+        old, new = file.get(section, {}), table.get(section, {})
+        if not isinstance(field.default, PartSettings) or not isinstance(new, dict):
+            continue
+        names = [str(values.get("name", field.default.name)) for values in (old, new)]
+        if names[0] == names[1]:
+            continue
+        try:
+            before, after = (find(field.default.kind, name).settings for name in names)
+        except AutoFLError:
+            continue  # a name that is not one is told by the validation
+        for key in set(old) & (before.keys() - after.keys()):
+            if f"{section}.{key}" not in said:
+                del new[key]
 
 
 def _one_line(problem: Any) -> str:

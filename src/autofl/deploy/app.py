@@ -166,7 +166,7 @@ def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> Non
     emulated = None
     if settings.deploy.channel == "emulated":  # the channels the simulator draws with the same seed
         emulated = ChannelAir(cell, build_channel(settings), settings.seed)
-    world = Devices(fleet, ask, cell, emulated, sums, evaluated)
+    world = Devices(fleet, ask, cell, emulated, sums, evaluated, num_classes)
     releases = dict(past.releases)
     for record, checkpoint in run_rounds(build_training(settings, params, world.cell), world, past.checkpoint):
         writer.write(record)
@@ -264,7 +264,7 @@ def train(message: Message, context: Context) -> Message:
 def _train(message: Message, context: Context) -> Message:
     settings = settings_of(context)
     device, order, sent = _device(context, settings), Order.of(message.content), params_of(message.content)
-    model, data = _model_and_data(settings, device, message, sent)
+    model, data = _model_and_data(settings, device, message)
     algorithm, compressor, memory = build_algorithm(settings), build_compressor(settings), _memory(context, device.ue)
     engine = make_engine(pick_engine(settings.learning.engine, model, algorithm), model)
     meter = Meter.start()
@@ -300,7 +300,7 @@ def evaluate(message: Message, context: Context) -> Message:
     """The model's quality on this device's own samples."""
     settings = settings_of(context)
     device, params = _device(context, settings), params_of(message.content)
-    model, data = _model_and_data(settings, device, message, params)
+    model, data = _model_and_data(settings, device, message)
     personal = personal_models(build_algorithm(settings), model, params)
     prepared = device.prepare(build_evaluator(settings), model, data, settings.seed, personal)
     quality = asdict(prepared(params, _memory(context, device.ue)))
@@ -308,11 +308,9 @@ def evaluate(message: Message, context: Context) -> Message:
     return Message(RecordDict({"quality": MetricRecord(quality)}), reply_to=message)
 
 
-def _model_and_data(
-    settings: Settings, device: Device, message: Message, params: dict[str, torch.Tensor]
-) -> tuple[nn.Module, FederatedData]:
-    """The server's model, whose last layer says how many classes there are, and this device's samples for it."""
-    num_classes = len(list(params.values())[-1])
+def _model_and_data(settings: Settings, device: Device, message: Message) -> tuple[nn.Module, FederatedData]:
+    """The server's model, which knows how many classes there are, and this device's samples for it."""
+    num_classes = int(str(message.content.config_records["model"]["num-classes"]))
     shape = device.dataset.sample_shape
     data = device.data(num_classes, pixels_of(message.content, shape), settings.data.standardise)
     return build_model(settings, shape, num_classes), data

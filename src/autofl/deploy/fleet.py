@@ -188,10 +188,12 @@ class Devices:
         emulated: Air | None,
         sums: PixelSums | None,
         evaluated: IntArray,
+        num_classes: int,
     ) -> None:
         """`emulated` draws the channels; without it the devices report theirs. `evaluated` are the UEs asked for it."""
         self._fleet, self._ask, self._cell = fleet, ask, cell
         self._emulated, self._sums, self._evaluated = emulated, sums, evaluated
+        self._model = ConfigRecord({"num-classes": num_classes})
         self.measured: tuple[DeviceRecord, ...] = ()  # of the last round
 
     @property
@@ -277,6 +279,7 @@ class Devices:
         return Evaluation(**dict(zip(names, means.tolist(), strict=True)))
 
     def _content(self, record: RecordDict) -> RecordDict:
+        record["model"] = self._model
         if self._sums is not None:
             record["pixels"] = pixels_record(self._sums)
         return record

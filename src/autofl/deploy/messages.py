@@ -1,7 +1,8 @@
 """What travels between server and devices, and which replies are refused.
 
-Down: {"params", "order"} and, where pixels are standardised by all devices' statistics, {"pixels"}. Up: {"params",
-"measured"}, {"quality"} or {"device"}. A device's reply is data from outside: every value is checked before use.
+Down: {"params", "order", "model"} and, where pixels are standardised by all devices' statistics, {"pixels"}. Up:
+{"params", "measured"}, {"quality"} or {"device"}. A device's reply is data from outside: every value is checked before
+use.
 """
 
 import math

@@ -139,7 +139,8 @@ class RoundPlan:
         columns = {
             "distance": this_round.cell.distance,
             "channel_gain": this_round.gain,
-            **{name: getattr(plan, name) for name in DECISIONS},
+            "num_samples": plan.num_samples,
+            "tx_power": plan.tx_power,
             "snr": this_round.snr,
             "upload_time": cost.upload_time,
             "compute_time": cost.compute_time,
@@ -150,6 +151,7 @@ class RoundPlan:
             "infeasible_because": np.array([reason or None for reason in self.reasons()], dtype=object),
             "success_probability": np.full(this_round.cell.num_ue, None, dtype=object) if chance is None else chance,
         }
+        columns |= {name: getattr(plan, name) for name in DECISIONS if name not in columns}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return {
             "round_time": float(cost.time),

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -81,15 +81,23 @@ def run_comparison(
 
 def comparison(settings: Settings, folder: Path) -> Iterator[Job]:
     """The runs of a comparison, seed by seed."""
+    files = file_names(settings.compare.algorithms)
     for seed in range(settings.seed, settings.seed + settings.compare.seeds):
         for name in settings.compare.algorithms:
             one = settings.model_copy(update={"algorithm": name, "seed": seed})
-            yield Job(one, folder / f"{file_name(name)}-seed{seed}", f"{name} seed {seed}")
+            yield Job(one, folder / f"{files[name]}-seed{seed}", f"{name} seed {seed}")
 
 
-def file_name(name: str) -> str:
-    """A name as part of a file's: `module:object` without its colon."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """Each name as part of a file's, `module:object` without its colon; no two the same."""
+    files: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "arm"
+        number = 1
+        while (file := plain if number == 1 else f"{plain}-{number}") in files.values():
+            number += 1
+        files[name] = file
+    return files
 
 
 def run_jobs(

@@ -148,7 +148,7 @@ def heard_probability(settings: Settings, cell: Cell) -> Array:
     """P(decoded | selected) of each UE, from rounds of the network alone under another seed; at least one in them."""
     apart = settings.resolved().model_copy(update={"seed": int(stream(settings.seed, "law").integers(2**31))})
     horizon = draw_horizon(build_network(apart, cell), LAW_ROUNDS)
-    selected = settings.resolved().simulation.num_selected / settings.cell.count * LAW_ROUNDS
+    selected = np.maximum(horizon.selected.sum(axis=0), 1)
     return np.clip(horizon.decoded.sum(axis=0) / selected, 1.0 / selected, 1.0)
 
 

@@ -12,6 +12,7 @@ from autofl.units import Array, BoolArray, IntArray
 class Horizon:
     """Rounds 1 to K of a cell, arrays of shape (num_rounds, num_ue) or (num_rounds,)."""
 
+    selected: BoolArray
     decoded: BoolArray
     num_samples: IntArray  # d_k^i, 0 for a UE that is not decoded
     local_steps: IntArray  # tau_k^i, 0 likewise
@@ -28,16 +29,18 @@ class Horizon:
 def draw_horizon(network: Network, num_rounds: int) -> Horizon:
     """Rounds as a simulation plays them: the same selection, channels, plans and costs, to the bit."""
     shape = (num_rounds, network.air.cell.num_ue)
-    heard, energy, tx_power = np.zeros(shape, np.bool_), np.zeros(shape), np.zeros(shape)
+    selected, heard = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+    energy, tx_power = np.zeros(shape), np.zeros(shape)
     num_samples, local_steps = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     round_time = np.zeros(num_rounds)
     memory = network.planner.init(network.air.cell)
     for k in range(1, num_rounds + 1):
         this_round, memory = network_round(network, k, memory)
+        selected[k - 1, this_round.ue] = True
         heard[k - 1, this_round.ue] = this_round.decoded
         num_samples[k - 1, this_round.ue] = this_round.decoded * this_round.plan.num_samples
         local_steps[k - 1, this_round.ue] = this_round.decoded * this_round.plan.local_steps
         tx_power[k - 1, this_round.ue] = this_round.decoded * this_round.plan.tx_power
         energy[k - 1, this_round.ue] = this_round.cost.energy
         round_time[k - 1] = this_round.cost.time
-    return Horizon(heard, num_samples, local_steps, tx_power, energy, round_time)
+    return Horizon(selected, heard, num_samples, local_steps, tx_power, energy, round_time)
