@@ -117,14 +117,14 @@ class Part:
             return {}
         function = self.target.__init__ if inspect.isclass(self.target) else self.target
         hints = typing.get_type_hints(function, include_extras=True)
-        found = {}
+        settings = {}
         for name, parameter in inspect.signature(self.target).parameters.items():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
             hint = hints.get(name, Any)
-            words = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, str)]
-            found[name] = Setting(hint, parameter.default, words[0] if words else "")
-        return found
+            words = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, str)]
+            settings[name] = Setting(hint, parameter.default, words[0] if words else "")
+        return settings
 
     def build(self, given: Mapping[str, Any] | None = None, context: Mapping[str, Any] | None = None) -> Any:
         """The part with these settings; parameters that are not among them come from the context by their names.
@@ -230,7 +230,7 @@ def _own(kind: Kind, name: str) -> Any:
 
 def _object(target: str) -> Any:
     module, _, attribute = target.partition(":")
-    found: Any = importlib.import_module(module)
+    value: Any = importlib.import_module(module)
     for step in attribute.split("."):
-        found = getattr(found, step)
-    return found
+        value = getattr(value, step)
+    return value

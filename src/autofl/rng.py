@@ -27,7 +27,7 @@ def ue_uniforms(seed: int | IntArray, purpose: str, index: tuple[int, ...], ue: 
     """
     spawn_key = (zlib.crc32(purpose.encode()), *index)
     seeds, which = np.unique(seed, return_inverse=True)
-    keys = [np.random.SeedSequence(int(each), spawn_key=spawn_key).generate_state(2, np.uint64) for each in seeds]
+    keys = [np.random.SeedSequence(int(seed), spawn_key=spawn_key).generate_state(2, np.uint64) for seed in seeds]
     key = np.stack(keys)[which.reshape(-1)]  # one row, or one a UE where each has a seed of its own
     row = _mix(_mix(ue.astype(np.uint64) + key[:, 0]) ^ key[:, 1])
     position = np.arange(num, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)

@@ -38,13 +38,13 @@ def test_the_gradient_by_row_is_the_one_of_the_convolution():
     torch.testing.assert_close(found, Conv("w", None, KH, 1).weight_gradient(delta, x1), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("num", "as_numbers"), [(3, False), (6, False), (7, True), (40, True)])
+@pytest.mark.parametrize(("num", "is_formed"), [(3, False), (6, False), (7, True), (40, True)])
 @pytest.mark.parametrize("biased", [False, True])
-def test_products_with_factors_are_those_with_the_weights_they_stand_for(num, as_numbers, biased):
+def test_products_with_factors_are_those_with_the_weights_they_stand_for(num, is_formed, biased):
     out, width = 4, 12  # 2 * 4 * 12 / (4 + 12) = 6: with up to six rows the factors are cheaper
     left, right = _random(NUM_UE, num, out), _random(NUM_UE, num, width)
     part = Factors(left, right, scale=-0.3, biased=biased)
-    assert (part.numbers is not None) == as_numbers
+    assert (part.product is not None) == is_formed
     weight, bias = -0.3 * torch.einsum("uro,uri->uoi", left, right), -0.3 * biased * left.sum(dim=1)
     x, delta = _random(NUM_UE, 7, width), _random(NUM_UE, 7, out)
     forward = 1.0 + torch.einsum("uni,uoi->uno", x, weight) + bias[:, None]

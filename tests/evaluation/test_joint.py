@@ -9,7 +9,7 @@ import torch
 from autofl.data import ByLabels
 from autofl.data.federated import federate
 from autofl.engines.low_rank import low_rank_layers
-from autofl.evaluation.evaluator import Evaluator, alike
+from autofl.evaluation.evaluator import Evaluator, groups_of_like_size
 from autofl.evaluation.joint import JointEvaluator
 from autofl.models import build, mlp, params_of
 from autofl.rng import stream
@@ -43,8 +43,13 @@ def test_runs_of_unequal_ues_score_together_what_they_score_alone(
 
 def test_sizes_alike_are_neighbours_with_little_padding():
     size = np.array([0, 1, 1, 2, 10, 10, 11, 50, 54, 90])
-    assert [size[some].tolist() for some in alike(size, small=8)] == [[0, 1, 1, 2], [10, 10, 11], [50, 54], [90]]
-    assert [size[some].tolist() for some in alike(size, small=8, most=20)] == [
+    assert [size[some].tolist() for some in groups_of_like_size(size, small=8)] == [
+        [0, 1, 1, 2],
+        [10, 10, 11],
+        [50, 54],
+        [90],
+    ]
+    assert [size[some].tolist() for some in groups_of_like_size(size, small=8, most=20)] == [
         [0, 1, 1, 2], [10, 10], [11], [50], [54], [90],
     ]  # fmt: skip
-    assert list(alike(np.zeros(0, dtype=np.int64), small=8)) == []
+    assert list(groups_of_like_size(np.zeros(0, dtype=np.int64), small=8)) == []

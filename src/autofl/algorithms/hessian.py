@@ -22,8 +22,8 @@ def hessian_product(loss: Loss, params: Params, direction: Params, batch: Batch)
     """
 
     def gradient(at: Params) -> Params:
-        found: Params = grad(loss)(at, batch)
-        return found
+        gradients: Params = grad(loss)(at, batch)
+        return gradients
 
     def along(at: Params) -> Tensor:
         """<g(w), v>, whose gradient is H v."""

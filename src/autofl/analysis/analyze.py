@@ -93,19 +93,19 @@ def analyze(
 def _train(sim: Simulation, wanted: Array, inner_lr: float, tell: OnStage) -> tuple[Measured, dict[int, Params]]:
     """Play the run; measure ||grad F||^2 at evaluated rounds and keep the parameters of some."""
     loss = loss_of(sim.model)
-    found: list[tuple[int, float, float]] = []
+    measurements: list[tuple[int, float, float]] = []
     kept: dict[int, Params] = {}
     record = RoundRecord(round=0)
     for record, state in simulate(sim):
         if record.evaluation is not None:
             square = gradient_norm_sq(loss, state.params, sim.data, inner_lr)
-            found.append((record.round, square, record.evaluation.adapted_train_loss))
+            measurements.append((record.round, square, record.evaluation.adapted_train_loss))
             tell(f"training, round {record.round} of {sim.stop.rounds}: ||grad F||^2 = {square:.3g}")
         if record.round in wanted or record.stop is not None:
             kept[record.round] = state.params
     if record.stop == "diverged":
         raise AutoFLError(f"the run diverged in round {record.round}; a smaller learning.outer_lr is needed")
-    return Measured(*np.array(found, dtype=np.float64).T), kept
+    return Measured(*np.array(measurements, dtype=np.float64).T), kept
 
 
 def _points(how: Estimator, kept: dict[int, Params], seed: int, tell: OnStage) -> list[PointConstants]:
@@ -158,10 +158,10 @@ def _result(
         "mean_power": float(horizon.tx_power[horizon.decoded].mean()),
         "mean_heard": float(horizon.decoded.sum(axis=1).mean()),
         "conditions": [
-            {**asdict(each), "met": each.met}
-            for each in conditions(constants, share, alpha, beta, tau, float(inner.min()), epsilon)
+            {**asdict(condition), "met": condition.met}
+            for condition in conditions(constants, share, alpha, beta, tau, float(inner.min()), epsilon)
         ],
-        "bounds": {name: _terms(each) for name, each in bounds.items()},
+        "bounds": {name: _terms(limit) for name, limit in bounds.items()},
         "measured": {
             "round": measured.round.tolist(),
             "gradient_norm_sq": measured.gradient_norm_sq.tolist(),
@@ -196,9 +196,9 @@ def _rounds_to(
     }
 
 
-def _terms(each: Bound) -> dict[str, float | bool | None]:
-    terms = {"start": each.start, "bias": each.bias, "noise": each.noise, "floor": each.floor}
-    return {"holds": each.holds, **{name: _plain(value) for name, value in terms.items()}}
+def _terms(limit: Bound) -> dict[str, float | bool | None]:
+    terms = {"start": limit.start, "bias": limit.bias, "noise": limit.noise, "floor": limit.floor}
+    return {"holds": limit.holds, **{name: _plain(value) for name, value in terms.items()}}
 
 
 def _plain(value: float) -> float | None:

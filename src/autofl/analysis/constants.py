@@ -84,18 +84,18 @@ class Estimator:
         at = _Point(self, params, w)
 
         def over_ues(name: str, estimate: Callable[[int], Estimate]) -> Estimate:
-            found = []
+            estimates = []
             for u in range(num_ue):
                 tell(f"{name}, UE {u + 1} of {num_ue}")
-                found.append(estimate(u))
-            return _largest(found)
+                estimates.append(estimate(u))
+            return _largest(estimates)
 
         tell("gradients")
         gradient = torch.stack([at.gradient(u, w) for u in range(num_ue)])
         mean = gradient.mean(dim=0)
         by_mean = torch.stack([at.gradient(u, w - self.inner_lr * mean) for u in range(num_ue)])
         own = torch.stack([at.gradient(u, w - self.inner_lr * gradient[u]) for u in range(num_ue)])
-        bound = max(float(each.norm(dim=1).max()) for each in (gradient, own, by_mean))
+        bound = max(float(vectors.norm(dim=1).max()) for vectors in (gradient, own, by_mean))
         smoothness = over_ues("L", lambda u: self._norm(lambda v: at.hessian(u, v), w, rng, risk))
         variance = over_ues("sigma_G", lambda u: at.gradient_variance(u, gradient[u], rng, risk))
         noise = over_ues("sigma_H", lambda u: at.hessian_variance(u, rng, risk))
@@ -152,9 +152,9 @@ class _Point:
     def hessian_spread(self, v: Tensor) -> Tensor:
         """(1/n) sum_i (H_i - H)^2 v, H the mean of the H_i."""
         num_ue = self.how.data.partition.num_ue
-        each = torch.stack([self.hessian(u, v) for u in range(num_ue)])
-        each = each - each.mean(dim=0)  # (H_i - H) v, whose mean is 0: the outer H drops out
-        return torch.stack([self.hessian(u, each[u]) for u in range(num_ue)]).mean(dim=0)
+        products = torch.stack([self.hessian(u, v) for u in range(num_ue)])
+        deviations = products - products.mean(dim=0)  # (H_i - H) v, whose mean is 0: the outer H drops out
+        return torch.stack([self.hessian(u, deviations[u]) for u in range(num_ue)]).mean(dim=0)
 
     def gradient_variance(self, ue: int, mean: Tensor, rng: np.random.Generator, risk: float) -> Estimate:
         """E||grad l - grad f_i||^2 over a UE's samples, around the exact grad f_i."""
@@ -188,23 +188,23 @@ class _Point:
                 total, away = total + self._each_product(part, off).sum(dim=0), away + off.sum(dim=0)
             return (total - self._product(away, whole)) / half
 
-        found = lanczos(squared, self.w, rng, self.how.num_steps, risk / 2)
+        eigen = lanczos(squared, self.w, rng, self.how.num_steps, risk / 2)
         if share == 1.0:
-            return found.norm
-        centre = self._product(found.vector, whole)
+            return eigen.norm
+        centre = self._product(eigen.vector, whole)
         values = [
             torch.cat(
                 [
-                    ((self._each_product(part, found.vector.expand(len(part.y), -1)) - centre) ** 2).sum(dim=1)
+                    ((self._each_product(part, eigen.vector.expand(len(part.y), -1)) - centre) ** 2).sum(dim=1)
                     for part in _single(batch)
                 ]
             )
             for batch in (first, second)
         ]
-        first_values, second_values = (each.double().cpu().numpy() for each in values)
+        first_values, second_values = (squares.double().cpu().numpy() for squares in values)
         here, there = float(first_values.mean()), float(second_values.mean())
         low = there * math.exp(-_margin(second_values, share / 2, risk / 2))
-        high = here * (1.0 + _margin(first_values, share / 2, risk / 2)) + found.norm.high - found.norm.value
+        high = here * (1.0 + _margin(first_values, share / 2, risk / 2)) + eigen.norm.high - eigen.norm.value
         return Estimate(min(max(math.sqrt(here * there), low), high), low, max(low, high))
 
     def _each_product(self, part: Batch, v: Tensor) -> Tensor:
@@ -278,15 +278,15 @@ def largest_constants(points: list[PointConstants], end: str = "value") -> Const
     """
 
     def largest(name: str) -> float:
-        found = [getattr(getattr(point, name), end) for point in points]
-        return max((value for value in found if not math.isnan(value)), default=math.nan)
+        values = [getattr(getattr(point, name), end) for point in points]
+        return max((value for value in values if not math.isnan(value)), default=math.nan)
 
     return Constants(**{name: largest(name) for name in Constants.__dataclass_fields__})
 
 
-def _largest(each: list[Estimate]) -> Estimate:
+def _largest(estimates: list[Estimate]) -> Estimate:
     """The largest of several: between the largest low end and the largest high end."""
-    return Estimate(*(max(column) for column in zip(*each, strict=True)))
+    return Estimate(*(max(column) for column in zip(*estimates, strict=True)))
 
 
 def _exact(value: float) -> Estimate:

@@ -78,9 +78,9 @@ def forecast(settings: Settings, target: float, pilots: PathLike | None = None) 
         x, chi = mean_noise(horizon.decoded, horizon.num_samples), participation(horizon.decoded).skew
         needed, deviation = model.rounds(np.array(x), tau, h, chi)
         factors = np.exp(float(deviation) * rng.standard_normal(10))
-        found, horizon = _spent(one, horizon, float(needed) * np.array([1.0, *factors]))
-        medians.append(found[0])
-        spread += found[1:]
+        costs, horizon = _spent(one, horizon, float(needed) * np.array([1.0, *factors]))
+        medians.append(costs[0])
+        spread += costs[1:]
         noise.append(x)
         skew.append(chi)
         unheard.append(_unheard(horizon))
@@ -170,18 +170,18 @@ def _spent(settings: Settings, horizon: Horizon, needed: Array) -> tuple[list[tu
         horizon = draw_horizon(build_network(settings), num)
     heard = np.cumsum(horizon.decoded.any(axis=1))
     time, energy = np.cumsum(horizon.round_time), np.cumsum(horizon.energy.sum(axis=1)) / horizon.decoded.shape[1]
-    found = []
+    costs = []
     for want in needed:
         if want > heard[-1]:
-            found.append((np.inf, np.inf, np.inf))
+            costs.append((np.inf, np.inf, np.inf))
             continue
         k = int(np.searchsorted(heard, want))  # the round in which it is reached; K itself is not whole
         share = want / heard[k] if k == 0 else (want - heard[k - 1]) / max(heard[k] - heard[k - 1], 1)
         before = (0.0, 0.0) if k == 0 else (time[k - 1], energy[k - 1])
-        found.append(
+        costs.append(
             (k + share, before[0] + share * (time[k] - before[0]), before[1] + share * (energy[k] - before[1]))
         )
-    return found, horizon
+    return costs, horizon
 
 
 def _unheard(horizon: Horizon) -> int:

@@ -84,15 +84,15 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     _need_flower()
     from autofl.deploy.commands import status
 
-    found = status(folder)
+    state = status(folder)
     if as_json:
-        return print_json(found)
-    if not found["processes"]:
+        return print_json(state)
+    if not state["processes"]:
         say(f"{folder}: nothing is up")
         return None
-    states = [[name, "runs" if on else "gone"] for name, on in found["processes"].items()]
-    show_table(Table(["process", "state"], states))
-    say(found.get("problem") or f"{found.get('online', 0)} SuperNodes online; {len(found.get('runs', []))} runs so far")
+    rows = [[name, "runs" if on else "gone"] for name, on in state["processes"].items()]
+    show_table(Table(["process", "state"], rows))
+    say(state.get("problem") or f"{state.get('online', 0)} SuperNodes online; {len(state.get('runs', []))} runs so far")
     return None
 
 

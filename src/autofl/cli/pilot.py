@@ -26,22 +26,22 @@ def command(
 
     settings = load_settings(config, overrides or ())
     try:
-        numbers = [int(each) for each in labels.split(",")] if labels is not None else [settings.data.labels]
+        label_counts = [int(text) for text in labels.split(",")] if labels is not None else [settings.data.labels]
     except ValueError:
         raise AutoFLError(f"--labels {labels}: write whole numbers with commas, for example 2,5,10") from None
-    if seeds < 1 or min(numbers) < 1:
+    if seeds < 1 or min(label_counts) < 1:
         raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
     count, folder = num_workers(workers, settings.simulation.threads), out.with_suffix("") / "runs"
     from autofl.analysis.pilot import DESIGN, run_pilots
     from autofl.analysis.pilot_files import write_pilots
 
-    with ProgressBar(len(DESIGN) * len(numbers) * seeds * settings.stop.rounds, each_run=False) as bar:
+    with ProgressBar(len(DESIGN) * len(label_counts) * seeds * settings.stop.rounds, each_run=False) as bar:
         try:
-            pilots = run_pilots(settings, folder, numbers, seeds, count, bar)
+            pilots = run_pilots(settings, folder, label_counts, seeds, count, bar)
         except KeyboardInterrupt:
             leave(folder)
-    words = ["autofl pilot", *([str(config)] if config else []), *(f"--set {each}" for each in overrides or ())]
-    command = " ".join([*words, f"--labels {','.join(map(str, numbers))}", f"--seeds {seeds}"])
+    words = ["autofl pilot", *([str(config)] if config else []), *(f"--set {override}" for override in overrides or ())]
+    command = " ".join([*words, f"--labels {','.join(map(str, label_counts))}", f"--seeds {seeds}"])
     write_pilots(out, pilots, command)
     if as_json:
         return print_json({"file": str(out), "pilots": len(pilots)})

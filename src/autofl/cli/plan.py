@@ -93,8 +93,8 @@ def _nobody(reasons: Sequence[str]) -> str:
 def _say_forecast(coming: "Forecast", algorithm: str) -> None:
     """The forecast in words, where it comes from and how far it is to be trusted."""
     rows = [
-        [name, f"{factor * each[0]:.3g}", f"{factor * each[1]:.3g} to {factor * each[2]:.3g}"]
-        for name, factor, each in (
+        [name, f"{factor * median:.3g}", f"{factor * low:.3g} to {factor * high:.3g}"]
+        for name, factor, (median, low, high) in (
             ("rounds", 1.0, coming.rounds),
             ("learning time [s]", 1.0, coming.sim_time),
             ("energy per UE [mJ]", 1e3, coming.energy),

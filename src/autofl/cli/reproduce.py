@@ -49,7 +49,7 @@ def command(
             say(f"interrupted; the same command goes on from here (finished runs are in {folder / 'runs'})")
             raise typer.Exit(INTERRUPTED) from None
     for study, members in entries.items():
-        found = collect(study, scale, [(entry.arm, entry.seed, entry.place) for entry in members])
-        write_study(found, folder / "results")
+        collected = collect(study, scale, [(entry.arm, entry.seed, entry.place) for entry in members])
+        write_study(collected, folder / "results")
     wanted = None if "all" in names else names
     show_reproduction(folder / "results", folder / "results", None, wanted, as_json)

@@ -85,7 +85,7 @@ def show_reproduction(results: Path, out: Path, page: Path | None, names: list[s
 
     say(f"drawing into {out}")
     lines = report_all(results, out, page, names)
-    judged = [each for each in judge_all(read_results(results)) if each.found is not None]
+    judged = [judgement for judgement in judge_all(read_results(results)) if judgement.interval is not None]
     if as_json:
         return print_json(
             {

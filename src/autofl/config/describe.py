@@ -17,7 +17,7 @@ def describe() -> list[tuple[str, str, str]]:
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, BaseModel):
             section = type(field.default).model_fields
-            rows += [(f"{name}.{key}", _text(each.default), each.description or "") for key, each in section.items()]
+            rows += [(f"{name}.{key}", _text(info.default), info.description or "") for key, info in section.items()]
         else:
             rows.append((name, _text(field.default), field.description or ""))
     return rows
@@ -44,9 +44,9 @@ def _text(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_text(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {_text(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list) and value and isinstance(value[0], float):
-        return "[" + ", ".join(f"{each:g}" for each in value) + "]"
+        return "[" + ", ".join(f"{number:g}" for number in value) + "]"
     return json.dumps(value)

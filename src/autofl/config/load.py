@@ -82,7 +82,7 @@ def _leave_out_settings_of_replaced_parts(
         old, new = file.get(section, {}), table.get(section, {})
         if not isinstance(field.default, PartSettings) or not isinstance(new, dict):
             continue
-        names = [str(each.get("name", field.default.name)) for each in (old, new)]
+        names = [str(values.get("name", field.default.name)) for values in (old, new)]
         if names[0] == names[1]:
             continue
         try:

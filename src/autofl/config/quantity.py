@@ -79,7 +79,7 @@ class Bounds:
         if isinstance(raw, list):
             if not raw:
                 raise PydanticCustomError("per_ue", "must not be an empty list")
-            return PerUE(value=tuple(self._number(each) for each in raw))
+            return PerUE(value=tuple(self._number(entry) for entry in raw))
         if isinstance(raw, dict):
             return self._law(raw)
         return PerUE(value=self._number(raw))
@@ -89,10 +89,10 @@ class Bounds:
         if len(raw) != 1 or next(iter(raw)) not in self.laws:
             raise PydanticCustomError("per_ue", "must be a number, a list or {wanted}", {"wanted": wanted})
         law, given = next(iter(raw.items()))
-        numbers = given if isinstance(given, list) else [given]
-        if len(numbers) != LAWS[law]:
+        entries = given if isinstance(given, list) else [given]
+        if len(entries) != LAWS[law]:
             raise PydanticCustomError("per_ue", "must be a number, a list or {wanted}", {"wanted": wanted})
-        parameters = tuple(self._number(each) for each in numbers)
+        parameters = tuple(self._number(entry) for entry in entries)
         if law == "uniform" and parameters[0] > parameters[1]:
             raise PydanticCustomError("per_ue", "uniform needs [low, high] with low <= high")
         return PerUE(law=law, parameters=parameters)

@@ -81,8 +81,8 @@ def draw_positions(
             rows = kind & (t < steps)
             if rows.any():
                 purpose_of = (purpose, (round_index, t))
-                found = draw(size[rows], num_samples[rows], ue[rows], seeds[rows], *purpose_of)
-                drawn[rows, t, : found.shape[1]] = found
+                positions = draw(size[rows], num_samples[rows], ue[rows], seeds[rows], *purpose_of)
+                drawn[rows, t, : positions.shape[1]] = positions
     return drawn
 
 
@@ -139,8 +139,8 @@ def in_thirds(samples: IntArray, num_samples: IntArray, local_steps: IntArray) -
     slot = np.arange(int(size.max(initial=0)))
     column = np.minimum(begin[..., None] + slot, max(samples.shape[-1] - 1, 0))[:, :, None, :]
     column = np.broadcast_to(column, (3, *samples.shape[:2], len(slot)))
-    taken = (np.arange(samples.shape[1]) < local_steps[:, None])[None, :, :, None]
-    mask = np.broadcast_to((slot < size[..., None])[:, :, None, :] & taken, column.shape)
+    has_step = (np.arange(samples.shape[1]) < local_steps[:, None])[None, :, :, None]
+    mask = np.broadcast_to((slot < size[..., None])[:, :, None, :] & has_step, column.shape)
     return Draw(np.take_along_axis(samples[None], column, axis=-1), mask.copy())
 
 

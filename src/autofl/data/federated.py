@@ -129,9 +129,9 @@ class RunPool:
 
     @cached_property
     def _scale_and_shift(self) -> tuple[Tensor, Tensor] | None:
-        found = [(run.scale, run.shift) for run in self.runs if run.scale is not None and run.shift is not None]
-        scale, shift = ([pair[place] for pair in found] for place in range(2))
-        return (torch.stack(scale)[:, None], torch.stack(shift)[:, None]) if found else None
+        pairs = [(run.scale, run.shift) for run in self.runs if run.scale is not None and run.shift is not None]
+        scale, shift = ([pair[place] for pair in pairs] for place in range(2))
+        return (torch.stack(scale)[:, None], torch.stack(shift)[:, None]) if pairs else None
 
     def gather(self, which: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
         """Samples, their own axes flattened, and labels.
@@ -143,7 +143,7 @@ class RunPool:
         pool = self.runs[0]
         x = pool.x.view(len(pool.x), -1)[where].to(pool.dtype)
         if self._scale_and_shift is not None:
-            scale, shift = (each[which] for each in self._scale_and_shift)
+            scale, shift = (per_run[which] for per_run in self._scale_and_shift)
             torch.addcmul(shift, x, scale, out=x)
         return x, pool.y[where]
 

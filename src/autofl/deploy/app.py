@@ -100,7 +100,7 @@ def past_of(folder: Path, algorithm: Algorithm) -> Past:
         state=_state_of(arrays, algorithm),
         memory=_group(arrays, "planner"),
         sim_time=facts["sim_time"],
-        history=tuple((int(k), Evaluation(**each)) for k, each in facts["history"]),
+        history=tuple((int(k), Evaluation(**metrics)) for k, metrics in facts["history"]),
     )
     # The round that was lost may have been answered: each device may have released one update more.
     releases = {int(ue): num + 1 for ue, num in facts["releases"].items()}
@@ -116,8 +116,8 @@ def _state_of(arrays: Mapping[str, NDArray[Any]], algorithm: Algorithm) -> State
     """The server's state, every field of it."""
     state = algorithm.init({name: torch.from_numpy(array) for name, array in _group(arrays, "state.params").items()})
     kept = {
-        each.name: {name: torch.from_numpy(array) for name, array in _group(arrays, f"state.{each.name}").items()}
-        for each in fields(state)
+        part: {name: torch.from_numpy(array) for name, array in _group(arrays, f"state.{part}").items()}
+        for part in (state_field.name for state_field in fields(state))
     }
     return replace(state, **kept)
 
@@ -181,7 +181,7 @@ def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> Non
 
 def _counted(releases: dict[int, int], measured: tuple[DeviceRecord, ...], num_ue: int) -> dict[int, int]:
     """How often each UE was asked for an update: an order that got no answer may have been answered all the same."""
-    asked = {each.ue for each in measured if each.outcome != "not connected"}
+    asked = {record.ue for record in measured if record.outcome != "not connected"}
     return {ue: releases.get(ue, 0) + (ue in asked) for ue in range(num_ue)}
 
 
@@ -194,17 +194,17 @@ def _privacy(settings: Settings, releases: dict[int, int]) -> dict[str, Any]:
 
 
 def _keep(
-    writer: RunWriter, now: Checkpoint, sums: PixelSums | None, releases: dict[int, int], host_time: float
+    writer: RunWriter, checkpoint: Checkpoint, sums: PixelSums | None, releases: dict[int, int], host_time: float
 ) -> None:
     """A checkpoint on disk, from which `past_of` goes on."""
-    arrays: dict[str, NDArray[Any]] = {f"planner.{name}": np.asarray(array) for name, array in now.memory.items()}
-    for each in fields(now.state):
-        params: Params = getattr(now.state, each.name)
-        arrays |= {f"state.{each.name}.{name}": p.numpy() for name, p in params.items()}
+    arrays: dict[str, NDArray[Any]] = {f"planner.{name}": np.asarray(held) for name, held in checkpoint.memory.items()}
+    for state_field in fields(checkpoint.state):
+        params: Params = getattr(checkpoint.state, state_field.name)
+        arrays |= {f"state.{state_field.name}.{name}": p.numpy() for name, p in params.items()}
     facts: dict[str, Any] = {
-        "round": now.round,
-        "sim_time": now.sim_time,
-        "history": [(k, asdict(evaluation)) for k, evaluation in now.history],
+        "round": checkpoint.round,
+        "sim_time": checkpoint.sim_time,
+        "history": [(k, asdict(evaluation)) for k, evaluation in checkpoint.history],
         "releases": releases,
         "host_time": host_time,
     }

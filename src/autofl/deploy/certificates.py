@@ -66,15 +66,15 @@ def _name(common: str) -> x509.Name:
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    current_time = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))  # clocks of small devices run late
-        .not_valid_after(now + VALID)
+        .not_valid_before(current_time - datetime.timedelta(hours=1))  # clocks of small devices run late
+        .not_valid_after(current_time + VALID)
     )
 
 

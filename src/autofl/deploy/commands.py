@@ -155,15 +155,15 @@ def _follow(site: Site, number: str, out: Path, attempt: str, on_round: Callable
     while True:
         time.sleep(LOOK)
         if is_run(out) and read_manifest(out).get("attempt") == attempt:
-            found = read_run(out)
-            rounds = found.manifest.get("rounds", -1)
+            followed_run = read_run(out)
+            rounds = followed_run.manifest.get("rounds", -1)
             if rounds != last:
                 last = rounds
-                on_round(found)
-            if found.manifest["status"] == "finished":
+                on_round(followed_run)
+            if followed_run.manifest["status"] == "finished":
                 return
-            if found.manifest["status"] == "failed":
-                raise AutoFLError(f"{out}: {found.manifest.get('problem') or 'the run failed'}")
+            if followed_run.manifest["status"] == "failed":
+                raise AutoFLError(f"{out}: {followed_run.manifest.get('problem') or 'the run failed'}")
         if time.monotonic() - asked > ASK:
             asked = time.monotonic()
             status = str(_how_is(site, number))
@@ -196,15 +196,15 @@ def status(folder: Path) -> dict[str, Any]:
     """What runs, by the processes themselves and by what the SuperLink says; not by what we once started."""
     site = Site(folder)
     alive = site.alive()
-    found: dict[str, Any] = {"folder": str(folder), "up": all(alive.values()) if alive else False, "processes": alive}
+    state: dict[str, Any] = {"folder": str(folder), "up": all(alive.values()) if alive else False, "processes": alive}
     if alive.get("superlink", False):
         try:
-            found["online"] = site.online()
+            state["online"] = site.online()
             runs = site.call(["flwr", "list", LINK])["runs"]
-            found["runs"] = [{"id": each["run-id"], "status": each["status"]} for each in runs]
+            state["runs"] = [{"id": entry["run-id"], "status": entry["status"]} for entry in runs]
         except AutoFLError as error:
-            found["problem"] = str(error)
-    return found
+            state["problem"] = str(error)
+    return state
 
 
 def down(folder: Path) -> list[str]:

@@ -112,11 +112,11 @@ class Meter:
 
     def read(self) -> dict[str, float]:
         """Seconds and, where the platform has a counter that did not wrap around meanwhile, joules."""
-        found = {"train-time": time.perf_counter() - self.begin}
+        measured = {"train-time": time.perf_counter() - self.begin}
         joules = machine_energy()
         if self.joules is not None and joules is not None and joules >= self.joules:
-            found["energy"] = joules - self.joules
-        return found
+            measured["energy"] = joules - self.joules
+        return measured
 
 
 def machine_energy() -> float | None:

@@ -152,12 +152,12 @@ def introduction(node: int, content: RecordDict) -> Introduction:
     """What a device says of itself, checked."""
     said = content.config_records.get("device", ConfigRecord())
     try:
-        shape = tuple(int(str(each)) for each in _listed(said["sample-shape"]))
+        shape = tuple(int(str(extent)) for extent in _listed(said["sample-shape"]))
         ue, size, classes = (int(str(said[name])) for name in ("ue", "data-size", "num-classes"))
         own = {name: float(str(said[name])) for name in OWN_VALUES if name in said}
     except (KeyError, ValueError) as error:
         raise RefusedError(f"its introduction lacks {error}") from None
-    if size < 1 or not 1 <= classes <= 100_000 or not all(1 <= each <= 100_000 for each in shape):
+    if size < 1 or not 1 <= classes <= 100_000 or not all(1 <= extent <= 100_000 for extent in shape):
         raise RefusedError("its introduction has numbers out of range")
     if not all(math.isfinite(value) and value > 0 for value in own.values()):
         raise RefusedError("its introduction has values that are not positive")
@@ -227,7 +227,7 @@ class Devices:
         model = params_record(sent)
         contents = {}
         told = [orders.num_samples, orders.local_steps, orders.tx_power, orders.bits_per_weight]
-        for ue, *own in zip(orders.ue.tolist(), *(each.tolist() for each in told), strict=True):
+        for ue, *own in zip(orders.ue.tolist(), *(column.tolist() for column in told), strict=True):
             if self._fleet.is_here(ue):
                 contents[ue] = self._content(RecordDict({"params": model, "order": Order(k, *own).record()}))
         arrived: dict[int, Params] = {}
@@ -239,7 +239,7 @@ class Devices:
                 arrived[ue] = update
         away = [int(ue) for ue in orders.ue if int(ue) not in contents]
         self.measured = tuple(sorted([*records, *(DeviceRecord(ue, "not connected") for ue in away)], key=_number))
-        for lost in (each for each in self.measured if each.outcome != "ok"):
+        for lost in (record for record in self.measured if record.outcome != "ok"):
             log.warning("round %d: UE %d is left out: %s", k, lost.ue, lost.outcome)
         ue = np.array(sorted(arrived), dtype=np.int64)
         stacked = {name: torch.stack([arrived[i][name] for i in ue.tolist()]) for name in sent} if arrived else {}

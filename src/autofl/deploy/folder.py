@@ -141,7 +141,7 @@ class Site:
     def alive(self) -> dict[str, bool]:
         """Of each program we started: whether it still runs."""
         noted = self.state.get("processes", {})
-        return {name: _began(each["pid"]) == each["began"] is not None for name, each in noted.items()}
+        return {name: _began(process["pid"]) == process["began"] is not None for name, process in noted.items()}
 
     def online(self) -> int:
         """How many SuperNodes the SuperLink sees."""
@@ -233,11 +233,11 @@ def _began(pid: int) -> str | None:
 def _marked(folder: Path) -> set[int]:
     """Processes that carry the mark of this folder, ourselves apart; where there is no /proc, none are found."""
     mark = f"{MARK}={folder.resolve()}".encode()
-    found = set()
+    pids = set()
     for place in Path("/proc").glob("[0-9]*"):
         try:
             if mark in (place / "environ").read_bytes().split(b"\0") and _began(int(place.name)) is not None:
-                found.add(int(place.name))
+                pids.add(int(place.name))
         except OSError:
             continue
-    return found - {os.getpid()}
+    return pids - {os.getpid()}

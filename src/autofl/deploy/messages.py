@@ -39,7 +39,7 @@ def checked_params(record: RecordDict, like: Params) -> Params:
     if set(arrays) != set(like):
         odd = sorted(set(arrays) ^ set(like))
         raise RefusedError(f"wrong keys: {_shown(odd[0])} is {'missing' if odd[0] in like else 'unknown'}")
-    found: Params = {}
+    params: Params = {}
     for name, expected in like.items():
         wanted = expected.detach().cpu().numpy()
         array = _decoded(arrays[name], name)
@@ -49,8 +49,8 @@ def checked_params(record: RecordDict, like: Params) -> Params:
             raise RefusedError(f"{name}: shape {array.shape}, not {wanted.shape}")
         if not np.isfinite(array).all():
             raise RefusedError(f"{name}: not finite")
-        found[name] = torch.from_numpy(array.copy())
-    return found
+        params[name] = torch.from_numpy(array.copy())
+    return params
 
 
 def pixels_record(sums: PixelSums) -> ArrayRecord:
@@ -64,12 +64,12 @@ def pixels_of(record: RecordDict, sample_shape: tuple[int, ...]) -> PixelSums | 
         return None
     arrays = _arrays(record, "pixels")
     try:
-        found = [_decoded(arrays[name], name) for name in ("num", "total", "squares")]
+        sums = [_decoded(arrays[name], name) for name in ("num", "total", "squares")]
     except KeyError as error:
         raise RefusedError(f"pixels: {error.args[0]} is missing") from None
-    if [part.shape for part in found] != [(), sample_shape, sample_shape] or {p.dtype.kind for p in found} != {"i"}:
+    if [part.shape for part in sums] != [(), sample_shape, sample_shape] or {p.dtype.kind for p in sums} != {"i"}:
         raise RefusedError("pixels: not whole numbers of the shape of a sample")
-    num, total, squares = (part.astype(np.int64) for part in found)
+    num, total, squares = (part.astype(np.int64) for part in sums)
     # Sums of bytes over n samples: n s^2 >= (sum)^2 holds for any real data, 0 <= sum <= 255 n.
     if num < 1 or (total < 0).any() or (total > 255 * num).any() or (squares * num < total**2).any():
         raise RefusedError("pixels: sums that no images have")
@@ -92,7 +92,7 @@ class Order:
     @classmethod
     def of(cls, record: RecordDict) -> "Order":
         values = record.config_records["order"]
-        made = {each.name: _typed(each.type, str(values[each.name.replace("_", "-")])) for each in fields(cls)}
+        made = {field.name: _typed(field.type, str(values[field.name.replace("_", "-")])) for field in fields(cls)}
         return cls(**made)
 
 
@@ -120,7 +120,7 @@ def _number(record: RecordDict, group: str, name: str) -> float:
 
 def size_of(record: RecordDict) -> int:
     """Bytes of a message's records."""
-    return sum(each.count_bytes() for each in record.values())
+    return sum(part.count_bytes() for part in record.values())
 
 
 def content_of(reply: Message) -> RecordDict:

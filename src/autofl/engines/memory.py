@@ -21,8 +21,8 @@ class ClientMemory:
 
     def read_all(self, purpose: str, ue: IntArray, first: Params) -> Params:
         """The memories of these UEs stacked along a leading axis; `first` for a UE that has none yet."""
-        each = [self._kept.get((purpose, int(one)), first) for one in ue]
-        return {name: torch.stack([own[name] for own in each]) for name in first}
+        memories = [self._kept.get((purpose, int(one)), first) for one in ue]
+        return {name: torch.stack([own[name] for own in memories]) for name in first}
 
     def write(self, purpose: str, ue: int, own: Params) -> None:
         self._written[purpose, ue] = own

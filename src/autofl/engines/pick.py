@@ -53,8 +53,8 @@ class ChunkedUpdates(Summed):
         return self.chunk
 
     def part(self, rows: IntArray, share: Array) -> Params:
-        each = torch.from_numpy(share)
-        return {name: torch.einsum("u,u...->...", each.to(p), p) for name, p in self.params_of(rows).items()}
+        ue_share = torch.from_numpy(share)
+        return {name: torch.einsum("u,u...->...", ue_share.to(p), p) for name, p in self.params_of(rows).items()}
 
     def whole(self, total: Params) -> Params:
         return total

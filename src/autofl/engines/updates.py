@@ -61,8 +61,8 @@ class Summed(ABC):
         """The rows of each chunk."""
         order, num = np.lexsort((self.ue, self.local_steps)), self.num_in_chunk()
         ends = np.flatnonzero(np.diff(self.local_steps[order])) + 1
-        alike = np.split(order, ends)
-        return [rows[begin : begin + num] for rows in alike for begin in range(0, len(rows), num)]
+        by_steps = np.split(order, ends)
+        return [rows[begin : begin + num] for rows in by_steps for begin in range(0, len(rows), num)]
 
     def mean(self, weight: Array) -> Params:
         """sum_i weight_i w_i / sum_i weight_i."""

@@ -63,7 +63,7 @@ class Evaluator:
         """
         fast = fast and personal is None and self.sample_loss is cross_entropy
         layers = low_rank_layers(model) if fast else None
-        inputs, _, first = _taken(data, layers)
+        inputs, _, first = _inputs(data, layers)
         return PreparedEvaluator(self, model, data, tuple(_pieces(self, inputs, seed, first)), layers, personal)
 
 
@@ -105,11 +105,11 @@ class PreparedEvaluator:
     def __call__(self, params: Params, memory: ClientMemory | None = None) -> Evaluation:
         accuracy: list[Array] = []
         loss: list[Array] = []
-        data, columns, _ = _taken(self.data, self.layers)
-        taken = params if self.layers is None else narrow_params(self.layers, params, columns)
+        data, columns, _ = _inputs(self.data, self.layers)
+        input_params = params if self.layers is None else narrow_params(self.layers, params, columns)
         for piece in self.pieces:
             adapt, train, test, grams = piece.kept or _gathered(piece, data)
-            both = self._outputs(taken, adapt, (train, test), grams, piece.ue, memory)
+            both = self._outputs(input_params, adapt, (train, test), grams, piece.ue, memory)
             losses = [mean_of(self._each_loss(output, train.y), train.mask) for output in both[0]]
             hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
             loss.append(torch.stack(losses).cpu().numpy())
@@ -172,7 +172,7 @@ class PreparedEvaluator:
         return vmap(lambda mine: minus(params, self.evaluator.inner_lr, grad(loss)(params, mine)))(adapt)
 
 
-def _taken(
+def _inputs(
     data: FederatedData, layers: tuple[Layer, ...] | None
 ) -> tuple[FederatedData, Columns | None, Linear | None]:
     """The data as this form of an evaluation takes them, which inputs these are, the first layer where it is linear."""
@@ -190,7 +190,7 @@ def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, first: Linear 
     """The pieces of an evaluation; those of a network whose first layer is linear keep their samples in memory."""
     kept = 0
     order, num_test = by_test_size(evaluator, data, seed)
-    for some in alike(num_test, small=512, most=ROWS):
+    for some in groups_of_like_size(num_test, small=512, most=ROWS):
         piece = draw_piece(evaluator, data, seed, order[some])
         judged, adapt = piece.train.sample.size + piece.test.sample.size, piece.adapt.sample
         kept += (judged + adapt.size) * math.prod(data.sample_shape) + judged * adapt.shape[-1]
@@ -207,7 +207,7 @@ def by_test_size(evaluator: Evaluator, data: FederatedData, seed: int) -> tuple[
     return order, num_test[order]
 
 
-def alike(size: IntArray, small: int, most: int | None = None) -> Iterator[slice]:
+def groups_of_like_size(size: IntArray, small: int, most: int | None = None) -> Iterator[slice]:
     """Neighbours among ascending sizes, so that little is padded when each is filled up to the largest of them.
 
     At most a tenth of padding, but any of it up to `small` in all; at most `most` in all, but at least one.

@@ -13,7 +13,7 @@ from autofl.data.batch import Batch, Draw
 from autofl.data.federated import FederatedData, RunPool
 from autofl.engines.low_rank import Layer, adapted_outputs
 from autofl.errors import AutoFLError
-from autofl.evaluation.evaluator import Evaluator, alike, by_test_size, draw_piece, mean_of
+from autofl.evaluation.evaluator import Evaluator, by_test_size, draw_piece, groups_of_like_size, mean_of
 from autofl.models import Params, cross_entropy
 from autofl.records import Evaluation
 from autofl.units import IntArray
@@ -57,7 +57,7 @@ class JointEvaluator:
     def of(cls, runs: Sequence[tuple[Evaluator, FederatedData, int]], layers: tuple[Layer, ...]) -> "JointEvaluator":
         """The judge of these runs: evaluator, data and seed of each."""
         evaluator = runs[0][0]
-        if any(each != evaluator for each, _, _ in runs) or evaluator.gradient_norm:
+        if any(other != evaluator for other, _, _ in runs) or evaluator.gradient_norm:
             raise AutoFLError("runs in one batch need the same evaluation, without ||grad F||^2; run them one by one")
         orders = [by_test_size(evaluator, data, seed) for _, data, seed in runs]
         num_ue = max(len(ue) for ue, _ in orders)
@@ -66,15 +66,15 @@ class JointEvaluator:
         pieces = [draw_piece(evaluator, data, seed, ue) for (_, data, seed), (ue, _) in zip(runs, orders, strict=True)]
         drawn = {name: _stacked([getattr(piece, name) for piece in pieces], num_ue) for name in Group._fields}
         groups = [
-            Group(**{name: _taken(all_ues, ranks, runs[0][1]) for name, all_ues in drawn.items()})
-            for ranks in alike(len(runs) * longest, small=SMALL)
+            Group(**{name: _drawn_on_device(all_ues, ranks, runs[0][1]) for name, all_ues in drawn.items()})
+            for ranks in groups_of_like_size(len(runs) * longest, small=SMALL)
         ]
         columns = [num_ue - len(ue) + np.argsort(ue) for ue, _ in orders]
         return cls(evaluator, RunPool(tuple(data for _, data, _ in runs)), tuple(groups), tuple(columns), layers)
 
     def __call__(self, params: Params, runs: list[int]) -> list[Evaluation]:
         """Evaluations of these runs, whose parameters have a leading run axis in the same order."""
-        found: list[Tensor] = []
+        values_by_group: list[Tensor] = []
         which = torch.tensor(runs, device=self.pool.runs[0].x.device)
         for group in self.groups:
             rows = group.test.sample[0].numel() + group.train.sample[0].numel()
@@ -83,10 +83,10 @@ class JointEvaluator:
                 self._judge({name: p[begin : begin + step] for name, p in params.items()}, group, some)
                 for begin, some in zip(range(0, len(runs), step), torch.split(which, step), strict=True)
             ]
-            found.append(torch.cat(parts, dim=1))
-        values = torch.cat(found, dim=2).cpu().numpy()
+            values_by_group.append(torch.cat(parts, dim=1))
+        values = torch.cat(values_by_group, dim=2).cpu().numpy()
         means = [values[:, place, self.columns[r]].mean(axis=1) for place, r in enumerate(runs)]
-        return [Evaluation(*each.tolist()) for each in means]
+        return [Evaluation(*metrics.tolist()) for metrics in means]
 
     def _judge(self, params: Params, group: Group, runs: Tensor) -> Tensor:
         """Both losses and both accuracies of the UEs in this group, shape (4, num_runs, num_ue)."""
@@ -120,8 +120,8 @@ def _stacked(draws: list[Draw], num_ue: int) -> Draw:
     return Draw(sample, mask)
 
 
-def _taken(draw: Draw, ranks: slice, like: FederatedData) -> Drawn:
+def _drawn_on_device(draw: Draw, ranks: slice, like: FederatedData) -> Drawn:
     """The UEs of these ranks, no longer than the longest of them, in the memory of the data's device."""
     longest = int(draw.mask[:, ranks].sum(axis=-1).max(initial=0))
-    sample, mask = (torch.from_numpy(each[:, ranks, :longest]).to(like.x.device) for each in draw)
+    sample, mask = (torch.from_numpy(array[:, ranks, :longest]).to(like.x.device) for array in draw)
     return Drawn(sample, mask.to(like.dtype))

@@ -129,19 +129,19 @@ class RoundPlan:
         cell = self.round.cell
         reachable = decoded(cell, self.round.gain, cell.max_power)
         owned = np.where(cell.data_size < MIN_SAMPLES, "data", "energy")
-        reason = np.where(reachable, owned, "power")
-        return [str(each) for each in np.where(self.round.plan.status == Status.INFEASIBLE, reason, "")]
+        reasons = np.where(reachable, owned, "power")
+        return [str(reason) for reason in np.where(self.round.plan.status == Status.INFEASIBLE, reasons, "")]
 
     def table(self) -> dict[str, object]:
         """Everything as plain values, SI and linear, for JSON."""
-        now = self.round
-        plan, cost, chance = now.plan, now.cost, self.success_probability
+        this_round = self.round
+        plan, cost, chance = this_round.plan, this_round.cost, self.success_probability
         columns = {
-            "distance": now.cell.distance,
-            "channel_gain": now.gain,
+            "distance": this_round.cell.distance,
+            "channel_gain": this_round.gain,
             "num_samples": plan.num_samples,
             "tx_power": plan.tx_power,
-            "snr": now.snr,
+            "snr": this_round.snr,
             "upload_time": cost.upload_time,
             "compute_time": cost.compute_time,
             "energy": cost.energy,
@@ -149,7 +149,7 @@ class RoundPlan:
             "samples_limit": np.array(STATUS_NAMES)[plan.samples_limit],
             "power_limit": np.array(STATUS_NAMES)[plan.power_limit],
             "infeasible_because": np.array([reason or None for reason in self.reasons()], dtype=object),
-            "success_probability": np.full(now.cell.num_ue, None, dtype=object) if chance is None else chance,
+            "success_probability": np.full(this_round.cell.num_ue, None, dtype=object) if chance is None else chance,
         }
         columns |= {name: getattr(plan, name) for name in DECISIONS if name not in columns}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
@@ -171,9 +171,9 @@ def plan(settings: Settings) -> RoundPlan:
         seed=settings.seed,
         outage=settings.simulation.outage,
     )
-    now, _ = network_round(network, 1, network.planner.init(cell))
+    this_round, _ = network_round(network, 1, network.planner.init(cell))
     try:
-        chance = success_probability(now.plan.applied(cell), channel, now.plan.tx_power)
+        chance = success_probability(this_round.plan.applied(cell), channel, this_round.plan.tx_power)
     except AutoFLError:  # a trace, say, has no law
         chance = None
-    return RoundPlan(now, chance)
+    return RoundPlan(this_round, chance)

@@ -80,15 +80,15 @@ def run_on_ray(jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callabl
             done, _ = ray.wait(list(running), timeout=0.2)
             while not queue.empty():
                 tell(queue.get())
-            for each in done:
-                job = running.pop(each)
-                _unpack(_result(ray, each), job.place)
+            for reference in done:
+                job = running.pop(reference)
+                _unpack(_result(ray, reference), job.place)
                 yield job
         while not queue.empty():
             tell(queue.get())
     except BaseException:
-        for each in running:
-            ray.cancel(each, force=True)
+        for reference in running:
+            ray.cancel(reference, force=True)
         raise
 
 
@@ -177,6 +177,6 @@ class _Worker:
 
     def parts(self, updates: Any, draw: Draw, local_steps: IntArray, share: list[Array]) -> list[Params]:
         updates = replace(updates, batches=DrawnBatches(self._data, draw, local_steps))
-        begin = np.cumsum([0, *(len(each) for each in share)])
-        rows = [np.arange(start, start + len(each)) for start, each in zip(begin[:-1], share, strict=True)]
-        return [updates.part(some, each) for some, each in zip(rows, share, strict=True)]
+        begin = np.cumsum([0, *(len(part_share) for part_share in share)])
+        rows = [np.arange(start, start + len(part_share)) for start, part_share in zip(begin[:-1], share, strict=True)]
+        return [updates.part(some, part_share) for some, part_share in zip(rows, share, strict=True)]

@@ -72,9 +72,9 @@ def run_comparison(
     All algorithms of a seed see the same cell, fading, selection, partition and first weights.
     """
     jobs = list(comparison(settings, Path(folder)))
-    taken = [job.place for job in jobs if is_run(job.place)]
-    if taken and not force:
-        raise AutoFLError(f"{taken[0]}: a run is there already; name another folder (--out) or overwrite it (--force)")
+    in_use = [job.place for job in jobs if is_run(job.place)]
+    if in_use and not force:
+        raise AutoFLError(f"{in_use[0]}: a run is there already; name another folder (--out) or overwrite it (--force)")
     run_jobs(jobs, workers, ray, on_progress)
     return [read_run(job.place) for job in jobs]
 

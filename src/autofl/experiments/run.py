@@ -72,8 +72,8 @@ def build_algorithm(settings: Settings, name: str | None = None) -> Algorithm:
     settings = settings.resolved()
     part, learning = find("algorithm", name or settings.algorithm), settings.learning
     own = dict(learning.model_extra or {})
-    compared = [find("algorithm", each) for each in dict.fromkeys([settings.algorithm, *settings.compare.algorithms])]
-    known = {key: setting for each in (part, *compared) for key, setting in each.settings.items()}
+    compared = [find("algorithm", name) for name in dict.fromkeys([settings.algorithm, *settings.compare.algorithms])]
+    known = {key: setting for candidate in (part, *compared) for key, setting in candidate.settings.items()}
     for key in own:
         if key not in known:
             raise AutoFLError(unknown_key("learning", key, known))

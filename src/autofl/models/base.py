@@ -60,8 +60,8 @@ def loss_of(model: nn.Module, sample_loss: SampleLoss = cross_entropy) -> Loss:
     model.eval()
 
     def loss(params: Params, batch: Batch) -> Tensor:
-        each = sample_loss(_output(model, params, batch.x), batch.y)
-        return (each * batch.mask).sum() / batch.mask.sum().clamp(min=1.0)
+        losses = sample_loss(_output(model, params, batch.x), batch.y)
+        return (losses * batch.mask).sum() / batch.mask.sum().clamp(min=1.0)
 
     return loss
 

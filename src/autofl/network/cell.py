@@ -61,25 +61,24 @@ class Cell:
             object.__setattr__(self, "ue", np.arange(num_ue))
         elif np.size(self.ue) != num_ue:
             raise AutoFLError(f"cell.ue: {np.size(self.ue)} values for {num_ue} UEs; leave it out, or give {num_ue}")
-        for each in fields(self):
-            if each.name == "ue":
+        for name in (cell_field.name for cell_field in fields(self)):
+            if name == "ue":
                 continue
-            value = np.asarray(getattr(self, each.name), dtype=np.float64)
-            lowest_allowed = each.name in ("distance", "data_size", "max_energy")  # these may be 0
+            value = np.asarray(getattr(self, name), dtype=np.float64)
+            lowest_allowed = name in ("distance", "data_size", "max_energy")  # these may be 0
             bad = ~np.isfinite(value) | (value < 0.0 if lowest_allowed else value <= 0.0)
             if bad.any():
                 raise AutoFLError(
-                    f"cell.{each.name}: {value[bad].flat[0]:g} is not a finite number"
-                    f" {'>= 0' if lowest_allowed else '> 0'}"
+                    f"cell.{name}: {value[bad].flat[0]:g} is not a finite number {'>= 0' if lowest_allowed else '> 0'}"
                 )
-            if each.name not in self.PER_UE and value.size != 1:
-                raise AutoFLError(f"cell.{each.name}: {value.size} values; it is one number for the whole cell")
-            if each.name in self.PER_UE:
+            if name not in self.PER_UE and value.size != 1:
+                raise AutoFLError(f"cell.{name}: {value.size} values; it is one number for the whole cell")
+            if name in self.PER_UE:
                 if value.size not in (1, num_ue):
-                    raise AutoFLError(f"cell.{each.name}: {value.size} values for {num_ue} UEs; give 1 or {num_ue}")
+                    raise AutoFLError(f"cell.{name}: {value.size} values for {num_ue} UEs; give 1 or {num_ue}")
                 value = np.broadcast_to(value.reshape(-1), (num_ue,)).copy()
                 value.setflags(write=False)
-                object.__setattr__(self, each.name, value)
+                object.__setattr__(self, name, value)
 
     @classmethod
     def disc(cls, num_ue: int = 20, radius: float = 200.0, seed: int = 1, **others: float | Array) -> "Cell":

@@ -54,8 +54,8 @@ class RoundRecord:
 
 
 _KNOWN = ("ue", "probability", "channel_gain", "snr")
-_COSTS = tuple(each.name for each in fields(RoundCost) if each.name != "time")
-LIMITS = tuple(each.name for each in fields(Plan) if each.name not in DECISIONS)
+_COSTS = tuple(cost_field.name for cost_field in fields(RoundCost) if cost_field.name != "time")
+LIMITS = tuple(plan_field.name for plan_field in fields(Plan) if plan_field.name not in DECISIONS)
 """Columns that name what binds."""
 UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, *LIMITS, "decoded")
 """Columns of a UE in a round, from the fields of `Plan` and `RoundCost`."""

@@ -197,7 +197,7 @@ def is_run(folder: PathLike) -> bool:
 
 def find_runs(places: PathLike | Iterable[PathLike]) -> list[Path]:
     """The run folders at or below this place or these, sorted."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for place in map(Path, [places] if isinstance(places, str | os.PathLike) else places):
         if not place.exists():
             raise AutoFLError(f"{place}: no such folder")
@@ -206,8 +206,8 @@ def find_runs(places: PathLike | Iterable[PathLike]) -> list[Path]:
         )
         if not inside:
             raise AutoFLError(f"{place}: no run in it (a run is a folder with {MANIFEST} and {ROUNDS})")
-        found += inside
-    return list(dict.fromkeys(found))
+        folders += inside
+    return list(dict.fromkeys(folders))
 
 
 def read_manifest(folder: PathLike) -> dict[str, Any]:

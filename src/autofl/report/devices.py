@@ -50,8 +50,8 @@ def _column(run: Run, name: str) -> Array:
 def _slowest(run: Run) -> Array:
     """Of each round with replies, the time to the last one."""
     rounds, time = run.devices["round"], _column(run, "reply_time")
-    each = [time[rounds == k] for k in np.unique(rounds)]
-    return np.array([np.nanmax(some) for some in each if not np.isnan(some).all()])
+    by_round = [time[rounds == k] for k in np.unique(rounds)]
+    return np.array([np.nanmax(some) for some in by_round if not np.isnan(some).all()])
 
 
 def _both(measured: Array, modelled: Array) -> dict[str, float | None]:
@@ -66,21 +66,21 @@ def _both(measured: Array, modelled: Array) -> dict[str, float | None]:
 
 def lines(run: Run) -> list[str]:
     """The same in words, one statement a line."""
-    found = facts(run)
-    lost = ", ".join(f"{num} {reason}" for reason, num in found["left_out"].items())
-    used = f"{found['updates_used']} of {found['updates_asked']} updates used"
-    energy, down = found["energy"], found["bytes_down"]["measured"]
+    costs = facts(run)
+    lost = ", ".join(f"{num} {reason}" for reason, num in costs["left_out"].items())
+    used = f"{costs['updates_used']} of {costs['updates_asked']} updates used"
+    energy, down = costs["energy"], costs["bytes_down"]["measured"]
     told = "no device tells its energy"
     if energy["measured"] is not None:
         told = f"its machine used {energy['measured']:.3g} J meanwhile"
     said = [
         f"devices of {run.folder}: {used}{f'; left out: {lost}' if lost else ''}",
-        f"a round: {_text(found['round_time'], 's')} (Flower's transport, not a radio)",
-        f"a client update: {_text(found['train_time'], 's')}; {told}, {_number(energy['modelled'], 'J')} modelled",
-        f"an update up: {_text(found['bytes_up'], 'bytes')}; an order down: {_number(down, 'bytes')}",
+        f"a round: {_text(costs['round_time'], 's')} (Flower's transport, not a radio)",
+        f"a client update: {_text(costs['train_time'], 's')}; {told}, {_number(energy['modelled'], 'J')} modelled",
+        f"an update up: {_text(costs['bytes_up'], 'bytes')}; an order down: {_number(down, 'bytes')}",
     ]
-    if found["privacy"] is not None:
-        spent = found["privacy"]
+    if costs["privacy"] is not None:
+        spent = costs["privacy"]
         said.append(
             f"privacy of a device's updates: epsilon = {spent['epsilon']:.3g} at delta = {spent['delta']:g}"
             f" after {spent['releases']} of them; its number of samples and its evaluations are not covered"
@@ -124,7 +124,7 @@ def draw_devices(run: Run) -> Figure:
         ues, outcomes = run.devices["ue"].astype(np.int64), run.devices["outcome"]
         bottom = np.zeros(int(ues.max(initial=0)) + 1)
         reasons = np.array([_plain(outcome) for outcome in outcomes.tolist()])
-        for colour, reason in enumerate(sorted(set(reasons.tolist()), key=lambda each: (each != "ok", each))):
+        for colour, reason in enumerate(sorted(set(reasons.tolist()), key=lambda reason: (reason != "ok", reason))):
             count = np.bincount(ues[reasons == reason], minlength=len(bottom))
             name = "used" if reason == "ok" else reason[:40]
             right.bar(np.arange(len(bottom)), count, bottom=bottom, color=COLOURS[(2 + colour) % 7], label=name)

@@ -141,13 +141,13 @@ def _so_far(run: Run, column: str) -> Array:
     return np.cumsum(values) if column == "energy" else values
 
 
-def _side_by_side(found: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+def _side_by_side(series: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     """Curves (x, values) on one axis, which goes as far as all of them do."""
-    if not found:
+    if not series:
         return np.empty(0), np.empty((0, 0))
-    begin, end = max(float(x[0]) for x, _ in found), min(float(x[-1]) for x, _ in found)
-    grid = np.unique(np.concatenate([x[(x >= begin) & (x <= end)] for x, _ in found]))
-    return grid, np.stack([np.interp(grid, x, values) for x, values in found])
+    begin, end = max(float(x[0]) for x, _ in series), min(float(x[-1]) for x, _ in series)
+    grid = np.unique(np.concatenate([x[(x >= begin) & (x <= end)] for x, _ in series]))
+    return grid, np.stack([np.interp(grid, x, values) for x, values in series])
 
 
 def _title(runs: Sequence[Run]) -> str:
@@ -160,7 +160,7 @@ def _title(runs: Sequence[Run]) -> str:
         "dirichlet": "Dirichlet",
         "own": "own partition",
     }
-    seeds = len({each.manifest["seed"] for each in runs})
+    seeds = len({member.manifest["seed"] for member in runs})
     return (
         f"{DATA_NAMES.get(run.manifest['data'], run.manifest['data'])}, {law.get(data.get('partition'), '')},"
         f" {run.manifest['num_ue']} UEs, {run.config.get('simulation', {}).get('num_selected', '?')} a round,"
@@ -177,8 +177,8 @@ class Evaluated(Protocol):
 
 def curves(members: Sequence[Evaluated], column: str, axis: str) -> tuple[Array, Array]:
     """A common axis and the column of each run on it, shape (num_runs, len(axis)); axis is round or sim_time."""
-    found = [curve for curve in (run.evaluated(column) for run in members) if len(curve[0])]
-    return _side_by_side([(rounds if axis == "round" else time, values) for rounds, time, values in found])
+    series = [curve for curve in (run.evaluated(column) for run in members) if len(curve[0])]
+    return _side_by_side([(rounds if axis == "round" else time, values) for rounds, time, values in series])
 
 
 def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: bool = False) -> None:
@@ -220,15 +220,15 @@ def draw_learning_time(runs: Sequence[Run], target: float) -> Figure:
 
 def time_to_each(members: Sequence[Evaluated], column: str, least: float = 0.30) -> tuple[Array, Array]:
     """Time to pass each accuracy from 30 % on, as far as every seed got; shape (num_runs, num_levels)."""
-    found = [
+    series = [
         (time, np.maximum.accumulate(smoothed(values)))
         for _, time, values in (run.evaluated(column) for run in members)
     ]
-    found = [(time, best) for time, best in found if len(best)]
-    if not found:
+    series = [(time, best) for time, best in series if len(best)]
+    if not series:
         return np.empty(0), np.empty((0, 0))
-    levels = np.arange(least, min(float(best[-1]) for _, best in found), 0.005)
-    times = [np.interp(levels, best, time) for time, best in found]  # between evaluations, a straight line
+    levels = np.arange(least, min(float(best[-1]) for _, best in series), 0.005)
+    times = [np.interp(levels, best, time) for time, best in series]  # between evaluations, a straight line
     return levels, np.stack(times)
 
 
@@ -303,13 +303,13 @@ def _limit(run: Run) -> float | None:
 
 def _accuracy_for_energy(members: Sequence[Run]) -> tuple[Array, Array]:
     """Adapted accuracy of each run on a common grid of the energy [J] a UE has spent on average."""
-    found = []
+    series = []
     for run in members:
         rounds, _, accuracy = run.evaluated("adapted_accuracy")
         spent = np.cumsum(run.rounds["energy"].astype(np.float64)) / float(run.manifest["num_ue"])
         if len(rounds):
-            found.append((spent[rounds.astype(np.int64)], accuracy))
-    if not found:
+            series.append((spent[rounds.astype(np.int64)], accuracy))
+    if not series:
         return np.empty(0), np.empty((0, 0))
-    grid = np.linspace(0.0, min(float(spent[-1]) for spent, _ in found), 200)
-    return grid, np.stack([np.interp(grid, spent, accuracy) for spent, accuracy in found])
+    grid = np.linspace(0.0, min(float(spent[-1]) for spent, _ in series), 200)
+    return grid, np.stack([np.interp(grid, spent, accuracy) for spent, accuracy in series])

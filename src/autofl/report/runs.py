@@ -27,18 +27,18 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
         raise AutoFLError("no runs to report on")
     flat = [_flat(run.config) for run in runs]
     ignored = {"seed", "algorithm"}
-    keys = sorted({key for each in flat for key in each} - ignored)
-    differing = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
+    keys = sorted({key for config in flat for key in config} - ignored)
+    differing = [key for key in keys if len({repr(config.get(key)) for config in flat}) > 1]
     groups: dict[str, list[Run]] = {}
     names: dict[str, set[str]] = {}
     for run in runs:
         names.setdefault(label_of_run(run), set()).add(str(run.manifest.get("algorithm")))
-    for run, each in zip(runs, flat, strict=True):
+    for run, config in zip(runs, flat, strict=True):
         where = ["on devices"] if run.devices else []
         label = label_of_run(run)
         if len(names[label]) > 1:  # two rules of the same name, from two modules
             label = f"{label} ({run.manifest['algorithm']})"
-        label = ", ".join([label, *where, *(f"{key} = {each.get(key, 'unset')}" for key in differing)])
+        label = ", ".join([label, *where, *(f"{key} = {config.get(key, 'unset')}" for key in differing)])
         groups.setdefault(label, []).append(run)
     for label, members in groups.items():
         seeds = [run.manifest.get("seed") for run in members]

@@ -45,20 +45,20 @@ _NAMES = (
 
 
 def _measure(run: Run, target: float) -> dict[str, float]:
-    found: dict[str, float] = {}
+    quantities: dict[str, float] = {}
     for metric in METRICS:
         rounds, sim_time, accuracy = run.evaluated(f"{metric}_accuracy")
-        found[f"time_{metric}"] = time_to_accuracy(sim_time, accuracy, target)
-        found[f"final_{metric}"] = float(accuracy[-1]) if len(accuracy) else math.nan
-        found[f"rounds_{metric}"] = convergence_round(rounds, accuracy) if len(accuracy) else math.nan
+        quantities[f"time_{metric}"] = time_to_accuracy(sim_time, accuracy, target)
+        quantities[f"final_{metric}"] = float(accuracy[-1]) if len(accuracy) else math.nan
+        quantities[f"rounds_{metric}"] = convergence_round(rounds, accuracy) if len(accuracy) else math.nan
     energy, sim_time = run.rounds["energy"].astype(np.float64), run.rounds["sim_time"].astype(np.float64)
     senders = float(run.rounds["num_decoded"].astype(np.float64).sum())
-    found["energy"] = float(energy.sum()) / senders if senders else math.nan
-    reached = found["time_adapted"]
+    quantities["energy"] = float(energy.sum()) / senders if senders else math.nan
+    reached = quantities["time_adapted"]
     before = float(energy[sim_time <= reached].sum()) / float(run.manifest["num_ue"])
-    found["energy_to_target"] = math.nan if math.isnan(reached) else before
-    found["sim_time"] = float(sim_time[-1]) if len(sim_time) else math.nan
-    return found
+    quantities["energy_to_target"] = math.nan if math.isnan(reached) else before
+    quantities["sim_time"] = float(sim_time[-1]) if len(sim_time) else math.nan
+    return quantities
 
 
 @dataclass(frozen=True)

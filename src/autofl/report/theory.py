@@ -43,9 +43,9 @@ def draw_theory(result: dict[str, Any]) -> Figure:
         square = np.array(measured["gradient_norm_sq"])
         left.semilogy(measured["round"], square, color=COLOURS[0], label="measured, at round k", linewidth=1.0)
         left.semilogy(rounds, mean, color=COLOURS[0], linestyle="--", label="measured, mean of the first K")
-        for place, (name, each) in enumerate(result["bounds"].items(), start=1):
-            void = "" if each["holds"] else " (its condition fails)"
-            curve = np.full(len(rounds), np.nan) if each["start"] is None else each["start"] / rounds + each["floor"]
+        for place, (name, bound) in enumerate(result["bounds"].items(), start=1):
+            void = "" if bound["holds"] else " (its condition fails)"
+            curve = np.full(len(rounds), np.nan) if bound["start"] is None else bound["start"] / rounds + bound["floor"]
             left.semilogy(rounds, curve, color=COLOURS[place], label=NAMES[name] + void)
         left.set_xlabel("round")
         left.set_ylabel("||grad F||²")
@@ -77,10 +77,7 @@ def draw_theory(result: dict[str, Any]) -> Figure:
 
 def theory_table(result: dict[str, Any]) -> Table:
     """Constants with intervals, what the lemmas make of them, conditions, bounds."""
-    rows = [
-        [SYMBOLS[name], _short(each["value"]), f"{_short(each['low'])} to {_short(each['high'])}".replace("–", "?")]
-        for name, each in result["constants"].items()
-    ]
+    rows = [[SYMBOLS[name], *_interval_cells(interval)] for name, interval in result["constants"].items()]
     meta, law = result["meta"], result["participation"]
     rows += [
         ["L_F, Lemma 1", _short(meta["smoothness"]), ""],
@@ -94,10 +91,7 @@ def theory_table(result: dict[str, Any]) -> Table:
             f"{1e3 * result['mean_power']:.3g} mW, {result['mean_heard']:.3g} a round",
         ],
     ]
-    rows += [
-        [each["name"], "met" if each["met"] else "FAILS", f"{_short(each['left'])} against {_short(each['right'])}"]
-        for each in result["conditions"]
-    ]
+    rows += [[condition["name"], *_condition_cells(condition)] for condition in result["conditions"]]
     end = len(result["measured"]["running_mean"])
     rows.append(
         [
@@ -109,22 +103,34 @@ def theory_table(result: dict[str, Any]) -> Table:
     rows += [
         [
             f"bound, {NAMES[name]}",
-            _short(_value(each, end)),
-            f"start {_short(each['start'] / end)}, bias {_short(each['bias'])}, noise {_short(each['noise'])}"
-            if each["holds"]
+            _short(_value(bound, end)),
+            f"start {_short(bound['start'] / end)}, bias {_short(bound['bias'])}, noise {_short(bound['noise'])}"
+            if bound["holds"]
             else "its condition on beta fails: nothing is promised",
         ]
-        for name, each in result["bounds"].items()
+        for name, bound in result["bounds"].items()
     ]
     rows += [
         [
-            f"rounds to epsilon = {each['epsilon']:g}",
-            _short(each["measured_mean"]) if each["measured_mean"] else f"> {end}",
-            f"K* {_short(each['printed'])}, corrected {_short(each['corrected']) if each['corrected'] else 'never'}",
+            f"rounds to epsilon = {level['epsilon']:g}",
+            _short(level["measured_mean"]) if level["measured_mean"] else f"> {end}",
+            f"K* {_short(level['printed'])}, corrected {_short(level['corrected']) if level['corrected'] else 'never'}",
         ]
-        for each in result["rounds_to"]
+        for level in result["rounds_to"]
     ]
     return Table(["quantity", "value", "interval, detail"], rows)
+
+
+def _interval_cells(interval: dict[str, float | None]) -> list[str]:
+    """The value of a constant, and from where to where it may lie."""
+    low, high = _short(interval["low"]), _short(interval["high"])
+    return [_short(interval["value"]), f"{low} to {high}".replace("–", "?")]
+
+
+def _condition_cells(condition: dict[str, Any]) -> list[str]:
+    """Whether a condition is met, and its two sides."""
+    sides = f"{_short(condition['left'])} against {_short(condition['right'])}"
+    return ["met" if condition["met"] else "FAILS", sides]
 
 
 def theory_words(result: dict[str, Any]) -> str:
@@ -132,7 +138,7 @@ def theory_words(result: dict[str, Any]) -> str:
     measured, bounds = result["measured"], result["bounds"]
     mean, end = measured["running_mean"][-1], len(measured["running_mean"])
     value = _value(bounds["corrected"], end)
-    failing = [each["name"] for each in result["conditions"] if not each["met"]]
+    failing = [condition["name"] for condition in result["conditions"] if not condition["met"]]
     parts = [f"The measured mean of ||grad F||^2 over {end} rounds is {_short(mean)}."]
     if value is not None:
         parts.append(f"The corrected bound is {_short(value)}, {_short(value / mean)} times as much.")
@@ -164,9 +170,9 @@ def theory_words(result: dict[str, Any]) -> str:
     return " ".join(parts)
 
 
-def _value(each: dict[str, Any], num_rounds: int) -> float | None:
+def _value(bound: dict[str, Any], num_rounds: int) -> float | None:
     """A bound after so many rounds; None where it is infinite."""
-    return None if each["start"] is None else float(each["start"] / num_rounds + each["floor"])
+    return None if bound["start"] is None else float(bound["start"] / num_rounds + bound["floor"])
 
 
 def _law(law: dict[str, Any]) -> str:

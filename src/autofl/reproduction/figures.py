@@ -124,16 +124,16 @@ def points(study: Study, arm: str, quantity: str) -> tuple[Array, Array, Array]:
     The bar is the 95 % interval of the mean from five seeds on, else the range of the seeds.
     """
     places = sorted({row.x for row in study.rows})
-    found = []
+    summaries = []
     for x in places:
         values = np.array([row.values[quantity] for row in study.rows if row.arm == arm and row.x == x])
         there = values[~np.isnan(values)]
         mean, half = mean_interval(there)
         if 0 < len(there) < ENOUGH_SEEDS:
-            found.append((mean, mean - there.min(), there.max() - mean))
+            summaries.append((mean, mean - there.min(), there.max() - mean))
         else:
-            found.append((mean, half, half))
-    means, *bars = np.array(found).T
+            summaries.append((mean, half, half))
+    means, *bars = np.array(summaries).T
     return np.array(places, dtype=np.float64), means, np.array(bars)
 
 
@@ -165,12 +165,12 @@ VERDICT_MARKS = {
 def draw_sensitivity(judged: dict[tuple[str, str], list[Judgement]], title: str) -> Figure:
     """Claims by readings, coloured and lettered; a panel for each accuracy that could be meant."""
     readings = list(dict.fromkeys(reading for reading, _ in judged))
-    names = [each.claim.words for each in judged[readings[0], "adapted"]]
+    names = [judgement.claim.words for judgement in judged[readings[0], "adapted"]]
     with figure_of(6.0 + 0.75 * len(readings), 1.6 + 0.2 * len(names)) as figure:
         for axes, meaning in zip(figure.subplots(1, 3, sharey=True), MEANINGS, strict=True):
             for column, reading in enumerate(readings):
-                for row, each in enumerate(judged[reading, meaning]):
-                    colour, letter = VERDICT_MARKS[each.verdict]
+                for row, judgement in enumerate(judged[reading, meaning]):
+                    colour, letter = VERDICT_MARKS[judgement.verdict]
                     axes.add_patch(_square(column, row, colour))
                     axes.text(column, row, letter, ha="center", va="center", fontsize=7)
             axes.set_xlim(-0.5, len(readings) - 0.5)

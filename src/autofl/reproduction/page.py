@@ -26,6 +26,10 @@ BLOCK = "<!-- {name} -->\n{text}\n<!-- end {name} -->"
 def judge_all(studies: dict[str, Study], meaning: Meaning = "adapted") -> list[Judgement]:
     """The verdict on every claim, from the main studies."""
     rows = [row for study in studies.values() if study.name not in SENSITIVITY for row in study.rows]
+    return _judge_rows(rows, meaning)
+
+
+def _judge_rows(rows: list[Row], meaning: Meaning) -> list[Judgement]:
     view = View(rows, meaning)
     return [judge(claim, view) for claim in CLAIMS]
 
@@ -39,14 +43,18 @@ def judge_readings(rows: Sequence[Row]) -> dict[tuple[str, str], list[Judgement]
     """By reading and meaning of accuracy, the verdicts on the claims that the sensitivity study can judge."""
     readings = list(dict.fromkeys(row.reading for row in rows))
     judged = {
-        (reading, meaning): [
-            judge(claim, View([row for row in rows if row.reading == reading], meaning)) for claim in CLAIMS
-        ]
+        (reading, meaning): _judge_rows([row for row in rows if row.reading == reading], meaning)
         for reading in readings
         for meaning in MEANINGS
     }
-    measured = {each.claim.name for verdicts in judged.values() for each in verdicts if each.found is not None}
-    return {key: [each for each in verdicts if each.claim.name in measured] for key, verdicts in judged.items()}
+    measured = {
+        judgement.claim.name for verdicts in judged.values() for judgement in verdicts if judgement.interval is not None
+    }
+    return {key: _on_claims(measured, verdicts) for key, verdicts in judged.items()}
+
+
+def _on_claims(names: set[str], verdicts: list[Judgement]) -> list[Judgement]:
+    return [judgement for judgement in verdicts if judgement.claim.name in names]
 
 
 @dataclass(frozen=True)
@@ -108,12 +116,15 @@ def _axis_table(study: Study, kind: str) -> Table:
 
 def claims_table(studies: dict[str, Study]) -> Table:
     """Claim, where, what was measured (median and interval over seeds), rule, verdict, for global too, and why not."""
-    body = [
-        [*_told(each.claim), each.measured, str(each.claim.rule), each.verdict, other.verdict, _why(each)]
-        for each, other in zip(judge_all(studies), judge_all(studies, "global"), strict=True)
-    ]
+    verdicts = zip(judge_all(studies), judge_all(studies, "global"), strict=True)
+    body = [_claim_row(adapted, by_global.verdict) for adapted, by_global in verdicts]
     heading = ["claim", "where", "what is measured", "median [interval]", "rule", "verdict", "with global accuracy"]
     return Table([*heading, "why not"], body)
+
+
+def _claim_row(adapted: Judgement, by_global: str) -> list[str]:
+    claim = adapted.claim
+    return [*_told(claim), adapted.measured, str(claim.rule), adapted.verdict, by_global, _why(adapted)]
 
 
 def _why(judged: Judgement) -> str:
@@ -131,7 +142,7 @@ def sensitivity_table(rows: Sequence[Row]) -> Table:
     for reading in dict.fromkeys(reading for reading, _ in judged):
         counts = []
         for meaning in MEANINGS:
-            verdicts = [each.verdict for each in judged[reading, meaning]]
+            verdicts = [judgement.verdict for judgement in judged[reading, meaning]]
             counts.append(" / ".join(str(verdicts.count(v)) for v in ("holds", "partly", "does not hold")))
         body.append([reading, *counts])
     return Table(["reading", "adapted", "global", "MAML adapted, FedAvg global"], body)
@@ -140,10 +151,10 @@ def sensitivity_table(rows: Sequence[Row]) -> Table:
 def sensitivity_words(rows: Sequence[Row]) -> str:
     """Which reading makes most claims true, and which claims no reading makes true."""
     judged = judge_readings(rows)
-    score = {key: sum(each.verdict == "holds" for each in verdicts) for key, verdicts in judged.items()}
+    score = {key: sum(judgement.verdict == "holds" for judgement in verdicts) for key, verdicts in judged.items()}
     best = max(score, key=lambda key: score[key])
-    total = sum(each.verdict != "not measured" for each in judged[best])
-    names = [each.claim for each in judged[best]]
+    total = sum(judgement.verdict != "not measured" for judgement in judged[best])
+    names = [judgement.claim for judgement in judged[best]]
     never = [
         claim.words
         for place, claim in enumerate(names)
@@ -180,38 +191,38 @@ def _duration(seconds: float) -> str:
 
 def blocks(studies: dict[str, Study], pictures: str) -> dict[str, str]:
     """The generated parts of the page by name; `pictures` is the path from the page to the pictures."""
-    found = {}
+    texts = {}
     for name, shown in FIGURES.items():
         if shown.study not in studies:
             continue
         study = studies[shown.study]
-        found[name] = (
+        texts[name] = (
             f"![{shown.title}]({pictures}{name}.png)\n\n{figure_table(name, study).markdown()}\n\n"
             f"The paper: {shown.says}. Here: {about_line(study)}"
             f" `autofl reproduce {name} --scale {study.about['scale']}`"
         )
-    found["claims"] = claims_table(studies).markdown()
-    counts = [each.verdict for each in judge_all(studies)]
-    found["count"] = ", ".join(
+    texts["claims"] = claims_table(studies).markdown()
+    counts = [judgement.verdict for judgement in judge_all(studies)]
+    texts["count"] = ", ".join(
         f"{counts.count(verdict)} {verdict}"
         for verdict in ("holds", "partly", "does not hold", "not measured")
         if verdict in counts
     )
     if rows := readings_of(studies):
         made = " ".join(about_line(studies[name]) for name in SENSITIVITY if name in studies)
-        found["sensitivity"] = (
+        texts["sensitivity"] = (
             f"![Claims by readings]({pictures}sensitivity.png)\n\n{sensitivity_words(rows)}\n\n"
             f"{sensitivity_table(rows).markdown()}\n\nHolds / partly / does not hold. {made}"
         )
-    return found
+    return texts
 
 
-def fill(page: str, found: dict[str, str]) -> str:
+def fill(page: str, texts: dict[str, str]) -> str:
     """A page with its marked blocks replaced; a block without results says so."""
 
     def filled(match: re.Match[str]) -> str:
         name = match.group(1)
-        return BLOCK.format(name=name, text=found.get(name, "Not measured yet."))
+        return BLOCK.format(name=name, text=texts.get(name, "Not measured yet."))
 
     return re.sub(r"<!-- ([\w-]+) -->\n.*?<!-- end \1 -->", filled, page, flags=re.DOTALL)
 

@@ -207,8 +207,8 @@ def labels(scale: Scale) -> list[Arm]:
     """Fig. 5c, 5d; the point l = 5 is Fig. 2b's."""
     return [
         arm
-        for each in scale.labels
-        for arm in _four("labels", _digits(scale, *_apart("data.labels=%d", each, LABELS)), scale.point_seeds, each)
+        for num in scale.labels
+        for arm in _four("labels", _digits(scale, *_apart("data.labels=%d", num, LABELS)), scale.point_seeds, num)
     ]
 
 

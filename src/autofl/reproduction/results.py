@@ -86,18 +86,18 @@ def measure(curve: Curve, target: float) -> dict[str, float]:
     time: to the target accuracy [s]; rounds: K*; best and last: accuracy; unrest: deviation of the change of accuracy
     from one evaluation to the next over the second half; loss: of the last evaluation.
     """
-    found: dict[str, float] = {}
+    quantities: dict[str, float] = {}
     for metric in METRICS:
         rounds, sim_time, accuracy = curve.evaluated(f"{metric}_accuracy")
         steps = np.diff(accuracy[len(accuracy) // 2 :])
-        found[f"time_{metric}"] = time_to_accuracy(sim_time, accuracy, target)
-        found[f"rounds_{metric}"] = convergence_round(rounds, accuracy)
-        found[f"best_{metric}"] = float(accuracy.max())
-        found[f"last_{metric}"] = float(accuracy[-1])
-        found[f"unrest_{metric}"] = float(steps.std()) if len(steps) else math.nan
-    found["loss_adapted"] = float(curve.columns["adapted_train_loss"][-1])
-    found["loss_global"] = float(curve.columns["train_loss"][-1])
-    return found
+        quantities[f"time_{metric}"] = time_to_accuracy(sim_time, accuracy, target)
+        quantities[f"rounds_{metric}"] = convergence_round(rounds, accuracy)
+        quantities[f"best_{metric}"] = float(accuracy.max())
+        quantities[f"last_{metric}"] = float(accuracy[-1])
+        quantities[f"unrest_{metric}"] = float(steps.std()) if len(steps) else math.nan
+    quantities["loss_adapted"] = float(curve.columns["adapted_train_loss"][-1])
+    quantities["loss_global"] = float(curve.columns["train_loss"][-1])
+    return quantities
 
 
 def collect(study: str, scale: str, members: Sequence[tuple[Arm, int, Path]]) -> Study:
@@ -172,15 +172,15 @@ def _cell(value: float) -> str:
 
 def read_results(folder: Path) -> dict[str, Study]:
     """The studies in a folder, by name."""
-    found = {}
+    studies = {}
     for path in sorted(folder.glob("*.json")):
         if not path.with_suffix(".csv").is_file():
             continue
         try:
-            found[path.stem] = _read_study(path)
+            studies[path.stem] = _read_study(path)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise AutoFLError(f"{path.with_suffix('.csv')}: not readable results ({error!r})") from None
-    return found
+    return studies
 
 
 def _read_study(path: Path) -> Study:

@@ -33,10 +33,10 @@ class View:
 
     def places(self, study: str) -> list[int]:
         """The points of a study's axis."""
-        found = sorted({x for name, _, x in self._rows if name == study})
-        if not found:
+        points = sorted({x for name, _, x in self._rows if name == study})
+        if not points:
             raise KeyError(study)
-        return found
+        return points
 
     def sizes(self, study: str) -> list[int]:
         """The d of Per-FedAvg in a study of sample sizes."""
@@ -117,10 +117,10 @@ class Above:
     bound: float
     weak: float | None = None
 
-    def verdict(self, found: Interval) -> Verdict:
-        if found.low > self.bound:
+    def verdict(self, interval: Interval) -> Verdict:
+        if interval.low > self.bound:
             return "holds"
-        if found.median > self.bound or (self.weak is not None and found.low > self.weak):
+        if interval.median > self.bound or (self.weak is not None and interval.low > self.weak):
             return "partly"
         return "does not hold"
 
@@ -136,11 +136,11 @@ class About:
     value: float
     share: float = 0.3
 
-    def verdict(self, found: Interval) -> Verdict:
+    def verdict(self, interval: Interval) -> Verdict:
         low, high = self.value * (1.0 - self.share), self.value * (1.0 + self.share)
-        if low <= found.low and found.high <= high:
+        if low <= interval.low and interval.high <= high:
             return "holds"
-        return "partly" if low <= found.median <= high else "does not hold"
+        return "partly" if low <= interval.median <= high else "does not hold"
 
     def __str__(self) -> str:
         return f"{self.value:g} ± {100 * self.share:g} %"
@@ -166,13 +166,13 @@ class Judgement:
 
     claim: Claim
     verdict: Verdict
-    found: Interval | None = None
+    interval: Interval | None = None
 
     @property
     def measured(self) -> str:
-        if self.found is None:
+        if self.interval is None:
             return "–"
-        texts = [_number(value, self.claim) for value in (self.found.median, self.found.low, self.found.high)]
+        texts = [_number(value, self.claim) for value in (self.interval.median, self.interval.low, self.interval.high)]
         return f"{texts[0]} [{texts[1]}, {texts[2]}]"
 
 
@@ -191,5 +191,5 @@ def judge(claim: Claim, view: View) -> Judgement:
     telling = values[~np.isnan(values)]  # where neither side reached its target there is nothing to compare
     if 2 * len(telling) <= len(values):
         return Judgement(claim, "not measured")
-    found = median_interval(telling)
-    return Judgement(claim, claim.rule.verdict(found), found)
+    interval = median_interval(telling)
+    return Judgement(claim, claim.rule.verdict(interval), interval)

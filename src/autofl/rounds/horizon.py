@@ -35,12 +35,12 @@ def draw_horizon(network: Network, num_rounds: int) -> Horizon:
     round_time = np.zeros(num_rounds)
     memory = network.planner.init(network.air.cell)
     for k in range(1, num_rounds + 1):
-        now, memory = network_round(network, k, memory)
-        selected[k - 1, now.ue] = True
-        heard[k - 1, now.ue] = now.decoded
-        num_samples[k - 1, now.ue] = now.decoded * now.plan.num_samples
-        local_steps[k - 1, now.ue] = now.decoded * now.plan.local_steps
-        tx_power[k - 1, now.ue] = now.decoded * now.plan.tx_power
-        energy[k - 1, now.ue] = now.cost.energy
-        round_time[k - 1] = now.cost.time
+        this_round, memory = network_round(network, k, memory)
+        selected[k - 1, this_round.ue] = True
+        heard[k - 1, this_round.ue] = this_round.decoded
+        num_samples[k - 1, this_round.ue] = this_round.decoded * this_round.plan.num_samples
+        local_steps[k - 1, this_round.ue] = this_round.decoded * this_round.plan.local_steps
+        tx_power[k - 1, this_round.ue] = this_round.decoded * this_round.plan.tx_power
+        energy[k - 1, this_round.ue] = this_round.cost.energy
+        round_time[k - 1] = this_round.cost.time
     return Horizon(selected, heard, num_samples, local_steps, tx_power, energy, round_time)

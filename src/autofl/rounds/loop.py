@@ -47,9 +47,9 @@ class Orders:
     bits_per_weight: Array  # of the update they send
 
     @classmethod
-    def of(cls, now: Round) -> "Orders":
-        plan = now.plan.part(now.decoded)
-        return cls(now.ue[now.decoded], plan.num_samples, plan.local_steps, plan.tx_power, plan.bits_per_weight)
+    def of(cls, this_round: Round) -> "Orders":
+        ue, plan = this_round.ue[this_round.decoded], this_round.plan.part(this_round.decoded)
+        return cls(ue, plan.num_samples, plan.local_steps, plan.tx_power, plan.bits_per_weight)
 
 
 class World(Air, Protocol):
@@ -89,45 +89,45 @@ def run_rounds(
         yield RoundRecord(round=0, evaluation=first), checkpoint
 
     for k in range(checkpoint.round + 1, stop.rounds + 1):
-        now, memory = network_round(network, k, checkpoint.memory)
-        state, arrived, diverged = checkpoint.state, now.decoded, False
-        if now.decoded.any():
-            updates = world.train(state.sent, k, Orders.of(now))
-            arrived = now.decoded & np.isin(now.ue, updates.ue)
+        this_round, memory = network_round(network, k, checkpoint.memory)
+        state, arrived, diverged = checkpoint.state, this_round.decoded, False
+        if this_round.decoded.any():
+            updates = world.train(state.sent, k, Orders.of(this_round))
+            arrived = this_round.decoded & np.isin(this_round.ue, updates.ue)
             if len(updates.ue):
-                state = server_step(arm, state, now, updates, world.cell.num_ue)
+                state = server_step(arm, state, this_round, updates, world.cell.num_ue)
                 diverged = not is_finite(state.params)
                 state = checkpoint.state if diverged else state
-        sim_time = checkpoint.sim_time + float(now.cost.time)  # a UE whose update was lost on the way has paid for it
+        sim_time = checkpoint.sim_time + float(this_round.cost.time)  # a UE whose update was lost has paid for it too
         due = diverged or stop.is_over(k, sim_time) or k % training.evaluate_every == 0
         evaluation = world.evaluate(state.params) if due else None
         checkpoint = Checkpoint(k, state, memory, sim_time, _longer(checkpoint.history, k, evaluation))
         reason = "diverged" if diverged else stop.reason(k, sim_time, checkpoint.history)
-        yield record_of(now, sim_time, arrived, evaluation, reason), checkpoint
+        yield record_of(this_round, sim_time, arrived, evaluation, reason), checkpoint
         if reason is not None:
             return
 
 
-def server_step(arm: Arm, state: State, now: Round, updates: Updates, num_ue: int) -> State:
+def server_step(arm: Arm, state: State, this_round: Round, updates: Updates, num_ue: int) -> State:
     """Line 13: aggregate what arrived, then the algorithm's own step."""
-    place = np.searchsorted(now.ue, updates.ue)  # A_k is in the order of the UEs' numbers
-    arrived = Arrived(updates, now.plan.weight[place], now.probability[place], num_ue)
+    place = np.searchsorted(this_round.ue, updates.ue)  # A_k is in the order of the UEs' numbers
+    arrived = Arrived(updates, this_round.plan.weight[place], this_round.probability[place], num_ue)
     return arm.algorithm.server_update(state, arm.aggregator(state.sent, arrived))
 
 
 def record_of(
-    now: Round, sim_time: float, arrived: BoolArray, evaluation: Evaluation | None, stop: str | None
+    this_round: Round, sim_time: float, arrived: BoolArray, evaluation: Evaluation | None, stop: str | None
 ) -> RoundRecord:
     """The record of a round."""
     return RoundRecord(
-        round=now.k,
+        round=this_round.k,
         sim_time=sim_time,
-        ue=now.ue,
-        probability=now.probability,
-        channel_gain=now.gain,
-        snr=now.snr,
-        plan=now.plan,
-        cost=now.cost,
+        ue=this_round.ue,
+        probability=this_round.probability,
+        channel_gain=this_round.gain,
+        snr=this_round.snr,
+        plan=this_round.plan,
+        cost=this_round.cost,
         decoded=arrived,
         evaluation=evaluation,
         stop=stop,

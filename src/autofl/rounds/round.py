@@ -88,7 +88,7 @@ def network_round(network: Network, k: int, memory: Memory) -> tuple[Round, Memo
 def network_rounds(networks: Sequence[Network], k: int, memories: Sequence[Memory]) -> list[tuple[Round, Memory]]:
     """Round k of several networks. Those whose planners are equal and allow it are planned in one call."""
     drawn = [_draw(network, k) for network in networks]
-    found: list[tuple[Round, Memory] | None] = [None] * len(networks)
+    rounds: list[tuple[Round, Memory] | None] = [None] * len(networks)
     for group in _planned_alike(networks, drawn):
         members = [drawn[place] for place in group]
         network, own = networks[group[0]], [memories[place] for place in group]
@@ -96,13 +96,13 @@ def network_rounds(networks: Sequence[Network], k: int, memories: Sequence[Memor
             made, after = _decide(network, members[0].cell, members[0].gains, own[0])
             results = [(made, after)]
         else:
-            gains = Gains(*(np.stack(each) for each in zip(*(member.gains for member in members), strict=True)))
-            memory = {name: np.stack([each[name] for each in own]) for name in own[0]}
+            gains = Gains(*(np.stack(values) for values in zip(*(member.gains for member in members), strict=True)))
+            memory = {name: np.stack([planner_memory[name] for planner_memory in own]) for name in own[0]}
             made, after = _decide(network, stacked([member.cell for member in members]), gains, memory)
-            results = [(made.part(r), {name: each[r] for name, each in after.items()}) for r in range(len(group))]
+            results = [(made.part(r), {name: values[r] for name, values in after.items()}) for r in range(len(group))]
         for place, member, (decision, kept) in zip(group, members, results, strict=True):
-            found[place] = decision.round(k, member), kept
-    return [each for each in found if each is not None]
+            rounds[place] = decision.round(k, member), kept
+    return [pair for pair in rounds if pair is not None]
 
 
 class _Drawn(NamedTuple):
@@ -144,7 +144,7 @@ def _planned_alike(networks: Sequence[Network], drawn: Sequence[_Drawn]) -> list
     return groups
 
 
-WHOLE_CELL = [each.name for each in fields(Cell) if each.name not in (*Cell.PER_UE, "ue")]
+WHOLE_CELL = [field.name for field in fields(Cell) if field.name not in (*Cell.PER_UE, "ue")]
 """Fields of a cell that are one number for all its UEs."""
 
 
@@ -158,7 +158,7 @@ class _Decision:
     cost: RoundCost
 
     def part(self, r: int) -> "_Decision":
-        cost = RoundCost(**{each.name: getattr(self.cost, each.name)[r] for each in fields(RoundCost)})
+        cost = RoundCost(**{field.name: getattr(self.cost, field.name)[r] for field in fields(RoundCost)})
         return _Decision(self.plan.part(r), self.sends[r], self.decoded[r], cost)
 
     def round(self, k: int, drawn: _Drawn) -> Round:

@@ -38,7 +38,7 @@ class Stop:
         if self.sim_time is not None and sim_time >= self.sim_time:
             return "sim_time"
         if history and history[-1][0] == round_index:
-            accuracy = np.array([getattr(each, f"{self.metric}_accuracy") for _, each in history])
+            accuracy = np.array([getattr(evaluation, f"{self.metric}_accuracy") for _, evaluation in history])
             rounds = np.array([k for k, _ in history], dtype=np.float64)
             if self.target_accuracy is not None and reaches(accuracy, self.target_accuracy)[-1]:
                 return "target_accuracy"

@@ -60,10 +60,10 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
         playing = [runs[r] for r in alive]
         networks = [run.sim.network(run.sim.air) for run in playing]
         rounds = network_rounds(networks, k, [run.memory for run in playing])
-        finite = _train(layers, evaluator.pool, alive, playing, [now for now, _ in rounds], k)
+        finite = _train(layers, evaluator.pool, alive, playing, [this_round for this_round, _ in rounds], k)
         due = []
-        for place, (run, (now, memory)) in enumerate(zip(playing, rounds, strict=True)):
-            run.memory, run.sim_time = memory, run.sim_time + float(now.cost.time)
+        for place, (run, (this_round, memory)) in enumerate(zip(playing, rounds, strict=True)):
+            run.memory, run.sim_time = memory, run.sim_time + float(this_round.cost.time)
             stop, every = run.sim.stop, run.sim.evaluate_every
             if not finite[place] or stop.is_over(k, run.sim_time) or k % every == 0:
                 due.append(place)
@@ -71,11 +71,11 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
         evaluations = dict(zip(due, judged, strict=True))
         stays = []
         for place, (r, run) in enumerate(zip(alive, playing, strict=True)):
-            now, evaluation_now = rounds[place][0], evaluations.get(place)
+            this_round, evaluation_now = rounds[place][0], evaluations.get(place)
             if evaluation_now is not None:
                 run.history.append((k, evaluation_now))
             reason = run.sim.stop.reason(k, run.sim_time, run.history) if finite[place] else "diverged"
-            yield r, record_of(now, run.sim_time, now.decoded, evaluation_now, reason), run.state
+            yield r, record_of(this_round, run.sim_time, this_round.decoded, evaluation_now, reason), run.state
             if reason is None:
                 stays.append(r)
         alive = stays
@@ -119,7 +119,7 @@ def _train(
     layers: tuple[Layer, ...], pool: RunPool, alive: list[int], runs: list[_Run], rounds: list[Round], k: int
 ) -> list[bool]:
     """Client updates and server steps of all runs; whether each is still finite. A run that is not keeps its state."""
-    orders = [Orders.of(now) for now in rounds]
+    orders = [Orders.of(this_round) for this_round in rounds]
     if not any(len(order.ue) for order in orders):
         return [True] * len(runs)
     algorithm = runs[0].sim.arm.algorithm
@@ -147,8 +147,8 @@ def _drawn(runs: list[_Run], rounds: list[Round], orders: list[Orders], k: int) 
     shape = (len(runs), most)
     ue, num, steps = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     size, start, share = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape)
-    for place, (run, now, order) in enumerate(zip(runs, rounds, orders, strict=True)):
-        count, weight = len(order.ue), now.plan.weight[now.decoded]
+    for place, (run, this_round, order) in enumerate(zip(runs, rounds, orders, strict=True)):
+        count, weight = len(order.ue), this_round.plan.weight[this_round.decoded]
         ue[place, :count], num[place, :count], steps[place, :count] = order.ue, order.num_samples, order.local_steps
         share[place, :count] = weight / weight.sum() if count else weight
         part = run.sim.data.partition

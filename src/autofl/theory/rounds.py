@@ -36,14 +36,14 @@ class RoundsModel:
         given = (noise, local_steps, heterogeneity, skew)
         x, tau, h, chi = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in given))
         _, by_steps, by_heterogeneity, by_skew = self.highest - self.lowest > (0.0, 0.0, 0.0, SKEWED)
-        found = [1.0 / tau, x / tau]
+        terms = [1.0 / tau, x / tau]
         if by_skew:
-            found.append(chi / tau)
+            terms.append(chi / tau)
         if by_heterogeneity:
-            found += [h * column for column in found]
+            terms += [h * column for column in terms]
         if by_steps:
-            found.append(np.ones_like(tau))
-        return np.stack(found, axis=-1)
+            terms.append(np.ones_like(tau))
+        return np.stack(terms, axis=-1)
 
     def rounds(
         self, noise: Array, local_steps: float, heterogeneity: float, skew: Array | float

@@ -35,23 +35,23 @@ class Factors:
         return Factors(self.left, self.right, scale * self.scale, self.biased, self.role)
 
     @cached_property
-    def numbers(self) -> Tensor | None:
+    def product(self) -> Tensor | None:
         """sum_r left_r right_r^T (num_ue, out, in) where to form it and take a product is cheaper than with both."""
         num, out, width = self.left.shape[1], self.left.shape[2], self.right.shape[2]
         return torch.bmm(self.left.mT, self.right) if 2 * out * width < num * (out + width) else None
 
     def add_product(self, y: Tensor, x: Tensor, has_bias: bool) -> Tensor:
         """y + x times the weights, transposed, and the bias, in place."""
-        if self.numbers is None:
+        if self.product is None:
             return y.baddbmm_(_gram(x, self, has_bias), self.left, alpha=self.scale)
-        y = y.baddbmm_(x, self.numbers.mT, alpha=self.scale)
+        y = y.baddbmm_(x, self.product.mT, alpha=self.scale)
         return y.add_(self.left.sum(dim=1, keepdim=True), alpha=self.scale) if has_bias and self.biased else y
 
     def add_back(self, y: Tensor, delta: Tensor) -> Tensor:
         """y + delta times the weights, in place."""
-        if self.numbers is None:
+        if self.product is None:
             return y.baddbmm_(torch.bmm(delta, self.left.mT), self.right, alpha=self.scale)
-        return y.baddbmm_(delta, self.numbers, alpha=self.scale)
+        return y.baddbmm_(delta, self.product, alpha=self.scale)
 
 
 class Kernels(NamedTuple):
@@ -64,14 +64,14 @@ class Kernels(NamedTuple):
     bias: Tensor | None
 
     def scaled(self, scale: float | Tensor) -> "Kernels":
-        each = scale[:, 0] if isinstance(scale, Tensor) else scale
-        return Kernels(scale * self.weight, None if self.bias is None else each * self.bias)
+        bias_scale = scale[:, 0] if isinstance(scale, Tensor) else scale
+        return Kernels(scale * self.weight, None if self.bias is None else bias_scale * self.bias)
 
     def for_each(self, num: int) -> "Kernels":
         """Each set of weights `num` times."""
-        each = [None if part is None else part.repeat_interleave(num, dim=0) for part in self]
-        assert each[0] is not None
-        return Kernels(each[0], each[1])
+        repeated = [None if part is None else part.repeat_interleave(num, dim=0) for part in self]
+        assert repeated[0] is not None
+        return Kernels(repeated[0], repeated[1])
 
     def plus(self, other: "Kernels") -> "Kernels":
         bias = None if self.bias is None or other.bias is None else self.bias + other.bias

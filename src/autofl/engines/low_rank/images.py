@@ -236,10 +236,10 @@ class Conv:
         flat = delta.reshape(num_ue, num_rows // two, two * num_out, x.shape[4:].numel())
         windows = self._windows(x, two)
         if delta.device.type == "cpu":
-            each = delta.new_empty(*flat.shape[:3], windows.shape[2])
-            for d, window, result in zip(flat, windows, each, strict=True):
+            products = delta.new_empty(*flat.shape[:3], windows.shape[2])
+            for d, window, result in zip(flat, windows, products, strict=True):
                 torch.bmm(d, window.mT, out=result)
-            total = each.sum(dim=1)
+            total = products.sum(dim=1)
         else:
             total = gradient_by_row(flat, windows)
         if two == 1:

@@ -37,12 +37,12 @@ def low_rank_layers(model: nn.Module) -> tuple[Layer, ...] | None:
             layers.append(ToRows() if images else Reshape())
         elif (activation := activation_of(module)) is not None:
             layers.append(activation)
-        elif not rows and (found := _image_layers(module, prefix)):
+        elif not rows and (image_layers := _image_layers(module, prefix)):
             layers += [] if images else [ToImages()]
-            if isinstance(found[0], MaxPool | MaxPool2) and isinstance(layers[-1], Relu):
-                layers.insert(-1, found[0])  # the larger of two rectified is the larger rectified, and one for four
+            if isinstance(image_layers[0], MaxPool | MaxPool2) and isinstance(layers[-1], Relu):
+                layers.insert(-1, image_layers[0])  # the larger of two rectified is the larger rectified: one for four
             else:
-                layers += found
+                layers += image_layers
         else:
             return None
     return tuple(layers) if _are_whole(layers, model) else None
@@ -86,7 +86,7 @@ def _image_layers(module: nn.Module, prefix: str) -> list[Layer]:
         if not plain or isinstance(module.padding, str):
             return []
         (height, width), (down, across), (vertical, horizontal) = (
-            _pair(each) for each in (module.kernel_size, module.stride, module.padding)
+            _pair(setting) for setting in (module.kernel_size, module.stride, module.padding)
         )
         bias = f"{prefix}bias" if module.bias is not None else None
         shifts = Shifts(width, across, (vertical, horizontal))

@@ -140,13 +140,13 @@ def _adapted_images(
 ) -> list[tuple[Tensor, Tensor]]:
     """`adapted_outputs` of a model with convolutions, a few UEs, or the UEs of a few runs, and samples at a time."""
     most = _num_images(layers, params)
-    found: list[list[Tensor]] = [[] for _ in inputs]
+    outputs_by_input: list[list[Tensor]] = [[] for _ in inputs]
     for network, ues in _some_ues(
         Network.shared(layers, params), len(adapt.y), max(1, most // max(adapt.y.shape[1], 1))
     ):
         some = Batch(*(part[ues] for part in adapt))
         moved = network.moved(-inner_lr, network.run(some, _sample_weight(some.mask)).gradient)
-        for x, outputs in zip(inputs, found, strict=True):
+        for x, outputs in zip(inputs, outputs_by_input, strict=True):
             pieces = []
             for samples in torch.split(x[ues], max(1, most // len(some.y)), dim=1):
                 values = network.before_weights(samples)
@@ -154,7 +154,7 @@ def _adapted_images(
                 both = zip((network, moved), firsts, strict=True)
                 pieces.append(torch.stack([at.forward(values, first)[0][-1] for at, first in both]))
             outputs.append(torch.cat(pieces, dim=2))
-    whole = [torch.cat(outputs, dim=1) for outputs in found]
+    whole = [torch.cat(outputs, dim=1) for outputs in outputs_by_input]
     return [(plain, own) for plain, own in whole]
 
 
@@ -171,10 +171,10 @@ def _some_ues(network: Network, num_ue: int, at_once: int) -> Iterator[tuple[Net
 def _some_runs(params: Params, num_ue: int, at_once: int) -> Iterator[tuple[slice, slice]]:
     """A few runs at a time, with about so many UEs, and these UEs."""
     num_runs = len(next(iter(params.values())))
-    each = num_ue // num_runs
-    step = max(1, at_once // each)
+    num_per_run = num_ue // num_runs
+    step = max(1, at_once // num_per_run)
     for begin in range(0, num_runs, step):
-        yield slice(begin, begin + step), slice(begin * each, (begin + step) * each)
+        yield slice(begin, begin + step), slice(begin * num_per_run, (begin + step) * num_per_run)
 
 
 @dataclass(frozen=True)
@@ -247,8 +247,8 @@ def mean_of_runs(
     images = _num_images(layers, params)
     for runs, ues in _some_runs(params, num_ue, images // width if images else num_ue):
         some = Batch(*(part[:, ues] for part in batch))
-        now = Network.shared(layers, {name: p[runs] for name, p in params.items()})
-        parts.append(_gradients(now, algorithm, some, share[ues]))
+        network = Network.shared(layers, {name: p[runs] for name, p in params.items()})
+        parts.append(_gradients(network, algorithm, some, share[ues]))
     lr = algorithm.outer_lr
     return {name: p.sub(torch.cat([part[name] for part in parts]), alpha=lr) for name, p in params.items()}
 
@@ -281,13 +281,13 @@ def _steps(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch) -> Ite
     """The gradients of all UEs in each local step, and the step's samples."""
     num_steps = batch.y.shape[2]
     for t in range(num_steps):
-        now = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
+        step_batch = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
         if isinstance(algorithm, PerFedAvg):
-            gradient = _meta_gradient(network, now, algorithm)
+            gradient = _meta_gradient(network, step_batch, algorithm)
         else:
-            joined = MetaBatch.of(now).joined()
+            joined = MetaBatch.of(step_batch).joined()
             gradient = network.run(joined, _sample_weight(joined.mask)).gradient
-        yield gradient, now.x
+        yield gradient, step_batch.x
         if t + 1 < num_steps:
             network = network.moved(-algorithm.outer_lr, gradient)
 
@@ -297,7 +297,7 @@ def _gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, sh
     total: Params = {}
     if isinstance(algorithm, FedAvg) and batch.y.shape[2] == 1 and not network.has_runs:
         # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
-        parts = Batch(*(each.flatten(0, 2) for each in batch))
+        parts = Batch(*(part.flatten(0, 2) for part in batch))
         weight = batch.mask / batch.mask.sum(dim=(0, 3), keepdim=True).clamp_(min=1.0)
         gradient = network.run(parts, weight.flatten(0, 2)).gradient
         _add(total, network, gradient, np.tile(share, 3), parts.x)
@@ -312,11 +312,11 @@ def _add(total: Params, network: Network, gradient: Gradient, share: Array, x: T
     _add_kernels(total, network, gradient, share)
     linear = [layer for layer in network.layers if isinstance(layer, Linear)]
     equal = float(share[0]) if (share == share[0]).all() else None
-    each = None if equal is not None else torch.from_numpy(share).to(x)[:, None, None]
+    ue_share = None if equal is not None else torch.from_numpy(share).to(x)[:, None, None]
     scale = 1.0 if equal is None else equal
     for layer, parts in zip(linear, gradient.linear, strict=True):
-        if each is not None:
-            parts = [part.scaled(each) for part in parts]
+        if ue_share is not None:
+            parts = [part.scaled(ue_share) for part in parts]
         weight = network.params[layer.weight]
         for left, right, biased in _merged(parts, x, len(weight) if weight.ndim == 3 else None):
             product = torch.baddbmm if weight.ndim == 3 else torch.addmm
@@ -338,10 +338,10 @@ def _add_kernels(total: Params, network: Network, gradient: Gradient, share: Arr
     for layer, kernels in zip(convs, gradient.conv, strict=True):
         assert kernels is not None
         weight = network.params[layer.weight]
-        each = torch.from_numpy(share).to(weight).view(len(weight) if weight.ndim == 5 else 1, -1)
+        ue_share = torch.from_numpy(share).to(weight).view(len(weight) if weight.ndim == 5 else 1, -1)
 
-        def summed(own: Tensor, each: Tensor = each) -> Tensor:
-            return torch.einsum("ru,ru...->r...", each, own.view(*each.shape, *own.shape[1:]))
+        def summed(own: Tensor, ue_share: Tensor = ue_share) -> Tensor:
+            return torch.einsum("ru,ru...->r...", ue_share, own.view(*ue_share.shape, *own.shape[1:]))
 
         _add_to(total, layer.weight, layer.parameter(summed(kernels.weight), like=weight).reshape(weight.shape))
         if layer.bias is not None and kernels.bias is not None:
