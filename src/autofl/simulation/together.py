@@ -105,7 +105,7 @@ def fit_together(one: Simulation, other: Simulation) -> bool:
 def _in_summed_form(sim: Simulation) -> bool:
     arm = sim.arm
     return (
-        low_rank_serves(sim.model, arm.algorithm, cross_entropy)
+        low_rank_serves(low_rank_layers(sim.model), arm.algorithm, cross_entropy)
         and not isinstance(arm.algorithm, Personal)
         and arm.compressor is None
         and type(arm.aggregator) is Mean
