@@ -98,7 +98,7 @@ def evaluation(data_name: str, threads: int) -> dict[str, float]:
     by default, and `reference` forms each UE's weights for it.
     """
     from autofl.config import load_settings
-    from autofl.experiments.run import build_simulation
+    from autofl.experiments.build import build_simulation
 
     sim = build_simulation(load_settings(overrides=[f"data.name={data_name}"]))
     default = Evaluator(inner_lr=INNER_LR)

@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from autofl.data.partition import iid as iid
     from autofl.errors import AutoFLError as AutoFLError
     from autofl.evaluation import Evaluator as Evaluator
+    from autofl.experiments.build import build_simulation as build_simulation
     from autofl.experiments.cell import RoundPlan as RoundPlan
     from autofl.experiments.cell import plan as plan
-    from autofl.experiments.run import build_simulation as build_simulation
     from autofl.experiments.run import run as run
     from autofl.models import Loss as Loss
     from autofl.models import Params as Params
@@ -106,7 +106,8 @@ _HOME = {
     "autofl.errors": ("AutoFLError",),
     "autofl.evaluation": ("Evaluator",),
     "autofl.experiments.cell": ("RoundPlan", "plan"),
-    "autofl.experiments.run": ("build_simulation", "run"),
+    "autofl.experiments.build": ("build_simulation",),
+    "autofl.experiments.run": ("run",),
     "autofl.models": ("Loss", "Params", "lenet5", "mlp"),
     "autofl.network": ("Cell", "Plan", "Status", "make_plan", "round_cost"),
     "autofl.planner": ("ExactPlanner", "FixedPlanner", "Memory", "Memoryless", "PaperPlanner", "Planner"),

@@ -9,7 +9,7 @@ from autofl.aggregators.unbiased import Unbiased
 from autofl.config import load_settings
 from autofl.engines import StackedUpdates
 from autofl.errors import AutoFLError
-from autofl.experiments.run import build_simulation, heard_probability
+from autofl.experiments.build import build_simulation, heard_probability
 
 
 def arrived(ue, moves, probability, num_ue):

@@ -9,7 +9,7 @@ from autofl.algorithms.ditto import TRAINED, Ditto
 from autofl.config import load_settings
 from autofl.data.batch import Batch, MetaBatch
 from autofl.errors import AutoFLError
-from autofl.experiments.run import build_simulation
+from autofl.experiments.build import build_simulation
 from autofl.models import loss_of
 from autofl.simulation import simulate
 

@@ -7,7 +7,7 @@ from autofl.algorithms import FedAvg
 from autofl.algorithms.fedopt import FedOpt
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.run import build_simulation
+from autofl.experiments.build import build_simulation
 from autofl.simulation import fit_together, simulate, simulate_together
 
 

@@ -8,7 +8,7 @@ from autofl.algorithms.scaffold import Scaffold
 from autofl.config import load_settings
 from autofl.data.batch import Batch, MetaBatch
 from autofl.errors import AutoFLError
-from autofl.experiments.run import build_simulation
+from autofl.experiments.build import build_simulation
 
 
 def batch_of(steps, curvature, optimum):

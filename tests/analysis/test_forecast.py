@@ -12,8 +12,8 @@ from autofl.analysis.forecast import SHIPPED, forecast, mean_noise
 from autofl.analysis.pilot import DESIGN, run_pilots
 from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots, write_pilots
 from autofl.errors import AutoFLError
+from autofl.experiments.build import build_simulation
 from autofl.experiments.cell import build_network
-from autofl.experiments.run import build_simulation
 from autofl.rounds.horizon import draw_horizon
 
 QUICK = ["stop.rounds=12", "evaluation.every=2", "evaluation.test_samples=5"]

@@ -7,8 +7,9 @@ import pytest
 
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
+from autofl.experiments.build import build_simulation
 from autofl.experiments.jobs import run_comparison
-from autofl.experiments.run import build_simulation, run
+from autofl.experiments.run import run
 
 pytestmark = pytest.mark.deploy
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'autofl-edge[ray]')")

@@ -7,7 +7,7 @@ from torch import nn
 
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.run import build_simulation
+from autofl.experiments.build import build_simulation
 from autofl.models import build, check_model, lenet5, mlp, params_of
 from autofl.rng import stream
 

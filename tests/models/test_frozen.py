@@ -10,7 +10,7 @@ from torch import nn
 from autofl.config import parse_settings
 from autofl.engines import make_engine, pick_engine
 from autofl.evaluation import Evaluator
-from autofl.experiments.run import build_simulation
+from autofl.experiments.build import build_simulation
 from autofl.models import num_weights, params_of
 from autofl.simulation import simulate
 from reference.updates import ALGORITHMS, NUM_SAMPLES, UE

@@ -58,7 +58,7 @@ def test_the_resolved_config_reproduces_the_run_to_the_bit(tmp_path):
 
 
 def test_a_run_reads_back_what_was_simulated_and_as_a_frame(tmp_path):
-    from autofl.experiments.run import build_simulation
+    from autofl.experiments.build import build_simulation
 
     settings = parse_settings(SMALL)
     found = run(settings, tmp_path / "run")

@@ -11,7 +11,7 @@ from autofl.algorithms import PerFedAvg
 from autofl.channels import OwnFading, PathLoss
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.run import build_simulation
+from autofl.experiments.build import build_simulation
 from autofl.network import STATUS_NAMES, Cell, Status
 from autofl.planner import ExactPlanner
 from autofl.selection import Candidates, Uniform

@@ -9,7 +9,7 @@ from torch import nn
 
 from autofl.config import parse_settings
 from autofl.data import ByOwner, Dataset
-from autofl.experiments.run import build_simulation
+from autofl.experiments.build import build_simulation
 from autofl.network import STATUS_NAMES
 from autofl.simulation import simulate
 

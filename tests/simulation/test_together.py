@@ -8,8 +8,8 @@ import torch
 
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
+from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
-from autofl.experiments.run import build_simulation
 from autofl.registry import find
 from autofl.simulation import fit_together, simulate, simulate_together
 

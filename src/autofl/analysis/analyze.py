@@ -14,7 +14,7 @@ from autofl.data.batch import third_sizes
 from autofl.engines import use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import gradient_norm_sq
-from autofl.experiments.run import build_simulation
+from autofl.experiments.build import build_simulation
 from autofl.models import Params, loss_of
 from autofl.records import RoundRecord
 from autofl.rng import stream

@@ -19,9 +19,10 @@ from autofl.config import CellSettings, DataSettings, Settings, dump_settings
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
+from autofl.experiments.build import build_algorithm, build_simulation, pick_device
 from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, load_data
-from autofl.experiments.run import build_algorithm, build_simulation, finish_run, manifest_of, pick_device, run
+from autofl.experiments.run import finish_run, manifest_of, run
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
 from autofl.simulation import Simulation, fit_together, simulate, simulate_together
 from autofl.units import IntArray

@@ -1,4 +1,4 @@
-"""From settings to a simulation, and to a run on disk."""
+"""A run on disk: played into its folder, with a manifest that says what it is and where its parts came from."""
 
 import os
 import platform
@@ -6,194 +6,24 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
-from torch import nn
 
-from autofl.aggregators import Aggregator
-from autofl.algorithms import Algorithm, State
-from autofl.channels import Channel
-from autofl.compressors import Compressor
+from autofl.algorithms import State
 from autofl.config import Settings, dump_settings
-from autofl.config.parts import checked_settings
-from autofl.data import Dataset
-from autofl.data.federated import FederatedData
-from autofl.engines import make_engine, pick_engine, use_machine
-from autofl.errors import AutoFLError
-from autofl.evaluation import Evaluator
-from autofl.experiments.cell import (
-    build_cell,
-    build_channel,
-    build_compressor,
-    build_network,
-    build_planner,
-    build_selection,
-)
+from autofl.engines import use_machine
+from autofl.experiments.build import Own, build_simulation
 from autofl.experiments.cluster import spread
-from autofl.experiments.data import load_federated
-from autofl.models import Params, build, check_model, num_weights, params_of
-from autofl.network import Cell
-from autofl.planner import Planner
+from autofl.models import num_weights
 from autofl.records import RoundRecord, Run, RunWriter, read_run
-from autofl.registry import Lazy, Part, find, unknown_key
-from autofl.rng import stream
-from autofl.rounds.arm import Arm
-from autofl.rounds.horizon import draw_horizon
-from autofl.rounds.loop import Training
-from autofl.rounds.stop import Stop
-from autofl.selection import Selection
+from autofl.registry import Part, find
 from autofl.simulation import Simulation, simulate
-from autofl.units import Array, IntArray
+from autofl.units import IntArray
 from autofl.version import __version__
 
 OnRound = Callable[[RoundRecord], None]
-LAW_ROUNDS = 2_000
-"""Rounds of the network alone from which it is learned how likely each UE is to be heard."""
-
-
-class Own(TypedDict, total=False):
-    """Parts of a run that may be given as objects instead of by name."""
-
-    dataset: Dataset | None
-    data: FederatedData | None
-    algorithm: Algorithm | None
-    planner: Planner | None
-    model: nn.Module | None
-    channel: Channel | None
-    selection: Selection | None
-    compressor: Compressor | None
-    aggregator: Aggregator | None
-
-
-def build_algorithm(settings: Settings, name: str | None = None) -> Algorithm:
-    """The algorithm of this name, the settings' own by default, with its settings out of [learning]."""
-    settings = settings.resolved()
-    part, learning = find("algorithm", name or settings.algorithm), settings.learning
-    own = dict(learning.model_extra or {})
-    compared = [find("algorithm", name) for name in dict.fromkeys([settings.algorithm, *settings.compare.algorithms])]
-    known = {key: setting for candidate in (part, *compared) for key, setting in candidate.settings.items()}
-    for key in own:
-        if key not in known:
-            raise AutoFLError(unknown_key("learning", key, known))
-    given = checked_settings(part, {key: value for key, value in own.items() if key in part.settings})
-    shared = {
-        "inner_lr": learning.inner_lr,
-        "outer_lr": learning.outer_lr,
-        "variant": learning.variant,
-        "participation": settings.simulation.num_selected / settings.cell.count,
-    }
-    algorithm = part.build(given, shared)
-    if not isinstance(algorithm, Algorithm):
-        raise AutoFLError(f"algorithm {part.name}: it needs init, client_update and server_update (see CONTRIBUTING)")
-    return algorithm
-
-
-def pick_device(name: str) -> torch.device:
-    """The device of this name; "auto" is a GPU where there is one. Products keep full float32 precision there."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise AutoFLError("simulation.device: there is no GPU here that PyTorch can use; set it to cpu or auto")
-    cuda = name != "cpu" and torch.cuda.is_available()
-    if cuda:
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
-    return torch.device("cuda" if cuda else "cpu")
-
-
-def build_model(settings: Settings, sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """The model of the settings with its first weights."""
-    section = settings.resolved().model
-    part = section.part
-    given = checked_settings(part, section.given)
-
-    def factory(shape: tuple[int, ...], classes: int) -> nn.Module:
-        made = part.build(given, {"sample_shape": shape, "num_classes": classes})
-        if not isinstance(made, nn.Module):
-            raise AutoFLError(f"model {part.name}: it must give a torch.nn.Module, not {type(made).__name__}")
-        return made
-
-    return build(factory, sample_shape, num_classes, stream(settings.seed, "init"))
-
-
-def build_evaluator(settings: Settings) -> Evaluator:
-    """How models are evaluated."""
-    learning, evaluation = settings.resolved().learning, settings.evaluation
-    assert learning.inner_lr is not None  # resolved
-    return Evaluator(
-        inner_lr=learning.inner_lr,
-        adapt_samples=evaluation.adapt_samples,
-        train_samples=evaluation.train_samples,
-        test_samples=evaluation.test_samples,
-        num_ue=evaluation.num_ue,
-        gradient_norm=settings.stop.gradient_norm_sq is not None,
-    )
-
-
-def build_arm(settings: Settings, cell: Cell) -> Arm:
-    """The algorithm of the settings with everything that goes with it, in this cell."""
-    aggregator: Aggregator = settings.aggregator.build(
-        heard_probability=Lazy(lambda: heard_probability(settings, cell)), num_ue=settings.cell.count
-    )
-    return Arm(
-        algorithm=build_algorithm(settings),
-        planner=build_planner(settings),
-        selection=build_selection(settings),
-        compressor=build_compressor(settings),
-        aggregator=aggregator,
-    )
-
-
-def heard_probability(settings: Settings, cell: Cell) -> Array:
-    """P(decoded | selected) of each UE, from rounds of the network alone under another seed; at least one in them."""
-    apart = settings.resolved().model_copy(update={"seed": int(stream(settings.seed, "law").integers(2**31))})
-    horizon = draw_horizon(build_network(apart, cell), LAW_ROUNDS)
-    selected = np.maximum(horizon.selected.sum(axis=0), 1)
-    return np.clip(horizon.decoded.sum(axis=0) / selected, 1.0 / selected, 1.0)
-
-
-def build_training(settings: Settings, params: Params, cell: Cell) -> Training:
-    """What a run of these settings is, wherever it takes place."""
-    settings = settings.resolved()
-    return Training(
-        arm=build_arm(settings, cell),
-        params=params,
-        stop=Stop(**settings.stop.model_dump()),
-        seed=settings.seed,
-        outage=settings.simulation.outage,
-        evaluate_every=settings.evaluation.every,
-    )
-
-
-def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
-    """The simulation of these settings; any part may be given as an object of the user's own instead."""
-    settings = settings.resolved()
-    data = own.get("data") or load_federated(settings, own.get("dataset"))
-    model = own.get("model") or build_model(settings, data.sample_shape, data.num_classes)
-    check_model(model, data.sample_shape, data.num_classes)
-    device = pick_device(settings.simulation.device)
-    data, model = data.to(device), model.to(device)
-    params = params_of(model, data.dtype)
-    algorithm = own.get("algorithm") or build_algorithm(settings)
-    cell = build_cell(settings, data.partition.train_size, num_weights(algorithm.init(params).sent))
-    training = build_training(settings, params, cell)
-    given = {
-        name: own[name]
-        for name in ("algorithm", "planner", "selection", "compressor", "aggregator")
-        if own.get(name) is not None
-    }
-    arm = Arm(**{**training.arm.__dict__, **given})
-    engine = pick_engine(settings.learning.engine, model, arm.algorithm)
-    return Simulation(
-        **{**training.__dict__, "arm": arm},
-        cell=cell,
-        channel=own.get("channel") or build_channel(settings),
-        model=model,
-        data=data,
-        engine=make_engine(engine, model),
-        engine_name=engine,
-        evaluator=build_evaluator(settings),
-    )
 
 
 def run(

@@ -102,14 +102,14 @@ def make_plan(
         samples_limit, power_limit: as in `Plan`; by default what the numbers themselves tell. The one place that turns
             the two limits into one status.
     """
-    num_samples, tx_power = np.asarray(num_samples), np.asarray(tx_power, dtype=np.float64)
-    if num_samples.shape != tx_power.shape:
-        shape = np.broadcast_shapes(num_samples.shape, tx_power.shape)
-        num_samples, tx_power = np.broadcast_to(num_samples, shape), np.broadcast_to(tx_power, shape)
+    samples, tx_power = np.asarray(num_samples, dtype=np.float64), np.asarray(tx_power, dtype=np.float64)
+    if samples.shape != tx_power.shape:
+        shape = np.broadcast_shapes(samples.shape, tx_power.shape)
+        samples, tx_power = np.broadcast_to(samples, shape), np.broadcast_to(tx_power, shape)
     if feasible is None:
-        feasible = (num_samples > 0) & (tx_power > 0.0)
+        feasible = (samples > 0.0) & (tx_power > 0.0)
     if samples_limit is None:
-        samples_limit = np.where(num_samples >= np.floor(cell.data_size), Status.DATA, Status.ACCURACY).astype(np.int8)
+        samples_limit = np.where(samples >= np.floor(cell.data_size), Status.DATA, Status.ACCURACY).astype(np.int8)
     if power_limit is None:
         power_limit = np.where(tx_power >= cell.max_power, Status.POWER, Status.ENERGY).astype(np.int8)
     met = np.where(power_limit == Status.POWER, Status.POWER, Status.ACCURACY)
@@ -120,7 +120,7 @@ def make_plan(
         return values if values.shape == tx_power.shape else np.broadcast_to(values, tx_power.shape)
 
     return Plan(
-        num_samples=np.where(feasible, num_samples, 0).astype(np.int64),
+        num_samples=np.where(feasible, samples, 0.0).astype(np.int64),
         tx_power=np.where(feasible, tx_power, 0.0),
         local_steps=decided(local_steps, cell.local_steps).astype(np.int64),
         cpu_frequency=decided(cpu_frequency, cell.cpu_frequency),

@@ -15,15 +15,10 @@ the product with it than with both factors. So is each UE's change of a convolut
 `images` turns it into matrix products. The `loop` engine is the slow, obvious reference.
 """
 
+from autofl.engines.low_rank.adapted import adapted_outputs, input_gram
 from autofl.engines.low_rank.layers import Linear
 from autofl.engines.low_rank.recognise import Layer, low_rank_layers, low_rank_serves
-from autofl.engines.low_rank.updates import (
-    LowRankUpdates,
-    adapted_outputs,
-    input_gram,
-    mean_of_runs,
-    narrow_params,
-)
+from autofl.engines.low_rank.updates import LowRankUpdates, mean_of_runs, narrow_params
 
 __all__ = [
     "Layer",

@@ -1,4 +1,4 @@
-"""The client updates of a round, and the adapted evaluation, in low-rank form."""
+"""The client updates of a round in low-rank form."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ GPU_IMAGES = 16_384
 """And on a GPU."""
 
 
-def _num_images(layers: tuple[Layer, ...], params: Params) -> int:
+def num_images(layers: tuple[Layer, ...], params: Params) -> int:
     """Samples in a chunk for a model with convolutions; 0 for any other model."""
     if not any(isinstance(layer, Conv) for layer in layers):
         return 0
@@ -41,14 +41,14 @@ def _on_cpu(params: Params) -> bool:
     return next(iter(params.values())).device.type == "cpu"
 
 
-def _sample_weight(mask: Tensor) -> Tensor:
+def sample_weight(mask: Tensor) -> Tensor:
     """1 / (number of samples) for a sample, 0 for padding: the loss is the mean over the UE's batch."""
     return mask / mask.sum(dim=-1, keepdim=True).clamp_(min=1.0)
 
 
 def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> Gradient:
     """Eq. (7) in factors, the same steps as `PerFedAvg.meta_grad`; the batch's leading axis is its role."""
-    weight, first = _sample_weight(batch.mask), network.first_product(batch.x)
+    weight, first = sample_weight(batch.mask), network.first_product(batch.x)
 
     def part(role: int) -> Batch:
         return Batch(batch.x[role], batch.y[role], batch.mask[role])
@@ -95,80 +95,7 @@ def _norm(gradient: Gradient, layers: tuple[Layer, ...], dtype: torch.dtype | No
     return total.clamp(min=0.0).sqrt()
 
 
-def input_gram(first: Linear, x: Tensor, adapt: Tensor) -> Tensor:
-    """Gram matrix of the first layer's inputs with the adaptation samples, (num_ue, num, num_adapt).
-
-    It does not depend on the parameters: evaluations on the same samples need it once.
-    """
-    gram = torch.bmm(x, adapt.mT)
-    return gram.add_(1.0) if first.bias is not None else gram
-
-
-def adapted_outputs(
-    layers: tuple[Layer, ...],
-    params: Params,
-    adapt: Batch,
-    inner_lr: float,
-    inputs: list[Tensor],
-    grams: list[Tensor | None],
-) -> list[tuple[Tensor, Tensor]]:
-    """Outputs of the global model and of each UE's model after one step on `adapt`, for each of the inputs.
-
-    Both share the first linear layer's product, by far the largest, or the copies a first convolution works on.
-
-    Args:
-        adapt: leading axes (num_ue, num).
-        inputs: each of shape (num_ue, any number, *sample_shape).
-        grams: `input_gram` of each of the inputs, or None to have it computed.
-    """
-    if _num_images(layers, params):
-        return _adapted_images(layers, params, adapt, inner_lr, inputs)
-    network = Network.shared(layers, params)
-    moved = network.moved(-inner_lr, network.run(adapt, _sample_weight(adapt.mask)).gradient)
-    results = []
-    for x, gram in zip(inputs, grams, strict=True):
-        first, begin = network.first_product(x), network.before_weights(x)
-        plain = network.forward(begin, first)[0][-1]
-        if first is not None and plain.data_ptr() == first.data_ptr():  # which the next pass overwrites
-            plain = plain.clone()
-        results.append((plain, moved.forward(begin, first, gram)[0][-1]))
-    return results
-
-
-def _adapted_images(
-    layers: tuple[Layer, ...], params: Params, adapt: Batch, inner_lr: float, inputs: list[Tensor]
-) -> list[tuple[Tensor, Tensor]]:
-    """`adapted_outputs` of a model with convolutions, a few UEs, or the UEs of a few runs, and samples at a time."""
-    most = _num_images(layers, params)
-    outputs_by_input: list[list[Tensor]] = [[] for _ in inputs]
-    for network, ues in _some_ues(
-        Network.shared(layers, params), len(adapt.y), max(1, most // max(adapt.y.shape[1], 1))
-    ):
-        some = Batch(*(part[ues] for part in adapt))
-        moved = network.moved(-inner_lr, network.run(some, _sample_weight(some.mask)).gradient)
-        for x, outputs in zip(inputs, outputs_by_input, strict=True):
-            pieces = []
-            for samples in torch.split(x[ues], max(1, most // len(some.y)), dim=1):
-                values = network.before_weights(samples)
-                firsts = network.first_pair(values[-1], moved.kernels[0])
-                both = zip((network, moved), firsts, strict=True)
-                pieces.append(torch.stack([at.forward(values, first)[0][-1] for at, first in both]))
-            outputs.append(torch.cat(pieces, dim=2))
-    whole = [torch.cat(outputs, dim=1) for outputs in outputs_by_input]
-    return [(plain, own) for plain, own in whole]
-
-
-def _some_ues(network: Network, num_ue: int, at_once: int) -> Iterator[tuple[Network, slice]]:
-    """About so many UEs at a time and the network they share; where there are runs, those of whole runs."""
-    if not network.has_runs:
-        for begin in range(0, num_ue, at_once):
-            yield network, slice(begin, begin + at_once)
-        return
-    for runs, ues in _some_runs(network.params, num_ue, at_once):
-        yield Network.shared(network.layers, {name: p[runs] for name, p in network.params.items()}), ues
-
-
-def _some_runs(params: Params, num_ue: int, at_once: int) -> Iterator[tuple[slice, slice]]:
+def some_runs(params: Params, num_ue: int, at_once: int) -> Iterator[tuple[slice, slice]]:
     """A few runs at a time, with about so many UEs, and these UEs."""
     num_runs = len(next(iter(params.values())))
     num_per_run = num_ue // num_runs
@@ -195,7 +122,7 @@ class LowRankUpdates(Summed):
         return self.batches.local_steps
 
     def num_in_chunk(self) -> int:
-        images = _num_images(self.layers, self.params)
+        images = num_images(self.layers, self.params)
         at_once = 3 if images and isinstance(self.algorithm, FedAvg) else 1  # FedAvg takes all batches in one pass
         most = images or (ROWS if _on_cpu(self.params) else GPU_ROWS)
         return max(1, most // max(at_once * self.batches.width, 1))
@@ -244,8 +171,8 @@ def mean_of_runs(
     """
     parts: list[Params] = []
     num_ue, width = batch.y.shape[1], max(batch.y.shape[-1], 1)
-    images = _num_images(layers, params)
-    for runs, ues in _some_runs(params, num_ue, images // width if images else num_ue):
+    images = num_images(layers, params)
+    for runs, ues in some_runs(params, num_ue, images // width if images else num_ue):
         some = Batch(*(part[:, ues] for part in batch))
         network = Network.shared(layers, {name: p[runs] for name, p in params.items()})
         parts.append(_gradients(network, algorithm, some, share[ues]))
@@ -286,7 +213,7 @@ def _steps(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch) -> Ite
             gradient = _meta_gradient(network, step_batch, algorithm)
         else:
             joined = MetaBatch.of(step_batch).joined()
-            gradient = network.run(joined, _sample_weight(joined.mask)).gradient
+            gradient = network.run(joined, sample_weight(joined.mask)).gradient
         yield gradient, step_batch.x
         if t + 1 < num_steps:
             network = network.moved(-algorithm.outer_lr, gradient)
