@@ -89,7 +89,7 @@ def make_engine(name: str, model: nn.Module, sample_loss: SampleLoss = cross_ent
         algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
     ) -> Updates:
         layers = low_rank_layers(model)
-        if layers is None or not low_rank_serves(model, algorithm, sample_loss):
+        if layers is None or not low_rank_serves(layers, algorithm, sample_loss):
             raise AutoFLError(f'engine low_rank cannot run {algorithm!r} on this model; use engine = "vmap"')
         assert isinstance(algorithm, FedAvg | PerFedAvg)
         return LowRankUpdates(ue, batches, sent, layers, algorithm)
@@ -140,7 +140,7 @@ def pick_engine(name: str, model: nn.Module, algorithm: Algorithm, sample_loss: 
     """
     if name != "auto":
         return name
-    if low_rank_serves(model, algorithm, sample_loss):
+    if low_rank_serves(low_rank_layers(model), algorithm, sample_loss):
         return "low_rank"
     return "loop" if _convolutional(model) else "vmap"
 

@@ -102,7 +102,10 @@ def make_plan(
         samples_limit, power_limit: as in `Plan`; by default what the numbers themselves tell. The one place that turns
             the two limits into one status.
     """
-    num_samples, tx_power = np.broadcast_arrays(np.asarray(num_samples), np.asarray(tx_power, dtype=np.float64))
+    num_samples, tx_power = np.asarray(num_samples), np.asarray(tx_power, dtype=np.float64)
+    if num_samples.shape != tx_power.shape:
+        shape = np.broadcast_shapes(num_samples.shape, tx_power.shape)
+        num_samples, tx_power = np.broadcast_to(num_samples, shape), np.broadcast_to(tx_power, shape)
     if feasible is None:
         feasible = (num_samples > 0) & (tx_power > 0.0)
     if samples_limit is None:
@@ -113,7 +116,8 @@ def make_plan(
     status = np.where(samples_limit == Status.ACCURACY, met, samples_limit)
 
     def decided(value: Array | IntArray | None, own: Array) -> Array:
-        return np.broadcast_to(np.asarray(own if value is None else value, dtype=np.float64), tx_power.shape)
+        values = np.asarray(own if value is None else value, dtype=np.float64)
+        return values if values.shape == tx_power.shape else np.broadcast_to(values, tx_power.shape)
 
     return Plan(
         num_samples=np.where(feasible, num_samples, 0).astype(np.int64),
@@ -122,8 +126,8 @@ def make_plan(
         cpu_frequency=decided(cpu_frequency, cell.cpu_frequency),
         bandwidth=decided(bandwidth, cell.bandwidth),
         bits_per_weight=decided(bits_per_weight, cell.bits_per_weight),
-        weight=decided(weight, np.array(1.0)),
+        weight=np.ones(tx_power.shape) if weight is None else decided(weight, tx_power),
         status=np.where(feasible, status, Status.INFEASIBLE).astype(np.int8),
-        samples_limit=np.broadcast_to(samples_limit, tx_power.shape).astype(np.int8),
-        power_limit=np.broadcast_to(power_limit, tx_power.shape).astype(np.int8),
+        samples_limit=np.broadcast_to(samples_limit, tx_power.shape),
+        power_limit=np.broadcast_to(power_limit, tx_power.shape),
     )

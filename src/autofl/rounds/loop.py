@@ -48,8 +48,14 @@ class Orders:
 
     @classmethod
     def of(cls, this_round: Round) -> "Orders":
-        ue, plan = this_round.ue[this_round.decoded], this_round.plan.part(this_round.decoded)
-        return cls(ue, plan.num_samples, plan.local_steps, plan.tx_power, plan.bits_per_weight)
+        plan, decoded = this_round.plan, this_round.decoded
+        return cls(
+            this_round.ue[decoded],
+            plan.num_samples[decoded],
+            plan.local_steps[decoded],
+            plan.tx_power[decoded],
+            plan.bits_per_weight[decoded],
+        )
 
 
 class World(Air, Protocol):

@@ -73,11 +73,8 @@ class Round:
     plan: Plan
     sends: BoolArray  # takes part as far as the base station knows
     decoded: BoolArray  # sends, and is decoded
+    snr: Array  # xi_k^i
     cost: RoundCost
-
-    @property
-    def snr(self) -> Array:
-        return snr(self.plan.applied(self.cell), self.gain, self.plan.tx_power)
 
 
 def network_round(network: Network, k: int, memory: Memory) -> tuple[Round, Memory]:
@@ -155,16 +152,16 @@ class _Decision:
     plan: Plan
     sends: BoolArray
     decoded: BoolArray
+    snr: Array
     cost: RoundCost
 
     def part(self, r: int) -> "_Decision":
         cost = RoundCost(**{field.name: getattr(self.cost, field.name)[r] for field in fields(RoundCost)})
-        return _Decision(self.plan.part(r), self.sends[r], self.decoded[r], cost)
+        return _Decision(self.plan.part(r), self.sends[r], self.decoded[r], self.snr[r], cost)
 
     def round(self, k: int, drawn: _Drawn) -> Round:
-        return Round(
-            k, drawn.ue, drawn.probability, drawn.cell, drawn.gains.true, self.plan, self.sends, self.decoded, self.cost
-        )
+        known = (drawn.ue, drawn.probability, drawn.cell, drawn.gains.true)
+        return Round(k, *known, self.plan, self.sends, self.decoded, self.snr, self.cost)
 
 
 def _decide(network: Network, ues: Cell, gains: Gains, memory: Memory) -> tuple[_Decision, Memory]:
@@ -173,4 +170,7 @@ def _decide(network: Network, ues: Cell, gains: Gains, memory: Memory) -> tuple[
     decided = plan.applied(ues)
     sends = plan.feasible & decoded(decided, gains.known, plan.tx_power)
     heard = sends if gains.true is gains.known else sends & decoded(decided, gains.true, plan.tx_power)
-    return _Decision(plan, sends, heard, round_cost(ues, gains.true, plan.only(sends), network.outage)), memory
+    strength = snr(decided, gains.true, plan.tx_power)
+    return _Decision(
+        plan, sends, heard, strength, round_cost(ues, gains.true, plan.only(sends), network.outage)
+    ), memory

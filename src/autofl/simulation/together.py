@@ -7,16 +7,16 @@ of its sums.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from autofl.aggregators import Mean
-from autofl.algorithms import FedAvg, PerFedAvg, Personal, State
+from autofl.algorithms import Averaging, FedAvg, PerFedAvg, Personal, State
 from autofl.data.batch import Batch, Draw, draw_positions, in_thirds
 from autofl.data.federated import RunPool
-from autofl.engines.low_rank import Layer, low_rank_layers, low_rank_serves, mean_of_runs
+from autofl.engines.low_rank import low_rank_layers, low_rank_serves, mean_of_runs
 from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointEvaluator
 from autofl.models import Params, cross_entropy
@@ -45,12 +45,13 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
     A run that ends leaves the batch; the others go on.
     """
     _check(sims)
-    layers = low_rank_layers(sims[0].model)
+    layers, algorithm = low_rank_layers(sims[0].model), sims[0].arm.algorithm
     assert layers is not None
+    assert isinstance(algorithm, FedAvg | PerFedAvg)
     evaluator = JointEvaluator.of([(sim.evaluator, sim.data, sim.seed) for sim in sims], layers)
     runs = [_Run(sim, sim.arm.algorithm.init(sim.params), sim.arm.planner.init(sim.cell), 0.0, []) for sim in sims]
-    alive: list[int] = list(range(len(sims)))
-    for r, evaluation in enumerate(evaluator(_stacked(runs), alive)):
+    alive, params = list(range(len(sims))), _stacked(runs)
+    for r, evaluation in enumerate(evaluator(params, alive)):
         runs[r].history.append((0, evaluation))
         yield r, RoundRecord(round=0, evaluation=evaluation), runs[r].state
 
@@ -60,7 +61,11 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
         playing = [runs[r] for r in alive]
         networks = [run.sim.network(run.sim.air) for run in playing]
         rounds = network_rounds(networks, k, [run.memory for run in playing])
-        finite = _train(layers, evaluator.pool, alive, playing, [this_round for this_round, _ in rounds], k)
+        drawn = _drawn(playing, [this_round for this_round, _ in rounds], k)
+        finite = [True] * len(playing)
+        if drawn is not None:
+            batch = _gathered(evaluator.pool, alive, drawn.draw)
+            params, finite = _step(playing, mean_of_runs(layers, params, algorithm, batch, drawn.share), drawn.heard)
         due = []
         for place, (run, (this_round, memory)) in enumerate(zip(playing, rounds, strict=True)):
             run.memory, run.sim_time = memory, run.sim_time + float(this_round.cost.time)
@@ -71,14 +76,16 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
         evaluations = dict(zip(due, judged, strict=True))
         stays = []
         for place, (r, run) in enumerate(zip(alive, playing, strict=True)):
-            this_round, evaluation_now = rounds[place][0], evaluations.get(place)
-            if evaluation_now is not None:
-                run.history.append((k, evaluation_now))
+            this_round, evaluation_here = rounds[place][0], evaluations.get(place)
+            if evaluation_here is not None:
+                run.history.append((k, evaluation_here))
             reason = run.sim.stop.reason(k, run.sim_time, run.history) if finite[place] else "diverged"
-            yield r, record_of(this_round, run.sim_time, this_round.decoded, evaluation_now, reason), run.state
+            yield r, record_of(this_round, run.sim_time, this_round.decoded, evaluation_here, reason), run.state
             if reason is None:
-                stays.append(r)
-        alive = stays
+                stays.append(place)
+        if len(stays) < len(alive):
+            alive = [alive[place] for place in stays]
+            params = {name: p[torch.tensor(stays, dtype=torch.long, device=p.device)] for name, p in params.items()}
 
 
 def fit_together(one: Simulation, other: Simulation) -> bool:
@@ -98,7 +105,7 @@ def fit_together(one: Simulation, other: Simulation) -> bool:
 def _in_summed_form(sim: Simulation) -> bool:
     arm = sim.arm
     return (
-        low_rank_serves(sim.model, arm.algorithm, cross_entropy)
+        low_rank_serves(low_rank_layers(sim.model), arm.algorithm, cross_entropy)
         and not isinstance(arm.algorithm, Personal)
         and arm.compressor is None
         and type(arm.aggregator) is Mean
@@ -115,36 +122,46 @@ def _check(sims: Sequence[Simulation]) -> None:
         )
 
 
-def _train(
-    layers: tuple[Layer, ...], pool: RunPool, alive: list[int], runs: list[_Run], rounds: list[Round], k: int
-) -> list[bool]:
-    """Client updates and server steps of all runs; whether each is still finite. A run that is not keeps its state."""
-    orders = [Orders.of(this_round) for this_round in rounds]
-    if not any(len(order.ue) for order in orders):
-        return [True] * len(runs)
-    algorithm = runs[0].sim.arm.algorithm
-    assert isinstance(algorithm, FedAvg | PerFedAvg)
-    draw, share = _drawn(runs, rounds, orders, k)
-    means = mean_of_runs(layers, _stacked(runs), algorithm, _gathered(pool, alive, draw), share)
-    proposed = [
-        run.sim.arm.algorithm.server_update(run.state, {name: p[place] for name, p in means.items()})
-        if len(order.ue)
-        else run.state
-        for place, (run, order) in enumerate(zip(runs, orders, strict=True))
-    ]
-    flags = torch.stack([_all_finite(state.params) for state in proposed]).tolist()
-    for run, state, fine in zip(runs, proposed, flags, strict=True):
-        run.state = state if fine else run.state
-    return [bool(fine) for fine in flags]
+def _step(runs: list[_Run], means: Params, heard: list[bool]) -> tuple[Params, list[bool]]:
+    """The server's step of each run in which somebody is heard: all parameters after it, and which are finite.
+
+    A run whose parameters are not keeps its state, as one in which nobody is heard does.
+    """
+    before = [run.state for run in runs]
+    for place, run in enumerate(runs):
+        if heard[place]:
+            average = {name: p[place] for name, p in means.items()}
+            run.state = run.sim.arm.algorithm.server_update(run.state, average)
+    # A server that takes the average as it is leaves nothing to be stacked: the means are the parameters already.
+    own_step = getattr(type(runs[0].sim.arm.algorithm), "server_update", None) is not Averaging.server_update
+    params = _stacked(runs) if own_step else means
+    flags = torch.stack([torch.isfinite(p).flatten(1).all(dim=1) for p in params.values()]).all(dim=0).tolist()
+    for run, state, fine in zip(runs, before, flags, strict=True):
+        run.state = run.state if fine else state
+    return params, flags
 
 
-def _drawn(runs: list[_Run], rounds: list[Round], orders: list[Orders], k: int) -> tuple[Draw, Array]:
+class _Drawn(NamedTuple):
     """The samples of all runs' UEs, (3, num_runs * num_ue, tau, num), and each UE's share of its run's average.
+
+    `heard` says in which runs anybody is.
+    """
+
+    draw: Draw
+    share: Array
+    heard: list[bool]
+
+
+def _drawn(runs: list[_Run], rounds: list[Round], k: int) -> _Drawn | None:
+    """What the UEs of all runs train on; None where nobody is heard in any.
 
     A run in which fewer UEs are decoded than in another is filled up with UEs of no samples and no share.
     """
-    most = max(len(order.ue) for order in orders)
-    shape = (len(runs), most)
+    orders = [Orders.of(this_round) for this_round in rounds]
+    heard = [len(order.ue) > 0 for order in orders]
+    if not any(heard):
+        return None
+    shape = (len(runs), max(len(order.ue) for order in orders))
     ue, num, steps = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     size, start, share = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros(shape)
     for place, (run, this_round, order) in enumerate(zip(runs, rounds, orders, strict=True)):
@@ -153,11 +170,11 @@ def _drawn(runs: list[_Run], rounds: list[Round], orders: list[Orders], k: int) 
         share[place, :count] = weight / weight.sum() if count else weight
         part = run.sim.data.partition
         size[place], start[place] = part.train_size[ue[place]], part.train_start[ue[place]]
-    seeds = np.repeat(np.array([run.sim.seed for run in runs]), most)
+    seeds = np.repeat(np.array([run.sim.seed for run in runs]), shape[1])
     positions = draw_positions(size.ravel(), num.ravel(), ue.ravel(), steps.ravel(), seeds, "batch", k)
     where = (start.ravel()[:, None, None] + positions).reshape(len(runs), -1)
     samples = np.stack([run.sim.data.partition.train[row] for run, row in zip(runs, where, strict=True)])
-    return in_thirds(samples.reshape(positions.shape), num.ravel(), steps.ravel()), share.ravel()
+    return _Drawn(in_thirds(samples.reshape(positions.shape), num.ravel(), steps.ravel()), share.ravel(), heard)
 
 
 def _gathered(pool: RunPool, alive: list[int], draw: Draw) -> Batch:
@@ -172,7 +189,3 @@ def _gathered(pool: RunPool, alive: list[int], draw: Draw) -> Batch:
 def _stacked(runs: list[_Run]) -> Params:
     """The parameters of these runs along a leading run axis."""
     return {name: torch.stack([run.state.params[name] for run in runs]) for name in runs[0].state.params}
-
-
-def _all_finite(params: Params) -> Tensor:
-    return torch.stack([torch.isfinite(p).all() for p in params.values()]).all()

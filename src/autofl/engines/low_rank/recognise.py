@@ -107,9 +107,9 @@ def _pair(value: int | tuple[int, ...]) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
-def low_rank_serves(model: nn.Module, algorithm: Algorithm, sample_loss: SampleLoss) -> bool:
-    """Whether the engine is exact for this model, client update and loss."""
-    return _is_known(algorithm) and sample_loss is cross_entropy and low_rank_layers(model) is not None
+def low_rank_serves(layers: tuple[Layer, ...] | None, algorithm: Algorithm, sample_loss: SampleLoss) -> bool:
+    """Whether the engine is exact for a model of these layers (`low_rank_layers`), this client update and loss."""
+    return layers is not None and _is_known(algorithm) and sample_loss is cross_entropy
 
 
 def _is_known(algorithm: Algorithm) -> bool:
