@@ -176,9 +176,9 @@ def of_comparison(data_name: str, seeds: int, rounds: int) -> dict[str, object]:
 
     with tempfile.TemporaryDirectory() as folder:
         with around(COMPARISON_PARTS, watch), watch(REST):
-            runs = experiments.compare(settings, f"{folder}/alone", on_progress=tell)
+            runs = experiments.run_comparison(settings, f"{folder}/alone", on_progress=tell)
         begin = time.perf_counter()
-        experiments.compare(settings, f"{folder}/together", workers=cores, on_progress=tell)
+        experiments.run_comparison(settings, f"{folder}/together", workers=cores, on_progress=tell)
         together = time.perf_counter() - begin
     alone = sum(watch.seconds.values())
     return {"data": data_name, "runs": len(runs), "rounds": rounds, "seconds": alone, "workers": cores,
