@@ -40,7 +40,6 @@ def frozen():
     return nn.Linear(6, 3).requires_grad_(False)
 
 
-torch.manual_seed(1)  # now and then the vectors of a spectral norm have converged when it is made
 LINEAR = nn.Linear(6, 3)
 REFUSED = {
     "batch norm": (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), "BatchNorm1d '1'.*GroupNorm"),
