@@ -54,11 +54,11 @@ def _check_modules(model: nn.Module) -> None:
             )
 
 
-def _outputs(model: nn.Module, x: Tensor, buffers: dict[str, Tensor] | None = None) -> Tensor:
+def _outputs(model: nn.Module, x: Tensor, state: dict[str, Tensor] | None = None) -> Tensor:
     """What the model makes of a batch, in whatever mode it is."""
     with torch.no_grad():
         try:
-            result: Tensor = functional_call(model, buffers or {}, (x,))
+            result: Tensor = functional_call(model, state or {}, (x,))
         except Exception as error:  # whatever it is, the user can mend it in the model
             reason = str(error).strip().split("\n")[0] or type(error).__name__
             raise AutoFLError(
@@ -92,7 +92,13 @@ def _check_training(model: nn.Module, x: Tensor) -> None:
     """What the model does in training mode must be what it does in evaluation mode, the one it is run in."""
     model.train()
     buffers = {name: value.clone() for name, value in model.named_buffers()}
-    one, two = (_outputs(model, x, buffers) for _ in range(2))
+    # Other weights than the first, as after a step: what follows the weights may have settled on the first.
+    moved = {
+        name: p.detach() + 0.1 * torch.linspace(-1.0, 1.0, p.numel()).view_as(p).to(p)
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    }
+    one, two = (_outputs(model, x, {**moved, **buffers}) for _ in range(2))
     for name, value in model.named_buffers():
         if not torch.equal(value, buffers[name]):
             raise AutoFLError(
