@@ -21,6 +21,7 @@ from autofl.aggregators import Aggregator
 from autofl.algorithms import Algorithm
 from autofl.channels import Channel, PathLoss, Rayleigh
 from autofl.compressors import Compressor
+from autofl.config.load import FROM_OBJECTS
 from autofl.config.parts import checked_settings
 from autofl.data import PartitionLaw
 from autofl.data.federated import FederatedData
@@ -34,7 +35,7 @@ from autofl.models import build, check_model, num_weights, params_of
 from autofl.network import Cell, Outage
 from autofl.planner import Planner
 from autofl.records import RoundRecord, Run
-from autofl.registry import Kind, find
+from autofl.registry import Kind, check_part, find
 from autofl.report.plots import plot
 from autofl.report.progress import ProgressBar
 from autofl.report.runs import group
@@ -47,6 +48,8 @@ from autofl.selection import Selection
 from autofl.simulation import Simulation
 from autofl.units import PathLike
 
+DEFAULT_CHANNEL = PathLoss(Rayleigh(40.0))
+"""The paper's."""
 ModelFactory = Callable[[tuple[int, ...], int], nn.Module]
 """factory(sample_shape, num_classes) -> a fresh model, as `mlp` and `lenet5` are."""
 
@@ -96,6 +99,8 @@ class Runs(Sequence[Run]):
 
     def table(self, target: float = 0.85) -> Table:
         """Learning time to a target accuracy, final accuracies, rounds and energy, means over seeds with intervals."""
+        if not 0.0 < target <= 1.0:
+            raise AutoFLError(f"target {target}: must lie between 0 and 1, for example 0.85")
         return table(summarise(self._runs, target), target)
 
     def plot(self, x: str = "sim_time", y: str = "adapted_accuracy") -> Figure:
@@ -133,6 +138,12 @@ def simulation_of(
         channel: by default the paper's, path loss times Rayleigh(40).
         evaluator: by default adapts with the algorithm's own inner_lr, 0.03 where it has none.
     """
+    for value, kind in ((arm, Arm), (cell, Cell), (data, FederatedData)):
+        if not isinstance(value, kind):
+            raise AutoFLError(f"{type(value).__name__} given where {kind.__name__} is needed: (arm, cell, data, model)")
+    if not callable(model):
+        raise AutoFLError(f"model: {model!r}; give a function such as fl.mlp, or a torch.nn.Module")
+    check_part("channel", channel or DEFAULT_CHANNEL)
     if cell.num_ue != data.partition.num_ue:
         raise AutoFLError(
             f"the cell has {cell.num_ue} UEs, the data {data.partition.num_ue}; give both the same num_ue"
@@ -160,7 +171,7 @@ def simulation_of(
         outage=outage,
         evaluate_every=evaluate_every,
         cell=fitted,
-        channel=channel or PathLoss(Rayleigh(40.0)),
+        channel=channel or DEFAULT_CHANNEL,
         model=made,
         data=data,
         engine=make_engine(name, made),
@@ -194,6 +205,8 @@ def compare(
         folder: where the run folders go; by default they live as long as the result.
         progress: a bar, nothing, or a function that is told after each evaluation.
     """
+    if not isinstance(arms, Mapping):
+        raise AutoFLError(f"compare: arms is a {type(arms).__name__}; give a name to each, {{'mine': Arm(...)}}")
     if not arms:
         raise AutoFLError("compare: no arms; give at least one, such as {'mine': Arm(FedAvg(0.07), FixedPlanner(40))}")
     chosen = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
@@ -228,6 +241,7 @@ def _config(sim: Simulation) -> dict[str, Any]:
     """What of a run from objects can be said in TOML, the same for all arms; the manifest has the parts."""
     stop = {name: value for name, value in sim.stop.__dict__.items() if value is not None}
     return {
+        FROM_OBJECTS: True,  # which `load_settings` refuses: the parts are not in here
         "seed": sim.seed,
         "data": {"name": sim.data.name},
         "stop": stop,

@@ -116,7 +116,10 @@ class Part:
         if not self.is_factory:
             return {}
         function = self.target.__init__ if inspect.isclass(self.target) else self.target
-        hints = typing.get_type_hints(function, include_extras=True)
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except Exception:  # a hint that cannot be resolved says nothing
+            hints = {}
         settings = {}
         for name, parameter in inspect.signature(self.target).parameters.items():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -136,6 +139,7 @@ class Part:
             if name not in settings:
                 raise AutoFLError(unknown_key(f"{self.kind} {self.name}", name, settings))
         if not self.is_factory:
+            check_part(self.kind, self.target, self.name)
             return self.target
         values = dict(given)
         for name, setting in settings.items():
@@ -145,12 +149,17 @@ class Part:
                 value = context[name]
                 values[name] = value.make() if isinstance(value, Lazy) else value
             elif setting.is_needed:
-                raise AutoFLError(f"{self.kind} {self.name}: its setting {name!r} has no default; give it a value")
+                makes = "; a function is called to make the part" if inspect.isfunction(self.target) else ""
+                raise AutoFLError(
+                    f"{self.kind} {self.name}: its setting {name!r} has no default; give it a value{makes}"
+                )
         try:
-            return self.target(**values)
+            made = self.target(**values)
+            check_part(self.kind, made, self.name)
+            return made
         except AutoFLError:
             raise
-        except Exception as error:  # a user's own code: anything may go wrong in it
+        except (Exception, SystemExit) as error:  # a user's own code: anything may go wrong in it
             if self.name in PARTS[self.kind]:
                 raise
             raise AutoFLError(f"{self.kind} {self.name}: {type(error).__name__}: {error}") from None
@@ -164,6 +173,30 @@ class Part:
         if not path.is_file():
             return {"name": self.name}
         return {"name": self.name, "file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+NEEDS: dict[str, tuple[str, ...]] = {
+    "algorithm": ("init", "client_update", "server_update"),
+    "planner": ("init", "__call__"),
+    "channel": ("gain", "estimate", "survival"),
+    "selection": ("probability", "draw"),
+    "compressor": ("update_bits", "init", "__call__"),
+    "aggregator": ("__call__",),
+    "partition": ("__call__",),
+}
+"""The functions that a part of each kind has."""
+
+
+def check_part(kind: str, part: object, name: str = "") -> None:
+    """Refuse in one line what cannot be a part of this kind: a class instead of an object, or a function missing."""
+    said = f"{kind} {name}".strip()
+    if inspect.isclass(part):
+        raise AutoFLError(f"{said}: got the class {part.__name__}; give an object of it, {part.__name__}(...)")
+    missing = [function for function in NEEDS.get(kind, ()) if not callable(getattr(part, function, None))]
+    if missing:
+        raise AutoFLError(
+            f"{said}: {type(part).__name__} has no {missing[0]}; docs/parts.md says what a part of each kind needs"
+        )
 
 
 @dataclass(frozen=True)
@@ -216,15 +249,17 @@ def _own(kind: Kind, name: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # a program that pip installs does not look where it is started
+    if module.endswith(".py") or not attribute:
+        raise AutoFLError(f"{kind} {name}: write it as module:object, for example {module.removesuffix('.py')}:Name")
     try:
         return _object(name)
     except ModuleNotFoundError as error:
         if error.name is not None and module.split(".")[0] == error.name.split(".")[0]:
-            raise AutoFLError(f"{kind} {name}: no module {module!r} here or among the installed ones") from None
+            raise AutoFLError(f"{kind} {name}: no module {module!r} in {here} or among the installed ones") from None
         raise AutoFLError(f"{kind} {name}: {module} needs {error.name}, which is not installed") from None
     except AttributeError:
         raise AutoFLError(f"{kind} {name}: {module} has no {attribute!r}") from None
-    except Exception as error:  # the user's own code: anything may go wrong in it
+    except (Exception, SystemExit) as error:  # the user's own code: anything may go wrong in it
         raise AutoFLError(f"{kind} {name}: {module} cannot be imported ({type(error).__name__}: {error})") from None
 
 

@@ -52,7 +52,7 @@ def test_how_often_a_ue_is_heard_is_counted_in_the_network_alone():
         overrides=["preset=physical", "cell.distance={disc=500}", "planner.name=exact", "aggregator.name=unbiased"]
     )
     sim = build_simulation(settings)
-    counted = heard_probability(settings, sim.cell)
+    counted = heard_probability(sim.network(sim.air))
     np.testing.assert_array_equal(sim.arm.aggregator.heard_probability, counted)
     # Brute force: plan every UE in 4,000 drawn channels of this cell.
     cell, planner = sim.cell, sim.arm.planner
@@ -67,9 +67,9 @@ def test_it_is_counted_among_the_rounds_a_ue_was_selected_in_whatever_the_rule()
     uniform, by_data = (
         load_settings(overrides=[*overrides, f"selection.name={name}"]) for name in ("uniform", "by-data")
     )
-    cell = build_simulation(uniform).cell
-    left, right = heard_probability(uniform, cell), heard_probability(by_data, cell)
-    enough = cell.data_size > 100  # who is hardly ever selected is hardly ever counted
+    sims = [build_simulation(settings) for settings in (uniform, by_data)]
+    left, right = (sim.arm.aggregator.heard_probability for sim in sims)
+    enough = sims[0].cell.data_size > 100  # who is hardly ever selected is hardly ever counted
     assert np.abs(left - right)[enough].max() < 0.15
 
 

@@ -12,8 +12,8 @@ from flwr.app import Array, ArrayRecord, Context, RecordDict
 
 from autofl.config import dump_settings, parse_settings
 from autofl.data import ByLabels, Dataset, write_device
-from autofl.deploy.server import serve
 from autofl.deploy.messages import size_of
+from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.records import read_run, read_weights

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from autofl.algorithms import FedAvg, State
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
+from autofl.network import make_plan
+from autofl.planner import Memoryless
 from autofl.registry import find
 from autofl.simulation import fit_together, simulate, simulate_together
+from autofl.simulation.together import _are_alike
 
 
 def simulations(few_digits, algorithms, **sections):
@@ -156,3 +160,63 @@ def test_what_needs_single_updates_or_a_memory_is_not_run_in_a_batch(few_digits,
     assert not fit_together(*changed)
     with pytest.raises(AutoFLError, match="one by one"):
         list(simulate_together(changed))
+
+
+@dataclasses.dataclass(frozen=True)
+class Looking(State):
+    """A server that sends down another point than it keeps."""
+
+    @property
+    def sent(self):
+        return {name: 0.9 * p for name, p in self.params.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class LooksAhead(FedAvg):
+    def init(self, params):
+        return Looking(params)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slow(State):
+    """A state that goes half the way."""
+
+    def with_params(self, params):
+        return dataclasses.replace(self, params={name: 0.5 * (p + params[name]) for name, p in self.params.items()})
+
+
+@dataclasses.dataclass(frozen=True)
+class GoesSlowly(FedAvg):
+    def init(self, params):
+        return Slow(params)
+
+
+def test_a_server_that_sends_something_else_is_not_run_in_a_batch_and_one_that_keeps_something_else_is_right(
+    few_digits,
+):
+    sims = simulations(few_digits, ["fedavg-2"])
+    assert not fit_together(*(with_arm(sim, algorithm=LooksAhead(0.07)) for sim in sims))
+    assert_as_alone([with_arm(sim, algorithm=GoesSlowly(0.07)) for sim in sims])
+
+
+def test_runs_on_other_labels_numbers_or_models_are_not_run_in_one_batch(few_digits):
+    one, other = simulations(few_digits, ["fedavg-2"])
+    assert fit_together(one, other)
+    relabelled = dataclasses.replace(other.data, y=other.data.y.clone())
+    assert not fit_together(one, dataclasses.replace(other, data=relabelled))
+    assert not fit_together(one, dataclasses.replace(other, data=dataclasses.replace(other.data, dtype=torch.float64)))
+    models = [torch.nn.Sequential(torch.nn.AvgPool2d(2, divisor_override=by), torch.nn.Flatten()) for by in (4, 16)]
+    assert str(models[0]) == str(models[1])
+    assert not _are_alike(*models)
+
+
+class PerUnit(Memoryless):
+    """A planner of a user's own that sums over the UEs: it must not see those of other runs."""
+
+    def __call__(self, cell, channel_gain, memory):
+        band = cell.bandwidth * channel_gain / channel_gain.sum()
+        return make_plan(cell, num_samples=np.full(cell.num_ue, 5), tx_power=cell.max_power, bandwidth=band), memory
+
+
+def test_a_planner_that_did_not_say_it_takes_leading_axes_plans_each_run_alone(few_digits):
+    assert_as_alone([with_arm(sim, planner=PerUnit()) for sim in simulations(few_digits, ["fedavg-2"])])

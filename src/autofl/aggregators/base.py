@@ -31,6 +31,6 @@ class Aggregator(Protocol):
         """The aggregate, in the form of what was sent down; at least one update has arrived.
 
         `arrived.updates.mean(weight)` never forms a single update where the engine can do without; what needs them one
-        by one takes `arrived.updates.each()`.
+        by one takes `arrived.updates.each()`, to its end: what a UE remembers is written as its update is formed.
         """
         ...

@@ -22,7 +22,7 @@ class Unbiased:
     by default it is counted in rounds of the network alone, under another seed.
     """
 
-    heard_probability: Array | float = 1.0  # P(decoded | selected) of each UE
+    heard_probability: Array | list[float] | float = 1.0  # P(decoded | selected) of each UE
     largest: Annotated[float, "largest weight of one update, as a multiple of 1/n"] = 100.0
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from autofl.cli import analyze, compare, parts, pilot, plan, report, reproduce, 
 from autofl.cli.data import data_app
 from autofl.cli.deploy import deploy_app
 from autofl.cli.shared import BAD_INPUT, INTERRUPTED
-from autofl.errors import AutoFLError
+from autofl.errors import AutoFLError, in_own_code
 from autofl.version import __version__
 
 app = typer.Typer(
@@ -77,6 +77,8 @@ def run(argv: Sequence[str] | None = None) -> int:
             return _fail(f"{error.format_message()} (see --help)")
         if type(error).__name__ == "Abort":
             return INTERRUPTED
+        if (own := in_own_code(error)) is not None:
+            return _fail(str(own))
         raise
     return status if isinstance(status, int) else 0
 

@@ -29,8 +29,14 @@ def load_settings(path: PathLike | None = None, overrides: Iterable[str] = ()) -
     return parse_settings(table, origin)
 
 
+FROM_OBJECTS = "made_from_objects"
+"""Marks the config.toml of a run that Python objects made: it cannot be repeated from there."""
+
+
 def parse_settings(table: dict[str, Any], origin: str = "settings") -> Settings:
     """Settings of a nested table, or an AutoFLError of one line."""
+    if FROM_OBJECTS in table:
+        raise AutoFLError(f"{origin}: this run was made from Python objects; its parts are in manifest.json, not here")
     try:
         return Settings.model_validate(table)
     except ValidationError as error:

@@ -45,7 +45,10 @@ class Dataset:
         """Who owns which samples under this law, each UE's own split into training and test part."""
         if num_ue < 1:
             raise AutoFLError(f"num_ue: {num_ue} is too few; a partition needs at least 1 UE")
-        return split(law(self.y, self.num_classes, num_ue, stream(seed, "partition")), stream(seed, "split"))
+        owned = law(self.y, self.num_classes, num_ue, stream(seed, "partition"))
+        if len(owned) != num_ue:
+            raise AutoFLError(f"partition {type(law).__name__}: it gives samples to {len(owned)} UEs, not to {num_ue}")
+        return split(owned, stream(seed, "split"))
 
     def federate(self, law: PartitionLaw, num_ue: int, seed: int, standardise: bool = True) -> "FederatedData":
         """Pool of all samples under `partition`, ready for a simulation."""

@@ -136,12 +136,12 @@ def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> Non
     shared = settings.data.standardise and settings.deploy.statistics == "shared"
     sums = past.sums or (total_sums(fleet.known) if shared else None)
     evaluated = evaluated_ues(build_evaluator(settings), num_ue, settings.seed)
-    emulated = None
+    emulated, channel = None, build_channel(settings)
     if settings.deploy.channel == "emulated":  # the channels the simulator draws with the same seed
-        emulated = ChannelAir(cell, build_channel(settings), settings.seed)
+        emulated = ChannelAir(cell, channel, settings.seed)
     world = Devices(fleet, ask, cell, emulated, sums, evaluated, num_classes)
     releases = dict(past.releases)
-    for record, checkpoint in run_rounds(build_training(settings, params, world.cell), world, past.checkpoint):
+    for record, checkpoint in run_rounds(build_training(settings, params, world.cell, channel), world, past.checkpoint):
         writer.write(record)
         writer.write_devices(record.round, world.measured)
         releases = _counted(releases, world.measured, num_ue)

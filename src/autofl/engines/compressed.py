@@ -10,6 +10,7 @@ from torch import Tensor
 from autofl.compressors import Compressor, Randomness
 from autofl.engines.memory import ClientMemory
 from autofl.engines.updates import Updates, shares
+from autofl.errors import AutoFLError
 from autofl.models import Params
 from autofl.rng import stream
 from autofl.units import Array, IntArray
@@ -52,7 +53,13 @@ class CompressedUpdates:
                 own = self.memory.read("compressor", ue) if first else None
                 bits = float(self.bits_per_weight[row])
                 change = flat({name: changes[name][place] for name in self.sent})
-                received, kept = self.compressor(change, bits, self._randomness(ue), first if own is None else own)
+                answer = self.compressor(change, bits, self._randomness(ue), first if own is None else own)
+                if not isinstance(answer, tuple) or len(answer) != 2 or answer[0].shape != change.shape:
+                    raise AutoFLError(
+                        f"compressor {type(self.compressor).__name__}: it must give what is received of the"
+                        f" {num_weights} weights, in one row, and what the UE remembers"
+                    )
+                received, kept = answer
                 if first:
                     self.memory.write("compressor", ue, kept)
                 yield row, received

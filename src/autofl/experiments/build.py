@@ -1,5 +1,6 @@
 """From settings to a simulation."""
 
+from dataclasses import replace
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -21,7 +22,6 @@ from autofl.experiments.cell import (
     build_cell,
     build_channel,
     build_compressor,
-    build_network,
     build_planner,
     build_selection,
 )
@@ -34,6 +34,7 @@ from autofl.rng import stream
 from autofl.rounds.arm import Arm
 from autofl.rounds.horizon import draw_horizon
 from autofl.rounds.loop import Training
+from autofl.rounds.round import ChannelAir, Network
 from autofl.rounds.stop import Stop
 from autofl.selection import Selection
 from autofl.simulation import Simulation
@@ -74,9 +75,7 @@ def build_algorithm(settings: Settings, name: str | None = None) -> Algorithm:
         "variant": learning.variant,
         "participation": settings.simulation.num_selected / settings.cell.count,
     }
-    algorithm = part.build(given, shared)
-    if not isinstance(algorithm, Algorithm):
-        raise AutoFLError(f"algorithm {part.name}: it needs init, client_update and server_update (see CONTRIBUTING)")
+    algorithm: Algorithm = part.build(given, shared)
     return algorithm
 
 
@@ -120,33 +119,42 @@ def build_evaluator(settings: Settings) -> Evaluator:
     )
 
 
-def build_arm(settings: Settings, cell: Cell) -> Arm:
-    """The algorithm of the settings with everything that goes with it, in this cell."""
-    aggregator: Aggregator = settings.aggregator.build(
-        heard_probability=Lazy(lambda: heard_probability(settings, cell)), num_ue=settings.cell.count
+def build_arm(settings: Settings, cell: Cell, channel: Channel, own: Own) -> Arm:
+    """The algorithm of the settings with everything that goes with it, in this cell; any part may be an own object."""
+    planner, selection = (
+        own.get("planner") or build_planner(settings),
+        own.get("selection") or build_selection(settings),
+    )
+    air = ChannelAir(cell, channel, settings.seed)
+    network = Network(air, planner, selection, settings.seed, settings.simulation.outage)
+    aggregator: Aggregator = own.get("aggregator") or settings.aggregator.build(
+        heard_probability=Lazy(lambda: heard_probability(network)), num_ue=settings.cell.count
     )
     return Arm(
-        algorithm=build_algorithm(settings),
-        planner=build_planner(settings),
-        selection=build_selection(settings),
-        compressor=build_compressor(settings),
+        algorithm=own.get("algorithm") or build_algorithm(settings),
+        planner=planner,
+        selection=selection,
+        compressor=own.get("compressor") or build_compressor(settings),
         aggregator=aggregator,
     )
 
 
-def heard_probability(settings: Settings, cell: Cell) -> Array:
+def heard_probability(network: Network) -> Array:
     """P(decoded | selected) of each UE, from rounds of the network alone under another seed; at least one in them."""
-    apart = settings.resolved().model_copy(update={"seed": int(stream(settings.seed, "law").integers(2**31))})
-    horizon = draw_horizon(build_network(apart, cell), LAW_ROUNDS)
+    law, air = int(stream(network.seed, "law").integers(2**31)), network.air
+    assert isinstance(air, ChannelAir)
+    horizon = draw_horizon(replace(network, seed=law, air=replace(air, seed=law)), LAW_ROUNDS)
     selected = np.maximum(horizon.selected.sum(axis=0), 1)
     return np.clip(horizon.decoded.sum(axis=0) / selected, 1.0 / selected, 1.0)
 
 
-def build_training(settings: Settings, params: Params, cell: Cell) -> Training:
+def build_training(
+    settings: Settings, params: Params, cell: Cell, channel: Channel, own: Own | None = None
+) -> Training:
     """What a run of these settings is, wherever it takes place."""
     settings = settings.resolved()
     return Training(
-        arm=build_arm(settings, cell),
+        arm=build_arm(settings, cell, channel, own or {}),
         params=params,
         stop=Stop(**settings.stop.model_dump()),
         seed=settings.seed,
@@ -163,21 +171,15 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
     check_model(model, data.sample_shape, data.num_classes)
     device = pick_device(settings.simulation.device)
     data, model = data.to(device), model.to(device)
-    params = params_of(model, data.dtype)
-    algorithm = own.get("algorithm") or build_algorithm(settings)
-    cell = build_cell(settings, data.partition.train_size, num_weights(algorithm.init(params).sent))
-    training = build_training(settings, params, cell)
-    given = {
-        name: own[name]
-        for name in ("algorithm", "planner", "selection", "compressor", "aggregator")
-        if own.get(name) is not None
-    }
-    arm = Arm(**{**training.arm.__dict__, **given})
-    engine = pick_engine(settings.learning.engine, model, arm.algorithm)
+    params, channel = params_of(model, data.dtype), own.get("channel") or build_channel(settings)
+    sent = num_weights((own.get("algorithm") or build_algorithm(settings)).init(params).sent)
+    cell = build_cell(settings, data.partition.train_size, sent, own.get("compressor"))
+    training = build_training(settings, params, cell, channel, own)
+    engine = pick_engine(settings.learning.engine, model, training.arm.algorithm)
     return Simulation(
-        **{**training.__dict__, "arm": arm},
+        **training.__dict__,
         cell=cell,
-        channel=own.get("channel") or build_channel(settings),
+        channel=channel,
         model=model,
         data=data,
         engine=make_engine(engine, model),

@@ -19,12 +19,18 @@ from autofl.units import Array, IntArray, db_to_ratio, dbm_to_watt
 PER_UE = ("cycles_per_sample", "cpu_frequency", "max_energy", "max_power", "bandwidth")
 
 
-def build_cell(settings: Settings, data_size: IntArray | None = None, num_weights: int | None = None) -> Cell:
+def build_cell(
+    settings: Settings,
+    data_size: IntArray | None = None,
+    num_weights: int | None = None,
+    compressor: Compressor | None = None,
+) -> Cell:
     """The cell of these settings; every law is drawn from a stream of its own name.
 
     Args:
         data_size: D_i of a partition, shape (num_ue,); without one, the settings'.
         num_weights: that an update has; without it, that of the named model on the named data.
+        compressor: which decides Z; without one, the settings'.
     """
     cell, num_ue = settings.cell, settings.cell.count
     drawn = {name: getattr(cell, name).draw(stream(settings.seed, f"cell.{name}"), num_ue) for name in PER_UE}
@@ -41,7 +47,9 @@ def build_cell(settings: Settings, data_size: IntArray | None = None, num_weight
     return Cell(
         distance=distance,
         data_size=owned,
-        update_bits=np.array(cell.update_bits or update_bits(num_weights or 0, build_compressor(settings))),
+        update_bits=np.array(
+            cell.update_bits or update_bits(num_weights or 0, compressor or build_compressor(settings))
+        ),
         local_steps=np.array(float(settings.learning.local_steps)),
         noise_psd=dbm_to_watt(cell.noise_dbm_per_hz),
         path_loss_exponent=cell.path_loss_exponent,

@@ -14,6 +14,7 @@ import torch
 from autofl.algorithms import State
 from autofl.config import Settings, dump_settings
 from autofl.engines import use_machine
+from autofl.errors import in_own_code
 from autofl.experiments.build import Own, build_simulation
 from autofl.experiments.cluster import spread
 from autofl.models import num_weights
@@ -69,6 +70,8 @@ def write_run(
     except KeyboardInterrupt:
         status = "interrupted"
         raise
+    except Exception as error:
+        raise in_own_code(error) or error from None
     finally:
         finish_run(writer, status, last, state, begin)
     return read_run(Path(folder))

@@ -126,5 +126,5 @@ def round_cost(cell: Cell, gain: Array, plan: Plan, outage: Outage = "skip") -> 
         upload_time=upload_time,
         compute_time=compute_time,
         energy=energy,
-        time=np.maximum(upload_time + compute_time, waiting).max(axis=-1),
+        time=np.maximum(upload_time + compute_time, waiting).max(axis=-1, initial=0.0),
     )

@@ -66,6 +66,25 @@ class Plan:
             update_bits=self.bits_per_weight * cell.num_weights,
         )
 
+    def problem(self, cell: Cell) -> str | None:
+        """What no plan may hold, in one line with its UE; None for a plan that can be carried out."""
+        values = {name: getattr(self, name) for name in DECISIONS}
+        for name, decided in values.items():
+            if decided.shape != self.tx_power.shape or decided.shape[-1:] != cell.distance.shape[-1:]:
+                return f"{name} has shape {decided.shape}; it needs one value for each of the {cell.num_ue} UEs"
+        owned, strongest = np.floor(cell.data_size), cell.max_power * (1.0 + 1e-9)
+        broken = (
+            ("num_samples", (self.num_samples < 0) | (self.num_samples > owned), "between 0 and what the UE owns"),
+            ("tx_power", ~((self.tx_power >= 0.0) & (self.tx_power <= strongest)), "between 0 and P_max"),
+            ("local_steps", self.local_steps < 1, "at least 1"),
+            *((name, ~((values[name] > 0.0) & (values[name] < np.inf)), "> 0") for name in _POSITIVE),
+        )
+        for name, wrong, words in broken:
+            if wrong.any():
+                where = tuple(np.argwhere(wrong)[0])
+                return f"UE {int(cell.ue[where])}: {name} = {values[name][where]:g}; it must be {words}"
+        return None
+
     def only(self, ues: BoolArray) -> "Plan":
         """The same plan in which the other UEs take no part."""
         return replace(self, num_samples=ues * self.num_samples)
@@ -75,6 +94,7 @@ class Plan:
         return Plan(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
 
+_POSITIVE = ("cpu_frequency", "bandwidth", "bits_per_weight", "weight")
 DECISIONS = tuple(field.name for field in fields(Plan) if field.name not in ("status", "samples_limit", "power_limit"))
 """The fields of a plan that are decisions; the others say what bound them."""
 

@@ -39,8 +39,8 @@ class Planner(Protocol):
 class Memoryless:
     """The side of a planner that forgets: every round stands alone."""
 
-    batched = True
-    """Whether arrays may have leading axes: several runs are then planned in one call."""
+    batched = False
+    """Whether arrays may have leading axes, the last being the UE: several runs are then planned in one call."""
 
     def init(self, cell: Cell) -> Memory:
         return {}

@@ -30,6 +30,8 @@ class ExactPlanner(Memoryless):
 
     epsilon: Annotated[float, "accuracy; 1/epsilon samples are wanted"] = 0.02
 
+    batched = True
+
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
 

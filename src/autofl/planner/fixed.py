@@ -22,9 +22,13 @@ class FixedPlanner(Memoryless):
     num_samples: Annotated[int, "d"] = 40
     power: Annotated[Literal["max", "computed"], "P_max or PowerComputation's"] = "computed"
 
+    batched = True
+
     def __post_init__(self) -> None:
         if self.num_samples < MIN_SAMPLES:
             raise AutoFLError(f"num_samples: {self.num_samples} is too few; three batches need at least {MIN_SAMPLES}")
+        if self.power not in ("max", "computed"):
+            raise AutoFLError(f"power: {self.power!r} is not max or computed")
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         shape = np.broadcast_shapes(channel_gain.shape, cell.data_size.shape)

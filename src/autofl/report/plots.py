@@ -161,11 +161,15 @@ def _title(runs: Sequence[Run]) -> str:
         "own": "own partition",
     }
     seeds = len({member.manifest["seed"] for member in runs})
-    return (
-        f"{DATA_NAMES.get(run.manifest['data'], run.manifest['data'])}, {law.get(data.get('partition'), '')},"
-        f" {run.manifest['num_ue']} UEs, {run.config.get('simulation', {}).get('num_selected', '?')} a round,"
-        f" {seeds} seed{'s' if seeds > 1 else ''}"
-    )
+    selected = run.config.get("simulation", {}).get("num_selected")
+    parts = [
+        DATA_NAMES.get(run.manifest["data"], run.manifest["data"]),
+        law.get(data.get("partition"), data.get("partition")),
+        f"{run.manifest['num_ue']} UEs",
+        None if selected is None else f"{selected} a round",
+        f"{seeds} seed{'s' if seeds > 1 else ''}",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 class Evaluated(Protocol):

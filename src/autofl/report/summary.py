@@ -52,7 +52,7 @@ def _measure(run: Run, target: float) -> dict[str, float]:
         quantities[f"final_{metric}"] = float(accuracy[-1]) if len(accuracy) else math.nan
         quantities[f"rounds_{metric}"] = convergence_round(rounds, accuracy) if len(accuracy) else math.nan
     energy, sim_time = run.rounds["energy"].astype(np.float64), run.rounds["sim_time"].astype(np.float64)
-    senders = float(run.rounds["num_decoded"].astype(np.float64).sum())
+    senders = float((run.ues["energy"].astype(np.float64) > 0.0).sum())  # decoded or not
     quantities["energy"] = float(energy.sum()) / senders if senders else math.nan
     reached = quantities["time_adapted"]
     before = float(energy[sim_time <= reached].sum()) / float(run.manifest["num_ue"])

@@ -6,6 +6,7 @@ from autofl.aggregators import Aggregator, Mean
 from autofl.algorithms import Algorithm
 from autofl.compressors import Compressor
 from autofl.planner import Planner
+from autofl.registry import check_part
 from autofl.selection import Selection, Uniform
 
 
@@ -18,3 +19,9 @@ class Arm:
     selection: Selection = Uniform(5)  # noqa: RUF009 - frozen, so it may be shared
     compressor: Compressor | None = None
     aggregator: Aggregator = Mean()  # noqa: RUF009
+
+    def __post_init__(self) -> None:
+        for kind in ("algorithm", "planner", "selection", "aggregator"):
+            check_part(kind, getattr(self, kind))
+        if self.compressor is not None:
+            check_part("compressor", self.compressor)

@@ -18,19 +18,21 @@ class Horizon:
     local_steps: IntArray  # tau_k^i, 0 likewise
     tx_power: Array  # p_k^i [W], 0 likewise
     energy: Array  # e_k^i [J]
+    plan_weight: Array  # of the update, up to a common factor; 0 for a UE that is not decoded
     round_time: Array  # T_k [s]
 
     @property
     def weight(self) -> Array:
-        """a_k^i = 1/|S_k| for the UEs that are decoded."""
-        return self.decoded / np.maximum(self.decoded.sum(axis=1, keepdims=True), 1)
+        """a_k^i, the shares of the UEs that are decoded: 1/|S_k| unless the planner decides otherwise."""
+        total = self.plan_weight.sum(axis=1, keepdims=True)
+        return self.plan_weight / np.where(total > 0.0, total, 1.0)
 
 
 def draw_horizon(network: Network, num_rounds: int) -> Horizon:
     """Rounds as a simulation plays them: the same selection, channels, plans and costs, to the bit."""
     shape = (num_rounds, network.air.cell.num_ue)
     selected, heard = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-    energy, tx_power = np.zeros(shape), np.zeros(shape)
+    energy, tx_power, plan_weight = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     num_samples, local_steps = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     round_time = np.zeros(num_rounds)
     memory = network.planner.init(network.air.cell)
@@ -42,5 +44,6 @@ def draw_horizon(network: Network, num_rounds: int) -> Horizon:
         local_steps[k - 1, this_round.ue] = this_round.decoded * this_round.plan.local_steps
         tx_power[k - 1, this_round.ue] = this_round.decoded * this_round.plan.tx_power
         energy[k - 1, this_round.ue] = this_round.cost.energy
+        plan_weight[k - 1, this_round.ue] = this_round.decoded * this_round.plan.weight
         round_time[k - 1] = this_round.cost.time
-    return Horizon(selected, heard, num_samples, local_steps, tx_power, energy, round_time)
+    return Horizon(selected, heard, num_samples, local_steps, tx_power, energy, plan_weight, round_time)

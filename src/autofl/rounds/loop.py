@@ -10,6 +10,7 @@ import torch
 from autofl.aggregators import Arrived
 from autofl.algorithms import State
 from autofl.engines import Updates
+from autofl.errors import AutoFLError
 from autofl.models import Params
 from autofl.network import Outage
 from autofl.planner import Memory
@@ -118,7 +119,14 @@ def server_step(arm: Arm, state: State, this_round: Round, updates: Updates, num
     """Line 13: aggregate what arrived, then the algorithm's own step."""
     place = np.searchsorted(this_round.ue, updates.ue)  # A_k is in the order of the UEs' numbers
     arrived = Arrived(updates, this_round.plan.weight[place], this_round.probability[place], num_ue)
-    return arm.algorithm.server_update(state, arm.aggregator(state.sent, arrived))
+    average = arm.aggregator(state.sent, arrived)
+    shapes = {name: p.shape for name, p in state.sent.items()}
+    if not isinstance(average, dict) or {name: getattr(p, "shape", None) for name, p in average.items()} != shapes:
+        raise AutoFLError(
+            f"{type(arm.algorithm).__name__} with {type(arm.aggregator).__name__}: the aggregate has not the names and"
+            " shapes of what was sent down"
+        )
+    return arm.algorithm.server_update(state, average)
 
 
 def record_of(

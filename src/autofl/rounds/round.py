@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from autofl.channels import Channel
+from autofl.errors import AutoFLError
 from autofl.network import Cell, Outage, Plan, RoundCost, decoded, round_cost, snr, stacked
 from autofl.planner import Memory, Planner
 from autofl.rng import stream
@@ -45,6 +46,8 @@ class ChannelAir:
 
     def gains(self, k: int, ue: IntArray) -> Gains:
         true = self.channel.gain(self.cell, self.seed, k)
+        if true.shape != (self.cell.num_ue,) or not (true >= 0.0).all():
+            raise AutoFLError(f"channel {type(self.channel).__name__}: round {k}: it must give a gain >= 0 for each UE")
         known = self.channel.estimate(self.cell, self.seed, k, true)
         here = true[ue]
         return Gains(here, here if known is true else known[ue])
@@ -115,6 +118,8 @@ def _draw(network: Network, k: int) -> _Drawn:
     air, everybody = network.air, np.arange(network.air.cell.num_ue)
     candidates = Candidates(air.cell, k, lambda: air.gains(k, everybody).known)
     ue, probability = network.selection.draw(candidates, stream(network.seed, "selection", k))
+    if ue.shape != probability.shape or (np.diff(ue) <= 0).any() or not np.isin(ue, everybody).all():
+        raise AutoFLError(f"selection {type(network.selection).__name__}: A_k must be UEs in rising order, each once")
     gains = air.gains(k, ue)
     return _Drawn(ue, probability, air.cell.take(ue), gains)
 
@@ -127,8 +132,7 @@ def _planned_alike(networks: Sequence[Network], drawn: Sequence[_Drawn]) -> list
             first, shape = networks[group[0]], drawn[group[0]].ue.shape
             if (
                 getattr(network.planner, "batched", False)
-                and type(network.planner) is type(first.planner)
-                and network.planner == first.planner
+                and are_equal(network.planner, first.planner)
                 and network.outage == first.outage
                 and drawn[place].ue.shape == shape
                 and network.air.cell.num_ue == first.air.cell.num_ue
@@ -139,6 +143,14 @@ def _planned_alike(networks: Sequence[Network], drawn: Sequence[_Drawn]) -> list
         else:
             groups.append([place])
     return groups
+
+
+def are_equal(one: object, other: object) -> bool:
+    """Whether two parts are the same in kind and settings; what cannot be compared, as arrays cannot, is not."""
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except ValueError:
+        return one is other
 
 
 WHOLE_CELL = [field.name for field in fields(Cell) if field.name not in (*Cell.PER_UE, "ue")]
@@ -166,7 +178,12 @@ class _Decision:
 
 def _decide(network: Network, ues: Cell, gains: Gains, memory: Memory) -> tuple[_Decision, Memory]:
     """Plan, who is heard, cost: lines 6 to 8 of Algorithm 2."""
-    plan, memory = network.planner(ues, gains.known, memory)
+    planned = network.planner(ues, gains.known, memory)
+    if not isinstance(planned, tuple) or len(planned) != 2 or not isinstance(planned[0], Plan):
+        raise AutoFLError(f"planner {type(network.planner).__name__}: it must give a Plan and its memory")
+    plan, memory = planned
+    if (problem := plan.problem(ues)) is not None:
+        raise AutoFLError(f"planner {type(network.planner).__name__}: {problem}")
     decided = plan.applied(ues)
     sends = plan.feasible & decoded(decided, gains.known, plan.tx_power)
     heard = sends if gains.true is gains.known else sends & decoded(decided, gains.true, plan.tx_power)

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from autofl.errors import AutoFLError
 from autofl.records import Evaluation, convergence_round, reaches
 
 Metric = Literal["adapted", "global"]
@@ -28,6 +29,10 @@ class Stop:
     gradient_norm_sq: float | None = None
     plateau: bool = False
     metric: Metric = "adapted"
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise AutoFLError(f"rounds: {self.rounds} is too few; at least 1")
 
     def is_over(self, round_index: int, sim_time: float) -> bool:
         """Whether rounds or simulated time are used up, whatever the model is worth."""

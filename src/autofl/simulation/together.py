@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from autofl.aggregators import Mean
 from autofl.algorithms import Averaging, FedAvg, PerFedAvg, Personal, State
@@ -23,7 +24,7 @@ from autofl.models import Params, cross_entropy
 from autofl.planner import Memory
 from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.loop import Orders, record_of
-from autofl.rounds.round import WHOLE_CELL, Round, network_rounds
+from autofl.rounds.round import WHOLE_CELL, Round, are_equal, network_rounds
 from autofl.simulation.loop import Simulation
 from autofl.units import Array
 
@@ -93,19 +94,34 @@ def fit_together(one: Simulation, other: Simulation) -> bool:
     shapes, others = ({name: p.shape for name, p in sim.params.items()} for sim in (one, other))
     return (
         all(_in_summed_form(sim) for sim in (one, other))
-        and type(one.arm.algorithm) is type(other.arm.algorithm)
-        and one.arm.algorithm == other.arm.algorithm
+        and are_equal(one.arm.algorithm, other.arm.algorithm)
         and one.data.x is other.data.x
+        and one.data.y is other.data.y
+        and one.data.dtype == other.data.dtype
+        and (one.data.scale is None) == (other.data.scale is None)
         and shapes == others
-        and str(one.model) == str(other.model)
+        and _are_alike(one.model, other.model)
         and all(getattr(one.cell, name) == getattr(other.cell, name) for name in WHOLE_CELL)
     )
+
+
+def _are_alike(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two models are the same but for their weights: the same modules with the same settings."""
+
+    def settings(model: nn.Module) -> list[object]:
+        return [
+            (name, type(module), sorted((key, repr(value)) for key, value in vars(module).items() if key[0] != "_"))
+            for name, module in model.named_modules()
+        ]
+
+    return settings(one) == settings(other)
 
 
 def _in_summed_form(sim: Simulation) -> bool:
     arm = sim.arm
     return (
-        low_rank_serves(low_rank_layers(sim.model), arm.algorithm, cross_entropy)
+        type(arm.algorithm.init(sim.params)).sent is State.sent
+        and low_rank_serves(low_rank_layers(sim.model), arm.algorithm, cross_entropy)
         and not isinstance(arm.algorithm, Personal)
         and arm.compressor is None
         and type(arm.aggregator) is Mean
@@ -133,12 +149,18 @@ def _step(runs: list[_Run], means: Params, heard: list[bool]) -> tuple[Params, l
             average = {name: p[place] for name, p in means.items()}
             run.state = run.sim.arm.algorithm.server_update(run.state, average)
     # A server that takes the average as it is leaves nothing to be stacked: the means are the parameters already.
-    own_step = getattr(type(runs[0].sim.arm.algorithm), "server_update", None) is not Averaging.server_update
-    params = _stacked(runs) if own_step else means
+    params = means if all(_takes_average(run) for run in runs) else _stacked(runs)
     flags = torch.stack([torch.isfinite(p).flatten(1).all(dim=1) for p in params.values()]).all(dim=0).tolist()
     for run, state, fine in zip(runs, before, flags, strict=True):
         run.state = run.state if fine else state
     return params, flags
+
+
+def _takes_average(run: _Run) -> bool:
+    """Whether the server's step is to take the average for its parameters, and nothing else."""
+    algorithm = run.sim.arm.algorithm
+    plain = getattr(type(algorithm), "server_update", None) is Averaging.server_update
+    return plain and "server_update" not in vars(algorithm) and type(run.state).with_params is State.with_params
 
 
 class _Drawn(NamedTuple):

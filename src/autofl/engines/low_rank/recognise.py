@@ -4,6 +4,7 @@ A subclass may compute anything, and so may a hook; whatever is not known for ce
 """
 
 from torch import nn
+from torch.nn.modules import module as torch_module
 
 from autofl.algorithms.base import Algorithm, is_stateful
 from autofl.algorithms.fedavg import FedAvg
@@ -15,6 +16,7 @@ from autofl.models import SampleLoss, cross_entropy
 Layer = Linear | Conv | Fixed
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 
 
 def low_rank_layers(model: nn.Module) -> tuple[Layer, ...] | None:
@@ -23,6 +25,8 @@ def low_rank_layers(model: nn.Module) -> tuple[Layer, ...] | None:
     It takes less than 0.2 ms and is not remembered: a model may be given a hook or be frozen at any time.
     """
     layers: list[Layer] = []
+    if any(getattr(torch_module, name) for name in GLOBAL_HOOKS):  # that every module calls
+        return None
     for name, module in model.named_modules(remove_duplicate=False):
         if not _is_plain(module):
             return None
@@ -50,7 +54,8 @@ def low_rank_layers(model: nn.Module) -> tuple[Layer, ...] | None:
 
 def _is_plain(module: nn.Module) -> bool:
     """Whether the module computes what its class says: no hooks, no forward of its own, parts in containers only."""
-    changed = "forward" in vars(module) or any(getattr(module, name) for name in HOOKS)
+    own = vars(module)
+    changed = "forward" in own or "_call_impl" in own or any(getattr(module, name) for name in HOOKS)
     return not changed and (type(module) is nn.Sequential or not list(module.children()))
 
 
@@ -115,6 +120,8 @@ def low_rank_serves(layers: tuple[Layer, ...] | None, algorithm: Algorithm, samp
 def _is_known(algorithm: Algorithm) -> bool:
     """Whether the client update is ours: neither the class nor the object has its own of any function in it."""
     if is_stateful(algorithm):  # what is called then is client_step
+        return False
+    if isinstance(algorithm, FedAvg) and isinstance(algorithm, PerFedAvg):
         return False
     for kind, functions in (
         (FedAvg, ("client_update",)),
