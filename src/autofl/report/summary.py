@@ -124,7 +124,8 @@ def note(rows: Sequence[Row]) -> str:
     seeds = len(rows[0].seeds)
     many = f"mean ± half a 95 % interval over {seeds} seeds" if seeds > 1 else "one seed, so no interval"
     return (
-        f"{many}; adapted: after one step on each UE's own data, global: without; K*: first round from which adapted"
+        f"{many}; time: when the mean of three evaluations in a row passes the target; adapted: after one step on each"
+        " UE's own data, or the model an algorithm keeps for it, global: without; K*: first round from which adapted"
         " accuracy stays within 1 % (std) over 20 rounds; (k of n): only k seeds got there; – : none did"
     )
 
