@@ -117,7 +117,7 @@ def test_a_new_quantity_drawn_does_not_shift_another():
         ("aggregator.share=0.1", "unknown setting 'share'; it has none"),
         ("planner=3", "must be a section, [planner]"),
         ("planner.name=3", "planner.name: must be a valid string (got 3)"),
-        ("planner.name=nowhere:Own", "planner nowhere:Own: no module 'nowhere' here or among the installed ones"),
+        ("planner.name=nowhere:Own", "planner nowhere:Own: no module 'nowhere' in "),
         ("planner.name=math:Own", "planner math:Own: math has no 'Own'"),
         ("data.name=mist", "data 'mist' is unknown; there are mnist5k"),
         ("data.partition=halves", "data: partition 'halves' is unknown; there are iid"),
@@ -161,3 +161,21 @@ def test_a_part_named_on_the_command_line_takes_the_place_of_the_files(tmp_path)
 def test_lists_of_different_lengths_are_named():
     with pytest.raises(AutoFLError, match="distance 2, max_power 3"):
         parse_settings({"cell": {"distance": [1.0, 2.0], "max_power": [1.0, 2.0, 3.0]}})
+
+
+def test_a_data_set_and_a_partition_of_one_s_own_take_their_settings_from_data():
+    from autofl.experiments.data import load_federated
+
+    named = ['data.name="contracts.own_parts:stripes"', 'data.partition="contracts.own_parts:Halves"', "cell.num_ue=4"]
+    plain, told = (
+        load_federated(load_settings(overrides=[*named, *more])) for more in ([], ["data.noise=0.0", "data.times=9.0"])
+    )
+    assert float(told.x.abs().sum()) < 0.5 * float(plain.x.abs().sum())
+    assert told.partition.train_size[0] > plain.partition.train_size[0]
+    settings = load_settings(overrides=[*named, "data.noise=0.5"])
+    assert parse_settings(settings.resolved().table()) == settings.resolved()
+    for wrong, words in (("data.noize=1.0", "nearest is 'data.noise'"), ("data.noise=much", "valid number")):
+        with pytest.raises(AutoFLError, match=words):
+            load_settings(overrides=[*named, wrong])
+    with pytest.raises(AutoFLError, match=r"data.noise: unknown key"):
+        load_settings(overrides=["data.noise=1.0"])  # MNIST-5k has none

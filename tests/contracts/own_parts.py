@@ -115,11 +115,11 @@ def tiny(sample_shape, num_classes, width=8):
     )
 
 
-def stripes():
+def stripes(noise: float = 1.0):
     """600 samples of 12 numbers, the class being where the largest lies."""
     rng = np.random.default_rng(5)
     y = rng.integers(0, 4, 600)
-    x = rng.normal(size=(600, 12)).astype(np.float32)
+    x = noise * rng.normal(size=(600, 12)).astype(np.float32)
     x[np.arange(600), 3 * y] += 3.0
     return Dataset("stripes", x, y, 4)
 
@@ -128,7 +128,9 @@ def stripes():
 class Halves:
     """The first half of the UEs own most of everything."""
 
+    times: float = 3.0
+
     def __call__(self, label, num_classes, num_ue, rng):
         order = rng.permutation(len(label))
-        weight = np.where(np.arange(num_ue) < num_ue / 2, 3.0, 1.0)
+        weight = np.where(np.arange(num_ue) < num_ue / 2, self.times, 1.0)
         return np.split(order, np.round(np.cumsum(weight / weight.sum())[:-1] * len(label)).astype(int))

@@ -14,9 +14,11 @@ from autofl.config.parts import (
     ModelSettings,
     PlannerSettings,
     SelectionSettings,
+    checked_settings,
 )
 from autofl.config.quantity import Bounds, PerUE
-from autofl.registry import PARTS
+from autofl.errors import AutoFLError
+from autofl.registry import PARTS, Part, find
 
 MODEL_WEIGHTS = {
     **{("mlp", data): 79_510 for data in ("mnist5k", "mnist", "fashion-mnist")},
@@ -97,7 +99,9 @@ class CellSettings(Section):
 
 
 class DataSettings(Section):
-    """Which samples, and who owns them."""
+    """Which samples, and who owns them. A data set or partition of one's own takes its settings from here too."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
     name: str = Field("mnist5k", min_length=1, description='data set; npz: own arrays; own: "module:object"')
     folder: str | None = Field(None, min_length=1, description="where it lies; default AUTOFL_DATA or the cache")
@@ -118,11 +122,35 @@ class DataSettings(Section):
                     "{kind} '{name}' is unknown; there are {known}, or your own as module:object",
                     {"kind": kind, "name": name, "known": ", ".join(PARTS[kind])},  # type: ignore[index]
                 )
+        self._check_own_settings()
         if (self.name == "npz") != (self.file is not None):
             raise PydanticCustomError("data", 'file and name = "npz" go together')
         if self.partition == "own" and self.name != "npz":
             raise PydanticCustomError("data", 'partition = "own" needs name = "npz" and an array ue in its file')
         return self
+
+    def _check_own_settings(self) -> None:
+        """Keys beside the fields are settings of a data set or partition of one's own; no other is known."""
+        own = [(kind, name) for kind, name in (("data", self.name), ("partition", self.partition)) if ":" in name]
+        try:
+            parts = [find(kind, name) for kind, name in own] if self.model_extra else []  # type: ignore[arg-type]
+            known = [*type(self).model_fields, *(key for part in parts for key in part.settings)]
+            for key in self.model_extra or {}:
+                if not any(key in part.settings for part in parts):
+                    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+                    raise AutoFLError(f"data.{key}: unknown key; the nearest is 'data.{nearest}'")
+            for part in parts:
+                checked_settings(part, self.given(part))
+        except AutoFLError as error:
+            raise PydanticCustomError("part", "{error}", {"error": str(error)}) from None
+
+    def given(self, part: Part) -> dict[str, Any]:
+        """The settings that a part takes from here beside the fields."""
+        return {key: value for key, value in (self.model_extra or {}).items() if key in part.settings}
+
+    def source(self) -> "DataSettings":
+        """The data set alone, whoever owns its samples."""
+        return DataSettings(name=self.name, folder=self.folder, file=self.file, **self.given(find("data", self.name)))
 
 
 class LearningSettings(Section):

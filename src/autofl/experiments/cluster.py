@@ -70,7 +70,7 @@ def run_on_ray(jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callabl
     running = {}
     for job in jobs:
         data = job.settings.data
-        key = (data.name, data.folder, data.file)
+        key = repr(data.source())
         if key not in loaded:
             loaded[key] = ray.put(load_data(job.settings))
         options = {"num_cpus": job.settings.simulation.threads, "max_retries": 0}

@@ -20,7 +20,7 @@ def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
         "folder": Path(data.folder) if data.folder is not None else None,
         "path": Path(data.file) if data.file is not None else None,
     }
-    loaded = part.build({}, context)
+    loaded = part.build(data.given(part), context)
     dataset, owner = loaded if isinstance(loaded, tuple) else (loaded, None)
     if not isinstance(dataset, Dataset):
         raise AutoFLError(f"data {part.name}: it must give an autofl.Dataset, not {type(dataset).__name__}")
@@ -33,7 +33,8 @@ def build_law(settings: Settings, owner: IntArray | None = None) -> PartitionLaw
     if data.partition == "own" and owner is None:
         raise AutoFLError(f'{data.file}: partition = "own" needs an array ue in the file')
     context = {"labels": data.labels, "concentration": data.concentration, "owner": owner}
-    law: PartitionLaw = find("partition", data.partition).build({}, context)
+    part = find("partition", data.partition)
+    law: PartitionLaw = part.build(data.given(part), context)
     return law
 
 

@@ -130,13 +130,13 @@ def run_jobs(
 def _shared_data(data: DataSettings, num_ue: int, seed: int) -> FederatedData:
     """The data of a seed, the same for all its algorithms."""
     settings = Settings(data=data, cell=CellSettings(num_ue=num_ue), seed=seed)
-    dataset, owner = _loaded(data.name, data.folder, data.file)
+    dataset, owner = _loaded(data.source())
     return build_data(settings, dataset, owner)
 
 
 @lru_cache(maxsize=1)
-def _loaded(name: Any, folder: str | None, file: str | None) -> tuple[Dataset, IntArray | None]:
-    return load_data(Settings(data=DataSettings(name=name, folder=folder, file=file)))
+def _loaded(data: DataSettings) -> tuple[Dataset, IntArray | None]:
+    return load_data(Settings(data=data))
 
 
 def run_with_progress(job: Job, tell: OnProgress, data: FederatedData | None = None, ray: str | None = None) -> None:
@@ -201,7 +201,7 @@ def _batch_key(settings: Settings) -> str:
     Runs with other numbers of selected UEs could be part of it, but would only be padded to the largest.
     """
     data, learning = settings.data, settings.learning
-    source = (data.name, data.folder, data.file)
+    source = data.source()
     judged = (settings.evaluation, settings.stop.gradient_norm_sq, learning.inner_lr)
     update = (settings.model, build_algorithm(settings), settings.compressor, settings.aggregator)
     return repr((source, judged, update, settings.simulation.num_selected, settings.selection))
