@@ -65,6 +65,19 @@ def test_runs_are_a_table_and_a_figure(data):
     assert len(runs[:2]) == 2
 
 
+class OddSize:
+    """A compressor whose updates have a size that single precision cannot hold."""
+
+    def update_bits(self, num_weights, bits_per_weight=None):
+        return float(2**24 + 1)
+
+    def init(self, num_weights):
+        return {}
+
+    def __call__(self, change, bits_per_weight, randomness, own):
+        return change, own
+
+
 def test_a_simulation_can_be_played_round_by_round(data):
     arm = fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(10, "max"), fl.Uniform(4))
     sim = fl.simulation_of(arm, fl.Cell.disc(), data, fl.mlp, stop=fl.Stop(2))
@@ -72,6 +85,8 @@ def test_a_simulation_can_be_played_round_by_round(data):
     assert [record.round for record in records] == [0, 1, 2]
     assert len(records[1].ue) == 4
     assert sim.cell.update_bits[0] == 32 * 79_510
+    odd = fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(10), compressor=OddSize())
+    assert fl.simulation_of(odd, fl.Cell.disc(), data, fl.mlp).cell.update_bits[0] == 2**24 + 1  # no float32 on the way
     np.testing.assert_array_equal(sim.cell.data_size, data.partition.train_size)
 
 

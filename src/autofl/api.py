@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import numpy as np
 import tomli_w
-import torch
 from matplotlib.figure import Figure
 from torch import nn
 
@@ -159,7 +159,7 @@ def simulation_of(
     fitted = replace(
         cell,
         data_size=data.partition.train_size.astype(float),
-        update_bits=torch.tensor(update_bits(weights, arm.compressor)).double().numpy(),
+        update_bits=np.array(update_bits(weights, arm.compressor)),
         num_weights=float(weights),
     )
     name = pick_engine(engine, made, arm.algorithm)

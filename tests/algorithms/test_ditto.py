@@ -12,16 +12,7 @@ from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.models import loss_of
 from autofl.simulation import simulate
-
-
-def quadratic(params, batch):
-    mean = (batch.x[..., 0] * batch.mask).sum() / batch.mask.sum()
-    return 0.5 * ((params["w"] - mean) ** 2).sum()
-
-
-def batch_of(steps):
-    part = Batch(torch.full((steps, 2, 1), 4.0), torch.zeros(steps, 2, dtype=torch.long), torch.ones(steps, 2))
-    return MetaBatch(part, part, part)
+from reference.one_weight import batch_of, quadratic
 
 
 def test_the_global_model_is_fedavg_s_and_its_own_is_drawn_to_it():

@@ -5,19 +5,8 @@ import torch
 
 from autofl.algorithms import FedAvg
 from autofl.algorithms.fedprox import FedProx
-from autofl.data.batch import Batch, MetaBatch
 from autofl.errors import AutoFLError
-
-
-def quadratic(params, batch):
-    """(w - mean of x)^2 / 2, so that the gradient is w - mean."""
-    mean = (batch.x[..., 0] * batch.mask).sum() / batch.mask.sum()
-    return 0.5 * ((params["w"] - mean) ** 2).sum()
-
-
-def batch_of(steps):
-    part = Batch(torch.full((steps, 2, 1), 4.0), torch.zeros(steps, 2, dtype=torch.long), torch.ones(steps, 2))
-    return MetaBatch(part, part, part)
+from reference.one_weight import batch_of, quadratic
 
 
 def test_steps_by_hand():
