@@ -3,7 +3,7 @@
 Whoever adds a part to the registry has it tested here without a further line.
 """
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from autofl.engines.compressed import flat
 from autofl.errors import AutoFLError
 from autofl.experiments.run import run
 from autofl.models import build, mlp, params_of
-from autofl.network import Cell, Plan, decoded, round_cost
+from autofl.network import DECISIONS, LIMITS, Cell, decoded, round_cost
 from autofl.registry import PARTS, find
 from autofl.rng import stream
 from autofl.selection import Candidates
@@ -78,8 +78,8 @@ def test_a_plan_decides_everything_and_breaks_no_limit(name):
         cell = cell_of(seed=seed)
         gain = gain_of(cell, seed=100 + seed)
         plan, memory = planner(cell, gain, planner.init(cell))
-        for each in fields(Plan):
-            assert getattr(plan, each.name).shape == (cell.num_ue,), each.name
+        for field in (*DECISIONS, *LIMITS):
+            assert getattr(plan, field).shape == (cell.num_ue,), field
         assert all(isinstance(array, np.ndarray) for array in memory.values())
         out = ~plan.feasible
         assert (plan.num_samples[out] == 0).all()
@@ -103,9 +103,9 @@ def test_a_planner_is_pure_and_knows_ues_by_their_numbers(name):
         np.testing.assert_array_equal(memory[key], value)
     order = np.random.default_rng(1).permutation(cell.num_ue)
     turned, mixed = planner(cell.take(order), gain[order], memory)
-    for each in fields(Plan):
-        np.testing.assert_array_equal(getattr(first, each.name), getattr(again, each.name))
-        np.testing.assert_array_equal(getattr(turned, each.name), getattr(first, each.name)[order])
+    for field in (*DECISIONS, *LIMITS):
+        np.testing.assert_array_equal(getattr(first, field), getattr(again, field))
+        np.testing.assert_array_equal(getattr(turned, field), getattr(first, field)[order])
     for key, value in after.items():
         np.testing.assert_array_equal(mixed[key], value)
 
@@ -120,8 +120,8 @@ def test_rounds_planned_in_one_call_are_planned_as_alone(name):
     together, _ = planner(several, gains, {key: np.stack([value] * 5) for key, value in memory.items()})
     for k in range(5):
         alone, _ = planner(cell, gains[k], memory)
-        for each in fields(Plan):
-            np.testing.assert_allclose(getattr(together, each.name)[k], getattr(alone, each.name), rtol=1e-12)
+        for field in (*DECISIONS, *LIMITS):
+            np.testing.assert_allclose(getattr(together, field)[k], getattr(alone, field), rtol=1e-12)
 
 
 # ---- channels ----

@@ -1,11 +1,10 @@
 import math
-from dataclasses import fields
 
 import numpy as np
 import pytest
 
 from autofl.errors import AutoFLError
-from autofl.network import STATUS_NAMES, Cell, Plan, Status, channel_gain, stacked
+from autofl.network import DECISIONS, LIMITS, STATUS_NAMES, Cell, Status, channel_gain, stacked
 from autofl.planner import ExactPlanner, FixedPlanner, PaperPlanner
 from reference.cells import UPDATE_BITS, paper_cell
 from reference.planner_reference import Ue, best_by_brute_force, paper_round, power_by_bisection, ues_of
@@ -316,7 +315,7 @@ ALL_PLANNERS = [
     pytest.param(FixedPlanner(8, "max"), id="fixed max"),
     pytest.param(FixedPlanner(20, "computed"), id="fixed computed"),
 ]
-PLAN_ARRAYS = tuple(field.name for field in fields(Plan))
+PLAN_ARRAYS = (*DECISIONS, *LIMITS)
 
 
 def assert_same_plan(ours, theirs, ue=...):

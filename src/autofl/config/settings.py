@@ -53,6 +53,9 @@ class CellSettings(Section):
         PerUE(law="uniform", parameters=(0.8e5, 1.2e5)), description="C_i [cycle/sample]"
     )
     cpu_frequency: Annotated[PerUE, Bounds(0, 1e15)] = Field(PerUE(value=1e9), description="vartheta_i [cycle/s]")
+    min_cpu_frequency: Annotated[PerUE, Bounds(0, 1e15)] = Field(
+        PerUE(value=1e8), description="[cycle/s], where a planner may slow the CPU down; at most vartheta_i"
+    )
     data_size: Annotated[PerUE, Bounds(0, 1e12, open_low=False)] = Field(
         PerUE(value=2000.0), description="D_i [sample], for plan only: a simulation takes the partition's"
     )

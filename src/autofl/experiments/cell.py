@@ -16,7 +16,7 @@ from autofl.rounds.round import ChannelAir, Network, Round, network_round
 from autofl.selection import Selection, Uniform
 from autofl.units import Array, IntArray, db_to_ratio, dbm_to_watt
 
-PER_UE = ("cycles_per_sample", "cpu_frequency", "max_energy", "max_power", "bandwidth")
+PER_UE = ("cycles_per_sample", "cpu_frequency", "min_cpu_frequency", "max_energy", "max_power", "bandwidth")
 
 
 def build_cell(

@@ -13,13 +13,15 @@ from autofl.network.cost import (
     snr,
     upload_cost,
 )
-from autofl.network.plan import DECISIONS, STATUS_NAMES, Plan, Status, make_plan
+from autofl.network.plan import DECISIONS, LIMITS, STATUS_NAMES, Certificate, Plan, Status, make_plan
 from autofl.network.success import printed_success_probability
 
 __all__ = [
     "DECISIONS",
+    "LIMITS",
     "STATUS_NAMES",
     "Cell",
+    "Certificate",
     "Cost",
     "Outage",
     "Plan",

@@ -26,7 +26,8 @@ class Cell:
 
     distance: Array  # r_i [m], the paper's first c_i
     cycles_per_sample: Array = _one(1e5)  # C_i [cycle/sample], the paper's second c_i
-    cpu_frequency: Array = _one(1e9)  # vartheta_i [cycle/s]
+    cpu_frequency: Array = _one(1e9)  # vartheta_i [cycle/s], the highest where a planner decides it
+    min_cpu_frequency: Array = _one(1e8)  # the lowest it may be slowed down to; never above vartheta_i
     data_size: Array = _one(2000.0)  # D_i [sample]
     max_energy: Array = _one(3e-3)  # E_max [J] a round
     max_power: Array = _one(0.01)  # P_max [W]
@@ -45,6 +46,7 @@ class Cell:
         "distance",
         "cycles_per_sample",
         "cpu_frequency",
+        "min_cpu_frequency",
         "data_size",
         "max_energy",
         "max_power",
@@ -79,6 +81,7 @@ class Cell:
                 value = np.broadcast_to(value.reshape(-1), (num_ue,)).copy()
                 value.setflags(write=False)
                 object.__setattr__(self, name, value)
+        object.__setattr__(self, "min_cpu_frequency", np.minimum(self.min_cpu_frequency, self.cpu_frequency))
 
     @classmethod
     def disc(cls, num_ue: int = 20, radius: float = 200.0, seed: int = 1, **others: float | Array) -> "Cell":

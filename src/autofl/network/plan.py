@@ -26,6 +26,20 @@ STATUS_NAMES = tuple(status.name.lower() for status in Status)
 
 
 @dataclass(frozen=True)
+class Certificate:
+    """How sure an allocation is: bounds of the round's least time [s], and the relative KKT residual."""
+
+    lower: float
+    upper: float
+    residual: float
+
+    @property
+    def gap(self) -> float:
+        """Between the bounds, relative."""
+        return (self.upper - self.lower) / self.upper
+
+
+@dataclass(frozen=True)
 class Plan:
     """Decisions for one round, arrays of shape (..., num_ue). `make_plan` fills in what a planner does not decide.
 
@@ -40,6 +54,7 @@ class Plan:
         status: codes of `Status`.
         samples_limit: which of ACCURACY, DATA, ENERGY bounds num_samples.
         power_limit: which of POWER, ENERGY bounds tx_power.
+        certificate: of the round's time, where the planner has one.
     """
 
     num_samples: IntArray
@@ -52,6 +67,7 @@ class Plan:
     status: Codes
     samples_limit: Codes
     power_limit: Codes
+    certificate: Certificate | None = None
 
     @property
     def feasible(self) -> BoolArray:
@@ -91,11 +107,12 @@ class Plan:
 
     def part(self, index: int | slice | IntArray | BoolArray) -> "Plan":
         """The plan at this index of its first axis: some UEs, or one of several rounds."""
-        return Plan(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+        return replace(self, **{name: getattr(self, name)[index] for name in (*DECISIONS, *LIMITS)})
 
 
 _POSITIVE = ("cpu_frequency", "bandwidth", "bits_per_weight", "weight")
-DECISIONS = tuple(field.name for field in fields(Plan) if field.name not in ("status", "samples_limit", "power_limit"))
+LIMITS = ("status", "samples_limit", "power_limit")
+DECISIONS = tuple(field.name for field in fields(Plan) if field.name not in (*LIMITS, "certificate"))
 """The fields of a plan that are decisions; the others say what bound them."""
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from autofl.network import DECISIONS, STATUS_NAMES, Cell, Plan, RoundCost, make_plan
+from autofl.network import DECISIONS, LIMITS, STATUS_NAMES, Cell, Plan, RoundCost, make_plan
 from autofl.units import Array, BoolArray, IntArray
 
 NAN = float("nan")
@@ -55,8 +55,6 @@ class RoundRecord:
 
 _KNOWN = ("ue", "probability", "channel_gain", "snr")
 _COSTS = tuple(cost_field.name for cost_field in fields(RoundCost) if cost_field.name != "time")
-LIMITS = tuple(plan_field.name for plan_field in fields(Plan) if plan_field.name not in DECISIONS)
-"""Columns that name what binds."""
 UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, *LIMITS, "decoded")
 """Columns of a UE in a round, from the fields of `Plan` and `RoundCost`."""
 

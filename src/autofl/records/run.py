@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
-from autofl.records.round import LIMITS, UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
+from autofl.network import LIMITS
+from autofl.records.round import UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
 from autofl.units import PathLike
 
 CONFIG, MANIFEST, ROUNDS, UES, DEVICES, WEIGHTS, CHECKPOINT = (
