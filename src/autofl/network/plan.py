@@ -20,6 +20,7 @@ class Status(IntEnum):
     ENERGY = 2  # the energy budget cuts the samples below 1/epsilon: accuracy yields to energy
     POWER = 3  # the samples are met with energy to spare: only P_max limits the speed
     INFEASIBLE = 4  # cannot be decoded, or cannot train on the least number of samples: takes no part
+    LEFT_OUT = 5  # could take part, but would hold up the others for longer than it is worth
 
 
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
@@ -71,7 +72,7 @@ class Plan:
 
     @property
     def feasible(self) -> BoolArray:
-        return np.asarray(self.status != Status.INFEASIBLE)
+        return np.asarray(self.status < Status.INFEASIBLE)
 
     def applied(self, cell: Cell) -> Cell:
         """The cell with what is decided here in place of its own."""

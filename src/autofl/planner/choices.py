@@ -1,0 +1,118 @@
+"""The discrete side of a joint plan: which work and how many bits each UE gets, for deadlines under trial.
+
+A UE that takes an option needs a least band to make the deadline; all of them share one band. That is a knapsack with
+one choice for each UE. A price on the band splits it into UEs, and the band that is left over is filled up.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofl.planner.pace import Pace
+from autofl.units import Array, BoolArray, IntArray
+
+PRICE_STEPS = 30
+"""Halvings of the logarithm of the price: more than 9 digits."""
+FILLED_UP = 64
+"""Up to so many UEs the band left over is offered to one after another; among more it is a trifle."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a UE may be told to do, arrays of shape (num_options,), less work first."""
+
+    local_steps: IntArray
+    num_samples: IntArray
+    bits_per_weight: Array
+    progress: Array  # that it adds to a round
+
+
+def make_options(
+    pace: Pace, steps: IntArray, samples: IntArray, rates: Array, num_selected: int, most: int = 12
+) -> Options:
+    """Options that pay: of those with as much work and as many bits, the one that takes the model farthest.
+
+    Args:
+        steps, samples: tau and d to choose from.
+        rates: bits a weight and variance omega of the compressor, shape (num_rates, 2).
+        num_selected: m.
+        most: amounts of work that are kept for each rate, evenly spaced in their logarithm.
+    """
+    tau, d = (grid.ravel() for grid in np.meshgrid(steps, samples, indexing="ij"))
+    kept = []
+    for bits, variance in rates:
+        progress = pace.progress(tau.astype(float), d.astype(float), np.asarray(variance), num_selected)
+        best, pays = -np.inf, []
+        for place in np.lexsort((-progress, tau * d)):
+            if progress[place] > best:
+                best, pays = progress[place], [*pays, place]
+        work = np.log((tau * d)[pays])
+        wanted = np.linspace(work[0], work[-1], most)
+        near = np.unique(np.abs(work[:, None] - wanted).argmin(axis=0))
+        kept += [(tau[p], d[p], bits, progress[p]) for p in np.asarray(pays)[near]]
+    columns = [np.array(column) for column in zip(*kept, strict=True)]
+    return Options(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
+
+
+def choose(band: Array, value: Array, must: BoolArray, total: float | None, own: Array) -> tuple[IntArray, Array]:
+    """The option of each UE for each deadline, and the progress they make together.
+
+    Args:
+        band: least band [Hz] of each option, infinite where it cannot be had, shape (num_deadlines, num_ue, num).
+        value: progress of each option, shape (num,).
+        must: UEs that may not be left out, shape (num_ue,).
+        total: band [Hz] that all share; None where each UE has its own.
+        own: band of each UE, shape (num_ue,), for that case.
+    Returns:
+        Options, -1 for a UE that is left out, shape (num_deadlines, num_ue), and the progress, shape (num_deadlines,),
+        -inf where a deadline is too short for those that must take part.
+    """
+    limit = total if total is not None else own[:, None]
+    # Leaving out is the last option: no band, no progress; a UE that must take part never prefers it.
+    out = np.where(must, -2.0 * value.max() * len(must), 0.0)
+    worth = np.where(band <= limit, value, -np.inf)
+    worth = np.concatenate([worth, np.broadcast_to(out[:, None], (*band.shape[:2], 1))], axis=-1)
+    needs = np.concatenate([np.where(band <= limit, band, 0.0), np.zeros((*band.shape[:2], 1))], axis=-1)
+    picked = worth.argmax(axis=-1)
+    if total is not None:
+        picked = _within(worth, needs, picked, total)
+        if band.shape[1] <= FILLED_UP:
+            _fill(worth, needs, picked, total)
+    progress = _at(worth, picked).sum(axis=-1)
+    left_out = picked == band.shape[-1]
+    return np.where(left_out, -1, picked), np.where((left_out & must).any(axis=-1), -np.inf, progress)
+
+
+def _at(values: Array, picked: IntArray) -> Array:
+    return np.take_along_axis(values, picked[..., None], axis=-1)[..., 0]
+
+
+def _within(worth: Array, needs: Array, picked: IntArray, total: float) -> IntArray:
+    """The picks at the lowest price of band at which they fit, found by bisection for all deadlines at once."""
+    over = _at(needs, picked).sum(axis=-1) > total
+    if not over.any():
+        return picked
+    worth, needs, before = worth[over], needs[over], picked
+    highest = 4.0 * np.abs(worth[np.isfinite(worth)]).max() / max(needs[needs > 0.0].min(initial=total), 1e-300)
+    low, high = np.full(len(worth), np.log(1e-12 * highest)), np.full(len(worth), np.log(highest))
+    chosen = np.full(picked[over].shape, worth.shape[-1] - 1)  # everybody left out always fits
+    for _ in range(PRICE_STEPS):
+        middle = 0.5 * (low + high)
+        tried = (worth - np.exp(middle)[:, None, None] * needs).argmax(axis=-1)
+        fits = _at(needs, tried).sum(axis=-1) <= total
+        chosen = np.where(fits[:, None], tried, chosen)
+        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+    picked = before.copy()
+    picked[over] = chosen
+    return picked
+
+
+def _fill(worth: Array, needs: Array, picked: IntArray, total: float) -> None:
+    """Give the band left over to one UE after another, where it buys a better option; in place."""
+    left = total - _at(needs, picked).sum(axis=-1)
+    for i in range(picked.shape[1]):
+        has = np.take_along_axis(needs[:, i], picked[:, i : i + 1], axis=-1)
+        fits = needs[:, i] <= has + np.maximum(left, 0.0)[:, None]
+        better = np.where(fits, worth[:, i], -np.inf).argmax(axis=-1)
+        left = left + has[:, 0] - np.take_along_axis(needs[:, i], better[:, None], axis=-1)[:, 0]
+        picked[:, i] = better

@@ -1,0 +1,263 @@
+"""The joint planner: who takes part, local steps, samples, bits, CPU frequency, power and band, for the least time.
+
+Each round maximises progress - lambda * time, lambda being the progress a second that the run makes in the long run
+(Dinkelbach). docs/joint-planner.md has the formulation, the proof and what it does not model.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+
+from autofl.errors import AutoFLError
+from autofl.network import Cell, Certificate, Plan, Status, make_plan
+from autofl.planner.allocation import Allocation, Task, allocate, allocate_fixed_band, least_band, least_energy, shortest
+from autofl.planner.base import MIN_SAMPLES, Memory, whole
+from autofl.planner.choices import Options, choose, make_options
+from autofl.planner.exact import ExactPlanner, check_epsilon
+from autofl.planner.pace import Pace
+from autofl.units import Array, BoolArray, IntArray
+
+STEPS = np.array([1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32])
+SAMPLES = np.array([3, 4, 5, 6, 8, 10, 12, 16, 20, 30, 40, 50])
+"""tau and d to choose from."""
+COARSE, FINE = 1.25, 1.05
+"""Ratio of neighbouring deadlines under trial, at first and around the best of them."""
+WIDEST = 40
+"""Deadlines under trial in a first round: COARSE^40 is a factor of 7,500."""
+SAMPLED = 512
+"""Among more UEs the deadline is found on so many of them."""
+BINDS = 1e-3
+"""Budgets used up to this share bind."""
+
+
+@dataclass(frozen=True)
+class JointPlanner:
+    """Every decision of a round at once; each can be switched off, and with all off it is the `exact` planner.
+
+    Fields that are not a user's to set come from the run: `pace` from pilots, `rates` from the compressor.
+    """
+
+    admission: Annotated[bool, "decide who of the selected takes part"] = True
+    steps: Annotated[bool, "decide local steps"] = True
+    samples: Annotated[bool, "decide samples; else 1/epsilon"] = True
+    frequency: Annotated[bool, "decide CPU frequencies"] = True
+    band: Annotated[bool, "share the band; else each UE has its own"] = True
+    bits: Annotated[bool, "decide the bits of a weight"] = True
+    thrift: Annotated[float, "0 to 1: how much longer than the least time a round may take to save energy"] = 0.0
+    floor: Annotated[float, "share of its rounds in which a UE that can be heard is"] = 0.5
+    epsilon: Annotated[float, "accuracy; 1/epsilon samples where they are not decided"] = 0.02
+    pace: Annotated[list[float], "a, b, c, q of learning; default pilots or shipped constants"] = field(
+        default_factory=lambda: Pace().values
+    )
+    rates: Annotated[list[list[float]], "bits a weight and variance to choose from; default the compressor's"] = field(
+        default_factory=list
+    )
+
+    batched = False
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        for name in ("thrift", "floor"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and 1")
+        if any(len(rate) != 2 or rate[0] <= 0.0 or rate[1] < 0.0 for rate in self.rates):
+            raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
+        Pace.of(self.pace)
+
+    @property
+    def decides(self) -> bool:
+        return self.admission or self.steps or self.samples or self.frequency or self.band or self.bits
+
+    def init(self, cell: Cell) -> Memory:
+        """Progress and time so far, the last deadline, and how often each UE was asked and heard."""
+        names = ("progress", "time", "deadline")
+        return {name: np.zeros(()) for name in names} | {name: np.zeros(cell.num_ue) for name in ("asked", "heard")}
+
+    def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
+        if not self.decides:
+            return ExactPlanner(self.epsilon)(cell, channel_gain, memory)
+        order = np.argsort(cell.ue, kind="stable")  # sums must not depend on the order in which UEs are named
+        back = np.argsort(order, kind="stable")
+        plan, memory = self._plan(cell.take(order), channel_gain[order], memory)
+        return plan.part(back), memory
+
+    def _plan(self, cell: Cell, gain: Array, memory: Memory) -> tuple[Plan, Memory]:
+        options = self._options(cell, gain)
+        task = _task(cell, gain, options, self.frequency)
+        due = memory["heard"][cell.ue] < self.floor * memory["asked"][cell.ue]
+        total = float(cell.bandwidth.sum()) if self.band else None
+        search = _Search(task, options.progress, due if self.admission else None, total, cell.bandwidth, 0.0)
+        rate = float(memory["progress"] / memory["time"]) if memory["time"] > 0.0 else None
+        picked = search.best(rate, float(memory["deadline"]))
+        takes_part = picked >= 0
+        counts = _counted(memory, cell.ue, takes_part)
+        if not takes_part.any():
+            nobody = np.zeros(cell.num_ue)
+            return make_plan(cell, num_samples=nobody, tx_power=nobody, feasible=takes_part), dict(memory) | counts
+        ue, option = np.flatnonzero(takes_part), picked[takes_part]
+        solved = self._allocated(_picked(task, ue, option), total, cell.bandwidth[ue])
+        plan = _as_plan(cell, options, ue, option, solved, search.possible)
+        progress = options.progress[ue, option].sum()
+        learned = {
+            "progress": memory["progress"] + progress,
+            "time": memory["time"] + solved.time,
+            "deadline": np.asarray(solved.time),
+        }
+        return plan, dict(memory) | counts | learned
+
+    def _options(self, cell: Cell, gain: Array) -> Options:
+        """What each UE may be told to do, arrays of shape (num_ue, num_options)."""
+        own_rate = [float(cell.bits_per_weight.max()), 0.0]
+        rates = np.array(self.rates if self.bits and self.rates else [own_rate])
+        steps = STEPS if self.steps else np.array([int(cell.local_steps.max())])
+        wanted = int(whole(np.asarray(1.0 / self.epsilon)))
+        grid = make_options(
+            Pace.of(self.pace), steps, SAMPLES if self.samples else np.array([wanted]), rates, cell.num_ue
+        )
+        d = np.minimum(grid.num_samples, np.floor(cell.data_size)[:, None])
+        tau = np.broadcast_to(grid.local_steps, d.shape)
+        bits = np.broadcast_to(grid.bits_per_weight, d.shape)
+        if not self.samples:  # accuracy yields to energy, as in `exact`
+            lowest = cell.min_cpu_frequency if self.frequency else cell.cpu_frequency
+            d = np.minimum(d, _affordable(cell, gain, tau, bits, lowest))
+        variance = np.interp(bits, rates[:, 0], rates[:, 1])
+        progress = Pace.of(self.pace).progress(tau, np.maximum(d, 1.0), variance, cell.num_ue)
+        return Options(tau.astype(np.int64), d.astype(np.int64), bits, np.where(d >= MIN_SAMPLES, progress, 0.0))
+
+    def _allocated(self, task: Task, total: float | None, own: Array) -> Allocation:
+        if total is None:
+            return allocate_fixed_band(task, own)
+        solved = allocate(task, total)
+        deadline = solved.time * (1.0 + self.thrift)
+        frugal = least_energy(task, deadline, total)
+        return replace(frugal, lower=solved.lower, upper=solved.upper, residual=solved.residual)
+
+
+def _affordable(cell: Cell, gain: Array, tau: Array, bits: Array, frequency: Array) -> Array:
+    """The most samples that leave energy for the least upload, at this frequency, shape (num_ue, num_options)."""
+    phi, a = cell.snr_threshold, np.maximum(gain, 1e-300) / cell.noise_psd
+    least = bits * cell.num_weights * (phi * np.log(2.0) / np.log1p(phi) / a)[:, None]  # E_phi
+    per_sample = 0.5 * cell.capacitance * (cell.cycles_per_sample * frequency**2)[:, None] * tau
+    return whole((cell.max_energy[:, None] - least) / per_sample)
+
+
+def _task(cell: Cell, gain: Array, options: Options, frequency: bool) -> Task:
+    """The options as tasks of the allocation, arrays of shape (num_ue, num_options)."""
+    return Task(
+        cycles=cell.cycles_per_sample[:, None] * options.local_steps * np.maximum(options.num_samples, 1),
+        bits=options.bits_per_weight * cell.num_weights,
+        gain_to_noise=(gain / cell.noise_psd)[:, None],
+        max_energy=cell.max_energy[:, None],
+        max_power=cell.max_power[:, None],
+        min_frequency=(cell.min_cpu_frequency if frequency else cell.cpu_frequency)[:, None],
+        max_frequency=cell.cpu_frequency[:, None],
+        phi=cell.snr_threshold,
+        kappa=0.5 * cell.capacitance,
+    )
+
+
+def _picked(task: Task, ue: IntArray, option: IntArray) -> Task:
+    """One option of some UEs, arrays of shape (num_picked,)."""
+    shape = task.cycles.shape
+    return replace(task, **{name: np.broadcast_to(getattr(task, name), shape)[ue, option] for name in Task.PER_UE})
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The best options over all deadlines; arrays of shape (num_ue, num_options)."""
+
+    task: Task
+    progress: Array
+    due: BoolArray | None  # UEs that may not be left out; None: nobody may who can take part
+    total: float | None
+    own: Array
+    fixed_time: float
+
+    @cached_property
+    def shortest(self) -> Array:
+        """The least deadline of each option were all the band its own, infinite for one that cannot be had."""
+        return np.where(self.progress > 0.0, shortest(self.task), np.inf)
+
+    @cached_property
+    def possible(self) -> BoolArray:
+        """UEs that can take part at all."""
+        return np.asarray(np.isfinite(self.shortest).any(axis=1))
+
+    @cached_property
+    def must(self) -> BoolArray:
+        return self.possible if self.due is None else self.possible & self.due
+
+    def best(self, rate: float | None, last: float) -> IntArray:
+        """The option of each UE, -1 for one that is left out; `rate` is lambda, None where it is not known yet."""
+        if not self.possible.any():
+            return np.full(len(self.possible), -1)
+        num = len(self.possible)
+        rows = np.arange(num) if num <= SAMPLED else np.linspace(0, num - 1, SAMPLED).astype(np.int64)
+        least = self.shortest[self.must].min(axis=1).max() if self.must.any() else self.shortest.min()
+        first = max(last, least) if last > 0.0 else least
+        trials = first * COARSE ** np.arange(*((-2, 3) if last > 0.0 else (0, WIDEST)))
+        deadline, edge = self._best_of(trials, rate, rows)
+        while edge and last > 0.0:
+            deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2, 3), rate, rows)
+        deadline, _ = self._best_of(deadline * FINE ** np.arange(-3, 4), rate, rows)
+        picked, _ = self._choices(np.array([deadline]), np.arange(num))
+        return picked[0]
+
+    def _best_of(self, deadlines: Array, rate: float | None, rows: IntArray) -> tuple[float, bool]:
+        """The deadline at which progress - lambda time is greatest, and whether it is the first or last of them."""
+        _, progress = self._choices(deadlines, rows)
+        time = deadlines + self.fixed_time
+        score = progress / time if rate is None else progress * len(self.own) / len(rows) - rate * time
+        place = int(score.argmax())
+        return float(deadlines[place]), place in (0, len(deadlines) - 1) and bool(np.isfinite(score[place]))
+
+    def _choices(self, deadlines: Array, rows: IntArray) -> tuple[IntArray, Array]:
+        task, own = self.task, self.own[rows]
+        if len(rows) < len(self.own):
+            shape = self.progress.shape
+            task = replace(task, **{name: np.broadcast_to(getattr(task, name), shape)[rows] for name in Task.PER_UE})
+        band = least_band(task, deadlines[:, None, None])
+        band = np.where(self.progress[rows] > 0.0, band, np.inf)
+        total = None if self.total is None else self.total * len(rows) / len(self.own)
+        return choose(band, self.progress[rows], self.must[rows], total, own)
+
+
+def _counted(memory: Memory, ue: IntArray, takes_part: BoolArray) -> dict[str, Array]:
+    """How often each UE was asked and heard, this round included."""
+    asked, heard = memory["asked"].copy(), memory["heard"].copy()
+    asked[ue] += 1.0
+    heard[ue] += takes_part
+    return {"asked": asked, "heard": heard}
+
+
+def _as_plan(
+    cell: Cell, options: Options, ue: IntArray, option: IntArray, solved: Allocation, possible: BoolArray
+) -> Plan:
+    """The plan of the whole round from what the UEs that take part are told."""
+
+    def spread(values: Array, others: Array | float) -> Array:
+        filled = np.full(cell.num_ue, others) if np.ndim(others) == 0 else np.array(others, dtype=np.float64)
+        filled[ue] = values
+        return filled
+
+    takes_part = spread(np.ones(len(ue)), 0.0) > 0.0
+    compute = 0.5 * cell.capacitance * cell.cycles_per_sample[ue] * options.local_steps[ue, option]
+    energy = compute * options.num_samples[ue, option] * solved.frequency**2 + solved.upload_energy
+    spent = spread(energy, 0.0) >= (1.0 - BINDS) * cell.max_energy
+    power = spread(solved.power, 0.0)
+    plan = make_plan(
+        cell,
+        num_samples=spread(options.num_samples[ue, option], 0.0),
+        tx_power=power,
+        feasible=takes_part,
+        samples_limit=np.where(spent, Status.ENERGY, Status.ACCURACY).astype(np.int8),
+        power_limit=np.where(power >= (1.0 - BINDS) * cell.max_power, Status.POWER, Status.ENERGY).astype(np.int8),
+        local_steps=spread(options.local_steps[ue, option], cell.local_steps),
+        cpu_frequency=spread(solved.frequency, cell.cpu_frequency),
+        bandwidth=spread(solved.band, cell.bandwidth),
+        bits_per_weight=spread(options.bits_per_weight[ue, option], cell.bits_per_weight),
+    )
+    left_out = np.where(possible & ~takes_part, Status.LEFT_OUT, plan.status).astype(np.int8)
+    return replace(plan, status=left_out, certificate=Certificate(solved.lower, solved.upper, solved.residual))

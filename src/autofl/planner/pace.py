@@ -1,0 +1,48 @@
+"""How far a round takes the model: what a planner must know of learning to weigh it against time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofl.errors import AutoFLError
+from autofl.units import Array
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Rounds to the target where m UEs are heard and each makes tau steps on d samples.
+
+        K = constant + (per_step + noise / (d m)) / tau + rounding omega / m
+
+    omega is the compressor's variance, E|Q(x) - x|^2 / |x|^2. A round of such UEs is 1/K of the way. Where UEs differ,
+    each brings 1/(m K) by its own K: the round's progress is the sum over those that are heard.
+
+    The defaults were fitted to pilots on MNIST, l = 5, to 90 % adapted (`autofl pilot`).
+    """
+
+    constant: float = 6.0
+    per_step: float = 60.0
+    noise: float = 600.0
+    rounding: float = 2.0
+
+    def __post_init__(self) -> None:
+        values = self.values
+        if not all(np.isfinite(value) and value >= 0.0 for value in values) or self.constant + self.per_step <= 0.0:
+            raise AutoFLError(f"pace: {values} must be numbers >= 0, the first two not both 0")
+
+    @property
+    def values(self) -> list[float]:
+        return [self.constant, self.per_step, self.noise, self.rounding]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Pace":
+        if len(values) != 4:
+            raise AutoFLError(f"pace: {len(values)} values; it takes four: constant, per_step, noise, rounding")
+        return cls(*values)
+
+    def progress(self, local_steps: Array, num_samples: Array, variance: Array, num_heard: int) -> Array:
+        """1/(m K), what one UE of m adds; shapes broadcast."""
+        noise = self.noise / (num_samples * num_heard)
+        rounds = self.constant + (self.per_step + noise) / local_steps + self.rounding * variance / num_heard
+        return np.asarray(1.0 / (num_heard * rounds))

@@ -1,0 +1,80 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from autofl.planner.choices import choose, make_options
+from autofl.planner.pace import Pace
+
+
+def by_brute_force(band, value, must, total):
+    """The best of all combinations of options; leaving a UE out costs no band and brings nothing."""
+    num_ue, num = band.shape
+    best = -np.inf
+    for options in itertools.product(range(-1, num), repeat=num_ue):
+        if any(option < 0 and needed for option, needed in zip(options, must, strict=True)):
+            continue
+        used = sum(band[i, option] for i, option in enumerate(options) if option >= 0)
+        if used <= total:
+            best = max(best, sum(value[i, option] for i, option in enumerate(options) if option >= 0))
+    return best
+
+
+def random_case(seed):
+    """More work is worth more, with falling returns, and needs more band: the shape the planner meets."""
+    rng = np.random.default_rng(seed)
+    num_ue, num = int(rng.integers(1, 5)), int(rng.integers(1, 6))
+    value = np.sort(rng.random((num_ue, num)), axis=1)
+    band = np.cumsum(rng.random((num_ue, num)) * rng.random((num_ue, 1)), axis=1)
+    band[rng.random((num_ue, num)) < 0.1] = np.inf
+    must = (rng.random(num_ue) < 0.3) & np.isfinite(band).any(axis=1)
+    return band, value, must, float(rng.random() * 2.0)
+
+
+def test_choices_never_beat_brute_force_and_seldom_fall_short_of_it():
+    shares = []
+    for seed in range(300):
+        band, value, must, total = random_case(seed)
+        picked, progress = choose(band[None], value, must, total, np.ones(len(must)))
+        best = by_brute_force(band, value, must, total)
+        used = sum(band[i, option] for i, option in enumerate(picked[0]) if option >= 0)
+        assert used <= total * (1 + 1e-12)
+        if not np.isfinite(best):
+            assert progress[0] == -np.inf
+            continue
+        if np.isfinite(progress[0]):
+            assert progress[0] <= best + 1e-12
+            assert not (must & (picked[0] < 0)).any()
+        shares.append(max(progress[0], 0.0) / best if best > 0 else 1.0)
+    assert np.mean(shares) > 0.97
+    assert np.mean(np.array(shares) > 1 - 1e-9) > 0.8
+
+
+def test_with_bands_of_their_own_every_ue_takes_the_best_that_fits():
+    band = np.array([[[1.0, 2.0, 9.0], [1.0, np.inf, np.inf], [7.0, 8.0, 9.0]]])
+    value = np.array([[1.0, 2.0, 3.0]] * 3)
+    picked, progress = choose(band, value, np.zeros(3, bool), None, np.array([3.0, 3.0, 3.0]))
+    np.testing.assert_array_equal(picked, [[1, 0, -1]])
+    assert progress[0] == pytest.approx(3.0)
+
+
+def test_a_ue_that_must_take_part_does_so_at_the_price_of_others():
+    band = np.array([[[1.0], [1.0]]])
+    value = np.array([[5.0], [1.0]])
+    picked, _ = choose(band, value, np.array([False, True]), 1.0, np.ones(2))
+    np.testing.assert_array_equal(picked, [[-1, 0]])
+
+
+def test_pace_by_hand():
+    # K = 4 + (8 + 100 / (5 * 10)) / 2 + 3 * 0.5 / 5 = 9.3
+    pace = Pace(4.0, 8.0, 100.0, 3.0)
+    assert float(pace.progress(np.array(2.0), np.array(10.0), np.array(0.5), 5)) == pytest.approx(1 / (5 * 9.3))
+
+
+def test_options_are_those_that_pay():
+    options = make_options(Pace(), np.array([1, 2, 4]), np.array([4, 8]), np.array([[1.0, 1.0], [4.0, 0.1]]), 5)
+    for bits in (1.0, 4.0):
+        of_rate = options.bits_per_weight == bits
+        work = (options.local_steps * options.num_samples)[of_rate]
+        assert (np.diff(work) > 0).all()
+        assert (np.diff(options.progress[of_rate]) > 0).all()
