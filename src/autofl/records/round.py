@@ -54,7 +54,7 @@ class RoundRecord:
 
 
 _KNOWN = ("ue", "probability", "channel_gain", "snr")
-_COSTS = tuple(cost_field.name for cost_field in fields(RoundCost) if cost_field.name != "time")
+_COSTS = RoundCost.PER_UE
 LIMITS = tuple(plan_field.name for plan_field in fields(Plan) if plan_field.name not in DECISIONS)
 """Columns that name what binds."""
 UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, *LIMITS, "decoded")
