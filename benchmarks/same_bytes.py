@@ -46,6 +46,21 @@ MATRIX = {
     "vmap": ("stop.rounds=3", "evaluation.every=3", "learning.engine=vmap", "evaluation.test_samples=20"),
 }
 CIFAR = {"CIFAR-10": ("data.name=cifar10", "stop.rounds=3", "evaluation.every=3", "evaluation.test_samples=20")}
+ROUND_COLUMNS = (
+    "round",
+    "sim_time",
+    "round_time",
+    "num_selected",
+    "num_decoded",
+    "num_samples",
+    "energy",
+    "train_loss",
+    "adapted_train_loss",
+    "global_accuracy",
+    "adapted_accuracy",
+    "gradient_norm_sq",
+)
+"""Columns of rounds.csv that every version has."""
 UE_COLUMNS = (
     "round",
     "ue",
@@ -77,14 +92,21 @@ def fingerprint() -> str:
 
 def digests(folder: Path) -> dict[str, str]:
     """Hashes of a run's tables and weights."""
-    rows = csv.DictReader(io.StringIO((folder / "ues.csv").read_text(encoding="utf-8")))
-    ues = "\n".join(",".join(row[name] for name in UE_COLUMNS) for row in rows)
+    rounds = "".join(
+        f"{line}\r\n" for line in (",".join(ROUND_COLUMNS), *lines_of(folder / "rounds.csv", ROUND_COLUMNS))
+    )
     contents = {
-        "rounds": (folder / "rounds.csv").read_bytes(),
-        "ues": ues.encode(),
+        "rounds": rounds.encode(),
+        "ues": "\n".join(lines_of(folder / "ues.csv", UE_COLUMNS)).encode(),
         "weights": (folder / "weights.safetensors").read_bytes(),
     }
     return {name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()}
+
+
+def lines_of(path: Path, columns: tuple[str, ...]) -> list[str]:
+    """These columns of a table, a line a row."""
+    rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+    return [",".join(row[name] for name in columns) for row in rows]
 
 
 def runs_of(tree: Path, with_cifar: bool) -> dict[str, dict[str, str]]:

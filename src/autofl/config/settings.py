@@ -70,6 +70,10 @@ class CellSettings(Section):
     capacitance: float = Field(1e-27, gt=0, le=1, description="varsigma [J s^2/cycle^3]")
     update_bits: float | None = Field(None, gt=0, le=1e15, description="Z [bit]; default 32 a weight")
     min_distance: float = Field(1.0, gt=0, le=1e6, description="r_min [m]")
+    overhead: float = Field(0.0, ge=0, le=1e6, description="T_over [s] of a round beside computing and sending")
+    downlink_power: float | None = Field(
+        None, gt=0, le=1e6, description="P_bs [W] of the base station; default: sending the model down takes no time"
+    )
 
     @model_validator(mode="after")
     def _one_number_of_ues(self) -> Self:

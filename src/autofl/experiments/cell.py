@@ -57,6 +57,8 @@ def build_cell(
         capacitance=cell.capacitance,
         min_distance=cell.min_distance,
         num_weights=float("nan") if num_weights is None else float(num_weights),
+        overhead=cell.overhead,
+        downlink_power=cell.downlink_power,
         **drawn,
     )
 
@@ -163,6 +165,8 @@ class RoundPlan:
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return {
             "round_time": float(cost.time),
+            "downlink_time": float(cost.downlink_time),
+            "overhead": float(cost.overhead),
             "num_feasible": int(plan.feasible.sum()),
             "energy": float(cost.energy.sum()),
             "ues": [{"id": ue, **dict(zip(columns, row, strict=True))} for ue, row in enumerate(rows)],

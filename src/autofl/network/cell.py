@@ -40,6 +40,9 @@ class Cell:
     capacitance: float = 1e-27  # varsigma [J s^2/cycle^3]
     min_distance: float = 1.0  # r_min [m]: the path-loss law diverges at the antenna
     num_weights: float = math.nan  # that an update has; by default Z / 32
+    overhead: float = 0.0  # T_over [s] of a round beside computing and sending; the paper has none
+    downlink_power: float | None = None  # P_bs [W]; None: sending the model down costs no time, as in the paper
+    downlink_bits: float = math.nan  # Z_down [bit]; by default 32 for each weight
     ue: IntArray = field(default_factory=lambda: np.empty(0, np.int64))  # numbers in the whole cell; 0, 1, ... there
 
     PER_UE = (
@@ -59,15 +62,17 @@ class Cell:
         num_ue = np.size(self.distance)
         if math.isnan(self.num_weights):
             object.__setattr__(self, "num_weights", float(np.max(self.update_bits)) / 32.0)
+        if math.isnan(self.downlink_bits):
+            object.__setattr__(self, "downlink_bits", 32.0 * self.num_weights)
         if np.size(self.ue) == 0:
             object.__setattr__(self, "ue", np.arange(num_ue))
         elif np.size(self.ue) != num_ue:
             raise AutoFLError(f"cell.ue: {np.size(self.ue)} values for {num_ue} UEs; leave it out, or give {num_ue}")
         for name in (cell_field.name for cell_field in fields(self)):
-            if name == "ue":
+            if name == "ue" or getattr(self, name) is None:
                 continue
             value = np.asarray(getattr(self, name), dtype=np.float64)
-            lowest_allowed = name in ("distance", "data_size", "max_energy")  # these may be 0
+            lowest_allowed = name in ("distance", "data_size", "max_energy", "overhead")  # these may be 0
             bad = ~np.isfinite(value) | (value < 0.0 if lowest_allowed else value <= 0.0)
             if bad.any():
                 raise AutoFLError(

@@ -1,6 +1,6 @@
 """Time and energy of a round: radio, computing, and the slowest UE, Section II-C of the paper."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -31,6 +31,10 @@ class RoundCost:
     compute_time: Array  # t^cmp [s], 0 for a UE that does not send
     energy: Array  # e_k^i [J]
     time: Array  # T_k^round [s]
+    downlink_time: Array = field(default_factory=lambda: np.array(0.0))  # t_down [s], part of time, shape (...)
+    overhead: Array = field(default_factory=lambda: np.array(0.0))  # T_over [s], part of time, shape (...)
+
+    PER_UE = ("upload_time", "compute_time", "energy")
 
 
 def snr(cell: Cell, gain: Array, tx_power: Array) -> Array:
@@ -94,25 +98,58 @@ def longest_upload(cell: Cell) -> Array:
     return cell.update_bits * np.log(2.0) / (cell.bandwidth * np.log1p(cell.snr_threshold))
 
 
-def round_cost(cell: Cell, gain: Array, plan: Plan, outage: Outage = "skip") -> RoundCost:
-    """Cost of a round, Eq. (12) and (13).
+def downlink_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None) -> Array:
+    """Time of sending the model down, once for all, 0 where the downlink is free or nobody takes part.
 
-        T_k = max_i (t^cmp + t^com) over the UEs that send,    e_k^i = e^cmp + e^com
+        t_down = Z_down / (B log2(1 + P_bs g_min / (N0 B))),    B = sum_i B_i,    g_min = min_i g_i
 
-    A UE with no samples or no power takes no part and costs nothing (Algorithm 2, line 8: the base station knows
-    the channel).
+    The base station has the whole band of the round for it, and sends at the rate of the weakest UE that takes part.
 
     Args:
-        cell: the selected UEs.
+        cell: the selected UEs; downlink_power P_bs [W], downlink_bits Z_down [bit], bandwidth B_i [Hz].
+        gain: g_i, shape (..., num_ue); down as up.
+        takes_part: who is sent the model, shape (..., num_ue); by default all.
+    Returns:
+        t_down [s], shape (...).
+    """
+    part = np.ones(np.shape(gain), np.bool_) if takes_part is None else takes_part
+    weakest = np.where(part, gain, np.inf).min(axis=-1, initial=np.inf)
+    if cell.downlink_power is None:
+        return np.zeros(weakest.shape)
+    band = cell.bandwidth.sum(axis=-1)
+    with np.errstate(divide="ignore"):
+        spectral = np.log1p(cell.downlink_power * weakest / (cell.noise_psd * band)) / np.log(2.0)
+        return np.asarray(cell.downlink_bits / (band * spectral))  # to nobody: infinitely fast
+
+
+def fixed_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None) -> Array:
+    """Time of a round that no UE's samples, power or frequency change: T_over + t_down [s], shape (...).
+
+    What a planner that weighs progress against time adds to the slowest UE; arguments as for `downlink_time`.
+    """
+    return cell.overhead + downlink_time(cell, gain, takes_part)
+
+
+def round_cost(cell: Cell, gain: Array, plan: Plan, outage: Outage = "skip") -> RoundCost:
+    """Cost of a round, Eq. (12) and (13), and what the paper leaves out: T_over and t_down, both 0 by default.
+
+        T_k = T_over + t_down + max_i (t^cmp + t^com) over the UEs that send,    e_k^i = e^cmp + e^com
+
+    A UE with no samples or no power takes no part and costs nothing (Algorithm 2, line 8: the base station knows
+    the channel). Listening costs a UE no energy.
+
+    Args:
+        cell: the selected UEs. Its own bands, whatever the plan makes of them, are what the downlink has.
         gain: g_i, shape (..., num_ue).
         plan: every decision; frequency, band, bits and local steps take the place of the cell's.
         outage: "wait" makes the base station wait `longest_upload` for a selected UE that does not send.
     Note:
         A round in which nobody sends costs the longest upload too, under both settings: time passes until the
-        base station can know that nothing comes. The paper does not treat this case.
+        base station can know that nothing comes. The paper does not treat this case. Nothing is sent down in it.
     """
-    cell = plan.applied(cell)
     sends = (plan.num_samples > 0) & (plan.tx_power > 0.0)
+    down = downlink_time(cell, gain, sends)
+    cell = plan.applied(cell)
     upload = upload_cost(cell, gain, plan.tx_power)
     compute = compute_cost(cell, plan.num_samples)
     upload_time, compute_time, energy = np.broadcast_arrays(
@@ -122,9 +159,12 @@ def round_cost(cell: Cell, gain: Array, plan: Plan, outage: Outage = "skip") -> 
     )
     waits = ~sends if outage == "wait" else ~sends & ~sends.any(axis=-1, keepdims=True)
     waiting = np.where(waits, longest_upload(cell), 0.0)
+    slowest = np.maximum(upload_time + compute_time, waiting).max(axis=-1, initial=0.0)
     return RoundCost(
         upload_time=upload_time,
         compute_time=compute_time,
         energy=energy,
-        time=np.maximum(upload_time + compute_time, waiting).max(axis=-1, initial=0.0),
+        time=cell.overhead + down + slowest,
+        downlink_time=np.broadcast_to(down, slowest.shape),
+        overhead=np.full(slowest.shape, cell.overhead),
     )

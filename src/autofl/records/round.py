@@ -1,6 +1,6 @@
 """What happened in a round: the record every simulation and deployment writes."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class RoundRecord:
 
 
 _KNOWN = ("ue", "probability", "channel_gain", "snr")
-_COSTS = tuple(cost_field.name for cost_field in fields(RoundCost) if cost_field.name != "time")
+_COSTS = RoundCost.PER_UE
 UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, *LIMITS, "decoded")
 """Columns of a UE in a round, from the fields of `Plan` and `RoundCost`."""
 

@@ -42,7 +42,9 @@ ROUND_COLUMNS = (
     "num_samples",
     "energy",
     *QUALITY,
+    "downlink_time",
 )
+OLDEST_ROUND_TABLE = {name for name in ROUND_COLUMNS if name != "downlink_time"}
 UE_TABLE = ("round", *UE_COLUMNS)
 OLDEST_UE_TABLE = {"round", "ue", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time",
                    "energy", "status", "decoded"}  # fmt: skip
@@ -124,7 +126,8 @@ class RunWriter:
         )
         rows = zip(*record.ue_columns().values(), strict=True)
         csv.writer(self._ues).writerows((record.round, *row) for row in rows)
-        csv.writer(self._rounds).writerow((*shared, *(_text(quality.get(name, math.nan)) for name in QUALITY)))
+        measured = (_text(quality.get(name, math.nan)) for name in QUALITY)
+        csv.writer(self._rounds).writerow((*shared, *measured, float(record.cost.downlink_time)))
         self._ues.flush()
         self._rounds.flush()
 
@@ -230,7 +233,7 @@ def read_run(folder: PathLike) -> Run:
     try:
         manifest = read_manifest(folder)
         config = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        rounds = _read_table(folder / ROUNDS, set(ROUND_COLUMNS), text=())
+        rounds = _read_table(folder / ROUNDS, OLDEST_ROUND_TABLE, text=())
         ues = _read_table(folder / UES, OLDEST_UE_TABLE, text=LIMITS)
         measured = (folder / DEVICES).is_file()
         devices = _read_table(folder / DEVICES, set(DEVICE_COLUMNS), text=("outcome",)) if measured else {}

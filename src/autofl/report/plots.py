@@ -84,6 +84,7 @@ AXES = {
     "global_accuracy": ("test accuracy, global model [%]", 100.0),
     "adapted_accuracy": ("test accuracy, adapted model [%]", 100.0),
     "gradient_norm_sq": ("squared norm of the gradient of F(w)", 1.0),
+    "downlink_time": ("time of sending the model down [s]", 1.0),
 }
 """What a column of rounds.csv is on an axis, in words, and the factor to the unit shown."""
 GROWING = ("round", "sim_time", "energy")
