@@ -12,13 +12,16 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from autofl.errors import AutoFLError
 
 Kind = Literal["algorithm", "planner", "channel", "model", "data", "partition", "compressor", "aggregator", "selection"]
+
+
+PlannedBy = Literal["planner", "baseline", "joint"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,15 @@ class Entry:
     target: str  # module:object
     label: str
     extra: str = ""  # of this package, that brings a library it needs
-    plan: Literal["planner", "baseline"] = "planner"  # of an algorithm: the section of settings that plans for it
+    plan: "PlannedBy" = "planner"  # of an algorithm: the section of settings that plans for it
+    brings: "Mapping[str, Mapping[str, Any]]" = field(default_factory=dict)  # settings it has unless others are given
 
+
+JOINT: dict[str, dict[str, Any]] = {
+    "compressor": {"name": "entropy"},
+    "learning": {"split": [0.1, 0.8, 0.1], "guard": 1.0},
+}
+"""What goes with the joint planner: updates that are small, and steps that hold up when there are many."""
 
 PARTS: dict[Kind, dict[str, Entry]] = {
     "algorithm": {
@@ -37,6 +47,8 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "per-fedavg": Entry("autofl.algorithms.perfedavg:PerFedAvg", "Per-FedAvg", plan="baseline"),
         "fedavg-1": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-1", plan="baseline"),
         "fedavg-2": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-2"),
+        "autofl-j": Entry("autofl.algorithms.perfedavg:PerFedAvg", "AutoFL-J", plan="joint", brings=JOINT),
+        "fedavg-j": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-J", plan="joint", brings=JOINT),
         "fedprox": Entry("autofl.algorithms.fedprox:FedProx", "FedProx"),
         "ditto": Entry("autofl.algorithms.ditto:Ditto", "Ditto"),
         "scaffold": Entry("autofl.algorithms.scaffold:Scaffold", "SCAFFOLD"),
@@ -45,6 +57,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
     "planner": {
         "paper": Entry("autofl.planner.paper:PaperPlanner", "Algorithm 2 as printed"),
         "exact": Entry("autofl.planner.exact:ExactPlanner", "joint optimum of (P3) and (P4)"),
+        "joint": Entry("autofl.planner.joint:JointPlanner", "every decision at once, for the least learning time"),
         "fixed": Entry("autofl.planner.fixed:FixedPlanner", "fixed samples"),
         "yang": Entry("autofl.planner.yang:YangPlanner", "least delay by band, power and frequency (Yang et al.)"),
     },
@@ -105,7 +118,7 @@ class Part:
     name: str
     label: str
     target: Any  # a class or a function that makes the part, or the part itself
-    plan: Literal["planner", "baseline"] = "planner"
+    plan: PlannedBy = "planner"
 
     @property
     def is_factory(self) -> bool:

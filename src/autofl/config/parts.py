@@ -89,6 +89,14 @@ class BaselineSettings(PartSettings):
     name: str = Field("fixed", min_length=1, description="planner of Per-FedAvg and FedAvg-1")
 
 
+class JointSettings(PartSettings):
+    """Who decides for AutoFL-J and FedAvg-J."""
+
+    kind = "planner"
+    from_run = ("pace", "rates")
+    name: str = Field("joint", min_length=1, description="planner of AutoFL-J and FedAvg-J")
+
+
 class ChannelSettings(PartSettings):
     """Where channel gains come from."""
 

@@ -11,7 +11,9 @@ from autofl.config.parts import (
     BaselineSettings,
     ChannelSettings,
     CompressorSettings,
+    JointSettings,
     ModelSettings,
+    PartSettings,
     PlannerSettings,
     SelectionSettings,
     checked_settings,
@@ -258,6 +260,7 @@ class Settings(Section):
     selection: SelectionSettings = SelectionSettings()
     planner: PlannerSettings = PlannerSettings()
     baseline: BaselineSettings = BaselineSettings()
+    joint: JointSettings = JointSettings()
     compressor: CompressorSettings = CompressorSettings()
     aggregator: AggregatorSettings = AggregatorSettings()
     data: DataSettings = DataSettings()
@@ -299,15 +302,35 @@ class Settings(Section):
             )
         return self
 
+    def planned_by(self, algorithm: str | None = None) -> PartSettings:
+        """The section that plans for an algorithm, the settings' own by default; [planner] for one of a user's own."""
+        entry = PARTS["algorithm"].get(algorithm or self.algorithm)
+        section: PartSettings = getattr(self, entry.plan if entry is not None else "planner")
+        return section
+
+    def _brought(self) -> "Settings":
+        """The same with what the algorithm brings along, as far as it is not set."""
+        entry, changed = PARTS["algorithm"].get(self.algorithm), {}
+        for name, values in entry.brings.items() if entry is not None else ():
+            section = getattr(self, name)
+            missing = {key: value for key, value in values.items() if key not in section.model_fields_set}
+            if missing:
+                given = {key: getattr(section, key) for key in section.model_fields_set}
+                changed[name] = type(section)(**given, **missing)
+        return self.model_copy(update=changed)
+
     def resolved(self) -> "Settings":
         """The same with every default that depends on another setting written out."""
+        return self._brought()._resolved()
+
+    def _resolved(self) -> "Settings":
         gain = {
             "paper": PerUE(law="rayleigh", parameters=(40.0,)),
             "physical": PerUE(law="exponential", parameters=(1.0,)),
         }
         usual = "lenet5" if self.data.name == "cifar10" else "mlp"
         model = usual if self.model.name == "auto" else self.model.name
-        parts = ("channel", "selection", "planner", "baseline", "compressor", "aggregator")
+        parts = ("channel", "selection", "planner", "baseline", "joint", "compressor", "aggregator")
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         learning = self.learning
         return self.model_copy(

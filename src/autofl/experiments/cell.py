@@ -7,10 +7,12 @@ import numpy as np
 from autofl.channels import Channel, success_probability
 from autofl.compressors import Compressor
 from autofl.config import MODEL_WEIGHTS, Settings
+from autofl.config.parts import PartSettings
 from autofl.errors import AutoFLError
 from autofl.network import DECISIONS, STATUS_NAMES, Cell, Status, decoded
 from autofl.planner import MIN_SAMPLES, Planner
-from autofl.registry import PARTS
+from autofl.planner.pace import PACES, Pace
+from autofl.registry import Lazy
 from autofl.rng import stream
 from autofl.rounds.round import ChannelAir, Network, Round, network_round
 from autofl.selection import Selection, Uniform
@@ -103,12 +105,26 @@ def build_compressor(settings: Settings) -> Compressor | None:
 def build_planner(settings: Settings, algorithm: str | None = None) -> Planner:
     """The planner an algorithm is paired with, that of the settings' own algorithm by default.
 
-    AutoFL, FedAvg-2 and every algorithm of one's own plan by [planner], Per-FedAvg and FedAvg-1 by [baseline].
+    AutoFL, FedAvg-2 and every algorithm of one's own plan by [planner], Per-FedAvg and FedAvg-1 by [baseline],
+    AutoFL-J and FedAvg-J by [joint].
     """
-    entry = PARTS["algorithm"].get(algorithm or settings.algorithm)
-    section = settings.baseline if entry is not None and entry.plan == "baseline" else settings.planner
-    planner: Planner = section.build(local_steps=settings.learning.local_steps)
+    settings = settings.resolved()
+    return _planner_of(settings, settings.planned_by(algorithm))
+
+
+def _planner_of(settings: Settings, section: PartSettings) -> Planner:
+    planner: Planner = section.build(
+        local_steps=settings.learning.local_steps,
+        pace=PACES.get(settings.data.name, Pace()).values,
+        rates=Lazy(lambda: rates_of(build_compressor(settings))),
+    )
     return planner
+
+
+def rates_of(compressor: Compressor | None) -> list[list[float]]:
+    """Bits a weight and variance that a compressor offers a planner; none where it offers no choice."""
+    offered = getattr(compressor, "rates", None)
+    return [list(pair) for pair in offered()] if offered is not None else []
 
 
 def build_network(settings: Settings, cell: Cell | None = None) -> Network:
@@ -178,7 +194,7 @@ def plan(settings: Settings) -> RoundPlan:
     cell, channel = build_cell(settings), build_channel(settings)
     network = Network(
         air=ChannelAir(cell, channel, settings.seed),
-        planner=settings.planner.build(local_steps=settings.learning.local_steps),
+        planner=_planner_of(settings, settings.planner),
         selection=Uniform(cell.num_ue),
         seed=settings.seed,
         outage=settings.simulation.outage,

@@ -106,17 +106,10 @@ def manifest_of(settings: Settings, sim: Simulation, own: Mapping[str, Any]) -> 
 
 def parts_of(settings: Settings) -> list[Part]:
     """The parts that settings name."""
-    planned = PLANNED_BY[find("algorithm", settings.algorithm).plan](settings)
-    sections = [settings.channel, settings.selection, planned, settings.aggregator, settings.model]
+    sections = [settings.channel, settings.selection, settings.planned_by(), settings.aggregator, settings.model]
     named = [find("data", settings.data.name), find("partition", settings.data.partition)]
     compressor = [settings.compressor.part] if settings.compressor.name != "none" else []
     return [find("algorithm", settings.algorithm), *named, *(section.part for section in sections), *compressor]
-
-
-PLANNED_BY: dict[str, Callable[[Settings], Any]] = {
-    "planner": lambda settings: settings.planner,
-    "baseline": lambda settings: settings.baseline,
-}
 
 
 def facts_of(sim: Simulation) -> dict[str, Any]:

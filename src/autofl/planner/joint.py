@@ -12,7 +12,15 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Certificate, Plan, Status, make_plan
-from autofl.planner.allocation import Allocation, Task, allocate, allocate_fixed_band, least_band, least_energy, shortest
+from autofl.planner.allocation import (
+    Allocation,
+    Task,
+    allocate,
+    allocate_fixed_band,
+    least_band,
+    least_energy,
+    shortest,
+)
 from autofl.planner.base import MIN_SAMPLES, Memory, whole
 from autofl.planner.choices import Options, choose, make_options
 from autofl.planner.exact import ExactPlanner, check_epsilon

@@ -46,3 +46,7 @@ class Pace:
         noise = self.noise / (num_samples * num_heard)
         rounds = self.constant + (self.per_step + noise) / local_steps + self.rounding * variance / num_heard
         return np.asarray(1.0 / (num_heard * rounds))
+
+
+PACES: dict[str, Pace] = {}
+"""By data set, where it is not that of MNIST."""
