@@ -67,6 +67,18 @@ def test_every_engine_equals_the_loop(problem, name, local_steps):
     assert moved > 1e-3  # an update that does nothing would agree with everything
 
 
+@pytest.mark.parametrize("name", ["exact", "fedavg"])
+def test_engines_agree_on_batches_of_unequal_shares(problem, name):
+    data, model, params, tolerance = problem
+    split = data.draw(UE, NUM_SAMPLES, 2, seed=1, round_index=2, split=(0.1, 0.8, 0.1))
+    means = [make_engine(engine, model)(ALGORITHMS[name], params, split, UE) for engine in ("loop", "vmap", "low_rank")]
+    for updates in means[1:]:
+        equal(means[0].mean(WEIGHT), updates.mean(WEIGHT), tolerance)
+    thirds = make_engine("loop", model)(ALGORITHMS[name], params, data.draw(UE, NUM_SAMPLES, 2, 1, 2), UE).mean(WEIGHT)
+    off = max(float((means[0].mean(WEIGHT)[key] - p).abs().max()) for key, p in thirds.items())
+    assert off < 1e-6 if name == "fedavg" else off > 1e-3  # FedAvg joins the three again
+
+
 @pytest.mark.parametrize("engine", ["loop", "vmap", "low_rank"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_padding_changes_nothing(problem, name, engine):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from autofl.data import ByLabels
-from autofl.data.batch import draw_meta, draw_positions, third_sizes
+from autofl.data.batch import draw_meta, draw_positions, split_sizes
 from autofl.data.federated import federate
 
 
@@ -53,12 +53,56 @@ def test_a_ue_draws_the_same_alone_as_among_others():
 
 def test_thirds_add_up_and_the_hessian_batch_is_never_larger():
     num = np.arange(3, 200)
-    inner, outer, hess = third_sizes(num)
+    inner, outer, hess = split_sizes(num)
     np.testing.assert_array_equal(inner + outer + hess, num)
     assert (hess >= 1).all()
     assert (outer >= inner).all()
     assert (inner >= hess).all()
     assert (outer - hess <= 1).all()
+
+
+def test_thirds_give_what_is_left_to_the_outer_batch_and_then_to_the_inner_one():
+    num = np.arange(0, 3000)
+    outer = -(-num // 3)
+    inner = -(-(num - outer) // 2)
+    np.testing.assert_array_equal(split_sizes(num), [inner, outer, num - outer - inner])
+
+
+@pytest.mark.parametrize(
+    ("num", "split", "sizes"),
+    [
+        (3, (0.1, 0.8, 0.1), (1, 1, 1)),  # 0.3, 2.4, 0.3: 0, 3, 0, and two of the three move
+        (5, (0.1, 0.8, 0.1), (1, 3, 1)),  # 0.5, 4, 0.5: the inner batch gets the fifth, the Hessian's takes one
+        (8, (0.1, 0.8, 0.1), (1, 6, 1)),  # 0.8, 6.4, 0.8
+        (10, (0.1, 0.8, 0.1), (1, 8, 1)),
+        (15, (0.1, 0.8, 0.1), (2, 12, 1)),  # 1.5, 12, 1.5
+        (20, (0.1, 0.8, 0.1), (2, 16, 2)),
+        (10, (0.25, 0.5, 0.25), (3, 5, 2)),
+        (4, (0.98, 0.01, 0.01), (2, 1, 1)),  # the largest gives, whichever it is
+        (7, (0.2, 0.3, 0.5), (1, 2, 4)),  # 1.4, 2.1, 3.5
+    ],
+)
+def test_a_split_is_rounded_as_worked_by_hand(num, split, sizes):
+    assert tuple(split_sizes(np.array(num), split)) == sizes
+
+
+def test_every_split_adds_up_and_leaves_no_batch_empty(rng):
+    num = np.arange(3, 300)
+    for share in rng.dirichlet([0.3, 0.3, 0.3], size=200):
+        size = split_sizes(num, tuple(np.maximum(share, 1e-6) / np.maximum(share, 1e-6).sum()))
+        np.testing.assert_array_equal(size.sum(axis=0), num)
+        assert size.min() >= 1
+
+
+def test_a_split_draws_the_same_samples_and_shares_them_out_otherwise(federated):
+    ue, num = np.array([0, 3, 5]), np.array([20, 8, 3])
+    thirds = draw_meta(federated.partition, ue, num, 2, seed=1, round_index=9)
+    split = draw_meta(federated.partition, ue, num, 2, seed=1, round_index=9, split=(0.1, 0.8, 0.1))
+    np.testing.assert_array_equal(split.mask.sum(axis=-1)[:, :, 0], [[2, 1, 1], [16, 6, 1], [2, 1, 1]])
+    for row in range(3):
+        same = [set(draw.sample[:, row, 1][draw.mask[:, row, 1]].tolist()) for draw in (thirds, split)]
+        assert same[0] == same[1]
+        assert len(same[0]) == num[row]
 
 
 def test_the_three_batches_are_disjoint_and_hold_exactly_d_samples(federated):

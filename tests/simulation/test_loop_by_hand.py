@@ -23,7 +23,7 @@ BITS_PER_HERTZ = (14, 14, 10, 9)
 NOISE_OVER_POWER = 10.0**-14.4 / 1e-2  # N0 B / P_max: the gain that makes the SNR 1
 
 
-def run(bits_per_hertz=BITS_PER_HERTZ, rounds=1, engine="auto", **simulation):
+def run(bits_per_hertz=BITS_PER_HERTZ, rounds=1, engine="auto", lr_decay=None, **simulation):
     """FedAvg with beta = 1 at 1 m from the base station: five samples at P_max, no fading."""
     settings = parse_settings(
         {
@@ -35,7 +35,7 @@ def run(bits_per_hertz=BITS_PER_HERTZ, rounds=1, engine="auto", **simulation):
                 "cycles_per_sample": [1e5, 1e5, 2e5, 1e5],
                 "update_bits": 140_000.0,
             },
-            "learning": {"outer_lr": 1.0, "engine": engine},
+            "learning": {"outer_lr": 1.0, "engine": engine, **({} if lr_decay is None else {"lr_decay": lr_decay})},
             "simulation": {"num_selected": 4, "device": "cpu", **simulation},
             "stop": {"rounds": rounds},
             "evaluation": {"every": rounds},
@@ -108,3 +108,12 @@ def test_each_round_averages_the_selected_that_are_heard_and_no_others():
         assert record.cost.time == pytest.approx(15e-3 if 2 in heard else 10.5e-3, rel=1e-9)
         unheard += len(heard) < 2
     assert 5 <= unheard <= 20  # UE 3 is selected in half of the rounds
+
+
+@pytest.mark.parametrize("engine", ["loop", "low_rank"])
+def test_a_step_size_that_decays_falls_with_the_square_root_of_the_rounds(engine):
+    records = run(rounds=3, engine=engine, lr_decay=1.5)
+    c = 0.0
+    for beta, (_, state) in zip((1.0, math.sqrt(0.4), 0.5), records[1:], strict=True):  # 1/2.5 = 0.4, 1/4 = 0.25
+        c += beta * (2 / 3 - 1.0 / (1.0 + math.exp(-2.0 * c)))
+        np.testing.assert_allclose(weights(state), [c, -c], rtol=1e-5)

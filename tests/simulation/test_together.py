@@ -48,6 +48,8 @@ def simulations(few_digits, algorithms, **sections):
         (["autofl", "per-fedavg"], {}),
         (["fedavg-1", "fedavg-2"], {}),
         (["autofl"], {"learning": {"local_steps": 2}}),
+        (["autofl", "per-fedavg"], {"learning": {"lr_decay": 2.0, "split": [0.1, 0.8, 0.1]}}),
+        (["fedavg-1"], {"learning": {"lr_decay": 2.0, "split": [0.1, 0.8, 0.1]}}),
         (["autofl"], {"learning": {"variant": "finite-difference"}, "planner": {"name": "exact"}}),
         (["autofl", "per-fedavg"], {"stop": {"rounds": 20, "sim_time": 1.5}}),  # runs end at different rounds
     ],

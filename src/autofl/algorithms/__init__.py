@@ -6,9 +6,11 @@ from autofl.algorithms.base import (
     Personal,
     State,
     Stateful,
+    at_round,
     is_stateful,
     minus,
     num_steps,
+    split_of,
     step_of,
 )
 from autofl.algorithms.fedavg import FedAvg
@@ -23,8 +25,10 @@ __all__ = [
     "State",
     "Stateful",
     "Variant",
+    "at_round",
     "is_stateful",
     "minus",
     "num_steps",
+    "split_of",
     "step_of",
 ]

@@ -1,11 +1,13 @@
 """What an algorithm is, and the arithmetic on parameters that all of them share."""
 
+import math
 from dataclasses import dataclass, replace
-from typing import Protocol, Self, TypeGuard, runtime_checkable
+from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
 from torch import Tensor
 
-from autofl.data.batch import Batch, MetaBatch
+from autofl.data.batch import THIRDS, Batch, MetaBatch, Split
+from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 
 
@@ -80,6 +82,42 @@ class Personal(Protocol):
 
 def is_stateful(algorithm: object) -> TypeGuard[Stateful]:
     return isinstance(algorithm, Stateful)
+
+
+class Decaying:
+    """An algorithm whose step size may fall with the rounds: beta_k = beta / sqrt(1 + lr_decay (k - 1)).
+
+    Note:
+        The paper's step is constant, which is lr_decay = 0. Then the noise of few samples keeps the loss from falling
+        further. With the square root the sum of all steps is still infinite: no start is too far away.
+    """
+
+    outer_lr: float  # beta
+    lr_decay: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.lr_decay < math.inf:
+            raise AutoFLError(f"lr_decay: {self.lr_decay} is not >= 0; 0 keeps the step size")
+
+    def at(self, k: int) -> Self:
+        """The same with the step size of round k, as a constant one."""
+        if self.lr_decay == 0.0:
+            return self
+        outer_lr = self.outer_lr / math.sqrt(1.0 + self.lr_decay * (k - 1))
+        constant: Self = replace(self, outer_lr=outer_lr, lr_decay=0.0)  # type: ignore[type-var]
+        return constant
+
+
+def at_round(algorithm: Algorithm, k: int) -> Any:
+    """The algorithm as it is in round k; itself where it has no function `at`."""
+    at = getattr(algorithm, "at", None)
+    return algorithm if at is None else at(k)
+
+
+def split_of(algorithm: Algorithm) -> Split:
+    """How the algorithm's d samples are shared out among its three batches: its `split`, or thirds."""
+    split: Split = getattr(algorithm, "split", THIRDS)
+    return split
 
 
 class Averaging:

@@ -28,6 +28,7 @@ class Ditto(FedAvg):
     pull: Annotated[float, "lambda, how strongly a UE's own model is drawn to the global one"] = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.pull >= 0.0:
             raise AutoFLError(f"pull: {self.pull} is not >= 0; 0 lets each UE learn alone")
 

@@ -34,6 +34,7 @@ class FedOpt(FedAvg):
     floor: Annotated[float, "tau of Adam: steps no longer grow where moves are smaller"] = 1e-3
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (self.server_lr > 0.0 and self.floor > 0.0 and 0.0 <= self.momentum < 1.0 and 0.0 <= self.decay < 1.0):
             raise AutoFLError(
                 f"server_lr = {self.server_lr}, floor = {self.floor}: must be > 0;"

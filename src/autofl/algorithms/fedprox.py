@@ -1,24 +1,26 @@
 """FedProx: local steps that are drawn back to the global model (Li et al. 2020)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from torch.func import grad
 
-from autofl.algorithms.base import Averaging, minus, num_steps, step_of
+from autofl.algorithms.base import Averaging, Decaying, minus, num_steps, step_of
 from autofl.data.batch import MetaBatch
 from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 
 
 @dataclass(frozen=True)
-class FedProx(Averaging):
+class FedProx(Decaying, Averaging):
     """tau steps of SGD on f_i(w) + (mu/2) |w - w_k|^2, each on its own d samples."""
 
     outer_lr: float  # beta
+    lr_decay: float = field(default=0.0, kw_only=True)
     mu: Annotated[float, "weight of the proximal term"] = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.mu >= 0.0:
             raise AutoFLError(f"mu: {self.mu} is not >= 0; 0 is FedAvg")
 

@@ -1,22 +1,22 @@
 """Per-FedAvg: MAML inside FedAvg (Fallah et al. 2020), exact, first-order, or with a finite-difference Hessian."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.func import grad
 
-from autofl.algorithms.base import Averaging, minus, num_steps, step_of
+from autofl.algorithms.base import Averaging, Decaying, minus, num_steps, step_of
 from autofl.algorithms.hessian import hessian_product
-from autofl.data.batch import Batch, MetaBatch
+from autofl.data.batch import THIRDS, Batch, MetaBatch, Split, check_split
 from autofl.models import Loss, Params
 
 Variant = Literal["exact", "first-order", "finite-difference"]
 
 
 @dataclass(frozen=True)
-class PerFedAvg(Averaging):
+class PerFedAvg(Decaying, Averaging):
     """tau steps along the stochastic meta-gradient of Eq. (7).
 
     Note:
@@ -27,6 +27,12 @@ class PerFedAvg(Averaging):
     outer_lr: float  # beta
     variant: Variant = "exact"
     difference: float = 1e-5  # length of the step for the finite difference: a longer one crosses kinks of a ReLU
+    lr_decay: float = field(default=0.0, kw_only=True)
+    split: Split = field(default=THIRDS, kw_only=True)  # of d into inner, outer and Hessian batch
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_split(self.split)
 
     def client_update(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
         """w_i = w - beta (I - alpha H(w; D_h)) g(w - alpha g(w; D_in); D_o), tau times."""

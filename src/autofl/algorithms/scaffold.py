@@ -1,12 +1,12 @@
 """SCAFFOLD: control variates against the drift of local steps (Karimireddy et al. 2020)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import torch
 from torch.func import grad
 
-from autofl.algorithms.base import State, minus, num_steps, step_of
+from autofl.algorithms.base import Decaying, State, minus, num_steps, step_of
 from autofl.data.batch import MetaBatch
 from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
@@ -27,7 +27,7 @@ class ScaffoldState(State):
 
 
 @dataclass(frozen=True)
-class Scaffold:
+class Scaffold(Decaying):
     """Local steps corrected by the server's and the UE's own control variate, c and c_i.
 
         y <- y - beta (g(y; D) - c_i + c), tau times;    c_i' = c_i - c + (w - y) / (tau beta)
@@ -40,9 +40,11 @@ class Scaffold:
     """
 
     outer_lr: float  # beta
+    lr_decay: float = field(default=0.0, kw_only=True)
     participation: Annotated[float, "|A_k| / n; that of the run by default"] = 0.25
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0.0 < self.participation <= 1.0:
             raise AutoFLError(f"participation: {self.participation} is not > 0 and <= 1; it is |A_k| / n")
 

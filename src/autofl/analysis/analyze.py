@@ -10,7 +10,7 @@ import numpy as np
 from autofl.algorithms import PerFedAvg
 from autofl.analysis.constants import Estimator, PointConstants, largest_constants
 from autofl.config import Settings
-from autofl.data.batch import third_sizes
+from autofl.data.batch import split_sizes
 from autofl.engines import use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import gradient_norm_sq
@@ -131,7 +131,7 @@ def _result(
     alpha, beta, tau = algorithm.inner_lr, algorithm.outer_lr, settings.learning.local_steps
     constants = largest_constants(list(points.values()))
     law = participation(horizon.decoded)
-    inner, outer, hess = third_sizes(horizon.num_samples[horizon.decoded])
+    inner, outer, hess = split_sizes(horizon.num_samples[horizon.decoded], algorithm.split)
     weight = horizon.weight[horizon.decoded]
     meta = meta_of(constants, alpha, inner, outer, hess, weight)
     first, last = float(measured.objective[0]), float(measured.objective[-1])

@@ -171,7 +171,20 @@ class LearningSettings(Section):
     outer_lr: float | None = Field(None, gt=0, le=1e3, description="beta; default the paper's for the data")
     local_steps: int = Field(1, ge=1, le=1000, description="tau, each on d samples of its own")
     variant: Literal["exact", "first-order", "finite-difference"] = Field("exact", description="of the meta-gradient")
+    lr_decay: float | None = Field(
+        None, ge=0, le=1e6, description="beta in round k is beta / sqrt(1 + lr_decay (k - 1)); default 0"
+    )
+    split: list[float] | None = Field(
+        None, description="shares of d for inner, outer and Hessian batch, such as [0.1, 0.8, 0.1]; default thirds"
+    )
     engine: Literal["auto", "loop", "vmap", "low_rank"] = Field("auto", description="how client updates are computed")
+
+    @model_validator(mode="after")
+    def _three_shares(self) -> Self:
+        split = self.split
+        if split is not None and not (len(split) == 3 and min(split) > 0 and abs(sum(split) - 1.0) <= 1e-9):
+            raise PydanticCustomError("learning", "split: give three shares > 0 of sum 1, such as [0.1, 0.8, 0.1]")
+        return self
 
 
 class SimulationSettings(Section):

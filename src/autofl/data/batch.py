@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from autofl.data.partition import Partition
+from autofl.errors import AutoFLError
 from autofl.rng import ue_uniforms
 from autofl.units import BoolArray, IntArray
 
@@ -49,11 +50,32 @@ class Draw(NamedTuple):
     mask: BoolArray
 
 
-def third_sizes(num_samples: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """D_in, D_o, D_h with sum d: equal up to rounding, the outer batch first to get one more, the Hessian's last."""
-    outer = -(-num_samples // 3)
-    inner = -(-(num_samples - outer) // 2)
-    return inner, outer, num_samples - outer - inner
+Split = tuple[float, float, float]
+"""Shares of d for the inner, the outer and the Hessian batch; they sum to 1."""
+THIRDS: Split = (1 / 3, 1 / 3, 1 / 3)
+_FIRST = np.array([1, 0, 2])  # of equal claims to a sample the outer batch's comes first, the Hessian's last
+
+
+def split_sizes(num_samples: IntArray, split: Split = THIRDS) -> IntArray:
+    """D_in, D_o, D_h, shape (3, ...), with sum d: the shares of d, rounded.
+
+    Each batch gets the whole part of its share; what is left goes, one sample each, to the largest fractions. From
+    d = 3 on a batch that has none then takes one sample from the largest batch.
+    """
+    quota = np.multiply.outer(np.asarray(split), num_samples)
+    size = np.floor(quota).astype(np.int64)
+    place = np.argsort((size - quota)[_FIRST], axis=0, kind="stable")
+    rank = np.argsort(place, axis=0, kind="stable")[_FIRST]  # _FIRST is its own inverse
+    size = size + (rank < num_samples - size.sum(axis=0))
+    lacking = (size == 0) & (num_samples >= 3)
+    largest = np.arange(3).reshape(3, *[1] * num_samples.ndim) == size.argmax(axis=0)
+    return size + lacking - largest * lacking.sum(axis=0)
+
+
+def check_split(split: Split) -> None:
+    """Refuse shares that are not three positive numbers of sum 1."""
+    if len(split) != 3 or not all(share > 0.0 for share in split) or not abs(sum(split) - 1.0) <= 1e-9:
+        raise AutoFLError(f"split: {list(split)} are not three shares > 0 of sum 1, such as [0.1, 0.8, 0.1]")
 
 
 def draw_positions(
@@ -116,7 +138,13 @@ def _first_by_key(
 
 
 def draw_meta(
-    partition: Partition, ue: IntArray, num_samples: IntArray, local_steps: int | IntArray, seed: int, round_index: int
+    partition: Partition,
+    ue: IntArray,
+    num_samples: IntArray,
+    local_steps: int | IntArray,
+    seed: int,
+    round_index: int,
+    split: Split = THIRDS,
 ) -> Draw:
     """The samples of D_in, D_o and D_h for each UE and local step: disjoint, without replacement.
 
@@ -124,17 +152,18 @@ def draw_meta(
         partition: who owns what.
         ue: the UEs that train, shape (num_ue,).
         num_samples: d_k^i of one local step, shape (num_ue,), at most the UE's own number.
+        split: the three batches' shares of it.
     Returns:
         Arrays of shape (3, num_ue, tau, num): inner, outer and Hessian batch.
     """
     positions = draw_positions(partition.train_size[ue], num_samples, ue, local_steps, seed, "batch", round_index)
     samples = partition.train[partition.train_start[ue][:, None, None] + positions]
-    return in_thirds(samples, num_samples, np.broadcast_to(np.asarray(local_steps), ue.shape))
+    return in_three(samples, num_samples, np.broadcast_to(np.asarray(local_steps), ue.shape), split)
 
 
-def in_thirds(samples: IntArray, num_samples: IntArray, local_steps: IntArray) -> Draw:
+def in_three(samples: IntArray, num_samples: IntArray, local_steps: IntArray, split: Split = THIRDS) -> Draw:
     """Drawn samples (num_ue, tau, longest) as the three batches, (3, num_ue, tau, num); steps past tau_i are empty."""
-    size = np.stack(third_sizes(num_samples))  # (3, num_ue)
+    size = split_sizes(num_samples, split)  # (3, num_ue)
     begin = np.cumsum(size, axis=0) - size
     slot = np.arange(int(size.max(initial=0)))
     column = np.minimum(begin[..., None] + slot, max(samples.shape[-1] - 1, 0))[:, :, None, :]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autofl.data.batch import Batch, Columns, Draw, draw_meta
+from autofl.data.batch import THIRDS, Batch, Columns, Draw, Split, draw_meta
 from autofl.data.dataset import Dataset
 from autofl.data.partition import Partition
 from autofl.units import Array, IntArray
@@ -114,10 +114,16 @@ class FederatedData:
         return Batch(x, y, torch.from_numpy(draw.mask).to(x))
 
     def draw(
-        self, ue: IntArray, num_samples: IntArray, local_steps: int | IntArray, seed: int, round_index: int
+        self,
+        ue: IntArray,
+        num_samples: IntArray,
+        local_steps: int | IntArray,
+        seed: int,
+        round_index: int,
+        split: Split = THIRDS,
     ) -> "DrawnBatches":
         """The batches of one round: drawn now, gathered from the pool when taken."""
-        draw = draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index)
+        draw = draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index, split)
         return DrawnBatches(self, draw, np.broadcast_to(np.asarray(local_steps), ue.shape))
 
 

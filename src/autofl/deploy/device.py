@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from autofl.algorithms import Algorithm
+from autofl.algorithms import Algorithm, at_round, split_of
 from autofl.compressors import Compressor
 from autofl.data import Dataset, Partition, read_device
 from autofl.data.federated import FederatedData, PixelSums, pixel_sums, pool_of
@@ -59,8 +59,9 @@ class Device:
         if not 0 < order.num_samples <= self.data_size:
             raise AutoFLError(f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples")
         ue = np.array([self.ue])
-        batches = data.draw(ue, np.array([order.num_samples]), order.local_steps, seed, order.round)
-        updates: Updates = engine(algorithm, sent, batches, ue, memory)
+        num_samples, split = np.array([order.num_samples]), split_of(algorithm)
+        batches = data.draw(ue, num_samples, order.local_steps, seed, order.round, split)
+        updates: Updates = engine(at_round(algorithm, order.round), sent, batches, ue, memory)
         if compressor is not None:
             bits = np.array([order.bits_per_weight])
             updates = CompressedUpdates(updates, sent, compressor, bits, seed, order.round, memory)

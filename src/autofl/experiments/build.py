@@ -1,7 +1,7 @@
 """From settings to a simulation."""
 
 from dataclasses import replace
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -69,12 +69,16 @@ def build_algorithm(settings: Settings, name: str | None = None) -> Algorithm:
         if key not in known:
             raise AutoFLError(unknown_key("learning", key, known))
     given = checked_settings(part, {key: value for key, value in own.items() if key in part.settings})
-    shared = {
+    shared: dict[str, Any] = {
         "inner_lr": learning.inner_lr,
         "outer_lr": learning.outer_lr,
         "variant": learning.variant,
         "participation": settings.simulation.num_selected / settings.cell.count,
     }
+    if learning.lr_decay is not None:  # else the algorithm's own
+        shared["lr_decay"] = learning.lr_decay
+    if learning.split is not None:
+        shared["split"] = tuple(learning.split)
     algorithm: Algorithm = part.build(given, shared)
     return algorithm
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from autofl.algorithms import State
+from autofl.algorithms import State, at_round, split_of
 from autofl.channels import Channel
 from autofl.data.federated import FederatedData
 from autofl.engines import ClientMemory, CompressedUpdates, Engine, Updates
@@ -66,8 +66,9 @@ class _Here:
     def train(self, sent: Params, k: int, orders: Orders) -> Updates:
         sim, arm = self.sim, self.sim.arm
         self.memory.turn()
-        batches = sim.data.draw(orders.ue, orders.num_samples, orders.local_steps, sim.seed, k)
-        updates = sim.engine(arm.algorithm, sent, batches, orders.ue, self.memory)
+        split = split_of(arm.algorithm)
+        batches = sim.data.draw(orders.ue, orders.num_samples, orders.local_steps, sim.seed, k, split)
+        updates = sim.engine(at_round(arm.algorithm, k), sent, batches, orders.ue, self.memory)
         if arm.compressor is None:
             return updates
         return CompressedUpdates(updates, sent, arm.compressor, orders.bits_per_weight, sim.seed, k, self.memory)

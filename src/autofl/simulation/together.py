@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from autofl.aggregators import Mean
-from autofl.algorithms import Averaging, FedAvg, PerFedAvg, Personal, State
-from autofl.data.batch import Batch, Draw, draw_positions, in_thirds
+from autofl.algorithms import Averaging, FedAvg, PerFedAvg, Personal, State, at_round, split_of
+from autofl.data.batch import Batch, Draw, draw_positions, in_three
 from autofl.data.federated import RunPool
 from autofl.engines.low_rank import low_rank_layers, low_rank_serves, mean_of_runs
 from autofl.errors import AutoFLError
@@ -66,7 +66,8 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
         finite = [True] * len(playing)
         if drawn is not None:
             batch = _gathered(evaluator.pool, alive, drawn.draw)
-            params, finite = _step(playing, mean_of_runs(layers, params, algorithm, batch, drawn.share), drawn.heard)
+            means = mean_of_runs(layers, params, at_round(algorithm, k), batch, drawn.share)
+            params, finite = _step(playing, means, drawn.heard)
         due = []
         for place, (run, (this_round, memory)) in enumerate(zip(playing, rounds, strict=True)):
             run.memory, run.sim_time = memory, run.sim_time + float(this_round.cost.time)
@@ -196,7 +197,9 @@ def _drawn(runs: list[_Run], rounds: list[Round], k: int) -> _Drawn | None:
     positions = draw_positions(size.ravel(), num.ravel(), ue.ravel(), steps.ravel(), seeds, "batch", k)
     where = (start.ravel()[:, None, None] + positions).reshape(len(runs), -1)
     samples = np.stack([run.sim.data.partition.train[row] for run, row in zip(runs, where, strict=True)])
-    return _Drawn(in_thirds(samples.reshape(positions.shape), num.ravel(), steps.ravel()), share.ravel(), heard)
+    split = split_of(runs[0].sim.arm.algorithm)  # the same in all runs
+    draw = in_three(samples.reshape(positions.shape), num.ravel(), steps.ravel(), split)
+    return _Drawn(draw, share.ravel(), heard)
 
 
 def _gathered(pool: RunPool, alive: list[int], draw: Draw) -> Batch:
