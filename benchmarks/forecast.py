@@ -87,7 +87,7 @@ def main() -> None:
                 "runs_that_got_there": sum(reached),
                 "forecast_energy": coming.energy[0],
                 "measured_energy": energy,
-                "skew": coming.skew,
+                "skew": coming.typical.skew,
                 "unheard": coming.unheard,
                 "error": coming.sim_time[0] / measured - 1.0,
                 "energy_error": coming.energy[0] / energy - 1.0,
@@ -96,7 +96,7 @@ def main() -> None:
         print(
             f"{name}: forecast {coming.sim_time[0]:.2f} s, measured {measured:.2f} s,"
             f" {100 * rows[-1]['error']:+.0f} %; rounds {coming.rounds[0]:.0f} / {rows[-1]['measured_rounds']:.0f};"
-            f" energy {100 * rows[-1]['energy_error']:+.0f} %; chi^2 {coming.skew:.2f}, {coming.unheard} hardly heard",
+            f" energy {100 * rows[-1]['energy_error']:+.0f} %; chi^2 {coming.typical.skew:.2f}, {coming.unheard} hardly heard",
             flush=True,
         )
     close = sum(abs(row["error"]) <= 0.25 for row in rows)

@@ -64,7 +64,7 @@ def test_a_forecast_counts_rounds_time_and_energy_of_the_network(tmp_path):
     )  # fmt: skip
     found = forecast(settings, 0.5, made_up(tmp_path / "pilots.json"))
     one = draw_horizon(build_network(settings), 1)  # every round is the same, apart from who is in it
-    assert found.noise == pytest.approx(1 / 40)
+    assert found.typical.noise == pytest.approx(1 / 40)
     assert found.rounds[0] == pytest.approx(65, rel=0.02)
     assert found.sim_time[0] == pytest.approx(found.rounds[0] * one.round_time[0], rel=1e-9)
     assert found.energy[0] == pytest.approx(found.rounds[0] * one.energy.sum() / 20, rel=1e-9)

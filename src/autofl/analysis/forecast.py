@@ -3,16 +3,18 @@
 NumPy only: `autofl plan --target` loads no PyTorch.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots
 from autofl.config import Settings
+from autofl.config.parts import CompressorSettings
 from autofl.errors import AutoFLError
-from autofl.experiments.cell import build_network
+from autofl.experiments.cell import build_network, rates_of
 from autofl.records import Run
 from autofl.rng import stream
 from autofl.rounds.horizon import Horizon, draw_horizon
@@ -28,6 +30,25 @@ FIRST, MOST = 256, 8192
 """Rounds of the network that are drawn at first, and at most."""
 
 
+class Drawn(NamedTuple):
+    """What decides the rounds a network needs: x, chi^2, y, and tau as one over the mean of 1/tau."""
+
+    noise: float  # x, mean of 1/(d m)
+    skew: float  # chi^2
+    rounding: float  # y, mean of omega/m
+    local_steps: float
+
+    @classmethod
+    def of(cls, horizon: Horizon, variance: Callable[[Array], Array]) -> "Drawn":
+        heard = horizon.decoded
+        return cls(
+            mean_noise(heard, horizon.num_samples),
+            participation(heard).skew,
+            mean_rounding(heard, variance(horizon.bits_per_weight)),
+            float(1.0 / (1.0 / horizon.local_steps[heard]).mean()),
+        )
+
+
 @dataclass(frozen=True)
 class Forecast:
     """Medians and 95 % intervals of a single run; `never` counts networks that did not get there."""
@@ -36,8 +57,7 @@ class Forecast:
     rounds: tuple[float, float, float]  # median, low, high
     sim_time: tuple[float, float, float]  # [s]
     energy: tuple[float, float, float]  # [J] a UE, mean over UEs
-    noise: float  # mean of 1/(d m), median over networks
-    skew: float  # chi^2, likewise
+    typical: Drawn  # what the networks are like, medians over them
     unheard: int  # UEs that are heard less than a fifth as often as their share, median over networks
     never: int
     num_pilots: int
@@ -49,8 +69,13 @@ class Forecast:
         """Plain values for JSON, SI units."""
         names = ("median", "low_95", "high_95")
         spread = {key: dict(zip(names, getattr(self, key), strict=True)) for key in ("rounds", "sim_time", "energy")}
-        rest = ("noise", "skew", "unheard", "never", "num_pilots", "scatter", "source", "outside")
-        return {"target_accuracy": self.target, **spread, **{key: getattr(self, key) for key in rest}}
+        rest = ("unheard", "never", "num_pilots", "scatter", "source", "outside")
+        return {
+            "target_accuracy": self.target,
+            **spread,
+            **self.typical._asdict(),
+            **{key: getattr(self, key) for key in rest},
+        }
 
 
 def forecast(settings: Settings, target: float, pilots: PathLike | None = None) -> Forecast:
@@ -65,24 +90,24 @@ def forecast(settings: Settings, target: float, pilots: PathLike | None = None) 
     path = Path(pilots) if pilots is not None else SHIPPED
     every, command = read_pilots(path)
     model, fitting = fit(settings, every, target, str(path))
-    h, tau = heterogeneity(settings.data.partition, settings.data.labels), settings.learning.local_steps
+    h, variance = heterogeneity(settings.data.partition, settings.data.labels), variance_of(settings.compressor)
     rng = stream(settings.seed, "forecast")
     medians: list[tuple[float, float, float]] = []
     spread: list[tuple[float, float, float]] = []
-    noise, skew, unheard = [], [], []
+    drawn: list[Drawn] = []
+    unheard = []
     for seed in range(settings.seed, settings.seed + DRAWS):
         one = settings.model_copy(update={"seed": seed})
         horizon = draw_horizon(build_network(one), FIRST)
         if not horizon.decoded.any():
             continue
-        x, chi = mean_noise(horizon.decoded, horizon.num_samples), participation(horizon.decoded).skew
-        needed, deviation = model.rounds(np.array(x), tau, h, chi)
+        its = Drawn.of(horizon, variance)
+        needed, deviation = model.rounds(np.array(its.noise), its.local_steps, h, its.skew, its.rounding)
         factors = np.exp(float(deviation) * rng.standard_normal(10))
         costs, horizon = _spent(one, horizon, float(needed) * np.array([1.0, *factors]))
         medians.append(costs[0])
         spread += costs[1:]
-        noise.append(x)
-        skew.append(chi)
+        drawn.append(its)
         unheard.append(_unheard(horizon))
     reached = np.array([row for row in medians if np.isfinite(row[0])])
     if 2 * len(reached) < DRAWS:
@@ -90,20 +115,19 @@ def forecast(settings: Settings, target: float, pilots: PathLike | None = None) 
     low, high = np.quantile(np.array([row for row in spread if np.isfinite(row[0])]), [0.025, 0.975], axis=0)
     middle = np.median(reached, axis=0)
     rounds, sim_time, energy = ((float(m), float(a), float(b)) for m, a, b in zip(middle, low, high, strict=True))
-    middle_noise, middle_skew = float(np.median(noise)), float(np.median(skew))
+    typical = Drawn(*np.median(np.array(drawn), axis=0).tolist())
     return Forecast(
         target=target,
         rounds=rounds,
         sim_time=sim_time,
         energy=energy,
-        noise=middle_noise,
-        skew=middle_skew,
+        typical=typical,
         unheard=int(np.median(unheard)),
         never=DRAWS - len(reached),
         num_pilots=len(fitting),
         scatter=model.scatter,
         source=f"{path.name}, made by: {command}",
-        outside=model.outside(middle_noise, tau, h, middle_skew),
+        outside=model.outside(typical.noise, typical.local_steps, h, typical.skew, typical.rounding),
     )
 
 
@@ -124,17 +148,26 @@ def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> 
         local_steps=np.array([pilot.local_steps for pilot in reached], float),
         heterogeneity=np.array([heterogeneity(pilot.problem["partition"], pilot.labels) for pilot in reached]),
         skew=np.array([pilot.skew for pilot in reached]),
+        rounding=np.array([pilot.rounding for pilot in reached]),
         rounds=np.maximum([pilot.rounds_to(target) for pilot in reached], 1.0),  # 0: passed before training
     )
     return model, reached
 
 
+def variance_of(compressor: CompressorSettings) -> Callable[[Array], Array]:
+    """omega of a compressor at these bits a weight; 0 for none, or one that does not say."""
+    rates = np.array(sorted(rates_of(None if compressor.name == "none" else compressor.build()))).reshape(-1, 2)
+    return lambda bits: np.interp(bits, *rates.T) if len(rates) else np.zeros_like(bits)
+
+
 def pilot_of(run: Run) -> Pilot:
     """What a forecast needs of a run, from its folder alone."""
     shape = (int(run.rounds["round"].max()) + 1, int(run.manifest["num_ue"]))
-    heard, samples = np.zeros(shape, np.bool_), np.ones(shape, np.int64)
+    heard, samples, bits = np.zeros(shape, np.bool_), np.ones(shape, np.int64), np.zeros(shape)
     where = run.ues["round"].astype(np.int64), run.ues["ue"].astype(np.int64)
     heard[where], samples[where] = run.ues["decoded"] == 1, run.ues["num_samples"].astype(np.int64)
+    bits[where] = run.ues["bits_per_weight"]
+    compressor = CompressorSettings(**run.config.get("compressor", {}))
     rounds, _, accuracy = run.evaluated("adapted_accuracy")
     return Pilot(
         problem=problem_of(run.config),
@@ -147,6 +180,7 @@ def pilot_of(run: Run) -> Pilot:
         skew=participation(heard).skew,
         round=tuple(rounds.astype(int).tolist()),
         accuracy=tuple(accuracy.round(5).tolist()),
+        rounding=mean_rounding(heard, variance_of(compressor)(bits)),
     )
 
 
@@ -155,6 +189,12 @@ def mean_noise(heard: BoolArray, num_samples: IntArray) -> float:
     there = heard.any(axis=1)
     size = heard[there].sum(axis=1)
     return float(((heard[there] / np.maximum(num_samples[there], 1)).sum(axis=1) / size**2).mean())
+
+
+def mean_rounding(heard: BoolArray, variance: Array) -> float:
+    """y: mean of sum_i a_i^2 omega_i over the rounds in which somebody is heard, shapes (num_rounds, num_ue)."""
+    there = heard.any(axis=1)
+    return float(((heard * variance)[there].sum(axis=1) / heard[there].sum(axis=1) ** 2).mean())
 
 
 def heterogeneity(partition: str, labels: int) -> float:

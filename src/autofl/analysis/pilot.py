@@ -2,24 +2,43 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from autofl.analysis.forecast import pilot_of
 from autofl.analysis.pilot_files import Pilot
 from autofl.config import PerUE, Settings
-from autofl.config.parts import BaselineSettings, PlannerSettings
+from autofl.config.parts import BaselineSettings, CompressorSettings, JointSettings, PlannerSettings
 from autofl.experiments.jobs import Job, OnProgress, run_jobs
 from autofl.records import read_run
 from autofl.rng import stream
 from autofl.units import PathLike
 
+class Point(NamedTuple):
+    """A point of a design: everything that a pilot varies."""
+
+    num_samples: int  # d
+    num_selected: int
+    local_steps: int  # tau
+    away: float = 0.0  # share of the UEs out of reach
+    bits: float | None = None  # a weight; None: the compressor as it is set
+
+
 DESIGN = (
-    *((d, m, 1, 0.0) for d, m in ((5, 5), (15, 5), (40, 5), (15, 2), (15, 10))),
-    *((10, 5, 2, 0.0), (5, 5, 4, 0.0)),
-    *((20, 6, 1, 0.2), (20, 8, 1, 0.4)),
+    *(Point(d, m, 1) for d, m in ((5, 5), (15, 5), (40, 5), (15, 2), (15, 10))),
+    *(Point(10, 5, 2), Point(5, 5, 4)),
+    *(Point(20, 6, 1, 0.2), Point(20, 8, 1, 0.4)),
 )
-"""d, |A_k|, tau and the share of UEs out of reach: enough to tell noise, local steps and unequal chances apart."""
+"""Enough to tell noise, local steps and unequal chances apart."""
+JOINT_DESIGN = (
+    *(Point(d, 5, tau, bits=1.0) for d in (5, 10) for tau in (4, 8, 16)),
+    *(Point(10, 5, 2, bits=1.0), Point(10, 5, 32, bits=1.0), Point(20, 5, 4, bits=1.0), Point(20, 5, 8, bits=1.0)),
+    *(Point(d, 5, 8, bits=bits) for d in (5, 10) for bits in (0.12, 0.25, 0.5)),
+    *(Point(10, m, 8, bits=1.0) for m in (2, 10, 20)),
+    *(Point(10, 6, 8, 0.2, 1.0), Point(10, 8, 8, 0.4, 1.0)),
+)
+"""The same for what the joint planner chooses from: many local steps on few samples, and few bits."""
 OUT_OF_REACH = 1e7
 """Distance [m] at which nothing is decoded."""
 
@@ -35,22 +54,36 @@ def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) ->
         }
     )
     for number in labels:
-        for num_samples, num_selected, local_steps, away in DESIGN:
+        for point in design_of(settings):
             for seed in range(settings.seed, settings.seed + num_seeds):
                 one = settings.model_copy(
                     update={
                         "seed": seed,
-                        "cell": cell.model_copy(update={"distance": _distance(cell.count, away, seed)}),
+                        "cell": cell.model_copy(update={"distance": _distance(cell.count, point.away, seed)}),
                         "data": settings.data.model_copy(update={"labels": number}),
-                        "planner": PlannerSettings(name="fixed", num_samples=num_samples, power="max"),
-                        "baseline": BaselineSettings(num_samples=num_samples, power="max"),
+                        "planner": PlannerSettings(name="fixed", num_samples=point.num_samples, power="max"),
+                        "baseline": BaselineSettings(num_samples=point.num_samples, power="max"),
+                        "joint": JointSettings(name="fixed", num_samples=point.num_samples, power="max"),
+                        "compressor": _at(settings.compressor, point.bits),
                         "simulation": settings.simulation.model_copy(
-                            update={"num_selected": min(num_selected, settings.cell.count)}
+                            update={"num_selected": min(point.num_selected, settings.cell.count)}
                         ),
-                        "learning": settings.learning.model_copy(update={"local_steps": local_steps}),
+                        "learning": settings.learning.model_copy(update={"local_steps": point.local_steps}),
                     }
                 )
-                yield f"l{number}-d{num_samples}-m{num_selected}-tau{local_steps}-away{away:g}-seed{seed}", one
+                words = f"l{number}-d{point.num_samples}-m{point.num_selected}-tau{point.local_steps}"
+                rate = "" if point.bits is None else f"-bits{point.bits:g}"
+                yield f"{words}-away{point.away:g}{rate}-seed{seed}", one
+
+
+def design_of(settings: Settings) -> tuple[Point, ...]:
+    """The pilots that these settings need: others for an algorithm that the joint planner plans for."""
+    return JOINT_DESIGN if settings.planned_by() is settings.joint else DESIGN
+
+
+def _at(compressor: CompressorSettings, bits: float | None) -> CompressorSettings:
+    """The compressor at so many bits a weight, where it is one whose rate is free."""
+    return CompressorSettings(name="entropy", bits=bits) if bits and compressor.name == "entropy" else compressor
 
 
 def _distance(num_ue: int, away: float, seed: int) -> PerUE:

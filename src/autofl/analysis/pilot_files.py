@@ -26,6 +26,7 @@ class Pilot:
     skew: float  # chi^2: how unequally UEs were heard
     round: tuple[int, ...]  # evaluated rounds
     accuracy: tuple[float, ...]  # adapted accuracy at them
+    rounding: float = 0.0  # mean over rounds of sum_i a_i^2 omega_i, omega the variance of the compressor
 
     def rounds_to(self, target: float) -> float:
         """First evaluated round at which the smoothed accuracy passes the target; NaN if it never does."""
@@ -33,10 +34,18 @@ class Pilot:
         return float(self.round[passed[0]]) if len(passed) else float("nan")
 
 
+STEADY = ("split", "lr_decay", "guard")
+"""Settings of learning that change how fast it is, beside the step sizes."""
+RATED = ("none", "entropy")
+"""Compressors that are no part of a learning problem: their variance is known at every rate, and is in the fit."""
+
+
 def problem_of(config: dict[str, Any]) -> dict[str, Any]:
     """What decides how fast a model is learned, apart from d, m, tau and l, out of resolved settings."""
     data, learning = config["data"], config["learning"]
-    others = {"compressor": "none", "aggregator": "mean", "selection": "uniform"}
+    others = {"aggregator": "mean", "selection": "uniform"}
+    if config.get("compressor", {}).get("name", "none") not in RATED:
+        others["compressor"] = "none"
     changed = {kind: config[kind] for kind, name in others.items() if config.get(kind, {}).get("name", name) != name}
     return {
         "data": data.get("file") or data["name"],
@@ -48,6 +57,7 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
         "update": _update(config),
         "inner_lr": learning["inner_lr"],
         "outer_lr": learning["outer_lr"],
+        **{key: learning[key] for key in STEADY if learning.get(key)},
         **changed,
     }
 
@@ -55,11 +65,11 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
 def _update(config: dict[str, Any]) -> str:
     """The client update in words; an algorithm of one's own with its settings."""
     name, learning = config["algorithm"], config["learning"]
-    if name in ("autofl", "per-fedavg"):
+    if name in ("autofl", "per-fedavg", "autofl-j"):
         return f"Per-FedAvg, {learning['variant']}"
-    if name in ("fedavg-1", "fedavg-2"):
+    if name in ("fedavg-1", "fedavg-2", "fedavg-j"):
         return "FedAvg"
-    usual = ("inner_lr", "outer_lr", "local_steps", "engine", "variant")
+    usual = ("inner_lr", "outer_lr", "local_steps", "engine", "variant", *STEADY)
     own = {key: value for key, value in learning.items() if key not in usual}
     return f"{name} {own}" if own else str(name)
 

@@ -32,10 +32,10 @@ def command(
     if seeds < 1 or min(label_counts) < 1:
         raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
     count, folder = num_workers(workers, settings.simulation.threads), out.with_suffix("") / "runs"
-    from autofl.analysis.pilot import DESIGN, run_pilots
+    from autofl.analysis.pilot import design_of, run_pilots
     from autofl.analysis.pilot_files import write_pilots
 
-    with ProgressBar(len(DESIGN) * len(label_counts) * seeds * settings.stop.rounds, each_run=False) as bar:
+    with ProgressBar(len(design_of(settings)) * len(label_counts) * seeds * settings.stop.rounds, each_run=False) as bar:
         try:
             pilots = run_pilots(settings, folder, label_counts, seeds, count, bar)
         except KeyboardInterrupt:

@@ -16,6 +16,7 @@ class Horizon:
     decoded: BoolArray
     num_samples: IntArray  # d_k^i, 0 for a UE that is not decoded
     local_steps: IntArray  # tau_k^i, 0 likewise
+    bits_per_weight: Array  # 0 likewise
     tx_power: Array  # p_k^i [W], 0 likewise
     energy: Array  # e_k^i [J]
     plan_weight: Array  # of the update, up to a common factor; 0 for a UE that is not decoded
@@ -33,7 +34,7 @@ def draw_horizon(network: Network, num_rounds: int) -> Horizon:
     shape = (num_rounds, network.air.cell.num_ue)
     selected, heard = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
     energy, tx_power, plan_weight = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    num_samples, local_steps = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    num_samples, local_steps, bits = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
     round_time = np.zeros(num_rounds)
     memory = network.planner.init(network.air.cell)
     for k in range(1, num_rounds + 1):
@@ -42,8 +43,9 @@ def draw_horizon(network: Network, num_rounds: int) -> Horizon:
         heard[k - 1, this_round.ue] = this_round.decoded
         num_samples[k - 1, this_round.ue] = this_round.decoded * this_round.plan.num_samples
         local_steps[k - 1, this_round.ue] = this_round.decoded * this_round.plan.local_steps
+        bits[k - 1, this_round.ue] = this_round.decoded * this_round.plan.bits_per_weight
         tx_power[k - 1, this_round.ue] = this_round.decoded * this_round.plan.tx_power
         energy[k - 1, this_round.ue] = this_round.cost.energy
         plan_weight[k - 1, this_round.ue] = this_round.decoded * this_round.plan.weight
         round_time[k - 1] = this_round.cost.time
-    return Horizon(selected, heard, num_samples, local_steps, tx_power, energy, plan_weight, round_time)
+    return Horizon(selected, heard, num_samples, local_steps, bits, tx_power, energy, plan_weight, round_time)

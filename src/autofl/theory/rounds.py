@@ -13,14 +13,16 @@ SKEWED = 0.05
 
 @dataclass(frozen=True)
 class RoundsModel:
-    """K = (a + b x + e chi^2)/tau + c with x = 1/(d m); a, b and e are straight lines in the heterogeneity h.
+    """K = (a + b x + e chi^2)/tau + c + q y with x = 1/(d m) and y = omega/m; a, b, e are straight lines in h.
+
+    omega is the variance of the compressor, h the heterogeneity.
 
     Fields:
         coefficients: of the columns that `columns` gives, in their order.
         covariance: of the coefficients.
         scatter: standard deviation of ln K between a run and the fit.
-        lowest, highest: of x, tau, h and chi^2 among the pilots, shape (4,). Where pilots do not differ in h, tau or
-            chi^2, its columns are left out.
+        lowest, highest: of x, tau, h, chi^2 and y among the pilots, shape (5,). Where pilots do not differ in h, tau,
+            chi^2 or y, its columns are left out.
     """
 
     coefficients: Array
@@ -30,12 +32,17 @@ class RoundsModel:
     highest: Array
 
     def columns(
-        self, noise: Array, local_steps: Array | float, heterogeneity: Array | float, skew: Array | float
+        self,
+        noise: Array,
+        local_steps: Array | float,
+        heterogeneity: Array | float,
+        skew: Array | float,
+        rounding: Array | float = 0.0,
     ) -> Array:
-        """1, x and chi^2 over tau, each times h too, and 1, as far as the pilots tell; shape (..., num_columns)."""
-        given = (noise, local_steps, heterogeneity, skew)
-        x, tau, h, chi = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in given))
-        _, by_steps, by_heterogeneity, by_skew = self.highest - self.lowest > (0.0, 0.0, 0.0, SKEWED)
+        """1, x and chi^2 over tau, each times h too, 1 and y, as far as the pilots tell; shape (..., num_columns)."""
+        given = (noise, local_steps, heterogeneity, skew, rounding)
+        x, tau, h, chi, y = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in given))
+        _, by_steps, by_heterogeneity, by_skew, by_rounding = self._differs
         terms = [1.0 / tau, x / tau]
         if by_skew:
             terms.append(chi / tau)
@@ -43,27 +50,50 @@ class RoundsModel:
             terms += [h * column for column in terms]
         if by_steps:
             terms.append(np.ones_like(tau))
+        if by_rounding:
+            terms.append(y)
         return np.stack(terms, axis=-1)
 
+    @property
+    def _differs(self) -> list[bool]:
+        return (self.highest - self.lowest > (0.0, 0.0, 0.0, SKEWED, 0.0)).tolist()
+
+    def pace(self, heterogeneity: float) -> tuple[float, float, float, float]:
+        """c, a, b and q at this heterogeneity: K of UEs that are equally heard, as a planner weighs it."""
+
+        def at(noise: float, local_steps: float, rounding: float) -> float:
+            columns = self.columns(np.array(noise), local_steps, heterogeneity, 0.0, rounding)
+            return float(columns @ self.coefficients)
+
+        endless = 1e12
+        constant = at(0.0, endless, 0.0) if self._differs[1] else 0.0
+        per_step = at(0.0, 1.0, 0.0) - constant
+        values = (constant, per_step, at(1.0, 1.0, 0.0) - per_step - constant, at(0.0, endless, 1.0) - constant)
+        return tuple(max(value, 0.0) for value in values)  # type: ignore[return-value]
+
     def rounds(
-        self, noise: Array, local_steps: float, heterogeneity: float, skew: Array | float
+        self, noise: Array, local_steps: float, heterogeneity: float, skew: Array | float, rounding: float = 0.0
     ) -> tuple[Array, Array]:
         """K and the standard deviation of ln K of a single run around it, the fit's own error included."""
-        columns = self.columns(noise, local_steps, heterogeneity, skew)
+        columns = self.columns(noise, local_steps, heterogeneity, skew, rounding)
         mean = np.maximum(columns @ self.coefficients, 1.0)
         of_fit = np.einsum("...i,ij,...j->...", columns, self.covariance, columns) / mean**2
         return mean, np.sqrt(self.scatter**2 + of_fit)
 
-    def outside(self, noise: float, local_steps: float, heterogeneity: float, skew: float) -> list[str]:
+    def outside(
+        self, noise: float, local_steps: float, heterogeneity: float, skew: float, rounding: float = 0.0
+    ) -> list[str]:
         """In what a setting lies outside the pilots, so that its forecast extrapolates."""
-        asked = np.array([noise, local_steps, heterogeneity, skew])
-        slack = np.array([0.0, 0.0, 0.0, SKEWED])
+        asked = np.array([noise, local_steps, heterogeneity, skew, rounding])
+        slack = np.array([0.0, 0.0, 0.0, SKEWED, 0.0])
         bad = (asked < 0.8 * self.lowest - slack) | (asked > 1.25 * self.highest + slack)
-        names = ("1/(d m)", "tau", "heterogeneity", "unequal chances to be heard (chi^2)")
+        names = ("1/(d m)", "tau", "heterogeneity", "unequal chances to be heard (chi^2)", "rounding (omega/m)")
         return [name for name, out in zip(names, bad, strict=True) if out]
 
 
-def fit_rounds(noise: Array, local_steps: Array, heterogeneity: Array, skew: Array, rounds: Array) -> RoundsModel:
+def fit_rounds(
+    noise: Array, local_steps: Array, heterogeneity: Array, skew: Array, rounding: Array, rounds: Array
+) -> RoundsModel:
     """Least squares over pilots, with errors that grow with the number of rounds.
 
     Each pilot is weighted by one over its fitted K, found anew until it settles; weights of the measured K would draw
@@ -71,12 +101,12 @@ def fit_rounds(noise: Array, local_steps: Array, heterogeneity: Array, skew: Arr
 
     Args:
         noise: x, the mean over rounds of sum_i a_i^2/d_i, which is 1/(d m) for m UEs with d samples, shape (num,).
-        local_steps, heterogeneity, skew: tau, h and chi^2, shape (num,).
+        local_steps, heterogeneity, skew, rounding: tau, h, chi^2 and y, shape (num,).
         rounds: K, rounds in which somebody was heard until the target was passed, shape (num,).
     """
-    given = np.stack([noise, local_steps, heterogeneity, skew])
+    given = np.stack([noise, local_steps, heterogeneity, skew, rounding])
     shape = RoundsModel(np.empty(0), np.empty(0), 0.0, given.min(axis=1), given.max(axis=1))
-    columns = shape.columns(noise, local_steps, heterogeneity, skew)
+    columns = shape.columns(noise, local_steps, heterogeneity, skew, rounding)
     num, width = columns.shape
     if num <= width or np.linalg.matrix_rank(columns) < width:
         raise AutoFLError(f"{num} pilots do not fix the {width} numbers of the fit; vary d and |A_k|, use more seeds")
