@@ -68,6 +68,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
     "selection": {
         "uniform": Entry("autofl.selection.uniform:Uniform", "uniform"),
         "by-data": Entry("autofl.selection.by_data:ByData", "in proportion to data"),
+        "fedcs": Entry("autofl.selection.fedcs:FedCS", "by deadline, the quickest first (FedCS)"),
     },
     "compressor": {
         "quantise": Entry("autofl.compressors.quantise:Quantise", "unbiased b-bit quantisation in blocks"),

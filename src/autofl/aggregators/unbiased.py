@@ -25,6 +25,9 @@ class Unbiased:
     heard_probability: Array | list[float] | float = 1.0  # P(decoded | selected) of each UE
     largest: Annotated[float, "largest weight of one update, as a multiple of 1/n"] = 100.0
 
+    needs_everybody = True
+    """The rule of selection must reach everybody: no weight makes up for a probability of 0."""
+
     def __post_init__(self) -> None:
         heard = np.asarray(self.heard_probability, dtype=np.float64)
         if not ((heard > 0.0) & (heard <= 1.0)).all():

@@ -71,7 +71,7 @@ class YangPlanner(Memoryless):
         return plan, memory
 
     def _can_be_heard(self, cell: Cell, gain: Array) -> BoolArray:
-        """Whether some deadline suits this UE: the energy is above phi Z / (a log2(1 + phi)), that of any upload at phi.
+        """Whether some deadline suits this UE: E_max is above phi Z / (a log2(1 + phi)), that of any upload at phi.
 
         A narrower band needs less power for phi and longer for it, so this energy does not depend on the band.
         """
@@ -95,7 +95,7 @@ class Share:
 def shared_band(cell: Cell, gain: Array, num_samples: Array, band: float) -> Share:
     """The shares of the least deadline whose bands sum to at most `band` [Hz].
 
-    The deadline is bracketed by factors of 2, then narrowed with `DEADLINES` trials at a time; the feasible end is kept.
+    The deadline is bracketed by factors of 2, then narrowed with `DEADLINES` trials at a time, keeping what fits.
     """
 
     def fits(deadlines: NDArray[np.float64]) -> BoolArray:
@@ -128,9 +128,9 @@ def least_band(cell: Cell, gain: Array, num_samples: Array, deadline: Array) -> 
         q(s) = (Z ln 2 / a) (e^s - 1) / s
 
     whatever its band. The rest of E_max is the CPU's, so computing takes max(W / f_max, sqrt(kappa W^3 / (E - q))), the
-    upload gets t(s) = T minus that, the band is Z ln 2 / (s t), the power q / t. q grows and t falls with s, and ln s +
-    ln t is concave (q is convex, so t is concave): the least band has the largest s with q <= P_max t at which s t still
-    grows, and s >= ln(1 + phi). Both tests turn once from true to false: one bisection.
+    upload gets t(s) = T minus that, the band is Z ln 2 / (s t), the power q / t. q grows and t falls with s. q is
+    convex, so t is concave and so is ln s + ln t: the least band has the largest s >= ln(1 + phi) with q <= P_max t at
+    which s t still grows. Both tests turn once from true to false: one bisection.
 
     Args:
         cell: the UEs that can make some deadline.

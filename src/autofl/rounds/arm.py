@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from autofl.aggregators import Aggregator, Mean
 from autofl.algorithms import Algorithm
 from autofl.compressors import Compressor
+from autofl.errors import AutoFLError
 from autofl.planner import Planner
 from autofl.registry import check_part
 from autofl.selection import Selection, Uniform
@@ -25,3 +26,10 @@ class Arm:
             check_part(kind, getattr(self, kind))
         if self.compressor is not None:
             check_part("compressor", self.compressor)
+        if getattr(self.aggregator, "needs_everybody", False) and not getattr(
+            self.selection, "reaches_everybody", True
+        ):
+            raise AutoFLError(
+                f"aggregator {type(self.aggregator).__name__}: it needs the probability of each UE to be selected,"
+                f" which selection {type(self.selection).__name__} does not give or makes 0; take the aggregator mean"
+            )

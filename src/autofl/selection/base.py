@@ -37,6 +37,9 @@ class Selected(NamedTuple):
 class Selection(ABC):
     """A rule of selection: it gives probabilities, and UEs are drawn by them."""
 
+    reaches_everybody = True
+    """Whether each UE has a probability > 0 in each round, and it is known."""
+
     @abstractmethod
     def probability(self, candidates: Candidates) -> Array:
         """pi_i = P(i in A_k), shape (num_ue,); their sum is the expected |A_k|."""
