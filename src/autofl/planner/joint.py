@@ -125,7 +125,7 @@ class JointPlanner:
             Pace.of(self.pace), steps, SAMPLES if self.samples else np.array([wanted]), rates, cell.num_ue
         )
         d = np.minimum(grid.num_samples, np.floor(cell.data_size)[:, None])
-        tau = np.broadcast_to(grid.local_steps, d.shape)
+        tau = np.broadcast_to(grid.local_steps.astype(np.float64), d.shape)
         bits = np.broadcast_to(grid.bits_per_weight, d.shape)
         if not self.samples:  # accuracy yields to energy, as in `exact`
             lowest = cell.min_cpu_frequency if self.frequency else cell.cpu_frequency
@@ -205,11 +205,11 @@ class _Search:
         rows = np.arange(num) if num <= SAMPLED else np.linspace(0, num - 1, SAMPLED).astype(np.int64)
         least = self.shortest[self.must].min(axis=1).max() if self.must.any() else self.shortest.min()
         first = max(last, least) if last > 0.0 else least
-        trials = first * COARSE ** np.arange(*((-2, 3) if last > 0.0 else (0, WIDEST)))
+        trials = first * COARSE ** np.arange(*((-2.0, 3.0) if last > 0.0 else (0.0, WIDEST)))
         deadline, edge = self._best_of(trials, rate, rows)
         while edge and last > 0.0:
-            deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2, 3), rate, rows)
-        deadline, _ = self._best_of(deadline * FINE ** np.arange(-3, 4), rate, rows)
+            deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2.0, 3.0), rate, rows)
+        deadline, _ = self._best_of(deadline * FINE ** np.arange(-3.0, 4.0), rate, rows)
         picked, _ = self._choices(np.array([deadline]), np.arange(num))
         return picked[0]
 
@@ -245,7 +245,7 @@ def _as_plan(
 ) -> Plan:
     """The plan of the whole round from what the UEs that take part are told."""
 
-    def spread(values: Array, others: Array | float) -> Array:
+    def spread(values: Array | IntArray, others: Array | float) -> Array:
         filled = np.full(cell.num_ue, others) if np.ndim(others) == 0 else np.array(others, dtype=np.float64)
         filled[ue] = values
         return filled
