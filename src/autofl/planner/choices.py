@@ -42,10 +42,11 @@ def make_options(
     kept = []
     for bits, variance in rates:
         progress = pace.progress(tau.astype(float), d.astype(float), np.asarray(variance), num_selected)
-        best, pays = -np.inf, []
+        best = -np.inf
+        pays: list[int] = []
         for place in np.lexsort((-progress, tau * d)):
             if progress[place] > best:
-                best, pays = progress[place], [*pays, place]
+                best, pays = float(progress[place]), [*pays, int(place)]
         work = np.log((tau * d)[pays])
         wanted = np.linspace(work[0], work[-1], most)
         near = np.unique(np.abs(work[:, None] - wanted).argmin(axis=0))

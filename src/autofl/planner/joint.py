@@ -4,7 +4,7 @@ Each round maximises progress - lambda * time, lambda being the progress a secon
 (Dinkelbach). docs/joint-planner.md has the formulation, the proof and what it does not model.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -18,7 +18,6 @@ from autofl.planner.allocation import (
     allocate,
     allocate_fixed_band,
     least_band,
-    least_energy,
     shortest,
 )
 from autofl.planner.base import MIN_SAMPLES, Memory, whole
@@ -36,6 +35,7 @@ WIDEST = 40
 """Deadlines under trial in a first round: COARSE^40 is a factor of 7,500."""
 SAMPLED = 512
 """Among more UEs the deadline is found on so many of them."""
+PER_UE = tuple(each_field.name for each_field in fields(Task) if each_field.name not in ("phi", "kappa"))
 BINDS = 1e-3
 """Budgets used up to this share bind."""
 
@@ -138,9 +138,7 @@ class JointPlanner:
         if total is None:
             return allocate_fixed_band(task, own)
         solved = allocate(task, total)
-        deadline = solved.time * (1.0 + self.thrift)
-        frugal = least_energy(task, deadline, total)
-        return replace(frugal, lower=solved.lower, upper=solved.upper, residual=solved.residual)
+        return solved
 
 
 def _affordable(cell: Cell, gain: Array, tau: Array, bits: Array, frequency: Array) -> Array:
@@ -169,7 +167,7 @@ def _task(cell: Cell, gain: Array, options: Options, frequency: bool) -> Task:
 def _picked(task: Task, ue: IntArray, option: IntArray) -> Task:
     """One option of some UEs, arrays of shape (num_picked,)."""
     shape = task.cycles.shape
-    return replace(task, **{name: np.broadcast_to(getattr(task, name), shape)[ue, option] for name in Task.PER_UE})
+    return replace(task, **{name: np.broadcast_to(getattr(task, name), shape)[ue, option] for name in PER_UE})
 
 
 @dataclass(frozen=True)
@@ -225,7 +223,7 @@ class _Search:
         task, own = self.task, self.own[rows]
         if len(rows) < len(self.own):
             shape = self.progress.shape
-            task = replace(task, **{name: np.broadcast_to(getattr(task, name), shape)[rows] for name in Task.PER_UE})
+            task = replace(task, **{name: np.broadcast_to(getattr(task, name), shape)[rows] for name in PER_UE})
         band = least_band(task, deadlines[:, None, None])
         band = np.where(self.progress[rows] > 0.0, band, np.inf)
         total = None if self.total is None else self.total * len(rows) / len(self.own)
@@ -251,9 +249,7 @@ def _as_plan(
         return filled
 
     takes_part = spread(np.ones(len(ue)), 0.0) > 0.0
-    compute = 0.5 * cell.capacitance * cell.cycles_per_sample[ue] * options.local_steps[ue, option]
-    energy = compute * options.num_samples[ue, option] * solved.frequency**2 + solved.upload_energy
-    spent = spread(energy, 0.0) >= (1.0 - BINDS) * cell.max_energy
+    spent = spread(solved.energy, 0.0) >= (1.0 - BINDS) * cell.max_energy
     power = spread(solved.power, 0.0)
     plan = make_plan(
         cell,
