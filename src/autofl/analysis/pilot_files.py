@@ -36,7 +36,7 @@ class Pilot:
 def problem_of(config: dict[str, Any]) -> dict[str, Any]:
     """What decides how fast a model is learned, apart from d, m, tau and l, out of resolved settings."""
     data, learning = config["data"], config["learning"]
-    others = {"compressor": "none", "aggregator": "mean", "selection": "uniform"}
+    others = {"compressor": "none", "downlink": "none", "aggregator": "mean", "selection": "uniform"}
     changed = {kind: config[kind] for kind, name in others.items() if config.get(kind, {}).get("name", name) != name}
     return {
         "data": data.get("file") or data["name"],

@@ -11,6 +11,7 @@ from autofl.config.parts import (
     BaselineSettings,
     ChannelSettings,
     CompressorSettings,
+    DownlinkSettings,
     ModelSettings,
     PlannerSettings,
     SelectionSettings,
@@ -256,6 +257,7 @@ class Settings(Section):
     planner: PlannerSettings = PlannerSettings()
     baseline: BaselineSettings = BaselineSettings()
     compressor: CompressorSettings = CompressorSettings()
+    downlink: DownlinkSettings = DownlinkSettings()
     aggregator: AggregatorSettings = AggregatorSettings()
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
@@ -304,7 +306,7 @@ class Settings(Section):
         }
         usual = "lenet5" if self.data.name == "cifar10" else "mlp"
         model = usual if self.model.name == "auto" else self.model.name
-        parts = ("channel", "selection", "planner", "baseline", "compressor", "aggregator")
+        parts = ("channel", "selection", "planner", "baseline", "compressor", "downlink", "aggregator")
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         learning = self.learning
         return self.model_copy(
