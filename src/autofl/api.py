@@ -21,6 +21,7 @@ from autofl.aggregators import Aggregator
 from autofl.algorithms import Algorithm
 from autofl.channels import Channel, PathLoss, Rayleigh
 from autofl.compressors import Compressor
+from autofl.compressors.downlink import downlink_bits
 from autofl.config.load import FROM_OBJECTS
 from autofl.config.parts import checked_settings
 from autofl.data import PartitionLaw
@@ -161,6 +162,7 @@ def simulation_of(
         data_size=data.partition.train_size.astype(float),
         update_bits=np.array(update_bits(weights, arm.compressor)),
         num_weights=float(weights),
+        downlink_bits=downlink_bits(weights, arm.downlink),
     )
     name = pick_engine(engine, made, arm.algorithm)
     return Simulation(

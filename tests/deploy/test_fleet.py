@@ -138,8 +138,10 @@ def test_a_bad_update_is_left_out_and_the_others_count(nodes, tmp_path, do, why)
         np.testing.assert_array_equal(read_weights(run.folder)[name], array)
 
 
-def test_a_run_that_breaks_off_goes_on_to_the_same_bytes(nodes, tmp_path):
-    deployed(nodes, tmp_path / "whole")
+@pytest.mark.parametrize("way", [{}, {"compressor": {"name": "quantise"}}, {"downlink": {"name": "quantise"}}])
+def test_a_run_that_breaks_off_goes_on_to_the_same_bytes(nodes, tmp_path, way):
+    settings = settings_of(**way, cell={"downlink_power": 1.0})
+    deployed(nodes, tmp_path / "whole", settings)
     asked = []
 
     def dies(node, message, reply):
@@ -150,10 +152,27 @@ def test_a_run_that_breaks_off_goes_on_to_the_same_bytes(nodes, tmp_path):
         return reply
 
     with pytest.raises(KeyboardInterrupt):
-        deployed(nodes, tmp_path / "broken", spoil=dies)
+        deployed(nodes, tmp_path / "broken", settings, spoil=dies)
     assert read_run(tmp_path / "broken").manifest["rounds"] == 1
-    deployed(nodes, tmp_path / "broken", resume=True)
+    deployed(nodes, tmp_path / "broken", settings, resume=True)
     assert digest(tmp_path / "whole") == digest(tmp_path / "broken")
+
+
+def test_devices_train_from_what_a_compressed_downlink_gave_them(nodes, few_digits, tmp_path):
+    settings = settings_of(downlink={"name": "quantise", "bits": 3}, cell={"downlink_power": 1.0})
+    run, loopback = deployed(nodes, tmp_path, settings)
+    records = list(simulate(build_simulation(settings, dataset=few_digits)))
+    # float32: sums in another grouping may round a quantised weight to the next of its 7 levels, here and there
+    for name, p in records[-1][1].params.items():
+        away = np.abs(read_weights(tmp_path)[name] - p.numpy())
+        assert np.mean(away > 1e-6) < 0.01, name
+    expected = [float(record.cost.downlink_time) for record, _ in records]
+    assert run.rounds["downlink_time"].tolist() == expected
+    assert run.rounds["sim_time"].tolist() == [record.sim_time for record, _ in records]
+    assert min(expected[1:]) > 0.0
+    sent = [message.content for _, message in loopback.sent if message.metadata.message_type == "train"]
+    final = sent[-1].array_records["params"]
+    assert any((final[name].numpy() != array).any() for name, array in read_weights(tmp_path).items())
 
 
 def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_stop_a_run(nodes, tmp_path):

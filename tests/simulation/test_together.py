@@ -151,13 +151,16 @@ def test_ues_of_one_round_may_take_different_numbers_of_local_steps(few_digits):
         ("algorithm", "ditto"),
         ("algorithm", "scaffold"),
         ("compressor", "quantise"),
+        ("downlink", "quantise"),
         ("aggregator", "unbiased"),
     ],
 )
 def test_what_needs_single_updates_or_a_memory_is_not_run_in_a_batch(few_digits, part):
     kind, name = part
     sims = simulations(few_digits, ["fedavg-2"])
-    made = find(kind, name).build({}, {"outer_lr": 0.07, "heard_probability": 1.0})
+    made = find("compressor" if kind == "downlink" else kind, name).build(
+        {}, {"outer_lr": 0.07, "heard_probability": 1.0}
+    )
     changed = [with_arm(sim, **{kind: made}) for sim in sims]
     assert not fit_together(*changed)
     with pytest.raises(AutoFLError, match="one by one"):

@@ -43,7 +43,7 @@ RATED = ("none", "entropy")
 def problem_of(config: dict[str, Any]) -> dict[str, Any]:
     """What decides how fast a model is learned, apart from d, m, tau and l, out of resolved settings."""
     data, learning = config["data"], config["learning"]
-    others = {"aggregator": "mean", "selection": "uniform"}
+    others = {"downlink": "none", "aggregator": "mean", "selection": "uniform"}
     if config.get("compressor", {}).get("name", "none") not in RATED:
         others["compressor"] = "none"
     changed = {kind: config[kind] for kind, name in others.items() if config.get(kind, {}).get("name", name) != name}

@@ -131,6 +131,12 @@ class CompressorSettings(PartSettings):
         return self if self.name == "none" else super().resolved()
 
 
+class DownlinkSettings(CompressorSettings):
+    """What becomes of the model on its way down."""
+
+    name: str = Field("none", min_length=1, description="compressor of what is sent down; none: the model as it is")
+
+
 class AggregatorSettings(PartSettings):
     """What the server makes of the updates."""
 

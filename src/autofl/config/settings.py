@@ -12,6 +12,7 @@ from autofl.config.parts import (
     ChannelSettings,
     CompressorSettings,
     JointSettings,
+    DownlinkSettings,
     ModelSettings,
     PartSettings,
     PlannerSettings,
@@ -275,6 +276,7 @@ class Settings(Section):
     baseline: BaselineSettings = BaselineSettings()
     joint: JointSettings = JointSettings()
     compressor: CompressorSettings = CompressorSettings()
+    downlink: DownlinkSettings = DownlinkSettings()
     aggregator: AggregatorSettings = AggregatorSettings()
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
@@ -343,7 +345,7 @@ class Settings(Section):
         }
         usual = "lenet5" if self.data.name == "cifar10" else "mlp"
         model = usual if self.model.name == "auto" else self.model.name
-        parts = ("channel", "selection", "planner", "baseline", "joint", "compressor", "aggregator")
+        parts = ("channel", "selection", "planner", "baseline", "joint", "compressor", "downlink", "aggregator")
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         learning = self.learning
         return self.model_copy(

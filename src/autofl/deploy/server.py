@@ -24,11 +24,12 @@ from autofl.errors import AutoFLError
 from autofl.evaluation import evaluated_ues
 from autofl.experiments.build import build_algorithm, build_evaluator, build_model, build_training
 from autofl.experiments.cell import build_cell, build_channel
-from autofl.experiments.run import machine_facts, parts_of, size_range
+from autofl.experiments.run import machine_facts, origins_of, size_range
 from autofl.models import Params, num_weights
 from autofl.models import params_of as params_of_model
 from autofl.records import DeviceRecord, Evaluation, RunWriter, read_checkpoint
 from autofl.registry import label_of
+from autofl.rounds.downlink import Reference
 from autofl.rounds.loop import Checkpoint, run_rounds
 from autofl.rounds.round import ChannelAir
 
@@ -74,6 +75,7 @@ def past_of(folder: Path, algorithm: Algorithm) -> Past:
         memory=_group(arrays, "planner"),
         sim_time=facts["sim_time"],
         history=tuple((int(k), Evaluation(**metrics)) for k, metrics in facts["history"]),
+        reference=_reference_of(arrays, facts),
     )
     # The round that was lost may have been answered: each device may have released one update more.
     releases = {int(ue): num + 1 for ue, num in facts["releases"].items()}
@@ -95,6 +97,14 @@ def _state_of(arrays: Mapping[str, NDArray[Any]], algorithm: Algorithm) -> State
     return replace(state, **kept)
 
 
+def _reference_of(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Reference | None:
+    """What the devices have, where the downlink is compressed."""
+    if "downlink_bits" not in facts:
+        return None
+    held = {name: torch.from_numpy(array) for name, array in _group(arrays, "reference").items()}
+    return Reference(held, facts["downlink_bits"])
+
+
 def _begin(settings: Settings, folder: Path, resume: bool, attempt: str) -> tuple[RunWriter, Past]:
     if not resume:
         facts = {
@@ -103,7 +113,7 @@ def _begin(settings: Settings, folder: Path, resume: bool, attempt: str) -> tupl
             "seed": settings.seed,
             "deployed": True,
             "attempt": attempt,
-            "parts": {part.kind: part.origin() for part in parts_of(settings)},
+            "parts": origins_of(settings),
         }
         return RunWriter(folder, dump_settings(settings), facts | machine_facts()), Past()
     past = past_of(folder, build_algorithm(settings))
@@ -181,6 +191,9 @@ def _keep(
         "releases": releases,
         "host_time": host_time,
     }
+    if checkpoint.reference is not None:
+        arrays |= {f"reference.{name}": p.numpy() for name, p in checkpoint.reference.params.items()}
+        facts["downlink_bits"] = checkpoint.reference.bits
     if sums is not None:
         arrays |= {"pixels.total": sums.total, "pixels.squares": sums.squares}
         facts["pixels"] = sums.num

@@ -22,6 +22,7 @@ from autofl.experiments.cell import (
     build_cell,
     build_channel,
     build_compressor,
+    build_downlink,
     build_planner,
     build_selection,
 )
@@ -55,6 +56,7 @@ class Own(TypedDict, total=False):
     channel: Channel | None
     selection: Selection | None
     compressor: Compressor | None
+    downlink: Compressor | None
     aggregator: Aggregator | None
 
 
@@ -140,6 +142,7 @@ def build_arm(settings: Settings, cell: Cell, channel: Channel, own: Own) -> Arm
         selection=selection,
         compressor=own.get("compressor") or build_compressor(settings),
         aggregator=aggregator,
+        downlink=own.get("downlink") or build_downlink(settings),
     )
 
 
@@ -177,7 +180,7 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
     data, model = data.to(device), model.to(device)
     params, channel = params_of(model, data.dtype), own.get("channel") or build_channel(settings)
     sent = num_weights((own.get("algorithm") or build_algorithm(settings)).init(params).sent)
-    cell = build_cell(settings, data.partition.train_size, sent, own.get("compressor"))
+    cell = build_cell(settings, data.partition.train_size, sent, own.get("compressor"), own.get("downlink"))
     training = build_training(settings, params, cell, channel, own)
     engine = pick_engine(settings.learning.engine, model, training.arm.algorithm)
     return Simulation(

@@ -6,6 +6,7 @@ import numpy as np
 
 from autofl.channels import Channel, success_probability
 from autofl.compressors import Compressor
+from autofl.compressors.downlink import downlink_bits
 from autofl.config import MODEL_WEIGHTS, Settings
 from autofl.config.parts import PartSettings
 from autofl.errors import AutoFLError
@@ -26,13 +27,14 @@ def build_cell(
     data_size: IntArray | None = None,
     num_weights: int | None = None,
     compressor: Compressor | None = None,
+    downlink: Compressor | None = None,
 ) -> Cell:
     """The cell of these settings; every law is drawn from a stream of its own name.
 
     Args:
         data_size: D_i of a partition, shape (num_ue,); without one, the settings'.
         num_weights: that an update has; without it, that of the named model on the named data.
-        compressor: which decides Z; without one, the settings'.
+        compressor, downlink: which decide Z and Z_down; without one, the settings'.
     """
     cell, num_ue = settings.cell, settings.cell.count
     drawn = {name: getattr(cell, name).draw(stream(settings.seed, f"cell.{name}"), num_ue) for name in PER_UE}
@@ -46,21 +48,22 @@ def build_cell(
         owned = data_size.astype(np.float64)
     if num_weights is None:
         num_weights = _known_weights(settings)
+    bits = cell.update_bits or update_bits(num_weights or 0, compressor or build_compressor(settings))
+    weights = bits / 32.0 if num_weights is None else float(num_weights)
     return Cell(
         distance=distance,
         data_size=owned,
-        update_bits=np.array(
-            cell.update_bits or update_bits(num_weights or 0, compressor or build_compressor(settings))
-        ),
+        update_bits=np.array(bits),
         local_steps=np.array(float(settings.learning.local_steps)),
         noise_psd=dbm_to_watt(cell.noise_dbm_per_hz),
         path_loss_exponent=cell.path_loss_exponent,
         snr_threshold=db_to_ratio(cell.snr_threshold_db),
         capacitance=cell.capacitance,
         min_distance=cell.min_distance,
-        num_weights=float("nan") if num_weights is None else float(num_weights),
+        num_weights=weights,
         overhead=cell.overhead,
         downlink_power=cell.downlink_power,
+        downlink_bits=downlink_bits(weights, downlink or build_downlink(settings)),
         **drawn,
     )
 
@@ -99,6 +102,12 @@ def build_selection(settings: Settings) -> Selection:
 def build_compressor(settings: Settings) -> Compressor | None:
     """What becomes of an update on its way; None for nothing."""
     compressor: Compressor | None = settings.compressor.build() if settings.compressor.name != "none" else None
+    return compressor
+
+
+def build_downlink(settings: Settings) -> Compressor | None:
+    """What becomes of the model on its way down; None for nothing."""
+    compressor: Compressor | None = settings.downlink.build() if settings.downlink.name != "none" else None
     return compressor
 
 

@@ -203,7 +203,7 @@ def _batch_key(settings: Settings) -> str:
     data, learning = settings.data, settings.learning
     source = data.source()
     judged = (settings.evaluation, settings.stop.gradient_norm_sq, learning.inner_lr)
-    update = (settings.model, build_algorithm(settings), settings.compressor, settings.aggregator)
+    update = (settings.model, build_algorithm(settings), settings.compressor, settings.downlink, settings.aggregator)
     return repr((source, judged, update, settings.simulation.num_selected, settings.selection))
 
 

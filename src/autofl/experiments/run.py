@@ -19,7 +19,7 @@ from autofl.experiments.build import Own, build_simulation
 from autofl.experiments.cluster import spread
 from autofl.models import num_weights
 from autofl.records import RoundRecord, Run, RunWriter, read_run
-from autofl.registry import Part, find
+from autofl.registry import find
 from autofl.simulation import Simulation, simulate
 from autofl.units import IntArray
 from autofl.version import __version__
@@ -94,22 +94,23 @@ def manifest_of(settings: Settings, sim: Simulation, own: Mapping[str, Any]) -> 
     said = {"algorithm": settings.algorithm, "label": algorithm.label}
     if own.get("algorithm") is not None:
         said = {"algorithm": repr(own["algorithm"]), "label": type(own["algorithm"]).__name__}
-    parts = {part.kind: part.origin() for part in parts_of(settings)}
     return {
         **said,
         "seed": settings.seed,
         "own": given,
-        "parts": parts | {name: {"name": repr(own[name])} for name in given},
+        "parts": origins_of(settings) | {name: {"name": repr(own[name])} for name in given},
         **facts_of(sim),
     }
 
 
-def parts_of(settings: Settings) -> list[Part]:
-    """The parts that settings name."""
+def origins_of(settings: Settings) -> dict[str, dict[str, str]]:
+    """Where the parts came from that settings name, by kind; the compressor of the downlink goes by its section."""
     sections = [settings.channel, settings.selection, settings.planned_by(), settings.aggregator, settings.model]
     named = [find("data", settings.data.name), find("partition", settings.data.partition)]
-    compressor = [settings.compressor.part] if settings.compressor.name != "none" else []
-    return [find("algorithm", settings.algorithm), *named, *(section.part for section in sections), *compressor]
+    parts = [find("algorithm", settings.algorithm), *named, *(section.part for section in sections)]
+    ways = {"compressor": settings.compressor, "downlink": settings.downlink}
+    named_ways = {way: section.part.origin() for way, section in ways.items() if section.name != "none"}
+    return {part.kind: part.origin() for part in parts} | named_ways
 
 
 def facts_of(sim: Simulation) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class Cell:
         """The same cell with only these UEs, in this order."""
         return self.having(**{name: getattr(self, name)[ue] for name in (*self.PER_UE, "ue")})
 
-    def having(self, **values: Array) -> "Cell":
+    def having(self, **values: Array | float) -> "Cell":
         """The same cell with other values of some fields; what was checked once is not checked again."""
         changed = object.__new__(Cell)
         changed.__dict__.update(self.__dict__ | values)

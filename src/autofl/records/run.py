@@ -146,7 +146,8 @@ class RunWriter:
         from safetensors.numpy import save_file
 
         part = self.folder / f"{CHECKPOINT}.part"
-        save_file(dict(arrays), part, metadata={"facts": json.dumps(facts)})
+        names = json.dumps(list(arrays))  # the file sorts them, and compressors go by the order of the weights
+        save_file(dict(arrays), part, metadata={"facts": json.dumps(facts), "names": names})
         os.replace(part, self.folder / CHECKPOINT)
 
     def write_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -265,8 +266,9 @@ def read_checkpoint(folder: PathLike) -> tuple[dict[str, NDArray[Any]], dict[str
 
     try:
         with safe_open(Path(folder) / CHECKPOINT, framework="numpy") as file:
-            facts = json.loads(file.metadata()["facts"])
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+            said = file.metadata()
+            names = json.loads(said["names"]) if "names" in said else file.keys()
+            return {name: file.get_tensor(name) for name in names}, json.loads(said["facts"])
     except Exception as error:  # the library has its own error type
         raise AutoFLError(f"{folder}: no checkpoint to go on from ({error})") from None
 

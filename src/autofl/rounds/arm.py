@@ -20,12 +20,14 @@ class Arm:
     selection: Selection = Uniform(5)  # noqa: RUF009 - frozen, so it may be shared
     compressor: Compressor | None = None
     aggregator: Aggregator = Mean()  # noqa: RUF009
+    downlink: Compressor | None = None  # of what the base station sends; None: its model as it is
 
     def __post_init__(self) -> None:
         for kind in ("algorithm", "planner", "selection", "aggregator"):
             check_part(kind, getattr(self, kind))
-        if self.compressor is not None:
-            check_part("compressor", self.compressor)
+        for compressor in (self.compressor, self.downlink):
+            if compressor is not None:
+                check_part("compressor", compressor)
         if getattr(self.aggregator, "needs_everybody", False) and not getattr(
             self.selection, "reaches_everybody", True
         ):

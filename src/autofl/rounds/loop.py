@@ -1,7 +1,7 @@
 """The loop of Algorithm 2: select, plan, train, send, average, book."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -9,6 +9,7 @@ import torch
 
 from autofl.aggregators import Arrived
 from autofl.algorithms import State
+from autofl.algorithms.base import minus
 from autofl.engines import Updates
 from autofl.errors import AutoFLError
 from autofl.models import Params
@@ -16,6 +17,7 @@ from autofl.network import Outage
 from autofl.planner import Memory
 from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.arm import Arm
+from autofl.rounds.downlink import Reference, next_reference
 from autofl.rounds.round import Air, Network, Round, network_round
 from autofl.rounds.stop import Stop
 from autofl.units import Array, BoolArray, IntArray
@@ -78,6 +80,17 @@ class Checkpoint:
     memory: Memory  # of the planner
     sim_time: float
     history: tuple[tuple[int, Evaluation], ...]  # the evaluated rounds
+    reference: Reference | None = None  # what the UEs have where the downlink is compressed; else the model itself
+
+    @property
+    def held(self) -> Params:
+        """What the UEs train from, in the form of `State.sent`."""
+        return self.state.sent if self.reference is None else self.reference.params
+
+    @property
+    def judged(self) -> Params:
+        """The model that is evaluated: the one the UEs have."""
+        return self.state.params if self.reference is None else {name: self.held[name] for name in self.state.params}
 
 
 def run_rounds(
@@ -86,46 +99,62 @@ def run_rounds(
     """Rounds of Algorithm 2, each with a checkpoint after it; round 0 is the model before training.
 
     With `checkpoint` the run goes on after that round. An aggregate that is no longer finite is not taken over: the run
-    stops as "diverged" with the last good model.
+    stops as "diverged" with the last good model. Where the downlink is compressed, what a checkpoint holds of it is
+    sent at the start of the next round in which anybody takes part, which pays for it.
     """
     arm, stop, network = training.arm, training.stop, training.network(world)
     if checkpoint is None:
         state = arm.algorithm.init(training.params)
         first = world.evaluate(state.params)
-        checkpoint = Checkpoint(0, state, arm.planner.init(world.cell), 0.0, ((0, first),))
+        reference = None if arm.downlink is None else Reference(state.sent, world.cell.downlink_bits)
+        checkpoint = Checkpoint(0, state, arm.planner.init(world.cell), 0.0, ((0, first),), reference)
         yield RoundRecord(round=0, evaluation=first), checkpoint
 
     for k in range(checkpoint.round + 1, stop.rounds + 1):
-        this_round, memory = network_round(network, k, checkpoint.memory)
-        state, arrived, diverged = checkpoint.state, this_round.decoded, False
+        before = checkpoint
+        if before.reference is not None:
+            network = replace(network, downlink_bits=before.reference.bits)
+        this_round, memory = network_round(network, k, before.memory)
+        after, arrived, diverged = before, this_round.decoded, False
         if this_round.decoded.any():
-            updates = world.train(state.sent, k, Orders.of(this_round))
+            updates = world.train(before.held, k, Orders.of(this_round))
             arrived = this_round.decoded & np.isin(this_round.ue, updates.ue)
             if len(updates.ue):
-                state = server_step(arm, state, this_round, updates, world.cell.num_ue)
-                diverged = not is_finite(state.params)
-                state = checkpoint.state if diverged else state
-        sim_time = checkpoint.sim_time + float(this_round.cost.time)  # a UE whose update was lost has paid for it too
+                after = replace(before, state=server_step(arm, before, this_round, updates, world.cell.num_ue))
+                diverged = not is_finite(after.state.params)
+        if arm.downlink is not None and this_round.sends.any() and not diverged:
+            reference = next_reference(arm.downlink, after.state.sent, before.held, training.seed, k)
+            after = replace(after, reference=reference)
+            diverged = not is_finite(after.judged)
+        after = before if diverged else after
+        sim_time = before.sim_time + float(this_round.cost.time)  # a UE whose update was lost has paid for it too
         due = diverged or stop.is_over(k, sim_time) or k % training.evaluate_every == 0
-        evaluation = world.evaluate(state.params) if due else None
-        checkpoint = Checkpoint(k, state, memory, sim_time, _longer(checkpoint.history, k, evaluation))
+        evaluation = world.evaluate(after.judged) if due else None
+        history = _longer(before.history, k, evaluation)
+        checkpoint = Checkpoint(k, after.state, memory, sim_time, history, after.reference)
         reason = "diverged" if diverged else stop.reason(k, sim_time, checkpoint.history)
         yield record_of(this_round, sim_time, arrived, evaluation, reason), checkpoint
         if reason is not None:
             return
 
 
-def server_step(arm: Arm, state: State, this_round: Round, updates: Updates, num_ue: int) -> State:
-    """Line 13: aggregate what arrived, then the algorithm's own step."""
+def server_step(arm: Arm, before: Checkpoint, this_round: Round, updates: Updates, num_ue: int) -> State:
+    """Line 13: aggregate what arrived, then the algorithm's own step.
+
+    Where the UEs have r instead of the model w, their mean change is added to w: what r lacks, w must not lose.
+    """
+    state, held = before.state, before.held
     place = np.searchsorted(this_round.ue, updates.ue)  # A_k is in the order of the UEs' numbers
     arrived = Arrived(updates, this_round.plan.weight[place], this_round.probability[place], num_ue)
-    average = arm.aggregator(state.sent, arrived)
-    shapes = {name: p.shape for name, p in state.sent.items()}
+    average = arm.aggregator(held, arrived)
+    shapes = {name: p.shape for name, p in held.items()}
     if not isinstance(average, dict) or {name: getattr(p, "shape", None) for name, p in average.items()} != shapes:
         raise AutoFLError(
             f"{type(arm.algorithm).__name__} with {type(arm.aggregator).__name__}: the aggregate has not the names and"
             " shapes of what was sent down"
         )
+    if before.reference is not None:
+        average = minus(state.sent, -1.0, minus(average, 1.0, held))
     return arm.algorithm.server_update(state, average)
 
 

@@ -62,6 +62,7 @@ class Network:
     selection: Selection
     seed: int
     outage: Outage = "skip"
+    downlink_bits: float | None = None  # Z_down of what is sent down in this round; by default the cell's
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,10 @@ def _draw(network: Network, k: int) -> _Drawn:
     ue, probability = network.selection.draw(candidates, stream(network.seed, "selection", k))
     if ue.shape != probability.shape or (np.diff(ue) <= 0).any() or not np.isin(ue, everybody).all():
         raise AutoFLError(f"selection {type(network.selection).__name__}: A_k must be UEs in rising order, each once")
-    gains = air.gains(k, ue)
-    return _Drawn(ue, probability, air.cell.take(ue), gains)
+    gains, cell = air.gains(k, ue), air.cell.take(ue)
+    if network.downlink_bits is not None:
+        cell = cell.having(downlink_bits=network.downlink_bits)
+    return _Drawn(ue, probability, cell, gains)
 
 
 def _planned_alike(networks: Sequence[Network], drawn: Sequence[_Drawn]) -> list[list[int]]:
@@ -129,14 +132,14 @@ def _planned_alike(networks: Sequence[Network], drawn: Sequence[_Drawn]) -> list
     groups: list[list[int]] = []
     for place, network in enumerate(networks):
         for group in groups:
-            first, shape = networks[group[0]], drawn[group[0]].ue.shape
+            first, cell, shape = networks[group[0]], drawn[group[0]].cell, drawn[group[0]].ue.shape
             if (
                 getattr(network.planner, "batched", False)
                 and are_equal(network.planner, first.planner)
                 and network.outage == first.outage
                 and drawn[place].ue.shape == shape
                 and network.air.cell.num_ue == first.air.cell.num_ue
-                and all(getattr(network.air.cell, name) == getattr(first.air.cell, name) for name in WHOLE_CELL)
+                and all(getattr(drawn[place].cell, name) == getattr(cell, name) for name in WHOLE_CELL)
             ):
                 group.append(place)
                 break

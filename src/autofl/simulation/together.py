@@ -125,6 +125,7 @@ def _in_summed_form(sim: Simulation) -> bool:
         and low_rank_serves(low_rank_layers(sim.model), arm.algorithm, cross_entropy)
         and not isinstance(arm.algorithm, Personal)
         and arm.compressor is None
+        and arm.downlink is None
         and type(arm.aggregator) is Mean
         and sim.evaluator.sample_loss is cross_entropy
     )

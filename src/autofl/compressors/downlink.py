@@ -1,0 +1,11 @@
+"""Size of what the base station sends down, known without PyTorch; `rounds/downlink.py` says what becomes of it."""
+
+from autofl.compressors.base import Compressor
+
+FACTOR_BITS = 32
+"""Beside the compressed difference one factor travels, in single precision."""
+
+
+def downlink_bits(num_weights: float, compressor: Compressor | None) -> float:
+    """Z_down [bit]: 32 for each weight, or what the compressor makes of them and the factor."""
+    return 32.0 * num_weights if compressor is None else compressor.update_bits(int(num_weights)) + FACTOR_BITS

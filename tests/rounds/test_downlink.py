@@ -1,0 +1,200 @@
+"""A compressed downlink: the UEs train from a reference r, the server keeps w, and r follows w."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from autofl.compressors.quantise import Quantise
+from autofl.compressors.top_k import TopK
+from autofl.config import parse_settings
+from autofl.data import ByOwner, Dataset
+from autofl.engines.compressed import flat
+from autofl.errors import AutoFLError
+from autofl.experiments.build import build_simulation
+from autofl.registry import PARTS, find
+from autofl.rng import stream
+from autofl.rounds.downlink import next_reference
+from autofl.rounds.loop import run_rounds
+from autofl.simulation import loop, simulate
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Sends everything as it is."""
+
+    def update_bits(self, num_weights, bits_per_weight=None):
+        return 32.0 * num_weights
+
+    def init(self, num_weights):
+        return {}
+
+    def __call__(self, change, bits_per_weight, randomness, own):
+        return change.clone(), own
+
+
+@dataclass(frozen=True)
+class Signs(Whole):
+    def __call__(self, change, bits_per_weight, randomness, own):
+        return change.sign(), own
+
+
+def test_one_message_worked_by_hand():
+    # x = (5, -1, 0, 2): its signs meet it in 5 + 1 + 2 = 8, their own length is 3, so s = 8/3.
+    model = {"a": torch.tensor([[6.0, 0.0]]), "b": torch.tensor([1.0, 2.0])}
+    held = {"a": torch.tensor([[1.0, 1.0]]), "b": torch.tensor([1.0, 0.0])}
+    after = next_reference(Signs(), model, held, seed=1, k=1)
+    torch.testing.assert_close(after.params["a"], torch.tensor([[1.0 + 8 / 3, 1.0 - 8 / 3]]))
+    torch.testing.assert_close(after.params["b"], torch.tensor([1.0, 8 / 3]))
+    assert after.bits == 4 * 32 + 32  # and the factor
+
+
+def test_where_nothing_has_changed_nothing_moves():
+    model = {"w": torch.randn(300)}
+    after = next_reference(Quantise(4), model, model, seed=1, k=1)
+    assert torch.equal(after.params["w"], model["w"])
+
+
+@pytest.mark.parametrize("compressor", [*(find("compressor", name).build({}, {}) for name in PARTS["compressor"]),
+                                        Quantise(bits=2), TopK(share=0.01), Signs()], ids=repr)  # fmt: skip
+def test_the_reference_converges_to_a_model_that_stands_still(compressor):
+    model = {"w": torch.from_numpy(stream(1, "test").normal(size=2000).astype(np.float32))}
+    held = {"w": torch.zeros(2000)}
+    away = [1.0]
+    for k in range(300):
+        held = next_reference(compressor, model, held, seed=1, k=k).params
+        away.append(float((model["w"] - held["w"]).norm() / model["w"].norm()))
+        assert away[-1] <= away[-2] * (1.0 + 1e-4) or away[-1] < 1e-5  # float32
+    assert away[-1] < 0.05
+
+
+def test_without_the_factor_two_bits_would_leave_the_reference_farther_away_than_it_was():
+    model, compressor = torch.from_numpy(stream(1, "test").normal(size=4096) ** 3).float(), Quantise(2, block=4096)
+    bare, held, budget = torch.zeros(4096), {"w": torch.zeros(4096)}, compressor.update_bits(4096) / 4096
+    for k in range(20):
+        bare = bare + compressor(model - bare, budget, lambda k=k: stream(1, "downlink", k), {})[0]
+        held = next_reference(compressor, {"w": model}, held, seed=1, k=k).params
+    assert (model - bare).norm() > 1.5 * model.norm()
+    assert (model - held["w"]).norm() < 0.15 * model.norm()
+
+
+# As in test_loop_by_hand.py: two weights, every input 1, UEs 0 to 2 own samples of class 0, UE 3 of class 1, and all
+# who are selected are heard. A step of size 1 takes a UE of class 0 by (1 - p, p - 1), one of class 1 by (-p, p), where
+# p = 1/(1 + exp(r_1 - r_0)).
+OWNER = np.repeat(np.arange(4), 20)
+STRONG = (2.0**14 - 1.0) * 10.0**-14.4 / 1e-2
+TABLE = {
+    "cell": {"num_ue": 4, "distance": 1.0, "small_scale_gain": STRONG, "update_bits": 140_000.0},
+    "learning": {"outer_lr": 0.5},
+    "simulation": {"num_selected": 3, "device": "cpu"},
+    "stop": {"rounds": 12},
+    "evaluation": {"every": 1},
+}
+LABEL = np.array([0, 0, 0, 1])
+
+
+def simulation(own=None, algorithm="fedavg-1", **sections):
+    changed = {name: {**TABLE.get(name, {}), **more} for name, more in sections.items()}
+    settings = parse_settings({**TABLE, **changed, "algorithm": algorithm})
+    dataset = Dataset("ones", np.ones((80, 1), np.float32), LABEL[OWNER], 2)
+    model = nn.Linear(1, 2, bias=False)
+    model.weight.data = torch.tensor([0.3, 0.1]).view(2, 1)
+    return build_simulation(settings, data=dataset.federate(ByOwner(OWNER), 4, seed=1), model=model, **(own or {}))
+
+
+def checkpoints(sim):
+    """The records and checkpoints of a run after round 0."""
+    world = loop._Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, None))
+    return list(run_rounds(sim, world))[1:]
+
+
+@dataclass(frozen=True)
+class OneOfTwo(Whole):
+    """Sends one of two weights, drawn anew in each round."""
+
+    def __call__(self, change, bits_per_weight, randomness, own):
+        return change * (torch.arange(2) == int(randomness().integers(2))), own
+
+
+def test_the_server_keeps_what_the_reference_lost_round_by_round():
+    w = r = np.array([0.3, 0.1])
+    apart = 0
+    for record, after in checkpoints(simulation(own={"downlink": OneOfTwo()})):
+        p = 1.0 / (1.0 + math.exp(r[1] - r[0]))
+        move = 0.5 * (np.mean(LABEL[record.ue] == 0) - p)
+        w = w + np.array([move, -move])
+        r = np.where(np.arange(2) == stream(1, "downlink", record.round).integers(2), w, r)
+        np.testing.assert_allclose(flat(after.state.params).numpy(), w, atol=1e-6)
+        np.testing.assert_allclose(flat(after.held).numpy(), r, atol=1e-6)
+        loss = np.log1p(np.exp(np.where(LABEL == 0, r[1] - r[0], r[0] - r[1]))).mean()
+        assert record.evaluation.train_loss == pytest.approx(loss, rel=1e-5)  # of the UEs' model, not of the server's
+        apart += not np.allclose(w, r, atol=1e-3)
+    assert apart >= 10
+
+
+def test_without_a_compressor_the_ues_have_the_model_itself():
+    for _, after in checkpoints(simulation()):
+        assert after.reference is None
+        assert after.held is after.state.params
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg-1", "per-fedavg", "scaffold", "fedopt", "ditto"])
+def test_a_compressor_that_loses_nothing_changes_nothing(algorithm):
+    plain = [state for _, state in simulate(simulation(algorithm=algorithm))]
+    whole = [state for _, state in simulate(simulation(algorithm=algorithm, own={"downlink": Whole()}))]
+    for one, other in zip(plain, whole, strict=True):
+        for name, p in one.sent.items():
+            torch.testing.assert_close(other.sent[name], p, rtol=1e-5, atol=1e-6)
+
+
+def test_nothing_goes_down_while_nobody_takes_part():
+    deaf = simulation(cell={"small_scale_gain": 1e-3 * STRONG, "downlink_power": 1.0}, downlink={"name": "quantise"})
+    first = flat(deaf.params)
+    for record, after in checkpoints(deaf):
+        assert record.cost.downlink_time == 0.0
+        assert torch.equal(flat(after.held), first)
+
+
+def test_a_smaller_message_is_booked_with_its_own_size():
+    # At 1 W in 3 MHz the SNR is (2^14 - 1) 100/3: 16383 * 33.3 = 546100, log2 of one more 19.05881 bit/s/Hz.
+    cell = {"downlink_power": 1.0}
+    plain, packed = simulation(cell=cell), simulation(cell=cell, downlink={"name": "quantise", "bits": 4})
+    assert (plain.cell.downlink_bits, packed.cell.downlink_bits) == (2 * 32, 2 * 4 + 16 + 32)
+    for sim in (plain, packed):
+        for record, _ in checkpoints(sim):
+            expected = sim.cell.downlink_bits / (3e6 * 19.05881)
+            assert record.cost.downlink_time == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_lossy_downlink_may_be_free():
+    (record, after), *_ = checkpoints(simulation(downlink={"name": "quantise"}))
+    assert record.cost.downlink_time == 0.0
+    assert after.reference is not None
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"name": "zip"}, "compressor 'zip' is unknown"),
+        ({"bits": 4}, "compressor none: unknown setting 'bits'; it has none"),
+        ({"name": "quantise", "bits": 99}, "bits: 99 is not between 2 and 16"),
+    ],
+)
+def test_nonsense_is_refused(section, words):
+    with pytest.raises(AutoFLError, match=f"downlink: .*{words}"):
+        simulation(downlink=section)
+
+
+def test_a_reference_that_is_no_longer_finite_ends_the_run():
+    @dataclass(frozen=True)
+    class Endless(Whole):
+        def __call__(self, change, bits_per_weight, randomness, own):
+            return torch.full_like(change, torch.inf), own
+
+    (record, after), *others = checkpoints(simulation(own={"downlink": Endless()}))
+    assert record.stop == "diverged"
+    assert not others
+    assert flat(after.state.params).tolist() == pytest.approx([0.3, 0.1])
