@@ -46,6 +46,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "paper": Entry("autofl.planner.paper:PaperPlanner", "Algorithm 2 as printed"),
         "exact": Entry("autofl.planner.exact:ExactPlanner", "joint optimum of (P3) and (P4)"),
         "fixed": Entry("autofl.planner.fixed:FixedPlanner", "fixed samples"),
+        "adaquantfl": Entry("autofl.planner.adaquant:AdaQuantPlanner", "bits that grow as the loss falls (AdaQuantFL)"),
         "yang": Entry("autofl.planner.yang:YangPlanner", "least delay by band, power and frequency (Yang et al.)"),
     },
     "channel": {

@@ -50,6 +50,7 @@ def simulations(few_digits, algorithms, **sections):
         (["autofl"], {"learning": {"local_steps": 2}}),
         (["autofl"], {"learning": {"variant": "finite-difference"}, "planner": {"name": "exact"}}),
         (["autofl", "per-fedavg"], {"stop": {"rounds": 20, "sim_time": 1.5}}),  # runs end at different rounds
+        (["autofl"], {"planner": {"name": "contracts.own_parts:Watchful"}}),  # it is told of each evaluation
     ],
 )
 def test_runs_in_one_batch_give_the_records_they_give_alone(few_digits, algorithms, sections):

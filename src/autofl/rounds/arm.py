@@ -26,6 +26,10 @@ class Arm:
             check_part(kind, getattr(self, kind))
         if self.compressor is not None:
             check_part("compressor", self.compressor)
+        if self.compressor is None and getattr(self.planner, "needs_compressor", False):
+            raise AutoFLError(
+                f"planner {type(self.planner).__name__}: it decides bits, so it needs a compressor; set compressor.name"
+            )
         if getattr(self.aggregator, "needs_everybody", False) and not getattr(
             self.selection, "reaches_everybody", True
         ):

@@ -13,7 +13,7 @@ from autofl.engines import Updates
 from autofl.errors import AutoFLError
 from autofl.models import Params
 from autofl.network import Outage
-from autofl.planner import Memory
+from autofl.planner import Memory, observed
 from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.arm import Arm
 from autofl.rounds.round import Air, Network, Round, network_round
@@ -92,7 +92,8 @@ def run_rounds(
     if checkpoint is None:
         state = arm.algorithm.init(training.params)
         first = world.evaluate(state.params)
-        checkpoint = Checkpoint(0, state, arm.planner.init(world.cell), 0.0, ((0, first),))
+        memory = observed(arm.planner, arm.planner.init(world.cell), first)
+        checkpoint = Checkpoint(0, state, memory, 0.0, ((0, first),))
         yield RoundRecord(round=0, evaluation=first), checkpoint
 
     for k in range(checkpoint.round + 1, stop.rounds + 1):
@@ -108,6 +109,7 @@ def run_rounds(
         sim_time = checkpoint.sim_time + float(this_round.cost.time)  # a UE whose update was lost has paid for it too
         due = diverged or stop.is_over(k, sim_time) or k % training.evaluate_every == 0
         evaluation = world.evaluate(state.params) if due else None
+        memory = observed(arm.planner, memory, evaluation)
         checkpoint = Checkpoint(k, state, memory, sim_time, _longer(checkpoint.history, k, evaluation))
         reason = "diverged" if diverged else stop.reason(k, sim_time, checkpoint.history)
         yield record_of(this_round, sim_time, arrived, evaluation, reason), checkpoint
