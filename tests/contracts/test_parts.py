@@ -164,19 +164,21 @@ def test_a_run_of_a_planner_that_observes_goes_on_from_a_checkpoint(name, few_di
         'compressor.name="quantise"',
         "cell.num_ue=8",
         "simulation.num_selected=3",
-        "stop.rounds=8",
+        "stop.rounds=16",
         "evaluation.every=2",
-        "learning.outer_lr=0.3",
+        "learning.outer_lr=0.15",
+        "learning.local_steps=4",
+        "cell.max_energy=0.03",
     ]
     settings = load_settings(overrides=changes)
     sim = build_simulation(settings, data=build_data(settings, few_digits))
     world = Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, None))
     whole = list(run_rounds(sim, world))
-    _, checkpoint = whole[5]
+    _, checkpoint = whole[7]
     checkpoint = replace(checkpoint, memory={key: np.array(value) for key, value in checkpoint.memory.items()})
     rest = list(run_rounds(sim, world, checkpoint))
-    assert len(rest) == 3
-    for (one, _), (other, _) in zip(whole[6:], rest, strict=True):
+    assert len(rest) == 9
+    for (one, _), (other, _) in zip(whole[8:], rest, strict=True):
         for decision in DECISIONS:
             np.testing.assert_array_equal(getattr(one.plan, decision), getattr(other.plan, decision))
         assert repr(one.evaluation) == repr(other.evaluation)  # NaN equals nothing, its text does
