@@ -59,6 +59,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "exact": Entry("autofl.planner.exact:ExactPlanner", "joint optimum of (P3) and (P4)"),
         "joint": Entry("autofl.planner.joint:JointPlanner", "every decision at once, for the least learning time"),
         "fixed": Entry("autofl.planner.fixed:FixedPlanner", "fixed samples"),
+        "adaquantfl": Entry("autofl.planner.adaquant:AdaQuantPlanner", "bits that grow as the loss falls (AdaQuantFL)"),
         "yang": Entry("autofl.planner.yang:YangPlanner", "least delay by band, power and frequency (Yang et al.)"),
     },
     "channel": {

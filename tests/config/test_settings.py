@@ -98,7 +98,7 @@ def test_a_new_quantity_drawn_does_not_shift_another():
         ("cell.max_power={unifrm=[1, 2]}", "{uniform = [low, high]}"),
         ("cell.max_power={uniform=[2, 1]}", "low <= high"),
         ("cell.num_ue=0", "greater than or equal to 1"),
-        ("planner.name=exat", "settings: planner 'exat' is unknown; there are paper, exact, fixed, or your own"),
+        ("planner.name=exat", "settings: planner 'exat' is unknown; there are paper, exact, fixed"),
         ("planner.epsilon=0", "planner: epsilon: 0.0 is not > 0"),
         ("planner.epsilon=wide", "planner paper: epsilon: must be a valid number (got 'wide')"),
         ("planner.epsiln=0.1", "planner paper: unknown setting 'epsiln'; the nearest is 'epsilon'"),

@@ -16,12 +16,22 @@ from autofl.data.federated import federate
 from autofl.engines import ClientMemory, CompressedUpdates, StackedUpdates, make_engine, pick_engine
 from autofl.engines.compressed import flat
 from autofl.errors import AutoFLError
+from autofl.experiments.build import build_simulation
+from autofl.experiments.data import build_data
 from autofl.experiments.run import run
 from autofl.models import build, mlp, params_of
+<<<<<<< HEAD
 from autofl.network import DECISIONS, LIMITS, Cell, decoded, round_cost
+=======
+from autofl.network import DECISIONS, Cell, Plan, decoded, round_cost
+from autofl.planner import Observing
+from autofl.records import Evaluation
+>>>>>>> helperD
 from autofl.registry import PARTS, find
 from autofl.rng import stream
+from autofl.rounds.loop import run_rounds
 from autofl.selection import Candidates
+from autofl.simulation.loop import _Here as Here
 from reference.updates import NUM_SAMPLES, UE
 
 OWN = {
@@ -47,6 +57,10 @@ CONTEXT = {
 
 def names(kind):
     return [*PARTS[kind], OWN[kind]]
+
+
+def observes(name):
+    return isinstance(find("planner", name).build({}, CONTEXT), Observing)
 
 
 def cell_of(num_ue=12, seed=3):
@@ -122,6 +136,60 @@ def test_rounds_planned_in_one_call_are_planned_as_alone(name):
         alone, _ = planner(cell, gains[k], memory)
         for field in (*DECISIONS, *LIMITS):
             np.testing.assert_allclose(getattr(together, field)[k], getattr(alone, field), rtol=1e-12)
+
+
+OBSERVING = [name for name in (*names("planner"), "contracts.own_parts:Watchful") if observes(name)]
+
+
+@pytest.mark.parametrize("name", OBSERVING)
+def test_a_planner_that_observes_is_pure_and_keeps_the_form_of_its_memory(name):
+    planner, cell = find("planner", name).build({}, CONTEXT), cell_of()
+    memory = planner.init(cell)
+    form = {key: value.shape for key, value in memory.items()}
+    for quality in (Evaluation(2.3, 2.2, 0.1, 0.2), Evaluation(), Evaluation(0.4, 0.3, 0.8, 0.9, 0.1)):
+        before = {key: value.copy() for key, value in memory.items()}
+        after = planner.observe(memory, quality)
+        for key, value in before.items():
+            np.testing.assert_array_equal(memory[key], value)
+        assert {key: value.shape for key, value in after.items()} == form
+        for key, value in planner.observe(memory, quality).items():
+            np.testing.assert_array_equal(after[key], value)
+        memory = memory if np.isnan(quality.train_loss) else after
+        plan, kept = planner(cell, gain_of(cell), memory)
+        assert plan.problem(cell) is None
+        assert {key: value.shape for key, value in kept.items()} == form
+
+
+@pytest.mark.parametrize("name", OBSERVING)
+def test_a_run_of_a_planner_that_observes_goes_on_from_a_checkpoint(name, few_digits):
+    """What it was told is in its memory, so the rounds after a checkpoint are those of the whole run."""
+    changes = [
+        f'planner.name="{name}"',
+        'compressor.name="quantise"',
+        "cell.num_ue=8",
+        "simulation.num_selected=3",
+        "stop.rounds=16",
+        "evaluation.every=2",
+        "learning.outer_lr=0.15",
+        "learning.local_steps=4",
+        "cell.max_energy=0.03",
+    ]
+    settings = load_settings(overrides=changes)
+    sim = build_simulation(settings, data=build_data(settings, few_digits))
+    world = Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, None))
+    whole = list(run_rounds(sim, world))
+    _, checkpoint = whole[7]
+    checkpoint = replace(checkpoint, memory={key: np.array(value) for key, value in checkpoint.memory.items()})
+    rest = list(run_rounds(sim, world, checkpoint))
+    assert len(rest) == 9
+    for (one, _), (other, _) in zip(whole[8:], rest, strict=True):
+        for decision in DECISIONS:
+            np.testing.assert_array_equal(getattr(one.plan, decision), getattr(other.plan, decision))
+        assert repr(one.evaluation) == repr(other.evaluation)  # NaN equals nothing, its text does
+    decided = [record.plan for record, _ in whole[1:]]
+    assert any(
+        len({float(getattr(plan, name).max()) for plan in decided}) > 1 for name in ("num_samples", "bits_per_weight")
+    )
 
 
 # ---- channels ----
@@ -406,6 +474,7 @@ def test_a_run_takes_every_part_and_gives_the_same_bytes_twice(kind, name, tmp_p
         "evaluation.test_samples=20",
         "evaluation.train_samples=10",
         *(["data.labels=2"] if name == OWN["data"] else []),
+        *(['compressor.name="quantise"'] if name == "adaquantfl" else []),
         *(["model.name=mlp"] if name == "cifar10" else []),
         *([f'channel.file="{tmp_path / "gains.csv"}"'] if name == "trace" else []),
         *([f'data.name="{OWN["data"]}"', "data.labels=2"] if name == "lenet5" else []),

@@ -52,6 +52,7 @@ def simulations(few_digits, algorithms, **sections):
         (["fedavg-1"], {"learning": {"lr_decay": 2.0, "split": [0.1, 0.8, 0.1]}}),
         (["autofl"], {"learning": {"variant": "finite-difference"}, "planner": {"name": "exact"}}),
         (["autofl", "per-fedavg"], {"stop": {"rounds": 20, "sim_time": 1.5}}),  # runs end at different rounds
+        (["autofl"], {"planner": {"name": "contracts.own_parts:Watchful"}}),  # it is told of each evaluation
     ],
 )
 def test_runs_in_one_batch_give_the_records_they_give_alone(few_digits, algorithms, sections):

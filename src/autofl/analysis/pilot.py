@@ -15,6 +15,7 @@ from autofl.records import read_run
 from autofl.rng import stream
 from autofl.units import PathLike
 
+
 class Point(NamedTuple):
     """A point of a design: everything that a pilot varies."""
 

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from autofl.cli import analyze, compare, parts, pilot, plan, report, reproduce, settings, simulate
+from autofl.cli import analyze, compare, parts, pilot, plan, report, reproduce, settings, simulate, tune
 from autofl.cli.data import data_app
 from autofl.cli.deploy import deploy_app
 from autofl.cli.shared import BAD_INPUT, INTERRUPTED
@@ -28,6 +28,7 @@ COMMANDS = {
     "plan": plan,
     "simulate": simulate,
     "compare": compare,
+    "tune": tune,
     "reproduce": reproduce,
     "report": report,
     "pilot": pilot,

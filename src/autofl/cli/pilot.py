@@ -35,7 +35,9 @@ def command(
     from autofl.analysis.pilot import design_of, run_pilots
     from autofl.analysis.pilot_files import write_pilots
 
-    with ProgressBar(len(design_of(settings)) * len(label_counts) * seeds * settings.stop.rounds, each_run=False) as bar:
+    with ProgressBar(
+        len(design_of(settings)) * len(label_counts) * seeds * settings.stop.rounds, each_run=False
+    ) as bar:
         try:
             pilots = run_pilots(settings, folder, label_counts, seeds, count, bar)
         except KeyboardInterrupt:

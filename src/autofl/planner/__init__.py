@@ -1,6 +1,6 @@
 """Planners: every decision of every UE in a round. NumPy only."""
 
-from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless, Planner
+from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless, Observing, Planner, Quality, observed
 from autofl.planner.exact import ExactPlanner
 from autofl.planner.fixed import FixedPlanner
 from autofl.planner.paper import PaperPlanner
@@ -12,9 +12,12 @@ __all__ = [
     "FixedPlanner",
     "Memory",
     "Memoryless",
+    "Observing",
     "PaperPlanner",
     "Planner",
+    "Quality",
     "energy_limited_power",
     "energy_limited_snr",
+    "observed",
     "power_computation",
 ]

@@ -1,7 +1,7 @@
 """What a planner is, and how a number of samples comes about that the energy allows."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,37 @@ class Planner(Protocol):
             memory: of the whole cell; it is not changed in place.
         """
         ...
+
+
+class Quality(Protocol):
+    """What an evaluation tells of a model, means over UEs; NaN where it was not measured."""
+
+    @property
+    def train_loss(self) -> float: ...
+    @property
+    def adapted_train_loss(self) -> float: ...
+    @property
+    def global_accuracy(self) -> float: ...
+    @property
+    def adapted_accuracy(self) -> float: ...
+    @property
+    def gradient_norm_sq(self) -> float: ...
+
+
+@runtime_checkable
+class Observing(Protocol):
+    """A planner that learns from the run: it sees every evaluation, that of the first weights included."""
+
+    def observe(self, memory: Memory, evaluation: Quality) -> Memory:
+        """The memory after an evaluation; that before it is not changed in place."""
+        ...
+
+
+def observed(planner: Planner, memory: Memory, evaluation: Quality | None) -> Memory:
+    """The memory after a round's evaluation, if there was one and the planner wants to know."""
+    if evaluation is None or not isinstance(planner, Observing):
+        return memory
+    return planner.observe(memory, evaluation)
 
 
 class Memoryless:

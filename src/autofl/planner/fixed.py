@@ -16,21 +16,38 @@ from autofl.units import Array
 class FixedPlanner(Memoryless):
     """A given number of samples, sent at P_max or at PowerComputation's power: the paper's baselines.
 
+    Local steps and bits may be given too; band and frequency are the cell's.
+
     A UE that owns fewer samples uses them all; one whose energy does not suffice takes no part.
     """
 
     num_samples: Annotated[int, "d"] = 40
     power: Annotated[Literal["max", "computed"], "P_max or PowerComputation's"] = "computed"
+    local_steps: Annotated[int | None, "tau; the run's by default"] = None
+    bits_per_weight: Annotated[float | None, "of the update, scales included; the compressor's by default"] = None
 
     batched = True
+
+    @property
+    def needs_compressor(self) -> bool:
+        """Bits that nobody packs would make a round cheaper for nothing."""
+        return self.bits_per_weight is not None
 
     def __post_init__(self) -> None:
         if self.num_samples < MIN_SAMPLES:
             raise AutoFLError(f"num_samples: {self.num_samples} is too few; three batches need at least {MIN_SAMPLES}")
         if self.power not in ("max", "computed"):
             raise AutoFLError(f"power: {self.power!r} is not max or computed")
+        if self.local_steps is not None and self.local_steps < 1:
+            raise AutoFLError(f"local_steps: {self.local_steps} is too few; at least 1")
+        if self.bits_per_weight is not None and not 0.0 < self.bits_per_weight <= 64.0:
+            raise AutoFLError(f"bits_per_weight: {self.bits_per_weight} is not > 0 and <= 64")
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
+        if self.local_steps is not None:
+            cell = cell.having(local_steps=np.full_like(cell.local_steps, self.local_steps))
+        if self.bits_per_weight is not None:
+            cell = cell.having(update_bits=np.full_like(cell.update_bits, self.bits_per_weight * cell.num_weights))
         shape = np.broadcast_shapes(channel_gain.shape, cell.data_size.shape)
         num_samples = np.broadcast_to(np.minimum(float(self.num_samples), np.floor(cell.data_size)), shape)
         energy_left = cell.max_energy - compute_cost(cell, num_samples).energy

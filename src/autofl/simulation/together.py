@@ -21,7 +21,7 @@ from autofl.engines.low_rank import low_rank_layers, low_rank_serves, mean_of_ru
 from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointEvaluator
 from autofl.models import Params, cross_entropy
-from autofl.planner import Memory
+from autofl.planner import Memory, observed
 from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.loop import Orders, record_of
 from autofl.rounds.round import WHOLE_CELL, Round, are_equal, network_rounds
@@ -54,6 +54,7 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
     alive, params = list(range(len(sims))), _stacked(runs)
     for r, evaluation in enumerate(evaluator(params, alive)):
         runs[r].history.append((0, evaluation))
+        runs[r].memory = observed(runs[r].sim.arm.planner, runs[r].memory, evaluation)
         yield r, RoundRecord(round=0, evaluation=evaluation), runs[r].state
 
     k = 0
@@ -79,6 +80,7 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
         stays = []
         for place, (r, run) in enumerate(zip(alive, playing, strict=True)):
             this_round, evaluation_here = rounds[place][0], evaluations.get(place)
+            run.memory = observed(run.sim.arm.planner, run.memory, evaluation_here)
             if evaluation_here is not None:
                 run.history.append((k, evaluation_here))
             reason = run.sim.stop.reason(k, run.sim_time, run.history) if finite[place] else "diverged"

@@ -1,0 +1,149 @@
+"""autofl tune: the best constants by grid search."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autofl.cli.screen import ProgressBar, say, show_table
+from autofl.cli.shared import (
+    Config,
+    Device,
+    Force,
+    Json,
+    Out,
+    Ray,
+    Set,
+    Workers,
+    device_for,
+    free_folder,
+    leave,
+    num_workers,
+    options,
+    print_json,
+)
+from autofl.errors import AutoFLError
+from autofl.report.table import Table
+
+if TYPE_CHECKING:
+    from autofl.experiments.tuned import Trial, Tuned
+
+EXAMPLE = "Example: autofl tune --samples 5,20 --steps 1,4 --bits 2,4 --set compressor.name=quantise"
+
+
+def command(
+    config: Config = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="One of `autofl parts algorithm`, or your own as module:object.")
+    ] = None,
+    samples: Annotated[str, typer.Option(metavar="D,...", help="Samples of a local step to try.")] = "5,20,40",
+    steps: Annotated[str, typer.Option(metavar="TAU,...", help="Local steps to try.")] = "1,4",
+    bits: Annotated[
+        str | None, typer.Option(metavar="B,...", help="Bits of a weight to try; needs a compressor.")
+    ] = None,
+    selected: Annotated[str | None, typer.Option(metavar="N,...", help="Numbers of selected UEs to try.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds tune; judge on others.")] = 3,
+    target: Annotated[float | None, typer.Option(help="Accuracy; default compare.target_accuracy.")] = None,
+    device: Device = None,
+    ray: Ray = None,
+    out: Out = None,
+    force: Force = False,
+    workers: Workers = None,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Find the constants with the least median time to a target: what a user would pick instead of planning."""
+    from autofl.config import dump_settings, load_settings
+
+    chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
+    settings = load_settings(config, [*(overrides or ()), *chosen])
+    if seeds < 1:
+        raise AutoFLError(f"--seeds {seeds}: at least 1 is needed")
+    d, tau, num_selected = (
+        [_whole(text, option) for text in _values(given)]
+        for given, option in ((samples, "--samples"), (steps, "--steps"), (selected, "--selected"))
+    )
+    budget = [_number(text, "--bits") for text in _values(bits)]
+    from autofl.experiments.tuned import Grid, tune
+
+    grid = Grid(d, tau, budget, num_selected)
+    folder = out if out is not None else free_folder("tune")
+    target = settings.compare.target_accuracy if target is None else target
+    count, total = len(list(grid)), len(list(grid)) * seeds
+    say(f"{count} constants, {seeds} seed{'s' if seeds > 1 else ''} each; into {folder}")
+    with ProgressBar(total * settings.stop.rounds, each_run=total <= 20) as bar:
+        try:
+            tuned = tune(
+                settings,
+                grid,
+                folder,
+                seeds=range(settings.seed, settings.seed + seeds),
+                target=target,
+                force=force,
+                workers=num_workers(workers, settings.simulation.threads),
+                ray=ray,
+                on_progress=bar,
+            )
+        except KeyboardInterrupt:
+            leave(folder)
+    chosen_settings = tuned.best_settings
+    file = folder / "tuned.toml"
+    if chosen_settings is not None:
+        file.write_text(dump_settings(chosen_settings), encoding="utf-8")
+    _show(tuned, folder, file, as_json)
+
+
+def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
+    """The table, and a file of the same; the best constants in a sentence."""
+    told = {
+        "target": tuned.target,
+        "metric": tuned.settings.stop.metric,
+        "seeds": list(tuned.seeds),
+        "best": None if tuned.best is None else tuned.best.row(),
+        "settings": None if tuned.best is None else str(file),
+        "trials": [trial.row() for trial in tuned.trials],
+    }
+    (folder / "tuned.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    if as_json:
+        print_json(told)
+    else:
+        headings = ["constants", "d", "tau", "bits", "|A_k|", f"s to {tuned.target:.0%}", "reached", "accuracy", ""]
+        show_table(Table(headings, [_row(trial) for trial in tuned.trials]))
+    if tuned.best is None:
+        say(f"no constants reach {tuned.target:.0%} in half of their runs; try more rounds (stop.rounds) or others")
+    else:
+        say(f"best: {tuned.best.constants.name}; autofl simulate {file} runs them on a seed that did not tune them")
+
+
+def _row(trial: "Trial") -> list[str]:
+    constants, row = trial.constants, trial.row()
+    return [
+        constants.name,
+        str(constants.num_samples),
+        str(constants.local_steps),
+        "–" if constants.bits is None else f"{constants.bits:g}",
+        "–" if constants.num_selected is None else str(constants.num_selected),
+        "–" if row["median_time"] is None else f"{trial.median_time:.3g}",
+        f"{trial.num_reached}/{len(trial.times)}",
+        f"{row['median_accuracy']:.1%}",
+        trial.remark,
+    ]
+
+
+def _values(text: str | None) -> list[str]:
+    return [] if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _whole(text: str, option: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise AutoFLError(f"{option} {text}: not a whole number; give values with commas, for example 5,20") from None
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise AutoFLError(f"{option} {text}: not a number; give values with commas, for example 2,4") from None

@@ -1,0 +1,74 @@
+"""The rival AdaQuantFL: bits that grow as the loss falls (Jhunjhunwala et al., ICASSP 2021)."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+
+from autofl.errors import AutoFLError
+from autofl.network import Cell, Plan
+from autofl.planner.base import Memory, Quality
+from autofl.planner.fixed import FixedPlanner
+from autofl.units import Array
+
+MOST_BITS = 16
+"""Of a weight: no quantiser here has more."""
+
+
+@dataclass(frozen=True)
+class AdaQuantPlanner:
+    """The number of quantisation levels follows the training loss, "Adaptive quantization of model updates for
+    communication-efficient federated learning" (arXiv 2102.04487):
+
+        s_k = sqrt(F(w_0) / F(w_k)) s_0,    bits of a weight = ceil(log2(s_k + 1)) + 1
+
+    the last one for the sign. Samples and power are those of `fixed`, the power being what the energy allows for the
+    bits of the round. It needs a compressor that takes its bits from the plan, such as `quantise`.
+
+    Note:
+        F(w_k) is the loss of the last evaluation (`evaluation.every`), measured for nothing; theirs is known in every
+        round. s_k is rounded up to a whole number. `quantise` has a scale for each block where theirs has one norm, and
+        uses all 2^(b-1) - 1 levels that b bits hold. The part of Z / N that is no whole number is taken for the scales.
+        Rounds without learning, such as those from which `unbiased` learns how often a UE is heard, plan with s_0.
+    """
+
+    levels: Annotated[int, "s_0, levels of the first rounds"] = 2
+    num_samples: Annotated[int, "d"] = 40
+    power: Annotated[Literal["max", "computed"], "P_max or PowerComputation's"] = "computed"
+    loss: Annotated[Literal["train", "adapted"], "F: of the global model, or after its adaptation step"] = "train"
+
+    batched = True
+    needs_compressor = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.levels < 2 ** (MOST_BITS - 1):
+            raise AutoFLError(f"levels: {self.levels} is not between 1 and {2 ** (MOST_BITS - 1) - 1}")
+        if self.loss not in ("train", "adapted"):
+            raise AutoFLError(f"loss: {self.loss!r} is not train or adapted")
+        self._rest()
+
+    def init(self, cell: Cell) -> Memory:
+        return {"first_loss": np.full(1, np.nan), "loss": np.full(1, np.nan)}
+
+    def observe(self, memory: Memory, evaluation: Quality) -> Memory:
+        """The memory after an evaluation: the first loss is F(w_0); what is no positive number is passed over."""
+        loss = evaluation.train_loss if self.loss == "train" else evaluation.adapted_train_loss
+        if not 0.0 < loss < np.inf:
+            return memory
+        first = memory["first_loss"]
+        return {"first_loss": np.where(np.isnan(first), loss, first), "loss": np.full(first.shape, loss)}
+
+    def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
+        scales = cell.bits_per_weight % 1.0
+        bits = self.whole_bits(memory) + scales
+        plan, _ = self._rest()(cell.having(update_bits=bits * cell.num_weights), channel_gain, {})
+        return plan, memory
+
+    def whole_bits(self, memory: Memory) -> Array:
+        """Bits of a weight in the next round, shape (..., 1)."""
+        ratio = np.nan_to_num(memory["first_loss"] / memory["loss"], nan=1.0)
+        levels = np.ceil(np.sqrt(ratio) * self.levels * (1.0 - 1e-12))
+        return np.minimum(np.ceil(np.log2(levels + 1.0)) + 1.0, MOST_BITS)
+
+    def _rest(self) -> FixedPlanner:
+        return FixedPlanner(num_samples=self.num_samples, power=self.power)

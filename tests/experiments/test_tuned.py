@@ -1,0 +1,174 @@
+"""The best constants by grid search, against a slow reading of the same tables."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autofl.cli.main import run as run_cli
+from autofl.config import dump_settings, load_settings
+from autofl.errors import AutoFLError
+from autofl.experiments.run import run
+from autofl.experiments.tuned import Constants, Grid, Trial, Tuned, tune
+
+SMALL = [
+    "cell.num_ue=8",
+    "simulation.num_selected=3",
+    "simulation.device=cpu",
+    "stop.rounds=14",
+    "evaluation.every=1",
+    "evaluation.test_samples=20",
+    "learning.outer_lr=0.2",
+    'compressor.name="quantise"',
+]
+
+
+def small(*more):
+    return load_settings(overrides=[*SMALL, *more])
+
+
+def slow_time(folder, target):
+    """First simulated time at which the mean of the last three adapted accuracies is at the target."""
+    seen = []
+    with (folder / "rounds.csv").open() as file:
+        for row in csv.DictReader(file):
+            seen.append(float(row["adapted_accuracy"]))
+            last = seen[-3:]
+            if sum(last) / len(last) >= target - 1e-12:
+                return float(row["sim_time"])
+    return float("inf")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuned")
+    grid = Grid(num_samples=[5, 20], local_steps=[1, 4], bits=[2, 4])
+    return tune(small(), grid, folder, seeds=[3, 4, 5], target=0.6), folder
+
+
+def test_the_best_has_the_least_median_time_of_all(tuned):
+    result, folder = tuned
+    medians = {}
+    for trial in result.trials:
+        times = [slow_time(folder / f"{trial.constants.name}-seed{seed}", 0.6) for seed in (3, 4, 5)]
+        np.testing.assert_allclose(trial.times, times, rtol=1e-12)
+        medians[trial.constants] = sorted(times)[1]
+    assert len(medians) == 8
+    assert result.best is not None
+    assert medians[result.best.constants] == min(medians.values()) < np.inf
+    assert len(set(medians.values())) > 3
+    assert [trial.median_time for trial in result.trials] == sorted(medians.values())
+
+
+def test_every_run_has_its_constants_in_every_round(tuned):
+    result, folder = tuned
+    for trial in result.trials:
+        constants = trial.constants
+        with (folder / f"{constants.name}-seed3" / "ues.csv").open() as file:
+            rows = [row for row in csv.DictReader(file) if row["status"] != "infeasible"]
+        assert {int(row["num_samples"]) for row in rows} <= {constants.num_samples}
+        assert {int(row["local_steps"]) for row in rows} <= {constants.local_steps}
+        assert all(int(float(row["bits_per_weight"])) == constants.bits for row in rows)
+        assert {float(row["bandwidth"]) for row in rows} <= {1e6}
+
+
+def test_constants_that_nobody_can_pay_for_are_reported(tuned):
+    result, _ = tuned
+    unheard = [trial for trial in result.trials if not trial.heard]
+    assert {(trial.constants.num_samples, trial.constants.local_steps) for trial in unheard} == {(20, 4)}
+    for trial in unheard:
+        assert trial.remark == "nobody is heard"
+        assert trial.row()["median_time"] is None
+        assert trial.num_reached == 0
+
+
+def test_a_run_takes_the_best_settings_and_a_seed_that_did_not_tune(tuned, tmp_path):
+    result, _ = tuned
+    (tmp_path / "best.toml").write_text(dump_settings(result.best_settings))
+    settings = load_settings(tmp_path / "best.toml")
+    assert settings.seed == 6
+    assert settings.stop.target_accuracy is None
+    done = run(settings, tmp_path / "run")
+    sent = done.ues["num_samples"] > 0
+    assert set(done.ues["num_samples"][sent].tolist()) == {result.best.constants.num_samples}
+
+
+def test_where_no_constants_reach_the_target_there_is_no_best(tuned):
+    result, _ = tuned
+    out = tuple(replace(trial, times=(np.inf, np.inf, 1.0)) for trial in result.trials)
+    assert Tuned(out, 0.99, (1, 2, 3), small()).best is None
+    assert Tuned(out, 0.99, (1, 2, 3), small()).best_settings is None
+    assert Trial(Constants(5, 1), (2.0, np.inf, 1.0), (0.9, 0.1, 0.9), True, 1).median_time == 2.0
+
+
+def test_baselines_are_tuned_in_their_own_section():
+    one = Constants(7, 2, num_selected=4).applied(small('algorithm="fedavg-1"'), 9)
+    assert (one.baseline.name, one.baseline.given["num_samples"], one.planner.name) == ("fixed", 7, "paper")
+    assert one.baseline.given["power"] == "computed"  # what the energy allows, unless it is set
+    said = small('algorithm="fedavg-1"', 'baseline.power="max"')
+    assert Constants(7, 2).applied(said, 9).baseline.given["power"] == "max"
+    assert (one.learning.local_steps, one.simulation.num_selected, one.seed) == (2, 4, 9)
+    sparse = Constants(7, 2, bits=1.5).applied(load_settings(overrides=['compressor.name="top-k"']), 9)
+    assert sparse.planner.given["bits_per_weight"] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("grid", "more", "says"),
+    [
+        ({"num_samples": [2]}, {}, "num_samples: 2 is too few"),
+        ({"num_samples": [5], "local_steps": [0]}, {}, "local_steps"),
+        ({"num_samples": [5], "bits": [1]}, {}, "bits: 1 is not between 2 and 16"),
+        ({"num_samples": [5], "bits": [2.5]}, {}, "bits"),
+        ({"num_samples": [5], "num_selected": [9]}, {}, "more than the 8 UEs"),
+        ({"num_samples": []}, {}, "num_samples: the grid has no value"),
+        ({"num_samples": [5]}, {"target": 1.5}, "target: 1.5"),
+        ({"num_samples": [5]}, {"seeds": []}, "seeds"),
+        ({"num_samples": [5]}, {"seeds": [1, 1]}, "seeds"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_runs(tmp_path, grid, more, says):
+    with pytest.raises(AutoFLError, match=says):
+        tune(small(), Grid(**grid), tmp_path / "none", **{"seeds": [1], "target": 0.6, **more})
+    assert not (tmp_path / "none").exists()
+
+
+def test_bits_without_a_compressor_are_refused(tmp_path):
+    with pytest.raises(AutoFLError, match=r"need a compressor; set compressor\.name"):
+        tune(load_settings(), Grid([5], bits=[4]), tmp_path / "none", seeds=[1], target=0.6)
+
+
+def test_the_command_shows_a_table_and_writes_settings_that_simulate_takes(tmp_path, capsys):
+    changes = [word for change in SMALL for word in ("--set", change)]
+    argv = ["tune", "--samples", "5", "--steps", "1,4", "--seeds", "2", "--target", "0.5", "--workers", "2", *changes]
+    assert run_cli([*argv, "--out", str(tmp_path / "t"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert [trial["reached"] for trial in told["trials"]] == [2, 2]
+    assert told["best"]["median_time"] == min(trial["median_time"] for trial in told["trials"])
+    assert json.loads((tmp_path / "t" / "tuned.json").read_text()) == told
+    assert "best: d5" in err
+    alone = tune(small(), Grid([5], [1, 4]), tmp_path / "alone", seeds=[1, 2], target=0.5)  # one worker, the same
+    assert [list(trial.times) for trial in alone.trials] == [trial["times"] for trial in told["trials"]]
+    assert run_cli(["simulate", told["settings"], "--out", str(tmp_path / "s"), "--set", "stop.rounds=2"]) == 0
+    capsys.readouterr()
+    assert run_cli([*argv, "--out", str(tmp_path / "t")]) == 2
+    assert "a run is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--samples", "5,many"], "--samples many: not a whole number"),
+        (["--bits", "few"], "--bits few: not a number"),
+        (["--seeds", "0"], "--seeds 0"),
+        (["--samples", ","], "num_samples: the grid has no value"),
+        (["--target", "2"], "target: 2"),
+    ],
+)
+def test_the_command_refuses_nonsense_in_one_line(tmp_path, capsys, argv, says):
+    assert run_cli(["tune", *argv, "--out", str(tmp_path / "none")]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("autofl: ")
+    assert says in said
