@@ -20,13 +20,9 @@ from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
 from autofl.experiments.run import run
 from autofl.models import build, mlp, params_of
-<<<<<<< HEAD
 from autofl.network import DECISIONS, LIMITS, Cell, decoded, round_cost
-=======
-from autofl.network import DECISIONS, Cell, Plan, decoded, round_cost
 from autofl.planner import Observing
 from autofl.records import Evaluation
->>>>>>> helperD
 from autofl.registry import PARTS, find
 from autofl.rng import stream
 from autofl.rounds.loop import run_rounds

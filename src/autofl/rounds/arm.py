@@ -25,18 +25,13 @@ class Arm:
     def __post_init__(self) -> None:
         for kind in ("algorithm", "planner", "selection", "aggregator"):
             check_part(kind, getattr(self, kind))
-<<<<<<< HEAD
         for compressor in (self.compressor, self.downlink):
             if compressor is not None:
                 check_part("compressor", compressor)
-=======
-        if self.compressor is not None:
-            check_part("compressor", self.compressor)
         if self.compressor is None and getattr(self.planner, "needs_compressor", False):
             raise AutoFLError(
                 f"planner {type(self.planner).__name__}: it decides bits, so it needs a compressor; set compressor.name"
             )
->>>>>>> helperD
         if getattr(self.aggregator, "needs_everybody", False) and not getattr(
             self.selection, "reaches_everybody", True
         ):

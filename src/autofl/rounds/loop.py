@@ -106,13 +106,9 @@ def run_rounds(
     if checkpoint is None:
         state = arm.algorithm.init(training.params)
         first = world.evaluate(state.params)
-<<<<<<< HEAD
         reference = None if arm.downlink is None else Reference(state.sent, world.cell.downlink_bits)
-        checkpoint = Checkpoint(0, state, arm.planner.init(world.cell), 0.0, ((0, first),), reference)
-=======
         memory = observed(arm.planner, arm.planner.init(world.cell), first)
-        checkpoint = Checkpoint(0, state, memory, 0.0, ((0, first),))
->>>>>>> helperD
+        checkpoint = Checkpoint(0, state, memory, 0.0, ((0, first),), reference)
         yield RoundRecord(round=0, evaluation=first), checkpoint
 
     for k in range(checkpoint.round + 1, stop.rounds + 1):
@@ -134,15 +130,10 @@ def run_rounds(
         after = before if diverged else after
         sim_time = before.sim_time + float(this_round.cost.time)  # a UE whose update was lost has paid for it too
         due = diverged or stop.is_over(k, sim_time) or k % training.evaluate_every == 0
-<<<<<<< HEAD
         evaluation = world.evaluate(after.judged) if due else None
+        memory = observed(arm.planner, memory, evaluation)
         history = _longer(before.history, k, evaluation)
         checkpoint = Checkpoint(k, after.state, memory, sim_time, history, after.reference)
-=======
-        evaluation = world.evaluate(state.params) if due else None
-        memory = observed(arm.planner, memory, evaluation)
-        checkpoint = Checkpoint(k, state, memory, sim_time, _longer(checkpoint.history, k, evaluation))
->>>>>>> helperD
         reason = "diverged" if diverged else stop.reason(k, sim_time, checkpoint.history)
         yield record_of(this_round, sim_time, arrived, evaluation, reason), checkpoint
         if reason is not None:
