@@ -1,25 +1,14 @@
 """How far a plan is from the optimality conditions of the allocation (docs/joint-planner.md)."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from autofl.planner.band import Task
-from autofl.units import Array
+from autofl.planner.fixed_band import Plan
 
 ACTIVE = 1e-9
 """A constraint within this relative distance of its bound counts as active."""
-
-
-class Plan(NamedTuple):
-    """Decisions for UEs that all take part, shape (num_ue,), and what they cost."""
-
-    band: Array  # [Hz]
-    power: Array  # [W]
-    frequency: Array  # [cycle/s]
-    time: Array  # s + t [s]
-    energy: Array  # [J]
 
 
 def kkt_residual(task: Task, plan: Plan, total_band: float) -> float:
