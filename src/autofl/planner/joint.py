@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.network import Cell, Certificate, Plan, Status, make_plan
+from autofl.network import Cell, Certificate, Plan, Status, fixed_time, make_plan
 from autofl.planner.allocation import (
     Allocation,
     Task,
@@ -24,10 +24,11 @@ from autofl.planner.base import MIN_SAMPLES, Memory, whole
 from autofl.planner.choices import Options, choose, make_options
 from autofl.planner.exact import ExactPlanner, check_epsilon
 from autofl.planner.pace import Pace
+from autofl.planner.thrift import least_energy, least_energy_fixed_band
 from autofl.units import Array, BoolArray, IntArray
 
-STEPS = np.array([1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32])
-SAMPLES = np.array([3, 4, 5, 6, 8, 10, 12, 16, 20, 30, 40, 50])
+STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32])
+SAMPLES = np.array([3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50])
 """tau and d to choose from."""
 COARSE, FINE = 1.25, 1.05
 """Ratio of neighbouring deadlines under trial, at first and around the best of them."""
@@ -35,7 +36,7 @@ WIDEST = 40
 """Deadlines under trial in a first round: COARSE^40 is a factor of 7,500."""
 SAMPLED = 512
 """Among more UEs the deadline is found on so many of them."""
-PER_UE = tuple(each_field.name for each_field in fields(Task) if each_field.name not in ("phi", "kappa"))
+PER_UE = tuple(task_field.name for task_field in fields(Task) if task_field.name not in ("phi", "kappa"))
 BINDS = 1e-3
 """Budgets used up to this share bind."""
 
@@ -55,6 +56,7 @@ class JointPlanner:
     bits: Annotated[bool, "decide the bits of a weight"] = True
     thrift: Annotated[float, "0 to 1: how much longer than the least time a round may take to save energy"] = 0.0
     floor: Annotated[float, "share of its rounds in which a UE that can be heard is"] = 0.5
+    least_samples: Annotated[int, "fewest samples of a local step; fewer are too noisy for many steps"] = 8
     epsilon: Annotated[float, "accuracy; 1/epsilon samples where they are not decided"] = 0.02
     pace: Annotated[list[float], "a, b, c, q of learning; default pilots or shipped constants"] = field(
         default_factory=lambda: Pace().values
@@ -72,6 +74,8 @@ class JointPlanner:
                 raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and 1")
         if any(len(rate) != 2 or rate[0] <= 0.0 or rate[1] < 0.0 for rate in self.rates):
             raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
+        if not MIN_SAMPLES <= self.least_samples <= SAMPLES[-1]:
+            raise AutoFLError(f"least_samples: {self.least_samples} is not between {MIN_SAMPLES} and {SAMPLES[-1]}")
         Pace.of(self.pace)
 
     @property
@@ -95,8 +99,8 @@ class JointPlanner:
         options = self._options(cell, gain)
         task = _task(cell, gain, options, self.frequency)
         due = memory["heard"][cell.ue] < self.floor * memory["asked"][cell.ue]
-        total = float(cell.bandwidth.sum()) if self.band else None
-        search = _Search(task, options.progress, due if self.admission else None, total, cell.bandwidth, 0.0)
+        total, fixed = float(cell.bandwidth.sum()) if self.band else None, float(fixed_time(cell, gain))
+        search = _Search(task, options.progress, due if self.admission else None, total, cell.bandwidth, fixed)
         rate = float(memory["progress"] / memory["time"]) if memory["time"] > 0.0 else None
         picked = search.best(rate, float(memory["deadline"]))
         takes_part = picked >= 0
@@ -110,7 +114,7 @@ class JointPlanner:
         progress = options.progress[ue, option].sum()
         learned = {
             "progress": memory["progress"] + progress,
-            "time": memory["time"] + solved.time,
+            "time": memory["time"] + solved.time + fixed,
             "deadline": np.asarray(solved.time),
         }
         return plan, dict(memory) | counts | learned
@@ -120,10 +124,9 @@ class JointPlanner:
         own_rate = [float(cell.bits_per_weight.max()), 0.0]
         rates = np.array(self.rates if self.bits and self.rates else [own_rate])
         steps = STEPS if self.steps else np.array([int(cell.local_steps.max())])
-        wanted = int(whole(np.asarray(1.0 / self.epsilon)))
-        grid = make_options(
-            Pace.of(self.pace), steps, SAMPLES if self.samples else np.array([wanted]), rates, cell.num_ue
-        )
+        wanted = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
+        samples = SAMPLES[self.least_samples <= SAMPLES] if self.samples else wanted
+        grid = make_options(Pace.of(self.pace), steps, samples, rates, cell.num_ue)
         d = np.minimum(grid.num_samples, np.floor(cell.data_size)[:, None])
         tau = np.broadcast_to(grid.local_steps.astype(np.float64), d.shape)
         bits = np.broadcast_to(grid.bits_per_weight, d.shape)
@@ -135,10 +138,16 @@ class JointPlanner:
         return Options(tau.astype(np.int64), d.astype(np.int64), bits, np.where(d >= MIN_SAMPLES, progress, 0.0))
 
     def _allocated(self, task: Task, total: float | None, own: Array) -> Allocation:
+        """Least time, and then least energy within it, or within what thrift adds to it."""
         if total is None:
-            return allocate_fixed_band(task, own)
-        solved = allocate(task, total)
-        return solved
+            fastest = allocate_fixed_band(task, own)
+            frugal = least_energy_fixed_band(task, own, fastest.time * (1.0 + self.thrift))
+        else:
+            fastest = allocate(task, total)
+            frugal = least_energy(task, total, fastest.time * (1.0 + self.thrift))
+        if not frugal.able.all():  # rounding at the very edge of a deadline
+            return fastest
+        return replace(frugal, lower=fastest.lower, upper=fastest.upper, residual=fastest.residual)
 
 
 def _affordable(cell: Cell, gain: Array, tau: Array, bits: Array, frequency: Array) -> Array:
@@ -167,7 +176,11 @@ def _task(cell: Cell, gain: Array, options: Options, frequency: bool) -> Task:
 def _picked(task: Task, ue: IntArray, option: IntArray) -> Task:
     """One option of some UEs, arrays of shape (num_picked,)."""
     shape = task.cycles.shape
-    return replace(task, **{name: np.broadcast_to(getattr(task, name), shape)[ue, option] for name in PER_UE})
+    return _changed(task, {name: np.broadcast_to(getattr(task, name), shape)[ue, option] for name in PER_UE})
+
+
+def _changed(task: Task, values: dict[str, Array]) -> Task:
+    return Task(**values, phi=task.phi, kappa=task.kappa)
 
 
 @dataclass(frozen=True)
@@ -223,7 +236,7 @@ class _Search:
         task, own = self.task, self.own[rows]
         if len(rows) < len(self.own):
             shape = self.progress.shape
-            task = replace(task, **{name: np.broadcast_to(getattr(task, name), shape)[rows] for name in PER_UE})
+            task = _changed(task, {name: np.broadcast_to(getattr(task, name), shape)[rows] for name in PER_UE})
         band = least_band(task, deadlines[:, None, None])
         band = np.where(self.progress[rows] > 0.0, band, np.inf)
         total = None if self.total is None else self.total * len(rows) / len(self.own)
