@@ -72,6 +72,8 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "fedcs": Entry("autofl.selection.fedcs:FedCS", "by deadline, the quickest first (FedCS)"),
     },
     "compressor": {
+        "entropy": Entry("autofl.compressors.entropy:Entropy", "unbiased rounding to one step, entropy-coded"),
+        "ternary": Entry("autofl.compressors.ternary:Ternary", "unbiased ternary in blocks"),
         "quantise": Entry("autofl.compressors.quantise:Quantise", "unbiased b-bit quantisation in blocks"),
         "top-k": Entry("autofl.compressors.top_k:TopK", "largest weights, with error feedback"),
     },
@@ -196,7 +198,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "planner": ("init", "__call__"),
     "channel": ("gain", "estimate", "survival"),
     "selection": ("probability", "draw"),
-    "compressor": ("update_bits", "init", "__call__"),
+    "compressor": ("update_bits", "init", "__call__", "unpack"),
     "aggregator": ("__call__",),
     "partition": ("__call__",),
 }

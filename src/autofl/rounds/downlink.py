@@ -35,12 +35,14 @@ def next_reference(compressor: Compressor, model: Params, reference: Params, see
     """
     difference = flat(minus(model, 1.0, reference))
     num_weights = len(difference)
-    bits = compressor.update_bits(num_weights)
-    received, _ = compressor(
-        difference, bits / num_weights, lambda: stream(seed, "downlink", k), compressor.init(num_weights)
+    sent, _ = compressor(
+        difference,
+        compressor.update_bits(num_weights) / num_weights,
+        lambda: stream(seed, "downlink", k),
+        compressor.init(num_weights),
     )
-    change = shaped(_factor(difference, received) * received, model)
-    return Reference(minus(reference, -1.0, change), bits + FACTOR_BITS)
+    change = shaped(_factor(difference, sent.received) * sent.received, model)
+    return Reference(minus(reference, -1.0, change), sent.bits + FACTOR_BITS)
 
 
 def _factor(difference: torch.Tensor, received: torch.Tensor) -> float:
