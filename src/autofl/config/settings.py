@@ -34,6 +34,8 @@ PAPER_ALGORITHMS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)
+JOINT_OUTER_LR = {"autofl-j": 0.15, "fedavg-j": 0.2}
+"""beta where the joint planner chooses local steps and samples: it decays (learning.lr_decay), so it begins higher."""
 
 
 class Section(BaseModel):
@@ -347,6 +349,7 @@ class Settings(Section):
         model = usual if self.model.name == "auto" else self.model.name
         parts = ("channel", "selection", "planner", "baseline", "joint", "compressor", "downlink", "aggregator")
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
+        outer_lr = JOINT_OUTER_LR.get(self.algorithm, outer_lr)
         learning = self.learning
         return self.model_copy(
             update={

@@ -56,7 +56,8 @@ class JointPlanner:
     bits: Annotated[bool, "decide the bits of a weight"] = True
     thrift: Annotated[float, "0 to 1: how much longer than the least time a round may take to save energy"] = 0.0
     floor: Annotated[float, "share of its rounds in which a UE that can be heard is"] = 0.5
-    least_samples: Annotated[int, "fewest samples of a local step; fewer are too noisy for many steps"] = 8
+    least_steps: Annotated[int, "fewest local steps"] = 2
+    least_samples: Annotated[int, "fewest samples of a local step"] = 8
     epsilon: Annotated[float, "accuracy; 1/epsilon samples where they are not decided"] = 0.02
     pace: Annotated[list[float], "a, b, c, q of learning; default pilots or shipped constants"] = field(
         default_factory=lambda: Pace().values
@@ -74,6 +75,8 @@ class JointPlanner:
                 raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and 1")
         if any(len(rate) != 2 or rate[0] <= 0.0 or rate[1] < 0.0 for rate in self.rates):
             raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
+        if not 1 <= self.least_steps <= STEPS[-1]:
+            raise AutoFLError(f"least_steps: {self.least_steps} is not between 1 and {STEPS[-1]}")
         if not MIN_SAMPLES <= self.least_samples <= SAMPLES[-1]:
             raise AutoFLError(f"least_samples: {self.least_samples} is not between {MIN_SAMPLES} and {SAMPLES[-1]}")
         Pace.of(self.pace)
@@ -123,7 +126,7 @@ class JointPlanner:
         """What each UE may be told to do, arrays of shape (num_ue, num_options)."""
         own_rate = [float(cell.bits_per_weight.max()), 0.0]
         rates = np.array(self.rates if self.bits and self.rates else [own_rate])
-        steps = STEPS if self.steps else np.array([int(cell.local_steps.max())])
+        steps = STEPS[STEPS >= self.least_steps] if self.steps else np.array([int(cell.local_steps.max())])
         wanted = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
         samples = SAMPLES[self.least_samples <= SAMPLES] if self.samples else wanted
         grid = make_options(Pace.of(self.pace), steps, samples, rates, cell.num_ue)

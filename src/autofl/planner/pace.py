@@ -21,10 +21,10 @@ class Pace:
     The defaults were fitted to pilots on MNIST, l = 5, to 90 % adapted (`autofl pilot`).
     """
 
-    constant: float = 6.0
-    per_step: float = 60.0
-    noise: float = 600.0
-    rounding: float = 2.0
+    constant: float = 9.3
+    per_step: float = 19.0
+    noise: float = 3700.0
+    rounding: float = 6.0
 
     def __post_init__(self) -> None:
         values = self.values
