@@ -3,8 +3,9 @@
 # make lint   sets up and runs ruff and mypy
 # EXTRAS=demo,dev,flower,ray installs Flower and Ray too: make test then runs the tests that need them
 # make bench  measures our engines and the field, writes docs/performance.md
+# make allocation  holds the exact allocation against an independent solver on 1,000 random cells
 # make reproduction  redraws docs/reproduction.md and its pictures from the committed results
-.PHONY: setup demo test lint bench reproduction clean
+.PHONY: setup demo test lint bench allocation reproduction clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,6 +36,9 @@ clean:
 
 bench: setup
 	$(BIN)/python benchmarks/bench.py
+
+allocation: setup
+	$(BIN)/python benchmarks/allocation.py
 
 reproduction: setup
 	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md

@@ -39,9 +39,12 @@ def least_energy(
     least = least_band(served, deadline) * (1.0 - 3.0 * GUARD)
     if not float(least.sum()) <= total_band * (1.0 + 1e-9):
         raise AutoFLError(f"allocation: deadline = {deadline:g} s is too short; allocate() gives the shortest")
+    least = least * min(1.0, total_band * (1.0 - 3.0 * GUARD) / float(least.sum()))
     most = np.maximum(_most_band(served, deadline), least)
     band, residual = most, 0.0
-    if float(most.sum()) > total_band:
+    if float(least.sum()) > total_band * (1.0 - 1e-9):
+        band = least
+    elif float(most.sum()) > total_band:
         log_band, residual = _priced(served, deadline, total_band, least, most, tolerance, max_steps)
         band = np.exp(log_band)
     spare = max(total_band * (1.0 - 3.0 * GUARD) - float(least.sum()), 0.0)
