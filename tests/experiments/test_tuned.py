@@ -145,7 +145,6 @@ def test_the_command_shows_a_table_and_writes_settings_that_simulate_takes(tmp_p
     assert run_cli([*argv, "--out", str(tmp_path / "t"), "--json"]) == 0
     out, err = capsys.readouterr()
     told = json.loads(out)
-    assert [trial["local_steps"] for trial in told["trials"]] == [4, 1]
     assert told["best"] == told["trials"][0]
     assert told["best"]["reached"] == 2
     assert json.loads((tmp_path / "t" / "tuned.json").read_text()) == told
