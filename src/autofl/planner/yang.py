@@ -15,7 +15,9 @@ from autofl.units import Array, BoolArray
 STEPS = 64
 """Halvings of a bisection: an interval of floats has no room for more."""
 DEADLINES = 32
-"""Deadlines that are tried in one call; each narrows the interval 33 times instead of 2 times."""
+"""Deadlines that are tried in one call, so that it narrows the interval 33 times; fewer where UEs are many."""
+MOST_VALUES = 20_000
+"""Deadlines times UEs of a call: beyond, one call of several costs as much as several calls."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,9 @@ class YangPlanner(Memoryless):
         each UE has E_max, so the least band is a search over one number (`least_band`); where E_max does not bind it
         gives theirs. The cell's frequency is f_max, as in theirs. Their users are all heard. Here a UE that cannot be
         decoded or pay for it takes no part: with `reach = "own"` that is judged in its own band, with "any" in the
-        narrow bands too that it might get. Their outer search over the local accuracy eta is not here: local work is
-        given.
+        narrow bands too that it might get. A wider band does not help a weak UE once its SNR is
+        down at phi, so it may decide T while band is left over; theirs is always used up. Their outer search over the
+        local accuracy eta is not here: local work is given.
     """
 
     num_samples: Annotated[int, "d"] = 40
@@ -95,7 +98,7 @@ class Share:
 def shared_band(cell: Cell, gain: Array, num_samples: Array, band: float) -> Share:
     """The shares of the least deadline whose bands sum to at most `band` [Hz].
 
-    The deadline is bracketed by factors of 2, then narrowed with `DEADLINES` trials at a time, keeping what fits.
+    The deadline is bracketed by factors of 2, then narrowed with several trials at a time, keeping what fits.
     """
 
     def fits(deadlines: NDArray[np.float64]) -> BoolArray:
@@ -110,7 +113,7 @@ def shared_band(cell: Cell, gain: Array, num_samples: Array, band: float) -> Sha
     high = float(ladder[first])
     low = float(ladder[first - 1]) if first else shortest
     while (high - low) > 1e-14 * high:
-        trials = np.linspace(low, high, DEADLINES + 2)[1:-1]
+        trials = np.linspace(low, high, max(1, min(DEADLINES, MOST_VALUES // cell.num_ue)) + 2)[1:-1]
         first = int(np.argmax(np.append(fits(trials), True)))  # the first that fits; `high` does
         low = low if first == 0 else float(trials[first - 1])
         if first < len(trials):
