@@ -4,7 +4,7 @@ Each round maximises progress - lambda * time, lambda being the progress a secon
 (Dinkelbach). docs/joint-planner.md has the formulation, the proof and what it does not model.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -59,12 +59,8 @@ class JointPlanner:
     least_steps: Annotated[int, "fewest local steps"] = 2
     least_samples: Annotated[int, "fewest samples of a local step"] = 8
     epsilon: Annotated[float, "accuracy; 1/epsilon samples where they are not decided"] = 0.02
-    pace: Annotated[list[float], "a, b, c, q of learning; default pilots or shipped constants"] = field(
-        default_factory=lambda: Pace().values
-    )
-    rates: Annotated[list[list[float]], "bits a weight and variance to choose from; default the compressor's"] = field(
-        default_factory=list
-    )
+    pace: Annotated[list[float] | None, "constant, per_step, noise, rounding of learning; default shipped"] = None
+    rates: Annotated[list[list[float]] | None, "[bits a weight, variance] to choose from; default compressor's"] = None
 
     batched = False
 
@@ -73,13 +69,17 @@ class JointPlanner:
         for name in ("thrift", "floor"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and 1")
-        if any(len(rate) != 2 or rate[0] <= 0.0 or rate[1] < 0.0 for rate in self.rates):
+        if any(len(rate) != 2 or rate[0] <= 0.0 or rate[1] < 0.0 for rate in self.rates or []):
             raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
         if not 1 <= self.least_steps <= STEPS[-1]:
             raise AutoFLError(f"least_steps: {self.least_steps} is not between 1 and {STEPS[-1]}")
         if not MIN_SAMPLES <= self.least_samples <= SAMPLES[-1]:
             raise AutoFLError(f"least_samples: {self.least_samples} is not between {MIN_SAMPLES} and {SAMPLES[-1]}")
-        Pace.of(self.pace)
+        _ = self.learning
+
+    @property
+    def learning(self) -> Pace:
+        return Pace() if self.pace is None else Pace.of(self.pace)
 
     @property
     def decides(self) -> bool:
@@ -126,10 +126,10 @@ class JointPlanner:
         """What each UE may be told to do, arrays of shape (num_ue, num_options)."""
         own_rate = [float(cell.bits_per_weight.max()), 0.0]
         rates = np.array(self.rates if self.bits and self.rates else [own_rate])
-        steps = STEPS[STEPS >= self.least_steps] if self.steps else np.array([int(cell.local_steps.max())])
+        steps = STEPS[self.least_steps <= STEPS] if self.steps else np.array([int(cell.local_steps.max())])
         wanted = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
         samples = SAMPLES[self.least_samples <= SAMPLES] if self.samples else wanted
-        grid = make_options(Pace.of(self.pace), steps, samples, rates, cell.num_ue)
+        grid = make_options(self.learning, steps, samples, rates, cell.num_ue)
         d = np.minimum(grid.num_samples, np.floor(cell.data_size)[:, None])
         tau = np.broadcast_to(grid.local_steps.astype(np.float64), d.shape)
         bits = np.broadcast_to(grid.bits_per_weight, d.shape)
@@ -137,7 +137,7 @@ class JointPlanner:
             lowest = cell.min_cpu_frequency if self.frequency else cell.cpu_frequency
             d = np.minimum(d, _affordable(cell, gain, tau, bits, lowest))
         variance = np.interp(bits, rates[:, 0], rates[:, 1])
-        progress = Pace.of(self.pace).progress(tau, np.maximum(d, 1.0), variance, cell.num_ue)
+        progress = self.learning.progress(tau, np.maximum(d, 1.0), variance, cell.num_ue)
         return Options(tau.astype(np.int64), d.astype(np.int64), bits, np.where(d >= MIN_SAMPLES, progress, 0.0))
 
     def _allocated(self, task: Task, total: float | None, own: Array) -> Allocation:
