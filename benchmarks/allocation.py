@@ -17,7 +17,7 @@ from autofl.planner.allocation import Task, allocate, least_band, least_energy, 
 from autofl.planner.fixed_band import part
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from reference.allocation_reference import KINDS, conic_time, random_cell  # noqa: E402
+from reference.allocation_reference import KINDS, conic_time, random_cell
 
 
 def cpu_time(call: Callable[[], object], repeats: int) -> float:
