@@ -5,8 +5,6 @@ price is the one at which the bands add up.
 """
 
 import math
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -83,14 +81,12 @@ def _priced(
     stops[1:3].sort(axis=0)
     log_band = np.minimum(stops[0] + max(math.log(total_band / float(least.sum())), 0.0), stops[3])
     seen, seen_prices = np.empty((0, *log_band.shape)), np.empty((2, 0, *log_band.shape))
-    change = math.inf
+    change, price, y = math.inf, math.nan, None
     for _ in range(max_steps):
-        _, _, prices, slopes = _thrifty(task, np.exp(log_band), deadline)
+        y, _, prices, slopes = _thrifty(task, np.exp(log_band), deadline, start=y)
         seen = np.concatenate([seen, log_band[None]])
         seen_prices = np.concatenate([seen_prices, prices[:, None]], axis=1)
-
-        follow = partial(_followed, stops=stops, seen=seen, seen_prices=seen_prices, slopes=slopes)
-        wished = _adding_up(follow, float(prices.min()), float(prices.max()), total_band)
+        wished, price = _adding_up(price, stops, seen, seen_prices, slopes, total_band)
         change = float(np.abs(wished - log_band).max())
         log_band = wished
         if change < tolerance:
@@ -98,39 +94,40 @@ def _priced(
     return log_band, change
 
 
-def _followed(target: float, stops: Array, seen: Array, seen_prices: Array, slopes: Array) -> Array:
-    """Each band along its tangent to this price; half the way where the bands seen before say that it is too far."""
-    last = seen[-1]
-    left, right = (seen_prices[:, -1] - target) / slopes
-    wished = last + np.minimum(left, 0.0) + np.maximum(right, 0.0)
-    # no move goes past a kink, where the price jumps
-    wished = np.minimum(wished, np.where(stops > last, stops, stops[3]).min(axis=0))
-    wished = np.maximum(wished, np.where(stops < last, stops, stops[0]).max(axis=0))
-    below = np.where(seen_prices[1] > target, seen, -np.inf).max(axis=0)
-    above = np.where(seen_prices[0] < target, seen, np.inf).min(axis=0)
-    beyond = ((wished <= below) | (wished >= above)) & (np.abs(wished - last) > 1e-9)
-    middle = 0.5 * (np.maximum(below, stops[0]) + np.minimum(above, stops[3]))
-    return np.where(beyond, middle, wished)
-
-
 def _adding_up(
-    follow: Callable[[float], Array], lowest: float, highest: float, total_band: float, max_steps: int = 80
-) -> Array:
-    """The bands at the price at which they add up to the whole: the secant method between two bounds, or halving."""
-    bounds = [lowest - 60.0, highest + 60.0]
-    excesses = [math.inf, -math.inf]
-    target = 0.5 * (lowest + highest)
-    wished = follow(target)
+    price: float, stops: Array, seen: Array, seen_prices: Array, slopes: Array, total_band: float, max_steps: int = 60
+) -> tuple[Array, float]:
+    """The bands, each along its tangent, at the price at which they add up to the whole; and that price.
+
+    Where bands seen before say that the tangent leads too far, half the way is gone. Newton's method in two bounds.
+    """
+    last, prices = seen[-1], seen_prices[:, -1]
+    # no move goes past a kink, where the price jumps
+    highest = np.where(stops > last, stops, stops[3]).min(axis=0)
+    lowest = np.where(stops < last, stops, stops[0]).max(axis=0)
+    bounds = [float(prices.min()) - 60.0, float(prices.max()) + 60.0]
+    price = price if bounds[0] < price < bounds[1] else float(prices.mean())
     for _ in range(max_steps):
-        excess = math.log(float(np.exp(wished).sum()) / total_band)
-        if abs(excess) < 1e-13 or bounds[1] - bounds[0] < 1e-13:
+        left, right = (prices - price) / slopes
+        tangent = last + np.minimum(left, 0.0) + np.maximum(right, 0.0)
+        wished = np.minimum(np.maximum(tangent, lowest), highest)
+        below = np.where(seen_prices[1] > price, seen, -np.inf).max(axis=0)
+        above = np.where(seen_prices[0] < price, seen, np.inf).min(axis=0)
+        beyond = ((wished <= below) | (wished >= above)) & (np.abs(wished - last) > 1e-9)
+        middle = 0.5 * (np.maximum(below, stops[0]) + np.minimum(above, stops[3]))
+        wished = np.where(beyond, middle, wished)
+        band = np.exp(wished)
+        total = float(band.sum())
+        surplus = math.log(total / total_band)
+        if abs(surplus) < 1e-11 or bounds[1] - bounds[0] < 1e-13:
             break
-        side = 0 if excess > 0.0 else 1
-        bounds[side], excesses[side] = target, excess
-        share = excesses[0] / (excesses[0] - excesses[1]) if math.isfinite(excesses[0] - excesses[1]) else 0.5
-        target = bounds[0] + min(max(share, 0.02), 0.98) * (bounds[1] - bounds[0])
-        wished = follow(target)
-    return wished
+        bounds[0 if surplus > 0.0 else 1] = price
+        follows = (wished == tangent) & (wished != last)
+        response = float((band / np.where(left < 0.0, slopes[0], slopes[1]))[follows].sum())
+        price += surplus * total / response if response > 0.0 else math.inf
+        if not bounds[0] < price < bounds[1]:
+            price = 0.5 * (bounds[0] + bounds[1])
+    return wished, price
 
 
 def _kinks(task: Task, deadline: float) -> tuple[Array, Array]:
@@ -157,7 +154,12 @@ def _lowest_y(task: Task) -> float:
 
 
 def _thrifty(
-    task: Task, band: Array, deadline: float, tolerance: float = 1e-12, max_steps: int = 60
+    task: Task,
+    band: Array,
+    deadline: float,
+    start: Array | None = None,
+    tolerance: float = 1e-12,
+    max_steps: int = 60,
 ) -> tuple[Array, Array, Array, Array]:
     """Spectral efficiency and computing time of least energy in a band, ln of the price of band, and its slope.
 
@@ -176,7 +178,7 @@ def _thrifty(
         most_y = np.minimum(np.where(deadline > slowest, upload / (deadline - slowest), np.inf), at_full_power)
         most_y = np.maximum(most_y, least_y)
         goal = np.log(2.0 * cube * upload / eta)
-        y = least_y
+        y = least_y if start is None else np.clip(start, least_y, most_y)
         for _ in range(max_steps):
             x = np.expm1(y)
             c = x / y
