@@ -200,7 +200,10 @@ class _Search:
     @cached_property
     def shortest(self) -> Array:
         """The least deadline of each option were all the band its own, infinite for one that cannot be had."""
-        return np.where(self.progress > 0.0, shortest(self.task), np.inf)
+        able = self.progress > 0.0
+        if self.total is None:  # in its own band a weak UE misses phi, however narrow a band would suit it
+            able = able & (self.task.max_power * self.task.gain_to_noise >= self.task.phi * self.own[:, None])
+        return np.where(able, shortest(self.task), np.inf)
 
     @cached_property
     def possible(self) -> BoolArray:
@@ -241,7 +244,7 @@ class _Search:
             shape = self.progress.shape
             task = _changed(task, {name: np.broadcast_to(getattr(task, name), shape)[rows] for name in PER_UE})
         band = least_band(task, deadlines[:, None, None])
-        band = np.where(self.progress[rows] > 0.0, band, np.inf)
+        band = np.where(np.isfinite(self.shortest[rows]), band, np.inf)
         total = None if self.total is None else self.total * len(rows) / len(self.own)
         return choose(band, self.progress[rows], self.must[rows], total, own)
 
