@@ -125,10 +125,10 @@ def _settings(
     from autofl.config import load_settings
 
     said = [*(overrides or ()), *options({"algorithm": algorithm})]
-    if planner is None:
-        return load_settings(config, said)
-    section = "joint" if (early := load_settings(config, said)).planned_by() is early.joint else "planner"
-    return load_settings(config, [*said, f"{section}.name={planner}"])
+    settings = load_settings(config, [*said, *options({"planner.name": planner})])
+    if planner is not None and settings.planned_by() is settings.joint:
+        return load_settings(config, [*said, f"joint.name={planner}"])
+    return settings
 
 
 def _choose(

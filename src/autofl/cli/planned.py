@@ -19,7 +19,6 @@ REASONS = {
     "data": "own too few samples",
 }
 """Why a UE takes no part, by the words of `RoundPlan.reasons`."""
-STATUS_WORDS = {"left_out": "left out (would hold up the others)"}
 DECIDED = {
     "local_steps": ("steps", 1.0, "{:.0f}"),
     "bits_per_weight": ("bits", 1.0, "{:.3g}"),
@@ -43,12 +42,15 @@ def show_round(table: dict[str, Any], title: str) -> None:
     say(
         f"round time {table['round_time']:.4f} s; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}"
     )
-    if table["certificate"] is not None and table["num_feasible"]:
-        certificate = table["certificate"]
+    if any(ue["status"] == "left_out" for ue in ues):
+        say("left out: they could take part, but would hold up the others for longer than it is worth")
+    certificate = table["certificate"] or {}
+    if table["num_feasible"] and certificate.get("lower") and certificate.get("upper"):
         gap = max(certificate["upper"] - certificate["lower"], 0.0) / certificate["upper"]
+        residual = certificate["residual"]
         say(
             f"for these UEs, steps, samples and bits, band, power and frequency are proved within {_gap(gap)} of the"
-            f" least round time (KKT residual {certificate['residual']:.0e})"
+            f" least round time{'' if residual is None else f' (KKT residual {residual:.0e})'}"
         )
 
 
@@ -71,7 +73,7 @@ def _round_row(ue: dict[str, Any], decided: Sequence[str]) -> list[str]:
         f"{1e3 * ue['compute_time']:.2f}",
         f"{1e3 * ue['upload_time']:.1f}",
         f"{1e3 * ue['energy']:.3f}",
-        STATUS_WORDS.get(ue["status"], ue["status"]) + because,
+        ue["status"].replace("_", " ") + because,
     ]
 
 
@@ -153,7 +155,7 @@ def _bound_words(bound: "Bound", ue: dict[str, Any], round_time: float) -> str:
     if bound.round_time is not None and bound.slower is not None:
         cost = f"learning {100 * bound.slower:.0f} % slower" if bound.slower >= 0.005 else "learning about as fast"
         longer = 100 * (bound.round_time / round_time - 1.0)
-        return f"left out; with it the round would be {longer:+.0f} % long, {cost}"
+        return f"left out; with it the round would be {longer:.0f} % longer, {cost}"
     if ue["status"] == "infeasible":
         return f"cannot take part: {REASONS.get(ue['infeasible_because'], ue['infeasible_because'])}"
     return ", ".join(bound.binds) or "nothing: it is done before the others"
