@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from tests.analysis.joint_pilots import write
 
 import autofl
 from autofl.analysis.choose import Effort, changes, choose
@@ -13,6 +12,7 @@ from autofl.analysis.forecast import Pilots, draw_networks, forecast_of
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import as_joint, build_network, plan
 from autofl.rounds.horizon import draw_horizon
+from reference.joint_pilots import write
 
 CELL = ["cell.num_ue=8", "seed=3"]
 QUICK = {"full": Effort(2, 8), "rough": Effort(1, 6)}
