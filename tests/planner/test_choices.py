@@ -3,6 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
+import autofl
 from autofl.planner.choices import choose, make_options
 from autofl.planner.pace import Pace
 
@@ -78,3 +79,16 @@ def test_options_are_those_that_pay():
         work = (options.local_steps * options.num_samples)[of_rate]
         assert (np.diff(work) > 0).all()
         assert (np.diff(options.progress[of_rate]) > 0).all()
+
+
+def test_a_ue_that_its_own_band_is_too_wide_for_takes_no_part_where_bands_are_not_shared():
+    """At P_max it misses phi in its own band; a narrower one would do, but is not to be had."""
+    settings = autofl.load_settings(
+        overrides=["algorithm=autofl-j", "joint.band=false", "preset=physical", "cell.distance={disc=500}"]
+    )
+    made = autofl.plan(settings).round
+    reachable = made.cell.max_power * made.gain >= made.cell.snr_threshold * made.cell.noise_power
+    assert 0 < reachable.sum() < made.cell.num_ue
+    assert not (made.plan.feasible & ~reachable).any()
+    assert made.plan.feasible.any()
+    np.testing.assert_array_equal(made.plan.bandwidth, made.cell.bandwidth)
