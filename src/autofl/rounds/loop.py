@@ -9,14 +9,14 @@ import torch
 
 from autofl.aggregators import Arrived
 from autofl.algorithms import State
-from autofl.engines import Updates
+from autofl.engines import Updates, bits_of
 from autofl.errors import AutoFLError
-from autofl.models import Params
+from autofl.models import Params, num_weights
 from autofl.network import Outage
 from autofl.planner import Memory
 from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.arm import Arm
-from autofl.rounds.round import Air, Network, Round, network_round
+from autofl.rounds.round import Air, Network, Round, network_round, with_bits
 from autofl.rounds.stop import Stop
 from autofl.units import Array, BoolArray, IntArray
 
@@ -98,6 +98,7 @@ def run_rounds(
     for k in range(checkpoint.round + 1, stop.rounds + 1):
         this_round, memory = network_round(network, k, checkpoint.memory)
         state, arrived, diverged = checkpoint.state, this_round.decoded, False
+        bits = np.full(len(this_round.ue), 32.0 * num_weights(state.sent))
         if this_round.decoded.any():
             updates = world.train(state.sent, k, Orders.of(this_round))
             arrived = this_round.decoded & np.isin(this_round.ue, updates.ue)
@@ -105,12 +106,15 @@ def run_rounds(
                 state = server_step(arm, state, this_round, updates, world.cell.num_ue)
                 diverged = not is_finite(state.params)
                 state = checkpoint.state if diverged else state
+                if (really := bits_of(updates)) is not None:  # known once the updates are formed
+                    bits[np.searchsorted(this_round.ue, updates.ue)] = really
+                    this_round = with_bits(this_round, arrived, bits, training.outage)
         sim_time = checkpoint.sim_time + float(this_round.cost.time)  # a UE whose update was lost has paid for it too
         due = diverged or stop.is_over(k, sim_time) or k % training.evaluate_every == 0
         evaluation = world.evaluate(state.params) if due else None
         checkpoint = Checkpoint(k, state, memory, sim_time, _longer(checkpoint.history, k, evaluation))
         reason = "diverged" if diverged else stop.reason(k, sim_time, checkpoint.history)
-        yield record_of(this_round, sim_time, arrived, evaluation, reason), checkpoint
+        yield record_of(this_round, sim_time, arrived, bits, evaluation, reason), checkpoint
         if reason is not None:
             return
 
@@ -130,9 +134,9 @@ def server_step(arm: Arm, state: State, this_round: Round, updates: Updates, num
 
 
 def record_of(
-    this_round: Round, sim_time: float, arrived: BoolArray, evaluation: Evaluation | None, stop: str | None
+    this_round: Round, sim_time: float, arrived: BoolArray, bits: Array, evaluation: Evaluation | None, stop: str | None
 ) -> RoundRecord:
-    """The record of a round."""
+    """The record of a round; `bits` of the updates, of those that arrived."""
     return RoundRecord(
         round=this_round.k,
         sim_time=sim_time,
@@ -142,6 +146,7 @@ def record_of(
         snr=this_round.snr,
         plan=this_round.plan,
         cost=this_round.cost,
+        bytes_up=np.where(arrived, bits / 8.0, 0.0),
         decoded=arrived,
         evaluation=evaluation,
         stop=stop,
