@@ -13,7 +13,7 @@ from autofl.units import Array, IntArray
 
 
 class Updates(Protocol):
-    """What the UEs of a round send up."""
+    """What the UEs of a round send up. Those whose size is known only when they are formed have `bits`, of each row."""
 
     @property
     def ue(self) -> IntArray: ...
@@ -109,3 +109,9 @@ def added(parts: Iterable[Params]) -> Params:
     for part in parts:
         total = {name: total[name].add_(p) if name in total else p for name, p in part.items()}
     return total
+
+
+def bits_of(updates: Updates) -> Array | None:
+    """Bits really sent, of each row; None where parameters travel as they are."""
+    bits: Array | None = getattr(updates, "bits", None)
+    return bits

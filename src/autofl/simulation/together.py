@@ -20,7 +20,7 @@ from autofl.data.federated import RunPool
 from autofl.engines.low_rank import low_rank_layers, low_rank_serves, mean_of_runs
 from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointEvaluator
-from autofl.models import Params, cross_entropy
+from autofl.models import Params, cross_entropy, num_weights
 from autofl.planner import Memory, observed
 from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.loop import Orders, record_of
@@ -84,7 +84,8 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
             if evaluation_here is not None:
                 run.history.append((k, evaluation_here))
             reason = run.sim.stop.reason(k, run.sim_time, run.history) if finite[place] else "diverged"
-            yield r, record_of(this_round, run.sim_time, this_round.decoded, evaluation_here, reason), run.state
+            bits = np.full(len(this_round.ue), 32.0 * num_weights(run.state.sent))
+            yield r, record_of(this_round, run.sim_time, this_round.decoded, bits, evaluation_here, reason), run.state
             if reason is None:
                 stays.append(place)
         if len(stays) < len(alive):
