@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from autofl.channels import Rayleigh as Rayleigh
     from autofl.channels import success_probability as success_probability
     from autofl.compressors import Compressor as Compressor
+    from autofl.compressors import Sent as Sent
     from autofl.config import Settings as Settings
     from autofl.config import load_settings as load_settings
     from autofl.data import Dataset as Dataset
@@ -97,7 +98,7 @@ _HOME = {
     "autofl.channels": (
         "Channel", "Exponential", "Fading", "NoFading", "PathLoss", "Rayleigh", "success_probability"
     ),
-    "autofl.compressors": ("Compressor",),
+    "autofl.compressors": ("Compressor", "Sent"),
     "autofl.config": ("Settings", "load_settings"),
     "autofl.data": ("Dataset", "Partition", "PartitionLaw", "load"),
     "autofl.data.batch": ("Batch", "MetaBatch"),

@@ -56,6 +56,8 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "by-data": Entry("autofl.selection.by_data:ByData", "in proportion to data"),
     },
     "compressor": {
+        "entropy": Entry("autofl.compressors.entropy:Entropy", "unbiased rounding to one step, entropy-coded"),
+        "ternary": Entry("autofl.compressors.ternary:Ternary", "unbiased ternary in blocks"),
         "quantise": Entry("autofl.compressors.quantise:Quantise", "unbiased b-bit quantisation in blocks"),
         "top-k": Entry("autofl.compressors.top_k:TopK", "largest weights, with error feedback"),
     },
@@ -180,7 +182,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "planner": ("init", "__call__"),
     "channel": ("gain", "estimate", "survival"),
     "selection": ("probability", "draw"),
-    "compressor": ("update_bits", "init", "__call__"),
+    "compressor": ("update_bits", "init", "__call__", "unpack"),
     "aggregator": ("__call__",),
     "partition": ("__call__",),
 }

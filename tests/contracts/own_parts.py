@@ -1,5 +1,6 @@
 """A part of each kind as a user would write it, named in the contract tests as module:object."""
 
+import struct
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -9,7 +10,9 @@ from torch import nn
 
 from autofl.algorithms import FedAvg, State
 from autofl.channels import Channel
+from autofl.compressors import Sent
 from autofl.data import Dataset
+from autofl.errors import AutoFLError
 from autofl.network import decoded, make_plan, round_cost
 from autofl.planner import MIN_SAMPLES, Memoryless
 from autofl.rng import stream
@@ -88,15 +91,29 @@ class Signs:
     """The sign of each weight times their mean size; what is lost is added to the next update."""
 
     def update_bits(self, num_weights, bits_per_weight=None):
-        return float(num_weights + 32)
+        return 32.0 + 8.0 * -(-num_weights // 8)
 
     def init(self, num_weights):
         return {"lost": torch.zeros(num_weights)}
 
     def __call__(self, change, bits_per_weight, randomness, own):
         whole = change + own["lost"].to(change)
-        received = whole.abs().mean() * whole.sign()
-        return received, {"lost": whole - received}
+        size, positive = whole.abs().mean().float(), (whole >= 0).numpy()
+        received = self._received(size, positive).to(change)
+
+        def pack():
+            return struct.pack("<f", size) + np.packbits(positive).tobytes()
+
+        return Sent(received, self.update_bits(len(change)), pack), {"lost": whole - received}
+
+    def unpack(self, payload, num_weights):
+        if 8 * len(payload) != self.update_bits(num_weights):
+            raise AutoFLError(f"packed update: {len(payload)} bytes do not hold {num_weights} signs")
+        positive = np.unpackbits(np.frombuffer(payload, np.uint8, offset=4))[:num_weights] == 1
+        return self._received(torch.tensor(struct.unpack("<f", payload[:4])[0]), positive)
+
+    def _received(self, size, positive):
+        return torch.where(torch.from_numpy(positive), size, -size)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Whoever adds a part to the registry has it tested here without a further line.
 """
 
+import itertools
 from dataclasses import fields, replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from autofl.network import Cell, Plan, decoded, round_cost
 from autofl.registry import PARTS, find
 from autofl.rng import stream
 from autofl.selection import Candidates
+from compressors.cases import updates_of
 from reference.updates import NUM_SAMPLES, UE
 
 OWN = {
@@ -187,8 +189,8 @@ def test_ues_are_selected_as_often_as_their_probability_says(name):
 # ---- compressors ----
 
 
-def compress(compressor, change, seed=1, own=None):
-    bits = compressor.update_bits(len(change)) / len(change)
+def compress(compressor, change, seed=1, own=None, bits_per_weight=None):
+    bits = bits_per_weight or compressor.update_bits(len(change)) / len(change)
     return compressor(
         change, bits, lambda: stream(seed, "test"), own if own is not None else compressor.init(len(change))
     )
@@ -201,15 +203,55 @@ def test_a_compressor_is_pure_and_keeps_shape_and_zero(name, num_weights):
     torch.manual_seed(3)
     change = torch.randn(num_weights) * 0.01
     before = change.clone()
-    received, _ = compress(compressor, change)
-    again, _ = compress(compressor, change)
+    received = compress(compressor, change)[0].received
+    again = compress(compressor, change)[0].received
     assert torch.equal(change, before)
     assert torch.equal(received, again)
     assert received.shape == change.shape
     assert received.dtype == change.dtype
     assert torch.isfinite(received).all()
-    assert torch.equal(compress(compressor, torch.zeros(num_weights))[0], torch.zeros(num_weights))
-    assert 0 < compressor.update_bits(num_weights) <= 64 * num_weights + 64
+    assert torch.equal(compress(compressor, torch.zeros(num_weights))[0].received, torch.zeros(num_weights))
+    assert 0 < compressor.update_bits(num_weights) <= 64 * num_weights + 256
+
+
+@pytest.mark.parametrize("num_weights", [1, 2, 7, 8, 127, 128, 129, 256, 257, 3001])
+@pytest.mark.parametrize("name", names("compressor"))
+def test_the_bytes_are_what_is_received_and_as_many_as_the_bits_say(name, num_weights):
+    compressor = find("compressor", name).build({}, CONTEXT)
+    budgets = (None, 0.01, 0.3, 1.0, 2.5, 7.3, 20.0)
+    for (kind, change), budget in itertools.product(updates_of(num_weights).items(), budgets):
+        sent, _ = compress(compressor, change, bits_per_weight=budget)
+        payload = sent.pack()
+        assert 8 * len(payload) == sent.bits, (kind, budget)
+        assert sent.bits <= 8 * np.ceil(compressor.update_bits(num_weights, budget) / 8), (kind, budget)
+        received = compressor.unpack(payload, num_weights)
+        assert received.dtype == torch.float32
+        assert torch.equal(received.to(change).nan_to_num(1.5), sent.received.nan_to_num(1.5)), (kind, budget)
+        if kind == "not finite" and not compressor.init(num_weights):  # the server must see that it is not
+            assert not torch.isfinite(received).all()
+
+
+@pytest.mark.parametrize("name", names("compressor"))
+def test_bytes_that_no_device_makes_are_refused_in_one_line_or_harmless(name):
+    compressor, rng = find("compressor", name).build({}, CONTEXT), np.random.default_rng(5)
+    payload = compress(compressor, updates_of(3001)["heavy"])[0].pack()
+    refused = 0
+    for trial in range(300):
+        wrong = bytearray(payload)
+        if trial % 3 == 0:  # another length, or nothing at all
+            wrong = wrong[: rng.integers(0, len(wrong))] if trial % 2 else wrong + rng.bytes(rng.integers(3, 10**5))
+        elif trial % 3 == 1:
+            for place in rng.integers(0, len(wrong), rng.integers(1, 20)):
+                wrong[place] = rng.integers(0, 256)
+        else:
+            wrong = bytearray(rng.bytes(len(payload)))
+        try:
+            assert compressor.unpack(bytes(wrong), 3001).shape == (3001,)
+        except AutoFLError as error:
+            refused += 1
+            assert "\n" not in str(error)
+            assert str(error).startswith("packed update: ")
+    assert refused >= 90  # another length is always seen
 
 
 @pytest.mark.parametrize("name", names("compressor"))
@@ -221,11 +263,11 @@ def test_what_a_compressor_loses_is_nothing_on_average_or_is_remembered(name):
     if own:  # error feedback: what was sent so far and what is remembered make up all there was
         total = torch.zeros_like(change)
         for seed in range(20):
-            received, own = compress(compressor, change, seed, own)
-            total += received
+            sent, own = compress(compressor, change, seed, own)
+            total += sent.received
         torch.testing.assert_close(total + sum(own.values()), 20 * change, rtol=1e-3, atol=1e-4)
     else:  # unbiased: the mean of many comes as near as chance allows
-        many = torch.stack([compress(compressor, change, seed)[0] for seed in range(400)])
+        many = torch.stack([compress(compressor, change, seed)[0].received for seed in range(400)])
         error = (many.mean(dim=0) - change).abs() / (many.std(dim=0) / 400**0.5 + 1e-9)
         assert float((error < 4.0).float().mean()) > 0.99
 
@@ -245,13 +287,13 @@ def test_compressed_updates_are_the_mean_of_what_each_ue_sends_alone(name, feder
     slow = torch.zeros(num, dtype=torch.float64)
     loop = make_engine("loop", model)(algorithm, params, batches, UE)
     for rows, changes in loop.each():
-        received, _ = compressor(
+        one, _ = compressor(
             flat({key: changes[key][0] for key in params}),
             bits[0],
             lambda ue=int(UE[rows[0]]): stream(9, "compression", 2, ue),
             compressor.init(num),
         )
-        slow += weight[rows[0]] / weight.sum() * received
+        slow += weight[rows[0]] / weight.sum() * one.received
     off = (flat(mean) - flat(params) - slow).norm() / slow.norm()
     assert off < 0.02  # a rounding that falls the other way moves single weights, not the update
 

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from autofl.compressors.base import Randomness
+import numpy as np
+
+from autofl.compressors.base import Randomness, Sent, check_length, whole_bytes
+from autofl.compressors.blocks import SCALE_BYTES, num_blocks, rounded, spread
 from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-SCALE_BITS = 16
-"""A scale travels as a half-precision number."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,10 @@ class Quantise:
         q_j = floor(l x_j / s + u_j),    x_j received as s q_j / l,    l = 2^(b-1) - 1,    u_j uniform in [0, 1)
 
     E[q_j] = l x_j / s, so the quantiser is unbiased. The scale is rounded up to half precision: rounded down, the
-    largest weight would not fit.
+    largest weight would not fit. Packed: the scales, then q_j + l in b bits each.
 
-    Where a planner decides bits_per_weight, b is the largest whole number that fits beside the scales.
+    Where a planner decides bits_per_weight, b is the largest whole number that fits beside the scales. Fewer than 8
+    weights get what is left of their last byte too, so that the length tells b.
     """
 
     bits: Annotated[int, "bits of a weight, 2 to 16"] = 4
@@ -35,44 +36,45 @@ class Quantise:
             raise AutoFLError(f"block: {self.block} is too few; at least 1 weight has a scale")
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
-        """Z = b N + 16 ceil(N / block)."""
+        """Z = b N + 16 ceil(N / block), in whole bytes."""
         bits = self.bits if bits_per_weight is None else self.whole_bits(num_weights, bits_per_weight)
-        return float(bits * num_weights + self._scale_bits(num_weights))
+        return whole_bytes(bits * num_weights) + self._scale_bits(num_weights)
 
     def whole_bits(self, num_weights: int, bits_per_weight: float) -> int:
         """b for a budget that holds the scales too."""
         whole = int((bits_per_weight * num_weights - self._scale_bits(num_weights)) / num_weights + 1e-9)
-        return min(max(whole, 2), 16)
+        return min(int(whole_bytes(min(max(whole, 2), 16) * num_weights)) // num_weights, 16)
 
     def _scale_bits(self, num_weights: int) -> int:
-        return SCALE_BITS * -(-num_weights // self.block)
+        return 8 * SCALE_BYTES * num_blocks(num_weights, self.block)
 
     def init(self, num_weights: int) -> "dict[str, Tensor]":
         return {}
 
     def __call__(
         self, change: "Tensor", bits_per_weight: float, randomness: Randomness, own: "dict[str, Tensor]"
-    ) -> "tuple[Tensor, dict[str, Tensor]]":
-        import torch
+    ) -> "tuple[Sent, dict[str, Tensor]]":
+        bits = self.whole_bits(len(change), bits_per_weight)
+        levels = 2 ** (bits - 1) - 1
+        whole, scale = rounded(change, self.block, levels, randomness)
 
-        num, levels = len(change), 2 ** (self.whole_bits(len(change), bits_per_weight) - 1) - 1
-        rows = -(-num // self.block)
-        values = torch.nn.functional.pad(change, (0, rows * self.block - num)).view(rows, self.block)
-        scale = _rounded_up(values.abs().amax(dim=1, keepdim=True))
-        step = scale / levels
-        # A block of zeros has scale 0 and stays one.
-        values.mul_(torch.where(step > 0.0, 1.0 / step, torch.zeros_like(step)))
-        uniform = torch.from_numpy(randomness().random(num, dtype="float32")).to(values)
-        received = values.view(-1)[:num]
-        received.add_(uniform).floor_()
-        values.mul_(step)
-        return received, own
+        def pack() -> bytes:
+            places = (whole.astype(np.int32) + levels).astype(">u2").view(np.uint8).reshape(-1, 2)
+            text = np.unpackbits(places, axis=1)[:, 16 - bits :]
+            return scale.astype("<f2").tobytes() + np.packbits(text).tobytes()
 
+        received = spread(whole, scale, self.block, levels).to(change)
+        return Sent(received, self.update_bits(len(change), bits_per_weight), pack), own
 
-def _rounded_up(scale: "Tensor") -> "Tensor":
-    """The nearest half-precision number that is no smaller."""
-    import torch
-
-    half = scale.to(torch.float16)
-    up = torch.nextafter(half, torch.full_like(half, torch.inf))
-    return torch.where(half.to(scale) < scale, up, half).to(scale)
+    def unpack(self, payload: bytes, num_weights: int) -> "Tensor":
+        begin = self._scale_bits(num_weights) // 8
+        bits = min(max(8 * (len(payload) - begin) // num_weights, 2), 16)
+        check_length(payload, begin + int(whole_bytes(bits * num_weights)) // 8)
+        text = np.unpackbits(np.frombuffer(payload, np.uint8, offset=begin))[: bits * num_weights]
+        places = np.zeros((num_weights, 16), np.uint8)
+        places[:, 16 - bits :] = text.reshape(num_weights, bits)
+        levels = 2 ** (bits - 1) - 1
+        whole = np.packbits(places, axis=1).view(">u2").reshape(-1).astype(np.float32) - np.float32(levels)
+        if (whole > levels).any():
+            raise AutoFLError(f"packed update: a weight above {levels} levels")
+        return spread(whole, np.frombuffer(payload, "<f2", len(payload[:begin]) // SCALE_BYTES), self.block, levels)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from autofl.compressors.base import Randomness
+import numpy as np
+
+from autofl.compressors.base import Randomness, Sent, check_length, whole_bytes
 from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
@@ -19,8 +21,9 @@ class TopK:
 
         x = change + lost,    received = top_k(x),    lost' = x - received
 
-    Z = k (32 + ceil(log2 N)). It is biased in each round; over many rounds nothing is lost. Where a planner decides
-    bits_per_weight, k is the largest number that fits.
+    Z = k (32 + ceil(log2 N)), in whole bytes. It is biased in each round; over many rounds nothing is lost. Where a
+    planner decides bits_per_weight, k is the largest number that fits. Packed: the values in the order of their places,
+    then the places.
     """
 
     share: Annotated[float, "of the weights that are sent"] = 0.05
@@ -37,7 +40,7 @@ class TopK:
         return min(max(1, int(bits_per_weight * num_weights / entry + 1e-9)), num_weights)
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
-        return float(self.num_sent(num_weights, bits_per_weight) * (VALUE_BITS + place_bits(num_weights)))
+        return whole_bytes(self.num_sent(num_weights, bits_per_weight) * (VALUE_BITS + place_bits(num_weights)))
 
     def init(self, num_weights: int) -> "dict[str, Tensor]":
         import torch
@@ -46,14 +49,39 @@ class TopK:
 
     def __call__(
         self, change: "Tensor", bits_per_weight: float, randomness: Randomness, own: "dict[str, Tensor]"
-    ) -> "tuple[Tensor, dict[str, Tensor]]":
+    ) -> "tuple[Sent, dict[str, Tensor]]":
         import torch
 
         whole = change + own["lost"].to(change)
         places = whole.abs().topk(self.num_sent(len(change), bits_per_weight), sorted=False).indices
+        values = whole[places].float()
         received = torch.zeros_like(whole)
-        received[places] = whole[places]
-        return received, {"lost": whole - received}
+        received[places] = values.to(whole)
+
+        def pack() -> bytes:
+            order = torch.argsort(places)
+            digits = places[order].cpu().numpy().astype(">u4").view(np.uint8).reshape(-1, 4)
+            text = np.unpackbits(digits, axis=1)[:, 32 - place_bits(len(change)) :]
+            return values[order].cpu().numpy().astype("<f4").tobytes() + np.packbits(text).tobytes()
+
+        return Sent(received, self.update_bits(len(change), bits_per_weight), pack), {"lost": whole - received}
+
+    def unpack(self, payload: bytes, num_weights: int) -> "Tensor":
+        import torch
+
+        wide = place_bits(num_weights)
+        num = min(max(8 * len(payload) // (VALUE_BITS + wide), 1), num_weights)
+        check_length(payload, int(whole_bytes(num * (VALUE_BITS + wide))) // 8)
+        values = np.frombuffer(payload, "<f4", num)
+        digits = np.zeros((num, 32), np.uint8)
+        text = np.unpackbits(np.frombuffer(payload, np.uint8, offset=values.nbytes))[: num * wide]
+        digits[:, 32 - wide :] = text.reshape(num, wide)
+        places = np.packbits(digits, axis=1).view(">u4").reshape(-1).astype(np.int64)
+        if (np.diff(places) <= 0).any() or places[-1] >= num_weights:
+            raise AutoFLError(f"packed update: places that do not rise, or beyond the {num_weights} weights")
+        received = np.zeros(num_weights, np.float32)
+        received[places] = values
+        return torch.from_numpy(received)
 
 
 def place_bits(num_weights: int) -> int:

@@ -1,13 +1,13 @@
 """Updates that have gone through a compressor on their way."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from autofl.compressors import Compressor, Randomness
+from autofl.compressors import Compressor, Randomness, Sent
 from autofl.engines.memory import ClientMemory
 from autofl.engines.updates import Updates, shares
 from autofl.errors import AutoFLError
@@ -38,13 +38,22 @@ class CompressedUpdates:
     seed: int
     k: int
     memory: ClientMemory
+    _bits: dict[int, float] = field(default_factory=dict)  # of the rows that are formed
 
     @property
     def ue(self) -> IntArray:
         return self.updates.ue
 
-    def rows(self) -> Iterator[tuple[int, Tensor]]:
-        """Each row and what the server receives of its w_i - w."""
+    @property
+    def bits(self) -> Array:
+        """Bits really sent, of each row. Rows that an aggregator has left out are formed now: they were sent too."""
+        if len(self._bits) < len(self.ue):
+            for _ in self.rows():
+                pass
+        return np.array([self._bits[row] for row in range(len(self.ue))])
+
+    def rows(self) -> Iterator[tuple[int, Sent]]:
+        """Each row and what is sent of its w_i - w."""
         num_weights = sum(p.numel() for p in self.sent.values())
         first = self.compressor.init(num_weights)
         for rows, changes in self.updates.each():
@@ -54,27 +63,34 @@ class CompressedUpdates:
                 bits = float(self.bits_per_weight[row])
                 change = flat({name: changes[name][place] for name in self.sent})
                 answer = self.compressor(change, bits, self._randomness(ue), first if own is None else own)
-                if not isinstance(answer, tuple) or len(answer) != 2 or answer[0].shape != change.shape:
+                if not is_sent(answer, change):
                     raise AutoFLError(
-                        f"compressor {type(self.compressor).__name__}: it must give what is received of the"
-                        f" {num_weights} weights, in one row, and what the UE remembers"
+                        f"compressor {type(self.compressor).__name__}: it must give a Sent, with the {num_weights}"
+                        " weights that are received in one row and their bits, and what the UE remembers"
                     )
-                received, kept = answer
+                sent, kept = answer
                 if first:
                     self.memory.write("compressor", ue, kept)
-                yield row, received
+                self._bits[row] = float(sent.bits)
+                yield row, sent
 
     def mean(self, weight: Array) -> Params:
         share, total = shares(self.ue, weight), None
-        for row, received in self.rows():
-            part = received.mul(float(share[row]))
+        for row, sent in self.rows():
+            part = sent.received.mul(float(share[row]))
             total = part if total is None else total.add_(part)
         assert total is not None
         return {name: self.sent[name] + p for name, p in shaped(total, self.sent).items()}
 
     def each(self) -> Iterator[tuple[IntArray, Params]]:
-        for row, received in self.rows():
-            yield np.array([row]), {name: p[None] for name, p in shaped(received, self.sent).items()}
+        for row, sent in self.rows():
+            yield np.array([row]), {name: p[None] for name, p in shaped(sent.received, self.sent).items()}
 
     def _randomness(self, ue: int) -> Randomness:
         return lambda: stream(self.seed, "compression", self.k, ue)
+
+
+def is_sent(answer: object, change: Tensor) -> bool:
+    """Whether a compressor, perhaps a user's own, gave what it must."""
+    sent = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else None
+    return isinstance(sent, Sent) and sent.received.shape == change.shape and 0.0 < sent.bits < np.inf

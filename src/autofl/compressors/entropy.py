@@ -1,0 +1,208 @@
+"""Unbiased rounding to multiples of one step, entropy-coded; the step is what fits the bits that are planned."""
+
+import itertools
+import math
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofl.compressors import enumerative
+from autofl.compressors.base import Randomness, Sent, check_length, whole_bytes
+from autofl.errors import AutoFLError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+HEADER = struct.Struct("<fB")
+"""The step, and how many low bits of each weight are sent as they are."""
+MOST_LOW_BITS = 20
+LEVELS = 12
+"""Sizes 1, 2, ... told by bit strings; what is larger follows as an Elias gamma code."""
+LEAST_BITS = 128
+"""Of an update of one block, so that a handful of its weights can be told."""
+FILLED = 0.995
+"""Of the budget: enough, no need to search on."""
+GAMMA_BITS = 25
+"""Most digits after the first of a gamma code."""
+LARGEST_LOG_STEP = 88.0
+"""e^88 = 1.7e38 is a single-precision number."""
+MOST_STEPS = 12
+"""Of the search."""
+MOST_BITS = 12.0
+"""Of a weight: beyond, single precision is no finer."""
+LARGEST = 2.0**24
+"""Largest q_j: up to here every whole number is a single-precision one."""
+TYPICAL = (
+    np.log([0.016, 0.03, 0.065, 0.147, 0.32, 0.67, 1.29, 2.25, 3.5, 4.9, 6.4, 7.8, 9.4, 10.8]),
+    np.arange(7.0, -7.0, -1.0),
+)
+"""Where the search begins: log of the rate [bit a weight], and of the step over the mean size, as updates have it."""
+Row = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """Every weight becomes a whole multiple of one step s for the whole update.
+
+        q_j = floor(x_j / s + u_j),    received as s q_j,    u_j uniform in [0, 1)
+
+    E[s q_j] = x_j for every s. The step is the smallest whose code fits the bits that a planner decides, so Z is used
+    up to half a percent. It is searched for with the same u_j, which leaves a bias of the order of one part in the
+    number of weights that are not rounded to zero.
+
+    Code: q_j != 0 as a bit string, |q_j| >= 2 of those as the next, and so on (`enumerative`), each near its entropy
+    block by block; what exceeds 12 as a gamma code; signs. Of large q_j the lowest bits are sent as they are.
+    """
+
+    bits: Annotated[float, "bits of a weight, 0.02 to 12"] = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.02 <= self.bits <= MOST_BITS:
+            raise AutoFLError(f"bits: {self.bits} is not between 0.02 and 12; 32 bits a weight is no compressor at all")
+
+    def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
+        bits = self.bits if bits_per_weight is None else min(bits_per_weight, MOST_BITS)
+        least = LEAST_BITS + 2 * -(-num_weights // enumerative.BLOCK)
+        return whole_bytes(max(bits * num_weights, least))
+
+    def init(self, num_weights: int) -> "dict[str, Tensor]":
+        return {}
+
+    def __call__(
+        self, change: "Tensor", bits_per_weight: float, randomness: Randomness, own: "dict[str, Tensor]"
+    ) -> "tuple[Sent, dict[str, Tensor]]":
+        import torch
+
+        values = change.detach().cpu().numpy().astype(np.float32, copy=False)
+        uniform = randomness().random(len(values), dtype=np.float32)
+        step, whole, size = fitted(values, uniform, self.update_bits(len(values), bits_per_weight))
+        received = torch.from_numpy(times(step, whole)).to(change)
+        return Sent(received, whole_bytes(size), lambda: packed(step, whole)), own
+
+    def unpack(self, payload: bytes, num_weights: int) -> "Tensor":
+        import torch
+
+        if 8 * len(payload) > self.update_bits(num_weights, MOST_BITS):
+            raise AutoFLError(f"packed update: {len(payload)} bytes are more than {num_weights} weights can take")
+        return torch.from_numpy(times(*unpacked(payload, num_weights)))
+
+
+def times(step: np.float32, whole: Row) -> Row:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.multiply(step, whole, dtype=np.float32)
+
+
+def fitted(values: Row, uniform: Row, budget: float) -> tuple[np.float32, Row, int]:
+    """The step whose code fills the budget [bit], the whole numbers under it, and the size of their code.
+
+    The logarithm of the size falls with that of the step, almost straight: secant steps, kept between what is known to
+    be too small and large enough. An update that is not finite, or needs a step that is not, has step infinity and is received as NaN.
+    """
+    nothing = np.zeros_like(values)
+    mean = float(np.abs(values).mean(dtype=np.float64))
+    if mean == 0.0 or not math.isfinite(mean):
+        return np.float32(math.inf if mean != 0.0 else 1.0), nothing, code_size(nothing)
+    aim, rate = math.log((1.0 + FILLED) / 2.0 * budget), math.log(budget / len(values))
+    least = math.log(max(float(np.abs(values).max()) / LARGEST, float(np.finfo(np.float32).tiny)))
+    guess = max(math.log(mean) + float(np.interp(rate, *TYPICAL)), least)
+    slope = -0.9 if rate < 0.0 else -0.6
+    low, high = (-math.inf, math.inf), (math.inf, -math.inf)  # too small, large enough: log of the step and of the size
+    best = None
+    for trial in itertools.count():
+        if guess > LARGEST_LOG_STEP:
+            break
+        step = np.float32(math.exp(guess))
+        whole = values / step
+        whole += uniform
+        np.floor(whole, out=whole)
+        size = code_size(whole)
+        here = guess, math.log(size)
+        if size <= budget:
+            high, best = here, (step, whole, size)
+        else:
+            low = here
+        if best is not None and (best[2] >= FILLED * budget or high[0] <= least or trial >= MOST_STEPS):
+            return best
+        if low[0] > -math.inf and high[0] < math.inf:
+            slope = min((high[1] - low[1]) / (high[0] - low[0]), -0.01)
+            inside = 0.1 * (high[0] - low[0])
+            guess = min(max(low[0] + (aim - low[1]) / slope, low[0] + inside), high[0] - inside)
+        else:  # up by at least a little: some step is large enough
+            guess = max(here[0] + (aim - here[1]) / slope, least if size <= budget else here[0] + 0.02 * trial)
+    return np.float32(math.inf), nothing, code_size(nothing)
+
+
+def low_bits_of(sizes: Row, length: int) -> int:
+    """How many low bits are sent as they are: those that leave numbers of about 2 to 4 on average."""
+    return min(max(int(float(sizes.sum(dtype=np.float64)) / length).bit_length() - 2, 0), MOST_LOW_BITS)
+
+
+def code_size(whole: Row) -> int:
+    """Bits of `packed`, before they are filled up to a byte."""
+    there = whole != 0.0
+    sizes = np.abs(whole[there])
+    low = low_bits_of(sizes, len(whole))
+    bits = 8 * HEADER.size + len(sizes) + low * len(whole)
+    if low:
+        there = np.abs(whole) >= 2.0**low
+        sizes = np.floor(np.abs(whole[there]) * np.float32(2.0**-low))
+    bits += enumerative.coded_size(there)
+    for level in range(2, LEVELS + 1):
+        there = sizes >= level
+        bits += enumerative.coded_size(there)
+        sizes = sizes[there]
+    return bits + int((2 * _exponent(sizes - (LEVELS - 1)) + 1).sum())
+
+
+def _exponent(value: Row) -> NDArray[np.int32]:
+    """floor(log2 value) of whole numbers >= 1."""
+    return np.frexp(value)[1] - 1
+
+
+def packed(step: np.float32, whole: Row) -> bytes:
+    sizes = np.abs(whole)
+    low = low_bits_of(sizes, len(whole))
+    digits = sizes.astype(">u4").view(np.uint8).reshape(-1, 4)
+    parts = [_text(np.unpackbits(digits, axis=1)[:, 32 - low :])]
+    sizes = np.floor(sizes * np.float32(2.0**-low))
+    for level in range(1, LEVELS + 1):
+        there = sizes >= level
+        parts.append(enumerative.coded(there))
+        sizes = sizes[there]
+    rest = (sizes - (LEVELS - 1)).astype(np.int64).tolist()
+    parts += [f"{one:b}".zfill(2 * one.bit_length() - 1) for one in rest]
+    parts.append(_text(whole[whole != 0.0] < 0.0))
+    text = np.frombuffer("".join(parts).encode("ascii"), np.uint8) - ord("0")
+    return HEADER.pack(step, low) + np.packbits(text).tobytes()
+
+
+def _text(flags: NDArray[Any]) -> str:
+    return (flags.reshape(-1).astype(np.uint8) + np.uint8(ord("0"))).tobytes().decode("ascii")
+
+
+def unpacked(payload: bytes, num_weights: int) -> tuple[np.float32, Row]:
+    """Step and whole numbers of `packed`; an `AutoFLError` for what it does not make."""
+    if len(payload) < HEADER.size:
+        raise AutoFLError(f"packed update: {len(payload)} bytes; its header has {HEADER.size}")
+    step, low = HEADER.unpack_from(payload)
+    if low > MOST_LOW_BITS:
+        raise AutoFLError(f"packed update: {low} low bits; at most {MOST_LOW_BITS}")
+    reader = enumerative.Reader(payload[HEADER.size :])
+    lowest = reader.flags(low * num_weights).reshape(num_weights, low) @ (1 << np.arange(low)[::-1])
+    sizes, there = np.zeros(num_weights, dtype=np.int64), np.arange(num_weights)
+    for _ in range(LEVELS):
+        there = there[reader.string(len(there))]
+        sizes[there] += 1
+    for place in there.tolist():
+        wide = reader.run("0", GAMMA_BITS)
+        sizes[place] += (1 << wide) + reader.number(wide) - 1
+    sizes = (sizes << low) + lowest
+    if (sizes > LARGEST + 1).any():
+        raise AutoFLError("packed update: a weight out of range")
+    negative = reader.flags(int(np.count_nonzero(sizes))) == 1
+    check_length(payload, HEADER.size + -(-reader.place // 8))
+    sizes[np.flatnonzero(sizes)[negative]] *= -1
+    return np.float32(step), sizes.astype(np.float32)
