@@ -87,7 +87,7 @@ class CompressedUpdates(OneByOne):
                 bits = float(self.bits_per_weight[row])
                 change = flat({name: changes[name][place] for name in self.sent})
                 answer = self.compressor(change, bits, self._randomness(ue), first if own is None else own)
-                if not _is_sent(answer, change):
+                if not is_sent(answer, change):
                     raise AutoFLError(
                         f"compressor {type(self.compressor).__name__}: it must give a Sent, with the {num_weights}"
                         " weights that are received in one row and their bits, and what the UE remembers"
@@ -121,7 +121,7 @@ class UnpackedUpdates(OneByOne):
             yield row, self.changes[row]
 
 
-def _is_sent(answer: object, change: Tensor) -> bool:
+def is_sent(answer: object, change: Tensor) -> bool:
     """Whether a compressor, perhaps a user's own, gave what it must."""
     sent = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else None
     return isinstance(sent, Sent) and sent.received.shape == change.shape and 0.0 < sent.bits < np.inf
