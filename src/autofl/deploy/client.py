@@ -76,8 +76,8 @@ def _train(message: Message, context: Context) -> Message:
     algorithm, compressor, memory = build_algorithm(settings), build_compressor(settings), _memory(context, device.ue)
     engine = make_engine(pick_engine(settings.learning.engine, model, algorithm), model)
     meter = Meter.start()
-    update = device.train(engine, algorithm, compressor, sent, data, order, settings.seed, memory)
-    measured = MetricRecord(dict(meter.read()))
+    update, guarded = device.train(engine, algorithm, compressor, sent, data, order, settings.seed, memory)
+    measured = MetricRecord({**meter.read(), "guarded": guarded})
     _remember(context, device.ue, memory)
     return Message(RecordDict({"params": params_record(update), "measured": measured}), reply_to=message)
 

@@ -54,8 +54,11 @@ class Device:
         order: Order,
         seed: int,
         memory: ClientMemory,
-    ) -> Params:
-        """The client update of the simulator, by the simulator's engine, on the samples the simulator would draw."""
+    ) -> tuple[Params, int]:
+        """The client update of the simulator, by the simulator's engine, on the samples the simulator would draw.
+
+        With it comes the number of its local steps that the algorithm's guard acted on.
+        """
         if not 0 < order.num_samples <= self.data_size:
             raise AutoFLError(f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples")
         ue = np.array([self.ue])
@@ -65,7 +68,8 @@ class Device:
         if compressor is not None:
             bits = np.array([order.bits_per_weight])
             updates = CompressedUpdates(updates, sent, compressor, bits, seed, order.round, memory)
-        return updates.mean(np.ones(1))  # a mean of one
+        params = updates.mean(np.ones(1))  # a mean of one
+        return params, int(updates.guarded[0])
 
     def prepare(
         self,

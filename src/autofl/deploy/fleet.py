@@ -25,6 +25,7 @@ from autofl.deploy.messages import (
     pixels_record,
     quality,
     size_of,
+    whole,
 )
 from autofl.engines import StackedUpdates, Updates
 from autofl.models import Params
@@ -231,19 +232,23 @@ class Devices:
             if self._fleet.is_here(ue):
                 contents[ue] = self._content(RecordDict({"params": model, "order": Order(k, *own).record()}))
         arrived: dict[int, Params] = {}
+        guarded: dict[int, int] = {}
         records = []
         for ue, answer in sorted(self._exchange(contents, MessageType.TRAIN, k).items()):
             record, update = self._checked_update(ue, answer, sent, size_of(contents[ue]))
             records.append(record)
             if update is not None:
-                arrived[ue] = update
+                arrived[ue], guarded[ue] = update, whole(answer.content, "guarded")
         away = [int(ue) for ue in orders.ue if int(ue) not in contents]
         self.measured = tuple(sorted([*records, *(DeviceRecord(ue, "not connected") for ue in away)], key=_number))
         for lost in (record for record in self.measured if record.outcome != "ok"):
             log.warning("round %d: UE %d is left out: %s", k, lost.ue, lost.outcome)
         ue = np.array(sorted(arrived), dtype=np.int64)
         stacked = {name: torch.stack([arrived[i][name] for i in ue.tolist()]) for name in sent} if arrived else {}
-        return StackedUpdates(ue, stacked, sent)  # which sums in the order of the UEs, whatever order they came in
+        steps = np.array([guarded[i] for i in ue.tolist()], dtype=np.int64)
+        return StackedUpdates(
+            ue, stacked, sent, steps
+        )  # which sums in the order of the UEs, whatever order they came in
 
     def _checked_update(self, ue: int, answer: Answer, sent: Params, down: int) -> tuple[DeviceRecord, Params | None]:
         content, problem, update = answer.content, answer.problem, None

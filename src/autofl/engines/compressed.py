@@ -43,6 +43,10 @@ class CompressedUpdates:
     def ue(self) -> IntArray:
         return self.updates.ue
 
+    @property
+    def guarded(self) -> IntArray:
+        return self.updates.guarded
+
     def rows(self) -> Iterator[tuple[int, Tensor]]:
         """Each row and what the server receives of its w_i - w."""
         num_weights = sum(p.numel() for p in self.sent.values())

@@ -40,6 +40,7 @@ class RoundRecord:
     plan: Plan = NO_PLAN
     cost: RoundCost = NO_COST
     decoded: BoolArray = field(default_factory=lambda: np.empty(0, np.bool_))  # and arrived
+    guarded: IntArray | None = None  # local steps that the algorithm's guard acted on; None for no guard
     evaluation: Evaluation | None = None
     stop: str | None = None  # why the run ends with this round
 
@@ -50,6 +51,7 @@ class RoundRecord:
         columns |= {name: getattr(self.cost, name).tolist() for name in _COSTS}
         columns |= {name: [STATUS_NAMES[code] for code in getattr(self.plan, name)] for name in LIMITS}
         columns["decoded"] = self.decoded.astype(int).tolist()
+        columns["guarded"] = [0] * len(self.ue) if self.guarded is None else self.guarded.tolist()
         return columns
 
 
@@ -57,7 +59,7 @@ _KNOWN = ("ue", "probability", "channel_gain", "snr")
 _COSTS = tuple(cost_field.name for cost_field in fields(RoundCost) if cost_field.name != "time")
 LIMITS = tuple(plan_field.name for plan_field in fields(Plan) if plan_field.name not in DECISIONS)
 """Columns that name what binds."""
-UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, *LIMITS, "decoded")
+UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, *LIMITS, "decoded", "guarded")
 """Columns of a UE in a round, from the fields of `Plan` and `RoundCost`."""
 
 

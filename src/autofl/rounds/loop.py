@@ -98,11 +98,13 @@ def run_rounds(
     for k in range(checkpoint.round + 1, stop.rounds + 1):
         this_round, memory = network_round(network, k, checkpoint.memory)
         state, arrived, diverged = checkpoint.state, this_round.decoded, False
+        guarded = np.zeros(len(this_round.ue), dtype=np.int64)
         if this_round.decoded.any():
             updates = world.train(state.sent, k, Orders.of(this_round))
             arrived = this_round.decoded & np.isin(this_round.ue, updates.ue)
             if len(updates.ue):
                 state = server_step(arm, state, this_round, updates, world.cell.num_ue)
+                guarded = this_round.placed(updates.ue, updates.guarded)
                 diverged = not is_finite(state.params)
                 state = checkpoint.state if diverged else state
         sim_time = checkpoint.sim_time + float(this_round.cost.time)  # a UE whose update was lost has paid for it too
@@ -110,7 +112,7 @@ def run_rounds(
         evaluation = world.evaluate(state.params) if due else None
         checkpoint = Checkpoint(k, state, memory, sim_time, _longer(checkpoint.history, k, evaluation))
         reason = "diverged" if diverged else stop.reason(k, sim_time, checkpoint.history)
-        yield record_of(this_round, sim_time, arrived, evaluation, reason), checkpoint
+        yield record_of(this_round, sim_time, arrived, evaluation, reason, guarded), checkpoint
         if reason is not None:
             return
 
@@ -130,7 +132,12 @@ def server_step(arm: Arm, state: State, this_round: Round, updates: Updates, num
 
 
 def record_of(
-    this_round: Round, sim_time: float, arrived: BoolArray, evaluation: Evaluation | None, stop: str | None
+    this_round: Round,
+    sim_time: float,
+    arrived: BoolArray,
+    evaluation: Evaluation | None,
+    stop: str | None,
+    guarded: IntArray,
 ) -> RoundRecord:
     """The record of a round."""
     return RoundRecord(
@@ -143,6 +150,7 @@ def record_of(
         plan=this_round.plan,
         cost=this_round.cost,
         decoded=arrived,
+        guarded=guarded,
         evaluation=evaluation,
         stop=stop,
     )
