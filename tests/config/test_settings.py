@@ -129,6 +129,8 @@ def test_a_new_quantity_drawn_does_not_shift_another():
         ("learning.split=[0.1, 0.9]", "learning: split: give three shares > 0 of sum 1, such as [0.1, 0.8, 0.1]"),
         ("learning.split=[0.5, 0.5, 0.5]", "learning: split: give three shares > 0 of sum 1"),
         ("learning.lr_decay=-1", "learning.lr_decay: "),
+        ("learning.guard=-1", "learning.guard: "),
+        ("learning.grad_clp=1", "learning.grad_clp: unknown key; the nearest is 'learning.grad_clip'"),
         ("seed=1.5", "valid integer"),
         ("stop.plateau=1", "valid boolean"),
         ("cell=3", "must be a section, [cell]"),

@@ -78,9 +78,15 @@ def at_training(node, do):
     return spoil
 
 
-def test_devices_with_their_own_files_learn_what_the_simulator_learns(nodes, few_digits, tmp_path):
-    run, _ = deployed(nodes, tmp_path)
-    records = list(simulate(build_simulation(settings_of(), dataset=few_digits)))
+STEADY = {"local_steps": 3, "lr_decay": 1.0, "split": [0.1, 0.8, 0.1], "guard": 0.2, "grad_clip": 1.0}
+
+
+@pytest.mark.parametrize("learning", [{}, STEADY], ids=["as the paper", "steady"])
+def test_devices_with_their_own_files_learn_what_the_simulator_learns(nodes, few_digits, tmp_path, learning):
+    settings = settings_of(learning=learning, cell={"max_energy": 0.01})
+    run, _ = deployed(nodes, tmp_path, settings)
+    records = list(simulate(build_simulation(settings, dataset=few_digits)))
+    assert (run.ues["guarded"].sum() > 0) == bool(learning)
     for record, _ in records[1:]:
         row = run.ues["round"] == record.round
         for name, column in record.ue_columns().items():

@@ -180,6 +180,12 @@ class LearningSettings(Section):
     split: list[float] | None = Field(
         None, description="shares of d for inner, outer and Hessian batch, such as [0.1, 0.8, 0.1]; default thirds"
     )
+    guard: float | None = Field(
+        None, ge=0, le=1e6, description="c: the Hessian's term of a meta-gradient is shrunk to c times the rest; 0: off"
+    )
+    grad_clip: float | None = Field(
+        None, ge=0, le=1e9, description="length to which a meta-gradient is clipped; 0: off"
+    )
     engine: Literal["auto", "loop", "vmap", "low_rank"] = Field("auto", description="how client updates are computed")
 
     @model_validator(mode="after")

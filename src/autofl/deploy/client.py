@@ -85,7 +85,7 @@ def _train(message: Message, context: Context) -> Message:
         content["params"] = params_record(updates.mean(np.ones(1)))  # a mean of one
     else:
         content["packed"] = packed_record(device.pack(updates, compressor, sent, order, settings.seed, memory))
-    content["measured"] = MetricRecord(dict(meter.read()))
+    content["measured"] = MetricRecord({**meter.read(), "guarded": int(updates.guarded[0])})
     _remember(context, device.ue, memory)
     return Message(content, reply_to=message)
 

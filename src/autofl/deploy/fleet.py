@@ -29,6 +29,7 @@ from autofl.deploy.messages import (
     quality,
     size_of,
     unpacked,
+    whole,
 )
 from autofl.engines import StackedUpdates, UnpackedUpdates, Updates
 from autofl.models import Params, num_weights
@@ -247,18 +248,19 @@ class Devices:
             if self._fleet.is_here(ue):
                 contents[ue] = self._content(RecordDict({"params": model, "order": Order(k, *own).record()}))
         arrived: dict[int, Params | Packed] = {}
+        guarded: dict[int, int] = {}
         records = []
         for ue, answer in sorted(self._exchange(contents, MessageType.TRAIN, k).items()):
             budget = float(orders.bits_per_weight[orders.ue == ue][0])
             record, update = self._checked_update(ue, answer, sent, size_of(contents[ue]), budget)
             records.append(record)
             if update is not None:
-                arrived[ue] = update
+                arrived[ue], guarded[ue] = update, whole(answer.content, "guarded")
         away = [int(ue) for ue in orders.ue if int(ue) not in contents]
         self.measured = tuple(sorted([*records, *(DeviceRecord(ue, "not connected") for ue in away)], key=_number))
         for lost in (record for record in self.measured if record.outcome != "ok"):
             log.warning("round %d: UE %d is left out: %s", k, lost.ue, lost.outcome)
-        return _updates_of(arrived, sent, orders)
+        return _updates_of(arrived, sent, orders, guarded)
 
     def _checked_update(
         self, ue: int, answer: Answer, sent: Params, down: int, bits_per_weight: float
@@ -314,17 +316,20 @@ class Devices:
         return {ue: answers[node[ue]] for ue in contents}
 
 
-def _updates_of(arrived: Mapping[int, Params | Packed], sent: Params, orders: Orders) -> Updates:
+def _updates_of(
+    arrived: Mapping[int, Params | Packed], sent: Params, orders: Orders, guarded: Mapping[int, int]
+) -> Updates:
     """Both sum in an order that does not depend on the order in which replies came."""
     ue = np.array(sorted(arrived), dtype=np.int64)
+    counts = np.array([guarded[i] for i in ue.tolist()], dtype=np.int64)
     packed = [update for _, update in sorted(arrived.items()) if isinstance(update, Packed)]
     if packed:
         steps = orders.local_steps[np.searchsorted(orders.ue, ue)]
         bits = np.array([update.bits for update in packed])
-        return UnpackedUpdates(ue, steps, [update.change for update in packed], bits, sent)
+        return UnpackedUpdates(ue, steps, [update.change for update in packed], bits, sent, counts)
     params = [update for _, update in sorted(arrived.items()) if not isinstance(update, Packed)]
     stacked = {name: torch.stack([own[name] for own in params]) for name in sent} if params else {}
-    return StackedUpdates(ue, stacked, sent)
+    return StackedUpdates(ue, stacked, sent, counts)
 
 
 def _number(record: DeviceRecord) -> int:

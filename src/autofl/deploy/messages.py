@@ -137,6 +137,12 @@ def measured(record: RecordDict, name: str) -> float:
     return _number(record, "measured", name)
 
 
+def whole(record: RecordDict | None, name: str) -> int:
+    """A count that a device says it made; 0 for what is missing or cannot be."""
+    value = NAN if record is None else measured(record, name)
+    return 0 if math.isnan(value) else int(min(value, 2**31))
+
+
 def quality(record: RecordDict, name: str) -> float:
     """A number of a device's evaluation."""
     value = _number(record, "quality", name)

@@ -76,6 +76,10 @@ class CompressedUpdates(OneByOne):
                 pass
         return np.array([self._bits[row] for row in range(len(self.ue))])
 
+    @property
+    def guarded(self) -> IntArray:
+        return self.updates.guarded
+
     def rows(self) -> Iterator[tuple[int, Sent]]:
         """Each row and what is sent of its w_i - w."""
         num_weights = sum(p.numel() for p in self.sent.values())
@@ -115,6 +119,7 @@ class UnpackedUpdates(OneByOne):
     changes: Sequence[Tensor]  # w_i - w of each row
     bits: Array  # that came
     sent: Params
+    guarded: IntArray
 
     def received(self) -> Iterator[tuple[int, Tensor]]:
         for row in np.lexsort((self.ue, self.local_steps)).tolist():

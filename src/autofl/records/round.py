@@ -41,6 +41,7 @@ class RoundRecord:
     cost: RoundCost = NO_COST
     bytes_up: Array = field(default_factory=lambda: np.empty(0))  # of the updates that arrived, 0 for the others
     decoded: BoolArray = field(default_factory=lambda: np.empty(0, np.bool_))  # and arrived
+    guarded: IntArray | None = None  # local steps that the algorithm's guard acted on; None for no guard
     evaluation: Evaluation | None = None
     stop: str | None = None  # why the run ends with this round
 
@@ -52,12 +53,13 @@ class RoundRecord:
         columns["bytes_up"] = self.bytes_up.tolist()
         columns |= {name: [STATUS_NAMES[code] for code in getattr(self.plan, name)] for name in LIMITS}
         columns["decoded"] = self.decoded.astype(int).tolist()
+        columns["guarded"] = [0] * len(self.ue) if self.guarded is None else self.guarded.tolist()
         return columns
 
 
 _KNOWN = ("ue", "probability", "channel_gain", "snr")
 _COSTS = RoundCost.PER_UE
-UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, "bytes_up", *LIMITS, "decoded")
+UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, "bytes_up", *LIMITS, "decoded", "guarded")
 """Columns of a UE in a round, from the fields of `Plan` and `RoundCost`."""
 
 

@@ -83,7 +83,8 @@ def lines(run: Run) -> list[str]:
         spent = costs["privacy"]
         said.append(
             f"privacy of a device's updates: epsilon = {spent['epsilon']:.3g} at delta = {spent['delta']:g}"
-            f" after {spent['releases']} of them; its number of samples and its evaluations are not covered"
+            f" after {spent['releases']} of them; not covered are its numbers of samples and of guarded steps and its"
+            " evaluations"
         )
     return said
 

@@ -80,6 +80,12 @@ class Round:
     snr: Array  # xi_k^i
     cost: RoundCost
 
+    def placed(self, ue: IntArray, values: IntArray) -> IntArray:
+        """These UEs' values in the order of A_k; 0 for the others. A_k is in the order of the UEs' numbers."""
+        whole = np.zeros(len(self.ue), dtype=np.int64)
+        whole[np.searchsorted(self.ue, ue)] = values
+        return whole
+
 
 def network_round(network: Network, k: int, memory: Memory) -> tuple[Round, Memory]:
     """Round k of one network, and the planner's memory after it."""
