@@ -115,8 +115,11 @@ def test_packed_updates_of_devices_are_those_of_the_simulator_to_the_bit(nodes, 
         for name, column in record.ue_columns().items():
             np.testing.assert_array_equal(run.ues[name][row], column, err_msg=name)
     assert run.rounds["sim_time"].tolist() == [record.sim_time for record, _ in records]
-    for name, array in read_weights(tmp_path).items():  # the same updates, added up in the same order
-        np.testing.assert_array_equal(array, records[-1][1].params[name].numpy())
+    # The same updates, added up in the same order. top-k sends single-precision values, of which a device that trains
+    # alone may have another last digit than a group of UEs; the others round that away.
+    last_digits = {"rtol": 1e-5, "atol": 5e-7} if compressor == "top-k" else {"rtol": 0.0, "atol": 0.0}
+    for name, array in read_weights(tmp_path).items():
+        np.testing.assert_allclose(array, records[-1][1].params[name].numpy(), **last_digits)
     assert len(replies) == run.ues["decoded"].sum() > 6
     for (k, ue), content in replies.items():
         assert not content.array_records  # bytes instead of weights
@@ -140,7 +143,7 @@ def spoiled(reply, payload):
     [
         (lambda payload: payload[:-100], "packed update: it ends too early"),
         (lambda payload: payload[:3], "packed update: 3 bytes; its header has 5"),
-        (lambda payload: payload + bytes(10**6), "packed update: 1009938 bytes, planned 9939"),
+        (lambda payload: bytes(10**6), "packed update: 1000000 bytes, planned 9939"),
         (lambda payload: b"\x00\x00\xc0\x7f" + payload[4:], "packed update: not finite"),
         (lambda payload: "text", "packed update: missing"),
     ],
@@ -156,7 +159,7 @@ def test_bytes_that_no_device_makes_are_left_out_and_the_others_count(nodes, tmp
     run, _ = deployed(nodes, tmp_path / "bad", every, spoil=at_training(bad, do))
     outcome = dict(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True))
     assert outcome[0] == outcome[2] == outcome[3] == "ok"
-    assert outcome[1].replace("1009939", "1009938").startswith(why)
+    assert outcome[1] == why
     assert run.ues["decoded"].tolist() == [1, 0, 1, 1]
     assert run.ues["bytes_up"][1] == 0.0
     without, _ = deployed(nodes, tmp_path / "gone", every, spoil=at_training(bad, lambda reply: None))

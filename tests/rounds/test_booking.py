@@ -51,8 +51,8 @@ def played(data, compressor, aggregator=None, rounds=2):
 
 
 @pytest.fixture(scope="module")
-def data(federated):
-    return federated
+def data():
+    return fl.load("mnist5k").federate(fl.by_labels(5), num_ue=20, seed=1)
 
 
 @pytest.mark.parametrize("aggregator", [fl.Mean(), First()], ids=["all", "one"])

@@ -34,7 +34,7 @@ PAPER_ALGORITHMS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)
-JOINT_OUTER_LR = {"autofl-j": 0.15, "fedavg-j": 0.2}
+JOINT_OUTER_LR = {"autofl-j": 0.25, "fedavg-j": 0.25}
 """beta where the joint planner chooses local steps and samples: it decays (learning.lr_decay), so it begins higher."""
 
 
