@@ -72,7 +72,9 @@ def test_only_an_algorithm_that_is_set_to_and_computes_its_own_update_is_guarded
     assert is_guarded(PerFedAvg(0.1, 0.1, grad_clip=1.0))
     assert not is_guarded(PerFedAvg(0.1, 0.1))
     assert not is_guarded(FedAvg(0.1))
-    assert not is_guarded(Own(0.1, 0.1, guard=1.0))
+    assert not is_guarded(Own(0.1, 0.1))
+    with pytest.raises(AutoFLError, match="Own computes its own update, which they do not reach"):
+        Own(0.1, 0.1, guard=1.0)
     with pytest.raises(AutoFLError, match="must be >= 0"):
         PerFedAvg(0.1, 0.1, guard=-1.0)
 

@@ -39,32 +39,40 @@ class PerFedAvg(Decaying, Averaging):
         check_split(self.split)
         if not (0.0 <= self.guard < math.inf and 0.0 <= self.grad_clip < math.inf):
             raise AutoFLError(f"guard = {self.guard}, grad_clip = {self.grad_clip}: must be >= 0; 0 switches them off")
+        own = type(self)
+        if self.is_guarded and (own.client_update, own.meta_grad) != (PerFedAvg.client_update, PerFedAvg.meta_grad):
+            raise AutoFLError(
+                f"guard and grad_clip: {own.__name__} computes its own update, which they do not reach; leave them out"
+            )
 
     @property
     def is_guarded(self) -> bool:
-        """Whether steps are guarded, and `guarded_update` is what a UE computes."""
-        own = type(self).client_update is PerFedAvg.client_update
-        return own and (self.guard > 0.0 or self.grad_clip > 0.0)
+        """Whether steps are guarded."""
+        return self.guard > 0.0 or self.grad_clip > 0.0
 
     def client_update(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
         """w_i = w - beta (I - alpha H(w; D_h)) g(w - alpha g(w; D_in); D_o), tau times."""
-        return self.guarded_update(loss, params, batch)[0]
+        if self.is_guarded:
+            return self.guarded_update(loss, params, batch)[0]
+        for step in range(num_steps(batch)):
+            params = minus(params, self.outer_lr, self.meta_grad(loss, params, step_of(batch, step)))
+        return params
 
     def guarded_update(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor]:
         """The client update, and in how many of its tau steps the guard acted."""
-        count = torch.zeros_like(next(iter(params.values())).flatten()[0])
+        acted = []
         for step in range(num_steps(batch)):
-            gradient, acted = self.guarded_grad(loss, params, step_of(batch, step))
+            gradient, here = self.guarded_grad(loss, params, step_of(batch, step))
             params = minus(params, self.outer_lr, gradient)
-            count = count if acted is None else count + acted
-        return params, count
+            acted.append(here)
+        return params, torch.stack(acted).sum()
 
     def meta_grad(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
         """The stochastic meta-gradient, Eq. (7), of one UE; guarded where that is set."""
         return self.guarded_grad(loss, params, batch)[0]
 
-    def guarded_grad(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor | None]:
-        """The meta-gradient, and 1 where the guard acted; None without a guard.
+    def guarded_grad(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor]:
+        """The meta-gradient, and whether the guard acted.
 
             m = v - s alpha H v,  s = min(1, guard |v| / (alpha |H v|));   m <- m min(1, grad_clip / |m|)
 
@@ -85,16 +93,14 @@ class PerFedAvg(Decaying, Averaging):
         shrink = shrinkage(self.guard * _norm(outer_grad), self.inner_lr * _norm(hess_grad))
         return self._clipped(minus(outer_grad, self.inner_lr * shrink, hess_grad), shrink < 1.0)
 
-    def _clipped(self, gradient: Params, acted: Tensor | None = None) -> tuple[Params, Tensor | None]:
-        """The gradient no longer than it may be, and 1 where anything was done to it, now or before."""
-        if self.guard == 0.0 and self.grad_clip == 0.0:
-            return gradient, None
+    def _clipped(self, gradient: Params, shrunk: bool | Tensor = False) -> tuple[Params, Tensor]:
+        """The gradient no longer than it may be, and whether anything was done to it, now or before."""
+        if not self.is_guarded:
+            return gradient, torch.tensor(False)
         length = _norm(gradient)
-        shrink = shrinkage(self.grad_clip or math.inf, length)
-        fine = torch.isfinite(length)
+        shrink, fine = shrinkage(self.grad_clip or math.inf, length), torch.isfinite(length)
         gradient = {name: torch.where(fine, shrink * p, 0.0) for name, p in gradient.items()}
-        acted = (shrink < 1.0) | ~fine if acted is None else acted | (shrink < 1.0) | ~fine
-        return gradient, acted.to(length)
+        return gradient, (shrink < 1.0) | ~fine | shrunk
 
     def _difference(self, loss: Loss, params: Params, direction: Params, batch: Batch) -> Params:
         """H v = (g(w + s v) - g(w - s v)) / (2 s), s chosen so that s v has the length `difference`.

@@ -89,14 +89,14 @@ def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> tupl
 
 
 def _clipped(
-    gradient: Gradient, network: Network, algorithm: PerFedAvg, acted: Tensor | None = None
+    gradient: Gradient, network: Network, algorithm: PerFedAvg, shrunk: bool | Tensor = False
 ) -> tuple[Gradient, Tensor | None]:
     """Each UE's gradient no longer than it may be, and where anything was done to it, now or before."""
     if not algorithm.is_guarded:
         return gradient, None
     length = _norm(gradient, network.layers)
     shrink, fine = shrinkage(algorithm.grad_clip or math.inf, length), torch.isfinite(length)
-    acted = (shrink < 1.0) | ~fine if acted is None else acted | (shrink < 1.0) | ~fine
+    acted = (shrink < 1.0) | ~fine | shrunk
     if bool(acted.any()):
         gradient = gradient.only(fine, shrink)
     return gradient, acted
