@@ -80,8 +80,13 @@ class Grid:
                 raise AutoFLError(f"{name}: the grid has no value of it; give at least one")
 
     def __iter__(self) -> Iterator[Constants]:
-        optional = (values or (None,) for values in (self.bits, self.num_selected, self.frequency))
-        combinations = product(self.num_samples, self.local_steps, *optional)
+        combinations = product(
+            self.num_samples,
+            self.local_steps,
+            self.bits or (None,),
+            self.num_selected or (None,),
+            self.frequency or (None,),
+        )
         return iter(dict.fromkeys(Constants(*combination) for combination in combinations))
 
 
