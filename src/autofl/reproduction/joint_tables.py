@@ -130,8 +130,18 @@ def ratios(study: JointStudy) -> dict[tuple[str, str, str, float], Ratio]:
     }
 
 
+def energy_share(study: JointStudy, arm: str, other: str, name: str, condition: str = "") -> str:
+    """An arm's energy over the other's, median over the seeds in which both are known [%]."""
+    if not study.rows_of(other, condition):
+        return "–"
+    pairs = zip(study.rows_of(arm, condition), study.rows_of(other, condition), strict=True)
+    shares = np.array([mine.values[name] / theirs.values[name] for mine, theirs in pairs if theirs.values[name]])
+    there = shares[~np.isnan(shares)]
+    return f"{100.0 * float(np.median(there)):.0f}" if len(there) else "–"
+
+
 def ratio_table(study: JointStudy) -> Table:
-    """A row for each pair, two columns for each target: the ratio, and how many runs of both got there."""
+    """A row for each pair: for each target the ratio of times and how many runs of both got there; shares of energy."""
     measured = ratios(study)
     body = []
     for pair in pairs_of(study):
@@ -139,10 +149,13 @@ def ratio_table(study: JointStudy) -> Table:
         for target in study.targets:
             ratio = measured[(*pair, target)]
             cells += [str(ratio), f"{ratio.reached} and {ratio.reached_other} of {ratio.seeds}"]
+        names = ("energy_heard", named("energy", study.targets[0]))
+        cells += [energy_share(study, pair[1], pair[2], name, pair[0]) for name in names]
         body.append([*_first(study, pair[0]), pair[1], pair[2], *cells])
     headings = ["arm", "against"]
     for target in study.targets:
         headings += [f"times faster to {target:.0%}", "got there"]
+    headings += ["energy of a UE heard in a round, share [%]", f"energy in all to {study.targets[0]:.0%}, share [%]"]
     return Table([*_heading(study), *headings], body)
 
 
