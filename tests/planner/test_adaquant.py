@@ -99,6 +99,21 @@ def test_fixed_local_steps_and_bits_are_those_of_a_cell_that_has_them():
     np.testing.assert_array_equal(plan.num_samples, same.num_samples)
 
 
+def test_a_share_of_the_frequency_slows_the_cpu_down_to_its_least_and_leaves_energy_for_power():
+    cell = Cell.disc(8, 200.0, seed=1, min_cpu_frequency=np.array(4e8))
+    gain = 40.0 * cell.distance**-3.8
+    fast, _ = FixedPlanner(50)(cell, gain, {})
+    slow, _ = FixedPlanner(50, frequency=0.5)(cell, gain, {})
+    least, _ = FixedPlanner(50, frequency=0.1)(cell, gain, {})
+    assert (fast.cpu_frequency == 1e9).all()
+    assert (slow.cpu_frequency == 5e8).all()
+    assert (least.cpu_frequency == 4e8).all()
+    used = 0.5e-27 * cell.cycles_per_sample * 50 * 5e8**2  # a quarter of what computing costs at full speed
+    upload = slow.tx_power * 32 * 79_510 / (1e6 * np.log2(1.0 + slow.tx_power * gain / (10.0**-20.4 * 1e6)))
+    assert (slow.tx_power >= fast.tx_power).all()
+    np.testing.assert_allclose(np.where(slow.tx_power < 0.01, used + upload, 3e-3)[slow.feasible], 3e-3, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("planner", "settings"),
     [
@@ -108,6 +123,8 @@ def test_fixed_local_steps_and_bits_are_those_of_a_cell_that_has_them():
         (AdaQuantPlanner, {"num_samples": 1}),
         (AdaQuantPlanner, {"power": "most"}),
         (FixedPlanner, {"local_steps": 0}),
+        (FixedPlanner, {"frequency": 0.0}),
+        (FixedPlanner, {"frequency": 1.01}),
         (FixedPlanner, {"bits_per_weight": 0.0}),
         (FixedPlanner, {"bits_per_weight": float("nan")}),
     ],

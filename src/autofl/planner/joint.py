@@ -200,7 +200,10 @@ class _Search:
     @cached_property
     def shortest(self) -> Array:
         """The least deadline of each option were all the band its own, infinite for one that cannot be had."""
-        return np.where(self.progress > 0.0, shortest(self.task), np.inf)
+        able = self.progress > 0.0
+        if self.total is None:  # in its own band a weak UE misses phi, however narrow a band would suit it
+            able = able & (self.task.max_power * self.task.gain_to_noise >= self.task.phi * self.own[:, None])
+        return np.where(able, shortest(self.task), np.inf)
 
     @cached_property
     def possible(self) -> BoolArray:
