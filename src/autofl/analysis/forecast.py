@@ -3,8 +3,8 @@
 NumPy only: `autofl plan --target` loads no PyTorch.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from autofl.experiments.cell import build_network, rates_of
 from autofl.records import Run
 from autofl.rng import stream
 from autofl.rounds.horizon import Horizon, draw_horizon
-from autofl.theory import participation
+from autofl.theory import excess_skew, participation
 from autofl.theory.rounds import RoundsModel, fit_rounds
 from autofl.units import Array, BoolArray, IntArray, PathLike
 
@@ -28,6 +28,8 @@ DRAWS = 20
 """Networks (seeds seed, seed + 1, ...) over which a forecast is made."""
 FIRST, MOST = 256, 8192
 """Rounds of the network that are drawn at first, and at most."""
+ENOUGH = 4
+"""Rounds in which a UE must have been selected to be called unheard, where rounds are few."""
 
 
 class Drawn(NamedTuple):
@@ -39,11 +41,12 @@ class Drawn(NamedTuple):
     local_steps: float
 
     @classmethod
-    def of(cls, horizon: Horizon, variance: Callable[[Array], Array]) -> "Drawn":
+    def of(cls, horizon: Horizon, variance: Callable[[Array], Array], even: bool = False) -> "Drawn":
+        """`even`: everybody is selected alike, so that only who is not heard makes the chances unequal."""
         heard = horizon.decoded
         return cls(
             mean_noise(heard, horizon.num_samples),
-            participation(heard).skew,
+            excess_skew(heard, horizon.selected) if even else participation(heard).skew,
             mean_rounding(heard, variance(horizon.bits_per_weight)),
             float(1.0 / (1.0 / horizon.local_steps[heard]).mean()),
         )
@@ -87,46 +90,93 @@ def forecast(settings: Settings, target: float, pilots: PathLike | None = None) 
     settings = settings.resolved()
     if not 0.0 < target <= 1.0:
         raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
-    path = Path(pilots) if pilots is not None else SHIPPED
-    every, command = read_pilots(path)
-    model, fitting = fit(settings, every, target, str(path))
-    h, variance = heterogeneity(settings.data.partition, settings.data.labels), variance_of(settings.compressor)
-    rng = stream(settings.seed, "forecast")
+    fitted = Pilots.read(pilots).fitted(settings, target)
+    return forecast_of(settings, fitted, draw_networks(settings, DRAWS, FIRST))
+
+
+class Fitted(NamedTuple):
+    """What pilots say about the rounds to a target."""
+
+    target: float
+    model: RoundsModel
+    num_pilots: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Pilots:
+    """Pilots, and where they come from."""
+
+    every: list[Pilot]
+    command: str
+    path: Path
+
+    @classmethod
+    def read(cls, path: PathLike | None) -> "Pilots":
+        place = Path(path) if path is not None else SHIPPED
+        every, command = read_pilots(place)
+        return cls(every, command, place)
+
+    def fitted(self, settings: Settings, target: float) -> Fitted:
+        model, fitting = fit(settings, self.every, target, str(self.path))
+        return Fitted(target, model, len(fitting), f"{self.path.name}, made by: {self.command}")
+
+
+def draw_networks(settings: Settings, num: int, num_rounds: int) -> Iterator[Horizon]:
+    """Rounds of several networks of these settings, seeds seed, seed + 1, ..., without any learning."""
+    for seed in range(settings.seed, settings.seed + num):
+        yield draw_horizon(build_network(settings.model_copy(update={"seed": seed})), num_rounds)
+
+
+def forecast_of(settings: Settings, fitted: Fitted, networks: Iterable[Horizon], few: bool = False) -> Forecast:
+    """The forecast from rounds of networks, in the order of their seeds.
+
+    Args:
+        settings: resolved.
+        few: whether the rounds are few because planning takes long. They are then repeated where more are needed, and
+            who is heard is judged by who was selected.
+    """
+    model, h = fitted.model, heterogeneity_of(settings)
+    variance, rng = variance_of(settings.compressor), stream(settings.seed, "forecast")
+    even = few and settings.selection.name == "uniform"
     medians: list[tuple[float, float, float]] = []
     spread: list[tuple[float, float, float]] = []
     drawn: list[Drawn] = []
-    unheard = []
-    for seed in range(settings.seed, settings.seed + DRAWS):
-        one = settings.model_copy(update={"seed": seed})
-        horizon = draw_horizon(build_network(one), FIRST)
+    unheard, num = [], 0
+    for num, horizon in enumerate(networks, 1):
         if not horizon.decoded.any():
             continue
-        its = Drawn.of(horizon, variance)
+        its = Drawn.of(horizon, variance, even)
         needed, deviation = model.rounds(np.array(its.noise), its.local_steps, h, its.skew, its.rounding)
-        factors = np.exp(float(deviation) * rng.standard_normal(10))
-        costs, horizon = _spent(one, horizon, float(needed) * np.array([1.0, *factors]))
+        factors = np.exp(float(deviation) * rng.standard_normal(100 if few else 10))
+        wanted = float(needed) * np.array([1.0, *factors])
+        if few:
+            costs = _spent(_repeated(horizon, wanted.max()), wanted)
+        else:
+            horizon = _longer(settings.model_copy(update={"seed": settings.seed + num - 1}), horizon, wanted.max())
+            costs = _spent(horizon, wanted)
         medians.append(costs[0])
         spread += costs[1:]
         drawn.append(its)
-        unheard.append(_unheard(horizon))
+        unheard.append(_unheard(horizon, few))
     reached = np.array([row for row in medians if np.isfinite(row[0])])
-    if 2 * len(reached) < DRAWS:
-        raise AutoFLError(f"in {DRAWS - len(reached)} of {DRAWS} drawn networks too few UEs are heard to get there")
+    if 2 * len(reached) < num:
+        raise AutoFLError(f"in {num - len(reached)} of {num} drawn networks too few UEs are heard to get there")
     low, high = np.quantile(np.array([row for row in spread if np.isfinite(row[0])]), [0.025, 0.975], axis=0)
     middle = np.median(reached, axis=0)
     rounds, sim_time, energy = ((float(m), float(a), float(b)) for m, a, b in zip(middle, low, high, strict=True))
     typical = Drawn(*np.median(np.array(drawn), axis=0).tolist())
     return Forecast(
-        target=target,
+        target=fitted.target,
         rounds=rounds,
         sim_time=sim_time,
         energy=energy,
         typical=typical,
         unheard=int(np.median(unheard)),
-        never=DRAWS - len(reached),
-        num_pilots=len(fitting),
+        never=num - len(reached),
+        num_pilots=fitted.num_pilots,
         scatter=model.scatter,
-        source=f"{path.name}, made by: {command}",
+        source=fitted.source,
         outside=model.outside(typical.noise, typical.local_steps, h, typical.skew, typical.rounding),
     )
 
@@ -202,12 +252,30 @@ def heterogeneity(partition: str, labels: int) -> float:
     return 1.0 / labels if partition == "labels" else 0.0
 
 
-def _spent(settings: Settings, horizon: Horizon, needed: Array) -> tuple[list[tuple[float, float, float]], Horizon]:
-    """Rounds, simulated time and energy a UE until so many rounds were heard; infinite where they never are."""
+def heterogeneity_of(settings: Settings) -> float:
+    return heterogeneity(settings.data.partition, settings.data.labels)
+
+
+def _longer(settings: Settings, horizon: Horizon, needed: float) -> Horizon:
+    """The horizon until so many rounds were heard, or at most MOST of them."""
     num = len(horizon.round_time)
-    while horizon.decoded.any(axis=1).sum() < needed.max() and num < MOST:
+    while horizon.decoded.any(axis=1).sum() < needed and num < MOST:
         num *= 2
         horizon = draw_horizon(build_network(settings), num)
+    return horizon
+
+
+def _repeated(horizon: Horizon, needed: float) -> Horizon:
+    """The horizon again and again until so many rounds were heard, or at most MOST of them."""
+    heard, num = int(horizon.decoded.any(axis=1).sum()), len(horizon.round_time)
+    times = int(np.ceil(min(needed / heard, MOST / num)))
+    return Horizon(
+        **{field.name: np.concatenate([getattr(horizon, field.name)] * max(times, 1)) for field in fields(Horizon)}
+    )
+
+
+def _spent(horizon: Horizon, needed: Array) -> list[tuple[float, float, float]]:
+    """Rounds, simulated time and energy a UE until so many rounds were heard; infinite where they never are."""
     heard = np.cumsum(horizon.decoded.any(axis=1))
     time, energy = np.cumsum(horizon.round_time), np.cumsum(horizon.energy.sum(axis=1)) / horizon.decoded.shape[1]
     costs = []
@@ -221,9 +289,15 @@ def _spent(settings: Settings, horizon: Horizon, needed: Array) -> tuple[list[tu
         costs.append(
             (k + share, before[0] + share * (time[k] - before[0]), before[1] + share * (energy[k] - before[1]))
         )
-    return costs, horizon
+    return costs
 
 
-def _unheard(horizon: Horizon) -> int:
-    often = horizon.decoded.mean(axis=0)
-    return int((often < 0.2 * often.mean()).sum())
+def _unheard(horizon: Horizon, few: bool) -> int:
+    """UEs that are hardly ever heard; in few rounds, of those that were selected often enough to tell."""
+    if not few:
+        often = horizon.decoded.mean(axis=0)
+        return int((often < 0.2 * often.mean()).sum())
+    asked = horizon.selected.sum(axis=0)
+    told = asked >= ENOUGH
+    often = horizon.decoded.sum(axis=0)[told] / asked[told]
+    return int((often < 0.2 * often.mean()).sum()) if told.any() else 0

@@ -46,6 +46,14 @@ class PerUE:
             return np.hypot(x, y)
         return np.broadcast_to(np.asarray(self.value, dtype=np.float64), (num_ue,)).copy()
 
+    def scaled(self, factor: float) -> "PerUE":
+        """So many times as much for each UE."""
+        if self.law is not None:
+            return PerUE(law=self.law, parameters=tuple(factor * parameter for parameter in self.parameters))
+        if isinstance(self.value, tuple):
+            return PerUE(value=tuple(factor * value for value in self.value))
+        return PerUE(value=None if self.value is None else factor * self.value)
+
     def as_fading(self) -> Fading:
         """The fading law of a small-scale gain: a law is drawn anew in each round, a number or list stays."""
         if self.law == "rayleigh":

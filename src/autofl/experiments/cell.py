@@ -1,6 +1,6 @@
 """From settings to a cell, its channel and a planner. NumPy only: planning loads no PyTorch."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from autofl.channels import Channel, success_probability
 from autofl.compressors import Compressor
 from autofl.compressors.downlink import downlink_bits
 from autofl.config import MODEL_WEIGHTS, Settings
-from autofl.config.parts import PartSettings
+from autofl.config.parts import JointSettings, PartSettings
 from autofl.errors import AutoFLError
 from autofl.network import DECISIONS, STATUS_NAMES, Cell, Status, decoded
 from autofl.planner import MIN_SAMPLES, Planner
@@ -194,16 +194,35 @@ class RoundPlan:
             "overhead": float(cost.overhead),
             "num_feasible": int(plan.feasible.sum()),
             "energy": float(cost.energy.sum()),
+            "certificate": None if plan.certificate is None else asdict(plan.certificate),
             "ues": [{"id": ue, **dict(zip(columns, row, strict=True))} for ue, row in enumerate(rows)],
         }
 
 
+JOINT_OF = {"autofl": "autofl-j", "fedavg-2": "fedavg-j"}
+
+
+def as_joint(settings: Settings) -> Settings:
+    """With planner `joint`, AutoFL-J in place of AutoFL, and FedAvg-J of FedAvg-2: what the planner is made for."""
+    if settings.planner.name != "joint" or settings.algorithm not in JOINT_OF:
+        return settings
+    own = settings.joint.given if settings.joint.name == "joint" else {}
+    section = JointSettings(**{**own, **settings.planner.given})
+    return settings.model_copy(update={"algorithm": JOINT_OF[settings.algorithm], "joint": section})
+
+
+def planning_section(settings: Settings) -> PartSettings:
+    """[joint] for AutoFL-J and FedAvg-J; for all others [planner], which a plan is asked about."""
+    return settings.joint if settings.planned_by() is settings.joint else settings.planner
+
+
 def plan(settings: Settings) -> RoundPlan:
     """Plan one round of the cell of these settings: every UE selected, its channel that of round 1."""
+    settings = as_joint(settings).resolved()
     cell, channel = build_cell(settings), build_channel(settings)
     network = Network(
         air=ChannelAir(cell, channel, settings.seed),
-        planner=_planner_of(settings, settings.planner),
+        planner=_planner_of(settings, planning_section(settings)),
         selection=Uniform(cell.num_ue),
         seed=settings.seed,
         outage=settings.simulation.outage,

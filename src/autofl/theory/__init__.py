@@ -23,7 +23,7 @@ from autofl.theory.constants import (
     printed_meta_spread,
     printed_meta_variance,
 )
-from autofl.theory.participation import Participation, participation
+from autofl.theory.participation import Participation, excess_skew, participation
 
 __all__ = [
     "Bound",
@@ -35,6 +35,7 @@ __all__ = [
     "bound",
     "choice_for",
     "conditions",
+    "excess_skew",
     "meta_bias",
     "meta_of",
     "meta_second_moment",

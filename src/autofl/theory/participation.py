@@ -47,9 +47,7 @@ def participation(decoded: BoolArray, probability: Array | None = None) -> Parti
     law = law[there] / heard
     weight = decoded[there] / size[there][:, None]
     share = law @ weight
-    square = float((share**2).sum())
-    if probability is None and len(weight) > 1:  # the square of a mean of draws is too large by its variance
-        square = (len(weight) * square - float((weight**2).sum(axis=1).mean())) / (len(weight) - 1)
+    square = float((share**2).sum()) if probability is not None else _square(weight)
     centre = np.eye(num_ue) - 1.0 / num_ue
     second = centre @ (weight.T @ (law[:, None] * weight)) @ centre
     return Participation(
@@ -59,3 +57,24 @@ def participation(decoded: BoolArray, probability: Array | None = None) -> Parti
         skew=max(num_ue * square - 1.0, 0.0),
         draw_variance=max(float(num_ue * np.linalg.eigvalsh(second)[-1]), 0.0),
     )
+
+
+def excess_skew(decoded: BoolArray, selected: BoolArray) -> float:
+    """chi^2 of who is heard beyond that of who was selected, where selection is even, shapes (num_rounds, num_ue).
+
+    In few rounds draws of an even law are uneven too. Whoever is selected more often by chance is heard more often by
+    the same chance, so that the difference scatters less than chi^2 itself.
+    """
+    skews = []
+    for members in (decoded, selected):
+        weight = members[members.any(axis=1)] / members[members.any(axis=1)].sum(axis=1)[:, None]
+        skews.append(members.shape[1] * _square(weight) - 1.0)
+    return max(skews[0] - skews[1], 0.0)
+
+
+def _square(weight: Array) -> float:
+    """sum_i U_i^2 from draws of the weights, shape (num_sets, num_ue), without the variance of their mean."""
+    square = float(((np.full(len(weight), 1.0 / len(weight)) @ weight) ** 2).sum())
+    if len(weight) == 1:
+        return square
+    return (len(weight) * square - float((weight**2).sum(axis=1).mean())) / (len(weight) - 1)

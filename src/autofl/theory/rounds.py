@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.units import Array
+from autofl.units import Array, BoolArray, IntArray
 
 SKEWED = 0.05
 """chi^2 from which UEs count as unequally heard; draws of an even law scatter by less."""
@@ -55,6 +55,21 @@ class RoundsModel:
         return np.stack(terms, axis=-1)
 
     @property
+    def terms(self) -> list[IntArray]:
+        """The columns of a, b, e, c and q, as far as they are there."""
+        _, by_steps, by_heterogeneity, by_skew, by_rounding = self._differs
+        num = 3 if by_skew else 2
+        lines = num * (2 if by_heterogeneity else 1)
+        pairs = [np.arange(place, lines, num) for place in range(num)]
+        return [*pairs, *(np.array([lines + place]) for place in range(by_steps + by_rounding))]
+
+    def is_negative(self, term: IntArray) -> bool:
+        """Whether what it stands for is below 0 at every heterogeneity of the pilots: noise takes no rounds away."""
+        ends = np.array([self.lowest[2], self.highest[2]])
+        values = self.coefficients[term[0]] + (self.coefficients[term[1]] * ends if len(term) == 2 else 0.0 * ends)
+        return bool((values < 0.0).all())
+
+    @property
     def _differs(self) -> list[bool]:
         return (self.highest - self.lowest > (0.0, 0.0, 0.0, SKEWED, 0.0)).tolist()
 
@@ -97,7 +112,7 @@ def fit_rounds(
     """Least squares over pilots, with errors that grow with the number of rounds.
 
     Each pilot is weighted by one over its fitted K, found anew until it settles; weights of the measured K would draw
-    the fit towards pilots that happened to be fast.
+    the fit towards pilots that happened to be fast. A term that comes out negative is left out, one after another.
 
     Args:
         noise: x, the mean over rounds of sum_i a_i^2/d_i, which is 1/(d m) for m UEs with d samples, shape (num,).
@@ -110,12 +125,26 @@ def fit_rounds(
     num, width = columns.shape
     if num <= width or np.linalg.matrix_rank(columns) < width:
         raise AutoFLError(f"{num} pilots do not fix the {width} numbers of the fit; vary d and |A_k|, use more seeds")
+    kept = np.ones(width, np.bool_)
+    while True:
+        coefficients, scaled, residual = _least_squares(columns, rounds, kept)
+        model = replace(shape, coefficients=coefficients)
+        if not (absurd := [group for group in model.terms if kept[group].any() and model.is_negative(group)]):
+            break
+        kept[max(absurd, key=lambda group: float(np.abs(scaled[:, group] @ coefficients[group]).mean()))] = False
+    scatter = float(np.sqrt((residual**2).sum() / (num - kept.sum())))
+    covariance = np.zeros((width, width))
+    covariance[np.ix_(kept, kept)] = scatter**2 * np.linalg.inv(scaled[:, kept].T @ scaled[:, kept])
+    return replace(model, covariance=covariance, scatter=scatter)
+
+
+def _least_squares(columns: Array, rounds: Array, kept: BoolArray) -> tuple[Array, Array, Array]:
+    """Coefficients, 0 of columns that are not kept; the weighted columns, and the relative residuals."""
     fitted = rounds
     for _ in range(10):
         scaled = columns / fitted[:, None]
-        coefficients, *_ = np.linalg.lstsq(scaled, rounds / fitted, rcond=None)
+        coefficients = np.zeros(columns.shape[1])
+        coefficients[kept] = np.linalg.lstsq(scaled[:, kept], rounds / fitted, rcond=None)[0]
         residual = rounds / fitted - scaled @ coefficients
         fitted = np.maximum(columns @ coefficients, 1.0)
-    scatter = float(np.sqrt((residual**2).sum() / (num - width)))
-    covariance: Array = scatter**2 * np.linalg.inv(scaled.T @ scaled).astype(np.float64)
-    return replace(shape, coefficients=coefficients.astype(np.float64), covariance=covariance, scatter=scatter)
+    return coefficients, scaled, residual
