@@ -125,11 +125,12 @@ class JointPlanner:
     def _options(self, cell: Cell, gain: Array) -> Options:
         """What each UE may be told to do, arrays of shape (num_ue, num_options)."""
         own_rate = [float(cell.bits_per_weight.max()), 0.0]
-        rates = np.array(self.rates if self.bits and self.rates else [own_rate])
+        rates = np.array(sorted(self.rates) if self.bits and self.rates else [own_rate])
         steps = STEPS[self.least_steps <= STEPS] if self.steps else np.array([int(cell.local_steps.max())])
         wanted = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
         samples = SAMPLES[self.least_samples <= SAMPLES] if self.samples else wanted
-        grid = make_options(self.learning, steps, samples, rates, cell.num_ue)
+        offered = (tuple(steps.tolist()), tuple(samples.tolist()), tuple(map(tuple, rates.tolist())))
+        grid = make_options(self.learning, *offered, cell.num_ue)
         d = np.minimum(grid.num_samples, np.floor(cell.data_size)[:, None])
         tau = np.broadcast_to(grid.local_steps.astype(np.float64), d.shape)
         bits = np.broadcast_to(grid.bits_per_weight, d.shape)

@@ -295,7 +295,7 @@ def studies_named(names: Sequence[str]) -> list[str]:
 
 
 ROUND_SECONDS = {"joint-cifar10": 0.25}
-"""Of one round with its evaluation on one core; 0.07 on MNIST."""
+"""Of one round with its evaluation on one core; 0.05 on MNIST."""
 USUAL_ROUNDS = {"AutoFL": 200, "Per-FedAvg": 400, "FedAvg-1": 400, "FedAvg-2": 200}
 """Until a run on MNIST is beyond its second target; about 70 of the other arms. On CIFAR-10 as many as are allowed."""
 
@@ -303,7 +303,7 @@ USUAL_ROUNDS = {"AutoFL": 200, "Per-FedAvg": 400, "FedAvg-1": 400, "FedAvg-2": 2
 def seconds_of(arm: Arm, most_rounds: int) -> float:
     """About how long a run takes on one core."""
     usual = most_rounds if arm.study == "joint-cifar10" else USUAL_ROUNDS.get(arm.name, 70)
-    return 2.0 + ROUND_SECONDS.get(arm.study, 0.07) * min(usual, most_rounds)
+    return 2.0 + ROUND_SECONDS.get(arm.study, 0.05) * min(usual, most_rounds)
 
 
 def with_joint_seeds(scale: JointScale, seeds: int | None) -> JointScale:
