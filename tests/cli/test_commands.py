@@ -10,6 +10,7 @@ import pytest
 
 from autofl.cli.main import run as run_cli
 from autofl.version import __version__
+from reference.joint_pilots import write
 
 CELL = Path(__file__).parents[2] / "examples" / "cell.toml"
 FIELDS = ["id", "distance", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time", "energy"]
@@ -144,6 +145,54 @@ def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
     assert "9 pilots" in err
 
 
+JOINT = ("--planner", "joint", "--set", "cell.num_ue=2")
+
+
+def test_the_joint_planner_chooses_and_says_so(capsys, tmp_path):
+    file = write(tmp_path / "joint.json", "cell.num_ue=2")
+    status, out, err = answer(capsys, "plan", *JOINT, "--target", 0.85, "--pilots", file)
+    assert status == 0, err
+    for word in ("steps", "bits", "band [MHz]", "CPU [GHz]", "|A_k|", "chosen", "learning time [s]"):
+        assert word in out
+    assert "of the least round time" in err
+    assert "autofl simulate --set 'algorithm=autofl-j' --set 'simulation.num_selected=2'" in err
+    status, out, err = answer(capsys, "plan", *JOINT, "--within", "10min", "--pilots", file, "--json")
+    told = json.loads(out)
+    assert status == 0, err
+    assert (told["planner"], told["algorithm"]) == ("joint", "autofl-j")
+    assert told["choice"]["asked"] == {"within": 600.0}
+    assert told["choice"]["chosen"]["sim_time"]["median"] <= 600.0
+    certificate = told["certificate"]
+    assert 0.0 <= certificate["upper"] - certificate["lower"] <= 1e-9 * certificate["upper"]
+    assert certificate["upper"] == pytest.approx(told["round_time"])
+    assert certificate["residual"] < 1e-6
+
+
+def test_what_binds_each_ue_is_told_for_one_round_too(capsys):
+    far = ("--set", "preset=physical", "--set", "cell.distance={disc=500}")
+    status, out, err = answer(capsys, "plan", "--algorithm", "fedavg-j", *far, "--explain")
+    assert status == 0, err
+    assert "left out; with it the round would be" in out
+    assert "power, frequency, band" in out
+    assert "left out: they could take part" in err
+    status, out, _ = answer(capsys, "plan", "--algorithm", "fedavg-j", *far, "--explain", "--json")
+    ues = json.loads(out)["ues"]
+    for ue in ues:
+        assert (ue["bound"]["round_time"] is not None) == (ue["status"] == "left_out")
+    assert answer(capsys, "plan", *JOINT, "--set", "planner.band=false")[0] == 0
+
+
+def test_a_choice_loads_no_torch(tmp_path):
+    file = write(tmp_path / "joint.json", "cell.num_ue=2")
+    code = (
+        f"import sys; from autofl.cli.main import run; status = run(['plan', '--planner', 'joint', '--set',"
+        f" 'cell.num_ue=2', '--target', '0.85', '--pilots', {str(file)!r}, '--json']);"
+        "sys.exit(status or any(name in sys.modules for name in ('torch', 'scipy', 'matplotlib')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_data_lists_what_is_here_and_draws_a_partition(capsys, tmp_path):
     status, out, _ = answer(capsys, "data", "--json")
     assert status == 0
@@ -165,6 +214,18 @@ def test_data_lists_what_is_here_and_draws_a_partition(capsys, tmp_path):
         ["plan", "--target", "2"],
         ["plan", "--target", "0.999"],
         ["plan", "--pilots", "pilots.json"],
+        ["plan", "--planner", "joint", "--within", "soon"],
+        ["plan", "--planner", "joint", "--within", "-3s"],
+        ["plan", "--planner", "joint", "--within", "1J"],
+        ["plan", "--planner", "joint", "--within", "1.2.3s"],
+        ["plan", "--planner", "joint", "--budget", "0mJ"],
+        ["plan", "--planner", "joint", "--budget", "1J", "--within", "1s"],
+        ["plan", "--planner", "joint", "--target", "0.85", "--budget", "1J"],
+        ["plan", "--planner", "joint", "--target", "0.85", "--pilots", "missing.json"],
+        ["plan", "--planner", "joint", "--total-band", "5MHz"],
+        ["plan", "--planner", "exact", "--within", "60s"],
+        ["plan", "--explain"],
+        ["plan", "--algorithm", "sgd"],
         ["plan", "--target", "0.85", "--pilots", "missing.json"],
         ["plan", "--target", "0.85", "--set", "learning.outer_lr=0.5"],
         ["pilot", "--labels", "two"],

@@ -11,6 +11,7 @@ from autofl.theory import (
     bound,
     choice_for,
     conditions,
+    excess_skew,
     meta_bias,
     meta_of,
     meta_second_moment,
@@ -189,3 +190,20 @@ def test_corollary_1_keeps_its_promise_with_the_orders_it_states(rho, power):
 def test_no_choice_helps_where_ues_are_heard_unequally():
     law = participation(np.array([[True, False], [False, True]]), np.array([0.9, 0.1]))
     assert choice_for(SIMPLE, law, 7.0, 0.1, 1e-3).num_rounds == math.inf
+
+
+def test_who_is_heard_is_judged_by_who_was_selected():
+    """In few rounds an even draw is uneven by chance; what selection does is not laid to the channel."""
+    rng = np.random.default_rng(4)
+    law = np.array([1.0] * 7 + [0.3])  # one UE of eight is lost in most rounds
+    few, plain = [], []
+    for _ in range(300):
+        selected = rng.random((24, 8)).argsort(axis=1) < 3
+        heard = selected & (rng.random((24, 8)) < law)
+        few.append(excess_skew(heard, selected))
+        plain.append(participation(heard).skew)
+        assert excess_skew(selected, selected) == 0.0
+    selected = rng.random((200_000, 8)).argsort(axis=1) < 3
+    true = participation(selected & (rng.random((200_000, 8)) < law)).skew
+    assert np.mean(np.abs(np.array(few) - true)) < 0.8 * np.mean(np.abs(np.array(plain) - true))
+    assert np.mean(few) == pytest.approx(true, rel=0.25)

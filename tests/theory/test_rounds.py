@@ -10,6 +10,7 @@ NOISE = np.tile([0.04, 0.0133, 0.005, 0.033, 0.0067, 0.02, 0.04, 0.01, 0.01], 6)
 TAU = np.tile([1.0, 1, 1, 1, 1, 2, 4, 1, 1], 6)
 SKEW = np.tile([0, 0, 0, 0, 0, 0, 0, 0.25, 0.67], 6)
 H = np.repeat([0.5, 0.2, 0.1], 18)
+NONE = np.zeros(54)  # nothing is rounded
 
 
 def rounds(noise, tau, h, skew):
@@ -17,7 +18,7 @@ def rounds(noise, tau, h, skew):
 
 
 def test_exact_pilots_give_their_own_law_back():
-    model = fit_rounds(NOISE, TAU, H, SKEW, rounds(NOISE, TAU, H, SKEW))
+    model = fit_rounds(NOISE, TAU, H, SKEW, NONE, rounds(NOISE, TAU, H, SKEW))
     np.testing.assert_allclose(model.coefficients, [50, 1400, 20, -30, -1500, 100, 6], rtol=1e-7)
     assert model.scatter < 1e-12
     found, deviation = model.rounds(np.array([0.01, 0.03]), 3, 1 / 3, 0.4)
@@ -27,7 +28,7 @@ def test_exact_pilots_give_their_own_law_back():
 
 def test_without_variety_in_labels_steps_and_chances_two_numbers_are_fitted():
     x = np.array([0.04, 0.02, 0.01])
-    model = fit_rounds(x, np.ones(3), np.full(3, 0.2), np.full(3, 0.01), 40 + 1000 * x)
+    model = fit_rounds(x, np.ones(3), np.full(3, 0.2), np.full(3, 0.01), np.zeros(3), 40 + 1000 * x)
     np.testing.assert_allclose(model.coefficients, [40, 1000], rtol=1e-9)
     assert model.rounds(np.array(0.02), 2, 0.2, 0.0)[0] == pytest.approx(30)
 
@@ -37,7 +38,7 @@ def test_intervals_of_single_runs_hold_95_of_100():
     inside = 0
     for _ in range(400):
         seen = rounds(NOISE, TAU, H, SKEW) * np.exp(0.1 * rng.standard_normal(54))
-        model = fit_rounds(NOISE, TAU, H, SKEW, seen)
+        model = fit_rounds(NOISE, TAU, H, SKEW, NONE, seen)
         x, h = rng.uniform(0.005, 0.04), rng.uniform(0.1, 0.5)
         mean, deviation = model.rounds(np.array(x), 1, h, 0.1)
         inside += abs(np.log(rounds(x, 1, h, 0.1) * np.exp(0.1 * rng.standard_normal()) / mean)) <= 2.01 * deviation
@@ -46,10 +47,35 @@ def test_intervals_of_single_runs_hold_95_of_100():
 
 def test_too_few_or_equal_pilots_are_refused_and_extrapolation_is_named():
     with pytest.raises(AutoFLError, match="vary d"):
-        fit_rounds(np.array([0.1, 0.2]), np.ones(2), np.ones(2), np.zeros(2), np.array([30.0, 40.0]))
+        fit_rounds(np.array([0.1, 0.2]), np.ones(2), np.ones(2), np.zeros(2), np.zeros(2), np.array([30.0, 40.0]))
     with pytest.raises(AutoFLError, match="vary d"):
-        fit_rounds(np.full(9, 0.1), np.ones(9), np.ones(9), np.zeros(9), np.full(9, 30.0))
-    model = fit_rounds(NOISE, TAU, H, SKEW, rounds(NOISE, TAU, H, SKEW))
+        fit_rounds(np.full(9, 0.1), np.ones(9), np.ones(9), np.zeros(9), np.zeros(9), np.full(9, 30.0))
+    model = fit_rounds(NOISE, TAU, H, SKEW, NONE, rounds(NOISE, TAU, H, SKEW))
     assert model.outside(0.02, 1, 0.2, 0.5) == []
     assert model.outside(0.2, 8, 0.2, 0.0) == ["1/(d m)", "tau"]
     assert "chi^2" in model.outside(0.02, 1, 0.2, 2.0)[0]
+
+
+def test_rounding_comes_back_and_a_term_below_zero_is_left_out():
+    """Steps that cost rounds, a < 0, make no sense: K is then fitted by the others, as if a were 0."""
+    tau, x = (
+        np.array([2.0, 4, 8, 16, 2, 4, 8, 16, 8, 8]),
+        np.array([0.04, 0.04, 0.04, 0.04, 0.02, 0.02, 0.02, 0.02, 0.01, 0.03]),
+    )
+    y = np.array([0.1, 0.2, 0.1, 0.4, 0.3, 0.1, 0.2, 0.1, 0.8, 0.6])
+    h, skew = np.full(10, 0.2), np.zeros(10)
+    model = fit_rounds(x, tau, h, skew, y, 9 + (20 + 1000 * x) / tau + 5 * y)
+    np.testing.assert_allclose(model.pace(0.2), [9, 20, 1000, 5], rtol=1e-7)
+    odd = fit_rounds(x, tau, h, skew, y, 9 + (-6 + 1000 * x) / tau + 5 * y)
+    constant, per_step, noise, rounding = odd.pace(0.2)
+    assert per_step == 0.0
+    assert min(constant, noise, rounding) > 0.0
+    columns = np.stack([x / tau, np.ones(10), y], axis=1)  # a least-squares fit of the others, by hand
+    K, fitted = 9 + (-6 + 1000 * x) / tau + 5 * y, 9 + (-6 + 1000 * x) / tau + 5 * y
+    for _ in range(10):
+        by_hand = np.linalg.lstsq(columns / fitted[:, None], K / fitted, rcond=None)[0]
+        fitted = columns @ by_hand
+    np.testing.assert_allclose([noise, constant, rounding], by_hand, rtol=1e-6)
+    at, deviation = odd.rounds(np.array(0.02), 4, 0.2, 0.0, 0.2)
+    assert at == pytest.approx(constant + noise * 0.02 / 4 + rounding * 0.2)
+    assert deviation > odd.scatter

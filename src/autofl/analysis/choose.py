@@ -209,7 +209,6 @@ class _Look:
 
 def candidate_of(settings: Settings, fitted: Fitted, networks: list[Horizon], rough: bool = False) -> Candidate:
     """What comes of these settings, by these networks."""
-    heard = [horizon.decoded for horizon in networks]
 
     def typical(name: str) -> float:
         values = [getattr(horizon, name)[horizon.decoded] for horizon in networks]
@@ -219,8 +218,10 @@ def candidate_of(settings: Settings, fitted: Fitted, networks: list[Horizon], ro
     return Candidate(
         settings,
         forecast,
-        *(typical(name) for name in ("num_samples", "local_steps", "bits_per_weight")),
-        heard=float(np.mean([decoded.sum(axis=1).mean() for decoded in heard])),
+        num_samples=typical("num_samples"),
+        local_steps=typical("local_steps"),
+        bits_per_weight=typical("bits_per_weight"),
+        heard=float(np.mean([horizon.decoded.sum(axis=1).mean() for horizon in networks])),
         rough=rough,
     )
 

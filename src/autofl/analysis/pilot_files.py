@@ -2,14 +2,15 @@
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.records.metrics import reaches
-from autofl.units import PathLike
+from autofl.records.metrics import passes, smoothed
+from autofl.units import Array, PathLike
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,13 @@ class Pilot:
     accuracy: tuple[float, ...]  # adapted accuracy at them
     rounding: float = 0.0  # mean over rounds of sum_i a_i^2 omega_i, omega the variance of the compressor
 
+    @cached_property
+    def _smoothed(self) -> Array:
+        return smoothed(np.array(self.accuracy))  # once for all targets
+
     def rounds_to(self, target: float) -> float:
         """First evaluated round at which the smoothed accuracy passes the target; NaN if it never does."""
-        passed = np.flatnonzero(reaches(np.array(self.accuracy), target))
+        passed = np.flatnonzero(passes(self._smoothed, target))
         return float(self.round[passed[0]]) if len(passed) else float("nan")
 
 

@@ -1,30 +1,59 @@
 """autofl plan: one round of a cell, and a forecast of the whole training. Loads no PyTorch."""
 
-import math
-from collections import Counter
-from collections.abc import Sequence
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autofl.cli.screen import say, show_table
+from autofl.cli.planned import (
+    nobody,
+    say_choice,
+    say_forecast,
+    show_bounds,
+    show_explained,
+    show_round,
+)
+from autofl.cli.screen import Stages, say
 from autofl.cli.shared import Config, Json, PlannerName, Set, options, print_json
 from autofl.errors import AutoFLError
-from autofl.report.table import Table
 
 if TYPE_CHECKING:
-    from autofl.analysis.forecast import Forecast
+    from autofl.analysis.choose import Choice
+    from autofl.config import Settings
 
-EXAMPLE = "Example: autofl plan examples/cell.toml --planner exact --json; autofl plan --target 0.85"
+EXAMPLE = (
+    "Example: autofl plan examples/cell.toml --planner exact --json; autofl plan --target 0.85;"
+    " autofl plan --planner joint --within 500ms --explain"
+)
+UNITS = {
+    "--within": {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
+    "--budget": {"uJ": 1e-6, "mJ": 1e-3, "J": 1.0, "kJ": 1e3},
+    "--total-band": {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9},
+}
 
 
 def command(
     config: Config = None,
     planner: PlannerName = None,
+    algorithm: Annotated[str | None, typer.Option(help="What is planned for, e.g. autofl-j or fedavg-j.")] = None,
     target: Annotated[
         float | None, typer.Option(help="Forecast rounds, learning time and energy to this adapted accuracy.")
     ] = None,
+    within: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The best accuracy within 60s, 500ms or 2min; planner joint.")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="ENERGY", help="The best accuracy for 0.5J or 20mJ of a UE in all; planner joint."),
+    ] = None,
+    total_band: Annotated[
+        str | None,
+        typer.Option(metavar="BAND", help="Band such as 5MHz that the selected share, however many they are."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="What binds each UE, and what each decision gains; planner joint.")
+    ] = False,
     pilots: Annotated[
         Path | None, typer.Option(help="Pilots for the forecast, from autofl pilot; default those that come along.")
     ] = None,
@@ -33,96 +62,106 @@ def command(
 ) -> None:
     """Plan one round: who trains on how much, sends at what power, how long it takes, which constraint binds.
 
-    With --target, also forecast the whole training.
+    With --target, also forecast the whole training; the joint planner then chooses how many UEs to select.
     """
-    from autofl.config import load_settings
-    from autofl.experiments.cell import plan
+    from autofl.experiments.cell import as_joint, plan, planning_section
 
-    settings = load_settings(config, [*(overrides or ()), *options({"planner.name": planner})])
+    if sum(asked is not None for asked in (target, within, budget)) > 1:
+        raise AutoFLError("--target, --within and --budget: give one of them")
+    if pilots is not None and target is None and within is None and budget is None:
+        raise AutoFLError("--pilots serves a forecast; say to which accuracy with --target, for example 0.85")
+    settings = as_joint(_settings(config, overrides, algorithm, planner))
+    name = planning_section(settings).name
+    if name != "joint" and (within or budget or total_band or explain):
+        asked = next(word for word, value in (("--within", within), ("--budget", budget), ("--total-band", total_band),
+                                              ("--explain", explain)) if value)  # fmt: skip
+        raise AutoFLError(f"{asked} needs the joint planner; add --planner joint")
+    if total_band is not None and target is None and within is None and budget is None:
+        raise AutoFLError("--total-band serves a choice of |A_k|; add --target, --within or --budget")
+    limits = {
+        "target": target,
+        "within": _quantity("--within", within),
+        "budget": _quantity("--budget", budget),
+        "total_band": _quantity("--total-band", total_band),
+    }
     made = plan(settings)
-    table: dict[str, Any] = made.table()
-    coming = None
-    if target is not None:
+    table: dict[str, Any] = {"planner": name, "algorithm": settings.algorithm, **made.table()}
+    coming = choice = explained = None
+    if name == "joint" and (target is not None or within is not None or budget is not None):
+        choice, explained = _choose(settings, limits, pilots, explain)
+        table |= {"choice": choice.table()} | ({} if explained is None else {"explained": explained.table()})
+    elif target is not None:
         from autofl.analysis.forecast import forecast
 
         coming = forecast(settings, target, pilots)
-        table = {**table, "forecast": coming.table()}
-    elif pilots is not None:
-        raise AutoFLError("--pilots serves a forecast; say to which accuracy with --target, for example 0.85")
+        table["forecast"] = coming.table()
+    bounds = None
+    if explain:
+        from autofl.analysis.explain import bounds_of
+
+        bounds = bounds_of(settings.resolved(), made)
+        for row, bound in zip(table["ues"], bounds, strict=True):
+            row["bound"] = bound._asdict()
     if not made.round.plan.feasible.any():
-        say(_nobody(made.reasons()))
+        say(nobody(made.reasons()))
     if as_json:
-        return print_json({"planner": settings.planner.name, **table})
-    ues = table["ues"]
-    headings = [
-        "UE",
-        "distance [m]",
-        "samples",
-        "power [mW]",
-        "SNR [dB]",
-        "compute [ms]",
-        "upload [ms]",
-        "energy [mJ]",
-        "status",
-    ]
-    show_table(Table(headings, [_plan_row(ue) for ue in ues], f"One round, planner {settings.planner.name}"))
-    counts = ", ".join(
-        f"{sum(ue['status'] == name for ue in ues)} {name}" for name in dict.fromkeys(ue["status"] for ue in ues)
-    )
-    say(
-        f"round time {table['round_time']:.4f} s; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}"
-    )
+        return print_json(table)
+    show_round(table, f"One round of all UEs, planner {name}" if name == "joint" else f"One round, planner {name}")
+    if bounds is not None:
+        show_bounds(bounds, table)
     if coming is not None:
-        _say_forecast(coming, settings.algorithm)
+        say_forecast(coming, settings.algorithm)
+    if choice is not None:
+        say_choice(choice, limits["total_band"] is not None)
+    if explained is not None and choice is not None:
+        show_explained(explained, choice.best)
     return None
 
 
-REASONS = {
-    "power": "cannot be decoded even at P_max",
-    "energy": "lack energy",
-    "data": "own too few samples",
-}
-"""Why a UE takes no part, by the words of `RoundPlan.reasons`."""
+def _settings(
+    config: Path | None, overrides: list[str] | None, algorithm: str | None, planner: str | None
+) -> "Settings":
+    """The settings, the named planner in the section that plans for their algorithm."""
+    from autofl.config import load_settings
+
+    said = [*(overrides or ()), *options({"algorithm": algorithm})]
+    settings = load_settings(config, [*said, *options({"planner.name": planner})])
+    if planner is not None and settings.planned_by() is settings.joint:
+        return load_settings(config, [*said, f"joint.name={planner}"])
+    return settings
 
 
-def _nobody(reasons: Sequence[str]) -> str:
-    counts = (f"{count} {REASONS.get(reason, reason)}" for reason, count in Counter(reasons).most_common())
-    return f"nobody can take part in this round: {', '.join(counts)}"
+def _choose(
+    settings: "Settings", limits: dict[str, float | None], pilots: Path | None, explain: bool
+) -> tuple["Choice", Any]:
+    """The choice, and with --explain what its decisions gain; a line on the screen says how far it is."""
+    from autofl.analysis.choose import choose
+    from autofl.analysis.explain import explain as explain_choice
 
-
-def _say_forecast(coming: "Forecast", algorithm: str) -> None:
-    """The forecast in words, where it comes from and how far it is to be trusted."""
-    rows = [
-        [name, f"{factor * median:.3g}", f"{factor * low:.3g} to {factor * high:.3g}"]
-        for name, factor, (median, low, high) in (
-            ("rounds", 1.0, coming.rounds),
-            ("learning time [s]", 1.0, coming.sim_time),
-            ("energy per UE [mJ]", 1e3, coming.energy),
+    with Stages() as stages:
+        choice = choose(
+            settings,
+            target=limits["target"],
+            within=limits["within"],
+            budget=limits["budget"],
+            total_band=limits["total_band"],
+            pilots=pilots,
+            on_stage=stages,
         )
-    ]
-    show_table(Table([f"{algorithm} to {100 * coming.target:g} % adapted", "median", "95 % of runs"], rows))
-    say(
-        f"fitted from {coming.num_pilots} pilots ({coming.source}); single runs scatter by {100 * coming.scatter:.0f} %"
-        " around the fit; valid for this data, partition, model, step sizes and number of UEs"
-    )
-    if coming.outside:
-        say(f"careful: {', '.join(coming.outside)} lies outside the pilots, so this extrapolates")
-    if coming.unheard:
-        say(f"careful: {coming.unheard} UEs are hardly ever heard; the model will not be theirs")
-    if coming.never:
-        say(f"careful: {coming.never} of the drawn networks do not get there at all and are left out")
+        return choice, explain_choice(choice.best, pilots, on_stage=stages) if explain else None
 
 
-def _plan_row(ue: dict[str, Any]) -> list[str]:
-    because = f" ({ue['infeasible_because']})" if ue["infeasible_because"] else ""
-    return [
-        str(ue["id"]),
-        f"{ue['distance']:.1f}",
-        str(ue["num_samples"]),
-        f"{1e3 * ue['tx_power']:.3f}",
-        f"{10 * math.log10(ue['snr']):.1f}" if ue["snr"] > 0 else "–",
-        f"{1e3 * ue['compute_time']:.2f}",
-        f"{1e3 * ue['upload_time']:.1f}",
-        f"{1e3 * ue['energy']:.3f}",
-        ue["status"] + because,
-    ]
+def _quantity(option: str, text: str | None) -> float | None:
+    """A number with a unit, such as 500ms, in SI; without a unit it is SI already."""
+    if text is None:
+        return None
+    units = UNITS[option]
+    si = next(unit for unit, factor in units.items() if factor == 1.0)
+    match = re.fullmatch(rf"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*({'|'.join(units)})?\s*", text)
+    try:
+        number = float(match[1]) * units[match[2] or si] if match else 0.0
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number < 1e15:
+        raise AutoFLError(f"{option} {text}: write a number > 0 with a unit ({', '.join(units)}), for example 5{si}")
+    return number

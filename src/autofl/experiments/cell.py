@@ -196,9 +196,14 @@ class RoundPlan:
             "overhead": float(cost.overhead),
             "num_feasible": int(plan.feasible.sum()),
             "energy": float(cost.energy.sum()),
-            "certificate": None if plan.certificate is None else asdict(plan.certificate),
+            "certificate": None if plan.certificate is None else _finite(asdict(plan.certificate)),
             "ues": [{"id": ue, **dict(zip(columns, row, strict=True))} for ue, row in enumerate(rows)],
         }
+
+
+def _finite(values: dict[str, float]) -> dict[str, float | None]:
+    """None for what is not known: JSON has no NaN."""
+    return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
 
 JOINT_OF = {"autofl": "autofl-j", "fedavg-2": "fedavg-j"}

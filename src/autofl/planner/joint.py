@@ -245,7 +245,7 @@ class _Search:
             shape = self.progress.shape
             task = _changed(task, {name: np.broadcast_to(getattr(task, name), shape)[rows] for name in PER_UE})
         band = least_band(task, deadlines[:, None, None])
-        band = np.where(self.progress[rows] > 0.0, band, np.inf)
+        band = np.where(np.isfinite(self.shortest[rows]), band, np.inf)
         total = None if self.total is None else self.total * len(rows) / len(self.own)
         return choose(band, self.progress[rows], self.must[rows], total, own)
 

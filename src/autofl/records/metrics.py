@@ -18,8 +18,13 @@ def smoothed(accuracy: Array) -> Array:
 
 
 def reaches(accuracy: Array, target: float) -> BoolArray:
-    """Where the smoothed accuracy is at the target or above; the slack is for the rounding of a mean."""
-    return np.asarray(smoothed(accuracy) >= target - 1e-12)
+    """Where the smoothed accuracy is at the target or above."""
+    return passes(smoothed(accuracy), target)
+
+
+def passes(smooth: Array, target: float) -> BoolArray:
+    """Where accuracy that is smoothed already is at the target or above; the slack is for the rounding of a mean."""
+    return np.asarray(smooth >= target - 1e-12)
 
 
 def time_to_accuracy(sim_time: Array, accuracy: Array, target: float) -> float:

@@ -1,0 +1,238 @@
+"""Why a joint plan is as it is: what binds each UE, what each decision gains, and what more of a resource would.
+
+All is planned anew on the same networks (the same seeds), so that differences are those of the plans. NumPy only.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autofl.analysis.choose import FULL, Candidate, Effort, OnStage, planned_with, section_of
+from autofl.analysis.forecast import Pilots, draw_networks, forecast_of
+from autofl.config import Settings
+from autofl.config.parts import CompressorSettings
+from autofl.errors import AutoFLError
+from autofl.experiments.cell import RoundPlan, build_network, build_planner
+from autofl.network import Cell, Plan, Status, fixed_time
+from autofl.planner.allocation import Task, allocate, allocate_fixed_band
+from autofl.planner.joint import BINDS, JointPlanner
+from autofl.rounds.round import network_round
+from autofl.units import Array, PathLike
+
+ORDER = ("band", "frequency", "compressor", "bits", "steps", "samples", "admission")
+"""Decisions in the order in which the waterfall switches them on; the compressor is one of the settings' own."""
+RESOURCES = {"max_energy": "J", "bandwidth": "Hz", "max_power": "W", "cpu_frequency": "cycle/s"}
+"""What a UE has, settings of the cell, and their units."""
+MORE = 1.1
+"""How much more of a resource is tried."""
+PRICED = 12
+"""Rounds whose shadow prices are averaged."""
+
+
+class Bound(NamedTuple):
+    """What keeps a UE from being faster in a round."""
+
+    ue: int
+    binds: list[str]  # energy, power, frequency, band, decoding, data; nothing for a UE that waits
+    spare: float  # share of its energy budget that is left
+    round_time: float | None = None  # [s] were a UE admitted that is left out
+    slower: float | None = None  # by which share learning would then be slower
+
+
+@dataclass(frozen=True)
+class Step:
+    """Learning time with a decision switched on, or left out alone."""
+
+    decision: str
+    time: float  # [s], median; infinite where the target is not reached
+    factor: float  # how many times as long as it was before, or as long as with all decisions
+    outside: list[str]  # in what this lies outside the pilots
+
+
+@dataclass(frozen=True)
+class More:
+    """What more of a resource would gain in learning time."""
+
+    resource: str
+    unit: str
+    time: float  # [s] with 10 % more, planned anew
+    gain: float  # share of the learning time
+    price: float  # shadow price: s of learning time saved for one more unit at each UE, decisions as they are
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The waterfall, each decision left out alone, and what more would gain."""
+
+    before: Step  # all decisions off: the `exact` planner, updates as they are
+    waterfall: list[Step]
+    left_out: list[Step]
+    more: list[More]
+
+    def table(self) -> dict[str, Any]:
+        """Plain values for JSON, SI units."""
+        rows = {name: [_plain(row) for row in getattr(self, name)] for name in ("waterfall", "left_out", "more")}
+        return {"before": _plain(self.before), **rows}
+
+
+def _plain(row: Step | More) -> dict[str, Any]:
+    """None for a time that never comes: JSON has no infinity."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in vars(row).items()
+    }
+
+
+def explain(
+    candidate: Candidate,
+    pilots: PathLike | None = None,
+    on_stage: OnStage | None = None,
+    effort: Effort = FULL,
+) -> Explained:
+    """What each decision of a candidate gains in time to its target, and what more of each resource would."""
+    settings, target = candidate.settings, candidate.forecast.target
+    fitted, tell = Pilots.read(pilots).fitted(settings, target), on_stage or (lambda stage: None)
+    used = [name for name in ORDER if _is_on(settings, name)]
+
+    def look(others: Settings, what: str) -> tuple[float, list[str]]:
+        """Median time, infinite where the target is not reached, and in what it lies outside the pilots."""
+        tell(f"explaining: {what}")
+        networks = list(draw_networks(others, *effort))
+        try:
+            coming = forecast_of(others, fitted, networks, few=True)
+        except AutoFLError:
+            return math.inf, []
+        return coming.sim_time[0], coming.outside
+
+    seen: dict[frozenset[str], tuple[float, list[str]]] = {}
+
+    def with_only(on: list[str]) -> tuple[float, list[str]]:
+        key = frozenset(on)
+        if key not in seen:
+            seen[key] = look(_only(settings, on), f"{', '.join(on) or 'nothing'} decided")
+        return seen[key]
+
+    last, outside = with_only([])
+    before, waterfall = Step("all off (exact)", last, 1.0, outside), []
+    for place, name in enumerate(used, 1):
+        time, outside = with_only(used[:place])
+        waterfall.append(Step(name, time, last / time if time < math.inf else math.nan, outside))
+        last = time
+    left_out = []
+    for name in used:
+        rest = [other for other in used if other != name and not (name == "compressor" and other == "bits")]
+        time, outside = with_only(rest)
+        left_out.append(Step(name, time, time / last, outside))
+    elasticity = elasticities(settings)
+    more = []
+    for resource, unit in RESOURCES.items():
+        quantity = getattr(settings.cell, resource)
+        cell = settings.cell.model_copy(update={resource: quantity.scaled(MORE)})
+        time, _ = look(settings.model_copy(update={"cell": cell}), f"10 % more of {resource}")
+        amount = float(np.mean(getattr(build_network(settings).air.cell, resource)))
+        more.append(More(resource, unit, time, 1.0 - time / last, max(0.0, -elasticity[resource]) * last / amount))
+    return Explained(before, waterfall, left_out, more)
+
+
+def _is_on(settings: Settings, decision: str) -> bool:
+    if decision == "compressor":
+        return settings.compressor.name != "none"
+    return bool(section_of(settings).given.get(decision, True))
+
+
+def _only(settings: Settings, on: list[str]) -> Settings:
+    """The same with these decisions alone; without its compressor an update has 32 bits a weight."""
+    switches = {name: name in on for name in ORDER if name != "compressor"}
+    changed = planned_with(settings, **switches)
+    return changed if "compressor" in on else changed.model_copy(update={"compressor": CompressorSettings(name="none")})
+
+
+def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, float]:
+    """d ln(learning time)/d ln(resource) with who takes part, steps, samples and bits as they are.
+
+    The shadow prices of the allocation: band, power and frequency of each round are found anew for a trifle more, and
+    by the envelope theorem it does not matter which of them moves.
+    """
+    network = build_network(settings)
+    planner, trifle = network.planner, 1.0 + 1e-4
+    assert isinstance(planner, JointPlanner)
+    memory = planner.init(network.air.cell)
+    gained, total = dict.fromkeys(RESOURCES, 0.0), 0.0
+    for k in range(1, num_rounds + 1):
+        this_round, memory = network_round(network, k, memory)
+        if not this_round.sends.any():
+            continue
+        senders = np.flatnonzero(this_round.sends)
+        cell, gain, plan = this_round.cell.take(senders), this_round.gain[senders], this_round.plan.part(senders)
+        all_band = float(this_round.cell.bandwidth.sum())
+        time = _least_time(planner, cell, gain, plan, all_band)
+        total += time + float(fixed_time(cell, gain)) / (1.0 + planner.thrift)
+        for name in RESOURCES:
+            richer = cell.having(**{name: getattr(cell, name) * trifle})
+            band = all_band * (trifle if name == "bandwidth" else 1.0)
+            gained[name] += _least_time(planner, richer, gain, plan, band) - time
+    return {name: change / (trifle - 1.0) / total if total else 0.0 for name, change in gained.items()}
+
+
+def _least_time(planner: JointPlanner, cell: Cell, gain: Array, plan: Plan, all_band: float) -> float:
+    """The shortest round for what a plan asks of its UEs."""
+    task = Task(
+        cycles=cell.cycles_per_sample * plan.local_steps * plan.num_samples,
+        bits=plan.bits_per_weight * cell.num_weights,
+        gain_to_noise=gain / cell.noise_psd,
+        max_energy=cell.max_energy,
+        max_power=cell.max_power,
+        min_frequency=cell.min_cpu_frequency if planner.frequency else cell.cpu_frequency,
+        max_frequency=cell.cpu_frequency,
+        phi=cell.snr_threshold,
+        kappa=0.5 * cell.capacitance,
+    )
+    return (allocate(task, all_band, certify=False) if planner.band else allocate_fixed_band(task, cell.bandwidth)).time
+
+
+def bounds_of(settings: Settings, made: RoundPlan) -> list[Bound]:
+    """What binds each UE of a planned round; for one that is left out, what admitting it would cost.
+
+    Args:
+        settings: of the plan, resolved.
+        made: by `autofl.experiments.cell.plan` from them.
+    """
+    planner = build_planner(settings)
+    this_round = made.round
+    cell, plan, cost, gain = this_round.cell, this_round.plan, this_round.cost, this_round.gain
+    near = 1.0 - BINDS
+    own = cost.compute_time + cost.upload_time
+    slowest = float(own.max())
+    shared = isinstance(planner, JointPlanner) and planner.band
+    full_band = not shared or float(plan.bandwidth[plan.feasible].sum()) >= near * float(cell.bandwidth.sum())
+    flags = {
+        "energy": cost.energy >= near * cell.max_energy,
+        "power": plan.tx_power >= near * cell.max_power,
+        "frequency": plan.cpu_frequency >= near * cell.cpu_frequency,
+        "band": np.full(cell.num_ue, full_band),
+        "decoding": this_round.snr <= cell.snr_threshold * (1.0 + BINDS),
+        "data": plan.num_samples >= np.floor(cell.data_size),
+    }
+    hurries = plan.feasible & (own >= near * slowest)
+    spare = 1.0 - cost.energy / np.maximum(cell.max_energy, 1e-300)
+    bounds = []
+    for ue in range(cell.num_ue):
+        binds = [name for name, holds in flags.items() if hurries[ue] and holds[ue]]
+        bound = Bound(ue, binds, float(spare[ue]))
+        if plan.status[ue] == Status.LEFT_OUT and isinstance(planner, JointPlanner):
+            bound = _admitted(planner, cell, gain, plan, bound)
+        bounds.append(bound)
+    return bounds
+
+
+def _admitted(planner: JointPlanner, cell: Cell, gain: Array, plan: Plan, bound: Bound) -> Bound:
+    """The round planned anew in which this UE must take part."""
+    memory = dict(planner.init(cell))
+    asked = memory["asked"].copy()
+    asked[bound.ue] = 1.0
+    _, after = planner(cell, gain, memory)
+    _, instead = replace(planner, floor=1.0)(cell, gain, {**memory, "asked": asked})
+    rate, other = (float(its["progress"] / its["time"]) for its in (after, instead))
+    return bound._replace(round_time=float(instead["time"]), slower=1.0 - other / rate)

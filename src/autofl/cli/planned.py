@@ -1,0 +1,194 @@
+"""What `autofl plan` shows: a round, a forecast, a choice and its reasons, as tables and sentences."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from autofl.cli.screen import say, show_table
+from autofl.report.table import Table
+
+if TYPE_CHECKING:
+    from autofl.analysis.choose import Candidate, Choice
+    from autofl.analysis.explain import Bound, Explained, Step
+    from autofl.analysis.forecast import Forecast
+
+REASONS = {
+    "power": "cannot be decoded even at P_max",
+    "energy": "lack energy",
+    "data": "own too few samples",
+}
+"""Why a UE takes no part, by the words of `RoundPlan.reasons`."""
+DECIDED = {
+    "local_steps": ("steps", 1.0, "{:.0f}"),
+    "bits_per_weight": ("bits", 1.0, "{:.3g}"),
+    "bandwidth": ("band [MHz]", 1e-6, "{:.3f}"),
+    "cpu_frequency": ("CPU [GHz]", 1e-9, "{:.3f}"),
+}
+"""Decisions that are shown where a planner makes them: heading, factor, format."""
+
+
+def show_round(table: dict[str, Any], title: str) -> None:
+    """A planned round as a table, and what it amounts to in a line or two."""
+    ues = table["ues"]
+    decided = list(DECIDED) if table["planner"] == "joint" else []
+    headings = ["UE", "distance [m]", "samples", *(DECIDED[name][0] for name in decided), "power [mW]", "SNR [dB]",
+                "compute [ms]", "upload [ms]", "energy [mJ]", "status"]  # fmt: skip
+    show_table(Table(headings, [_round_row(ue, decided) for ue in ues], title))
+    counts = ", ".join(
+        f"{sum(ue['status'] == name for ue in ues)} {name.replace('_', ' ')}"
+        for name in dict.fromkeys(ue["status"] for ue in ues)
+    )
+    say(
+        f"round time {table['round_time']:.4f} s; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}"
+    )
+    if any(ue["status"] == "left_out" for ue in ues):
+        say("left out: they could take part, but would hold up the others for longer than it is worth")
+    certificate = table["certificate"] or {}
+    if table["num_feasible"] and certificate.get("lower") and certificate.get("upper"):
+        gap = max(certificate["upper"] - certificate["lower"], 0.0) / certificate["upper"]
+        residual = certificate["residual"]
+        say(
+            f"for these UEs, steps, samples and bits, band, power and frequency are proved within {_gap(gap)} of the"
+            f" least round time{'' if residual is None else f' (KKT residual {residual:.0e})'}"
+        )
+
+
+def _gap(gap: float) -> str:
+    """A relative gap; below 1e-15 it is rounding."""
+    return f"{max(gap, 1e-15):.0e}"
+
+
+def _round_row(ue: dict[str, Any], decided: Sequence[str]) -> list[str]:
+    because = f" ({ue['infeasible_because']})" if ue["infeasible_because"] else ""
+    away = ue["num_samples"] == 0
+    shown = (DECIDED[name][2].format(DECIDED[name][1] * ue[name]) for name in decided)
+    return [
+        str(ue["id"]),
+        f"{ue['distance']:.1f}",
+        str(ue["num_samples"]),
+        *("–" if away else text for text in shown),
+        f"{1e3 * ue['tx_power']:.3f}",
+        f"{10 * math.log10(ue['snr']):.1f}" if ue["snr"] > 0 else "–",
+        f"{1e3 * ue['compute_time']:.2f}",
+        f"{1e3 * ue['upload_time']:.1f}",
+        f"{1e3 * ue['energy']:.3f}",
+        ue["status"].replace("_", " ") + because,
+    ]
+
+
+def nobody(reasons: Sequence[str]) -> str:
+    counts = (f"{count} {REASONS.get(reason, reason)}" for reason, count in Counter(reasons).most_common())
+    return f"nobody can take part in this round: {', '.join(counts)}"
+
+
+def say_forecast(coming: "Forecast", algorithm: str) -> None:
+    """The forecast in words, where it comes from and how far it is to be trusted."""
+    rows = [
+        [name, f"{factor * median:.3g}", f"{factor * low:.3g} to {factor * high:.3g}"]
+        for name, factor, (median, low, high) in (
+            ("rounds", 1.0, coming.rounds),
+            ("learning time [s]", 1.0, coming.sim_time),
+            ("energy per UE [mJ]", 1e3, coming.energy),
+        )
+    ]
+    show_table(Table([f"{algorithm} to {100 * coming.target:g} % adapted", "median", "95 % of runs"], rows))
+    say(
+        f"fitted from {coming.num_pilots} pilots ({coming.source}); single runs scatter by {100 * coming.scatter:.0f} %"
+        " around the fit; valid for this data, partition, model, step sizes and number of UEs"
+    )
+    if coming.outside:
+        say(f"careful: {', '.join(coming.outside)} lies outside the pilots, so this extrapolates")
+    if coming.unheard:
+        say(f"careful: {coming.unheard} UEs are hardly ever heard; the model will not be theirs")
+    if coming.never:
+        say(f"careful: {coming.never} of the drawn networks do not get there at all and are left out")
+
+
+def say_choice(choice: "Choice", shared_band: bool) -> None:
+    """The candidates as a table, the choice in words, and the command that runs it."""
+    best = choice.best
+    thrifty = choice.asked == "budget"
+    headings = ["|A_k|", *(["thrift"] if thrifty else []), "steps", "samples", "bits", "accuracy", "rounds",
+                "time [s]", "95 % of runs", "energy per UE [mJ]", ""]  # fmt: skip
+    title = "What comes of selecting so many UEs"
+    show_table(Table(headings, [_candidate_row(one, best, thrifty) for one in choice.candidates], title))
+    say_forecast(best.forecast, best.settings.algorithm)
+    for remark in choice.remarks:
+        say(remark)
+    whose = "all of them share one band" if shared_band else "each selected UE brings its band B: more UEs, more band"
+    say(f"chosen: |A_k| = {best.num_selected}{f', thrift {best.thrift:g}' if thrifty else ''}; {whose}")
+    from autofl.analysis.choose import changes
+
+    say("run it: autofl simulate " + " ".join(f"--set '{change}'" for change in changes(best.settings)))
+
+
+def _candidate_row(one: "Candidate", best: "Candidate", thrifty: bool) -> list[str]:
+    coming = one.forecast
+    remarks = [*(["chosen"] if one is best else []), *(["rough"] if one.rough else [])]
+    remarks += ["extrapolates"] if coming.outside else []
+    return [
+        str(one.num_selected),
+        *([f"{one.thrift:g}"] if thrifty else []),
+        f"{one.local_steps:g}",
+        f"{one.num_samples:g}",
+        f"{one.bits_per_weight:.3g}",
+        f"{100 * coming.target:g} %",
+        f"{coming.rounds[0]:.1f}",
+        f"{coming.sim_time[0]:.3g}",
+        f"{coming.sim_time[1]:.3g} to {coming.sim_time[2]:.3g}",
+        f"{1e3 * coming.energy[0]:.3g}",
+        ", ".join(remarks),
+    ]
+
+
+def show_bounds(bounds: "Sequence[Bound]", table: dict[str, Any]) -> None:
+    """What keeps each UE of the planned round from being faster."""
+    rows = [
+        [str(bound.ue), _bound_words(bound, ue, table["round_time"]), f"{100 * bound.spare:.0f} %"]
+        for bound, ue in zip(bounds, table["ues"], strict=True)
+    ]
+    show_table(Table(["UE", "what binds it", "energy left"], rows, "What binds each UE in this round"))
+
+
+def _bound_words(bound: "Bound", ue: dict[str, Any], round_time: float) -> str:
+    if bound.round_time is not None and bound.slower is not None:
+        cost = f"learning {100 * bound.slower:.0f} % slower" if bound.slower >= 0.005 else "learning about as fast"
+        longer = 100 * (bound.round_time / round_time - 1.0)
+        return f"left out; with it the round would be {longer:.0f} % longer, {cost}"
+    if ue["status"] == "infeasible":
+        return f"cannot take part: {REASONS.get(ue['infeasible_because'], ue['infeasible_because'])}"
+    return ", ".join(bound.binds) or "nothing: it is done before the others"
+
+
+MORE_UNITS = {"J": (1e3, "mJ"), "Hz": (1e-6, "MHz"), "W": (1e3, "mW"), "cycle/s": (1e-9, "GHz")}
+MORE_WORDS = {"max_energy": "energy", "bandwidth": "band", "max_power": "power", "cpu_frequency": "CPU frequency"}
+
+
+def show_explained(explained: "Explained", best: "Candidate") -> None:
+    """The waterfall, what each decision is worth alone, and what more of a resource would gain."""
+    rows = [_step_row(explained.before, "–")]
+    rows += [_step_row(step, _times(step.factor)) for step in explained.waterfall]
+    title = f"Time to {100 * best.forecast.target:g} %, decisions switched on one after another"
+    show_table(Table(["decision", "time [s]", "times faster", ""], rows, title))
+    rows = [_step_row(step, _times(step.factor)) for step in explained.left_out]
+    show_table(Table(["left out alone", "time [s]", "times slower", ""], rows))
+    rows = [
+        [
+            MORE_WORDS[more.resource],
+            f"{100 * more.gain + 0.0 if abs(more.gain) > 5e-4 else 0.0:.1f} %",
+            f"{1e3 * more.price / MORE_UNITS[more.unit][0]:.3g} ms for 1 {MORE_UNITS[more.unit][1]}",
+        ]
+        for more in explained.more
+    ]
+    show_table(Table(["more at every UE", "10 % more saves", "shadow price"], rows, "What more would gain in time"))
+    say("10 % more: all planned anew; shadow price: who takes part, steps, samples and bits stay as they are")
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2f}" if math.isfinite(factor) else "–"
+
+
+def _step_row(step: "Step", factor: str) -> list[str]:
+    time = f"{step.time:.4g}" if math.isfinite(step.time) else "never"
+    return [step.decision, time, factor, "extrapolates" if step.outside else ""]
