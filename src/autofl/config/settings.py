@@ -259,7 +259,7 @@ class CompareSettings(Section):
     """A comparison: which algorithms, over which seeds, judged at which accuracy."""
 
     algorithms: list[str] = Field(
-        ["autofl", "per-fedavg", "fedavg-1", "fedavg-2"],
+        ["autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j"],
         min_length=1,
         max_length=100,
         description='in this order; own ones as "module:object"',
