@@ -67,9 +67,8 @@ def main() -> None:
     for num_ue in (5, 10_000):
         times = joint_times(num_ue)
         rest = statistics.median(times[1:])
-        print(
-            f"JointPlanner, {num_ue:,} UEs: {1e3 * times[0]:.1f} ms of CPU time at first, then {1e3 * rest:.1f} ms a round"
-        )
+        first = f"{1e3 * times[0]:.1f} ms of CPU time at first"
+        print(f"JointPlanner, {num_ue:,} UEs: {first}, then {1e3 * rest:.1f} ms a round")
     print(f"autofl plan: {started():.2f} s of CPU time from start to end")
 
 

@@ -39,7 +39,10 @@ TYPICAL = (
     np.arange(7.0, -7.0, -1.0) / np.log(2.0),
 )
 """Where the search begins: log of the rate [bit a weight], and log2 of the step over the mean size, as of updates."""
-MEASURED = ((0.05, 50.0), (0.1, 18.0), (0.2, 6.8), (0.4, 2.3), (0.8, 0.54), (1.6, 0.08))
+MEASURED = (
+    *((0.05, 50.0), (0.1, 18.0), (0.15, 10.2), (0.2, 6.8)),
+    *((0.3, 3.6), (0.5, 1.5), (0.8, 0.54), (1.6, 0.08)),
+)
 """Bits a weight and variance on updates of the MLP on MNIST (benchmarks/compression.py)."""
 Row = NDArray[np.float32]
 

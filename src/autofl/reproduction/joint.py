@@ -66,23 +66,32 @@ DOWNLINKS: dict[str, tuple[str, ...]] = {
 }
 """What is sent down, where that takes time."""
 
-PROVISIONAL = Constants(num_samples=8, local_steps=2, bits=0.2, frequency=1.0)
 TUNED: dict[tuple[str, str], Constants] = {
-    ("paper", "autofl-j"): PROVISIONAL,
-    ("paper", "fedavg-j"): PROVISIONAL,
-    ("physical", "autofl-j"): PROVISIONAL,
-    ("physical", "fedavg-j"): PROVISIONAL,
-    ("tight", "autofl-j"): replace(PROVISIONAL, frequency=0.5),
-    ("tight", "fedavg-j"): replace(PROVISIONAL, frequency=0.5),
-    ("mixed", "autofl-j"): PROVISIONAL,
-    ("mixed", "fedavg-j"): PROVISIONAL,
-    ("10 ms", "autofl-j"): PROVISIONAL,
-    ("100 ms", "autofl-j"): PROVISIONAL,
-    ("downlink", "autofl-j"): PROVISIONAL,
+    ("paper", "autofl-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=1.0),
+    ("paper", "fedavg-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=1.0),
+    ("physical", "autofl-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=1.0),
+    ("physical", "fedavg-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=1.0),
+    ("tight", "autofl-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=0.5),
+    ("mixed", "autofl-j"): Constants(num_samples=12, local_steps=2, bits=0.2, frequency=0.7),
+    ("10 ms", "autofl-j"): Constants(num_samples=12, local_steps=4, bits=0.4, frequency=1.0),
+    ("100 ms", "autofl-j"): Constants(num_samples=12, local_steps=16, bits=0.8, frequency=0.5),
+    ("downlink", "autofl-j"): Constants(num_samples=12, local_steps=4, bits=0.4, frequency=1.0),
 }
-"""The best constants of each cell, by cell and algorithm, as `tune_command` finds them."""
-GRID = "--samples 5,8,12,20 --steps 1,2,4,8 --bits 0.1,0.2,0.4,0.8 --frequency 0.5,0.7,1 --seeds 3"
-"""What is tried."""
+"""The best constants of each cell, by cell and algorithm, as `tune_command` finds them.
+
+FedAvg's constants of the cells that are not listed are those of MAML."""
+GRIDS = {
+    ("paper", "autofl-j"): "--samples 8,12 --steps 1,2,4 --bits 0.1,0.2,0.4 --frequency 1",
+    ("paper", "fedavg-j"): "--samples 5,8 --steps 2,4 --bits 0.1,0.2 --frequency 1",
+    ("physical", "autofl-j"): "--samples 8,12 --steps 2,4 --bits 0.1,0.2 --frequency 1",
+    ("physical", "fedavg-j"): "--samples 5,8 --steps 2,4 --bits 0.1,0.2 --frequency 1",
+    ("tight", "autofl-j"): "--samples 8,12 --steps 1,2 --bits 0.1,0.2 --frequency 0.5,0.7",
+    ("mixed", "autofl-j"): "--samples 8,12,20 --steps 1,2 --bits 0.1,0.2 --frequency 0.4,0.7,1",
+    ("10 ms", "autofl-j"): "--samples 12,20 --steps 4,8 --bits 0.4,0.8 --frequency 0.6,1",
+    ("100 ms", "autofl-j"): "--samples 12,20 --steps 8,16 --bits 0.8,1.6 --frequency 0.3,0.5",
+    ("downlink", "autofl-j"): "--samples 8,12 --steps 2,4 --bits 0.2,0.4 --frequency 1",
+}
+"""What is tried in each cell, around what pilots and the joint planner's own choices suggest."""
 
 
 def tune_command(cell: str, algorithm: str, target: float = 0.90) -> str:
@@ -91,13 +100,13 @@ def tune_command(cell: str, algorithm: str, target: float = 0.90) -> str:
         "data.name=mnist",
         "compressor.name=entropy",
         f"seed={TUNING_SEED}",
-        "stop.rounds=200",
+        "stop.rounds=150",
         "evaluation.every=1",
         "evaluation.test_samples=200",
         *CELLS[cell],
     )
     words = " ".join(f"--set '{setting}'" if "{" in setting else f"--set {setting}" for setting in settings)
-    return f"autofl tune --algorithm {algorithm} --target {target:g} {GRID} {words}"
+    return f"autofl tune --algorithm {algorithm} --target {target:g} {GRIDS[cell, algorithm]} --seeds 2 {words}"
 
 
 def carried_out(constants: Constants, algorithm: str) -> tuple[str, ...]:
@@ -157,7 +166,8 @@ RIVALS = (YANG, FEDCS, ADAQUANT)
 
 def arms_of(cell: str) -> dict[str, tuple[str, ...]]:
     """Every arm in a cell by name, less what all runs share."""
-    maml, fedavg = TUNED[cell, "autofl-j"], TUNED.get((cell, "fedavg-j"), PROVISIONAL)
+    maml = TUNED[cell, "autofl-j"]
+    fedavg = TUNED.get((cell, "fedavg-j"), maml)
     work = f"joint.num_samples={maml.num_samples}"
     quantised = [word for word in _given(maml) if not word.startswith("compressor.")]
     return {
