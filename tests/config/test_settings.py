@@ -104,7 +104,7 @@ def test_a_new_quantity_drawn_does_not_shift_another():
         ("cell.max_power={log-uniform=[2, 1]}", "log-uniform needs [low, high] with low <= high"),
         ("cell.max_energy={log-uniform=[0, 1]}", "low > 0"),
         ("cell.num_ue=0", "greater than or equal to 1"),
-        ("planner.name=exat", "settings: planner 'exat' is unknown; there are paper, exact, fixed"),
+        ("planner.name=exat", "settings: planner 'exat' is unknown; there are paper, exact, joint, fixed, ada"),
         ("planner.epsilon=0", "planner: epsilon: 0.0 is not > 0"),
         ("planner.epsilon=wide", "planner paper: epsilon: must be a valid number (got 'wide')"),
         ("planner.epsiln=0.1", "planner paper: unknown setting 'epsiln'; the nearest is 'epsilon'"),

@@ -69,7 +69,8 @@ def test_bits_of_a_run_follow_the_loss_in_its_table(tmp_path):
         levels = math.ceil(math.sqrt(loss[1] / loss[k]))
         bits.append(1 + math.ceil(math.log2(levels + 1)))
         assert Quantise().whole_bits(num_weights, decided) == bits[-1]
-        assert decided * num_weights == pytest.approx(bits[-1] * num_weights + 16 * math.ceil(num_weights / 256))
+        in_bytes = math.ceil(bits[-1] * num_weights / 8) + 2 * math.ceil(num_weights / 256)  # the weights, the scales
+        assert decided * num_weights == pytest.approx(8 * in_bytes, rel=1e-12)
     assert bits[0] == 2
     assert len(set(bits)) > 1
     sent = done.ues["decoded"] == 1
@@ -77,6 +78,18 @@ def test_bits_of_a_run_follow_the_loss_in_its_table(tmp_path):
     np.testing.assert_allclose(
         done.ues["upload_time"][sent], done.ues["bits_per_weight"][sent] * num_weights / rate, rtol=1e-9
     )
+
+
+@pytest.mark.parametrize("num_weights", [79_510, 1_001])
+@pytest.mark.parametrize("levels", [1, 2, 4, 100, 2**15 - 1])
+def test_the_quantiser_gets_the_bits_that_were_decided_and_no_byte_more(num_weights, levels):
+    packed = Quantise(bits=3).update_bits(num_weights)
+    cell = Cell(distance=np.array([100.0]), update_bits=np.array(packed), num_weights=float(num_weights))
+    planner = AdaQuantPlanner(levels=levels)
+    plan, _ = planner(cell, np.array([1e-6]), planner.init(cell))
+    decided = float(plan.bits_per_weight[0])
+    assert Quantise().whole_bits(num_weights, decided) == 1 + math.ceil(math.log2(levels + 1))
+    assert Quantise().update_bits(num_weights, decided) == pytest.approx(decided * num_weights, rel=1e-12)
 
 
 def test_bits_need_a_compressor():

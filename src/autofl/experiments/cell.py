@@ -124,7 +124,6 @@ def build_planner(settings: Settings, algorithm: str | None = None) -> Planner:
 
 def _planner_of(settings: Settings, section: PartSettings) -> Planner:
     planner: Planner = section.build(
-        local_steps=settings.learning.local_steps,
         pace=PACES.get(settings.data.name, Pace()).values,
         least_samples=LEAST_SAMPLES.get(settings.data.name, JointPlanner.least_samples),
         rates=Lazy(lambda: rates_of(build_compressor(settings))),
