@@ -234,7 +234,9 @@ class _Search:
         first = max(last, least) if last > 0.0 else least
         trials = first * COARSE ** np.arange(*((-2.0, 3.0) if last > 0.0 else (0.0, WIDEST)))
         deadline, edge = self._best_of(trials, rate, rows)
-        while edge and last > 0.0:
+        for _ in range(WIDEST):  # a step jump may have the best at an edge again and again
+            if not edge or last <= 0.0:
+                break
             deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2.0, 3.0), rate, rows)
         deadline, _ = self._best_of(deadline * FINE ** np.arange(-3.0, 4.0), rate, rows)
         picked, _ = self._choices(np.array([deadline]), np.arange(num))
