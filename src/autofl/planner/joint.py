@@ -247,8 +247,9 @@ class _Search:
         _, progress = self._choices(deadlines, rows)
         time = deadlines + self.fixed_time
         score = progress / time if rate is None else progress * len(self.own) / len(rows) - rate * time
-        place = int(score.argmax())
-        return float(deadlines[place]), place in (0, len(deadlines) - 1) and bool(np.isfinite(score[place]))
+        # Too short for those that must take part: the longest is the one to go on from.
+        place = int(score.argmax()) if np.isfinite(score).any() else len(deadlines) - 1
+        return float(deadlines[place]), place in (0, len(deadlines) - 1)
 
     def _choices(self, deadlines: Array, rows: IntArray) -> tuple[IntArray, Array]:
         task, own = self.task, self.own[rows]
