@@ -48,13 +48,13 @@ def typical(num_ue: int, seed: int = 0) -> Task:
 
 
 def times() -> None:
-    for num_ue, repeats in ((5, 200), (20, 200), (10_000, 5)):
-        task, total_band = typical(num_ue), 1e6 * num_ue
+    for num_ue, repeats, share in ((5, 200, 1e6), (5, 200, 1e5), (20, 200, 1e5), (10_000, 5, 1e6), (10_000, 5, 1e4)):
+        task, total_band = typical(num_ue), share * num_ue
         plan = allocate(task, total_band)
         fresh = cpu_time(lambda: allocate(dataclasses.replace(task), total_band), repeats)  # noqa: B023
         thrifty = cpu_time(lambda: least_energy(task, total_band, 1.15 * plan.time), repeats)  # noqa: B023
         print(
-            f"{num_ue:6d} UEs ({plan.able.sum()} take part): allocate {1e3 * fresh:8.3f} ms, "
+            f"{num_ue:6d} UEs ({plan.able.sum()} take part), {share:.0e} Hz each: allocate {1e3 * fresh:8.3f} ms, "
             f"least_energy {1e3 * thrifty:8.3f} ms, gap {plan.gap:.0e}, residual {plan.residual:.0e}"
         )
     task = typical(600)

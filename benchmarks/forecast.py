@@ -96,7 +96,8 @@ def main() -> None:
         print(
             f"{name}: forecast {coming.sim_time[0]:.2f} s, measured {measured:.2f} s,"
             f" {100 * rows[-1]['error']:+.0f} %; rounds {coming.rounds[0]:.0f} / {rows[-1]['measured_rounds']:.0f};"
-            f" energy {100 * rows[-1]['energy_error']:+.0f} %; chi^2 {coming.typical.skew:.2f}, {coming.unheard} hardly heard",
+            f" energy {100 * rows[-1]['energy_error']:+.0f} %; chi^2 {coming.typical.skew:.2f},"
+            f" {coming.unheard} hardly heard",
             flush=True,
         )
     close = sum(abs(row["error"]) <= 0.25 for row in rows)

@@ -1,4 +1,4 @@
-"""CPU time of `autofl plan` from start to end, and of planning a million UEs.
+"""CPU time of `autofl plan` from start to end, of planning a million UEs, and of all decisions of the joint planner.
 
 python benchmarks/planning.py
 """
@@ -12,8 +12,10 @@ import time
 import numpy as np
 
 from autofl.channels import Exponential
+from autofl.compressors.entropy import Entropy
 from autofl.network import Cell, channel_gain, drop_in_disc
 from autofl.planner import ExactPlanner, FixedPlanner, PaperPlanner
+from autofl.planner.joint import JointPlanner
 
 NUM_UE = 1_000_000
 
@@ -27,6 +29,19 @@ def started() -> float:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return statistics.median(times)
+
+
+def joint_times(num_ue: int, num_rounds: int = 41) -> list[float]:
+    """CPU seconds of each round: every decision, with the rates of entropy-coded updates."""
+    planner = JointPlanner(rates=[list(pair) for pair in Entropy().rates()])
+    cell, rng = Cell.disc(num_ue, 200.0, 1), np.random.default_rng(0)
+    times, memory = [], planner.init(cell)
+    for _ in range(num_rounds if num_ue < 1000 else 6):
+        gain = channel_gain(cell, Exponential(1.0).draw(rng, (num_ue,)))
+        begin = time.process_time()
+        _, memory = planner(cell, gain, memory)
+        times.append(time.process_time() - begin)
+    return times
 
 
 def main() -> None:
@@ -49,6 +64,11 @@ def main() -> None:
             planner(cell, gain, memory)
             times.append(time.process_time() - begin)
         print(f"{type(planner).__name__}: {statistics.median(times):.2f} s of CPU time for {NUM_UE:,} UEs")
+    for num_ue in (5, 10_000):
+        times = joint_times(num_ue)
+        rest = statistics.median(times[1:])
+        first = f"{1e3 * times[0]:.1f} ms of CPU time at first"
+        print(f"JointPlanner, {num_ue:,} UEs: {first}, then {1e3 * rest:.1f} ms a round")
     print(f"autofl plan: {started():.2f} s of CPU time from start to end")
 
 

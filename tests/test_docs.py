@@ -93,5 +93,8 @@ def test_the_page_of_parts_lists_every_part_with_its_settings():
     from autofl.config.describe import describe_parts
 
     page = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8")
-    for kind, name, label, settings in describe_parts():
-        assert f"| {kind} | `{name}` | {label} | {settings} |" in page, name
+    rows = [f"| {kind} | `{name}` | {label} | {settings} |" for kind, name, label, settings in describe_parts()]
+    listed = page.partition("## The list")[2].splitlines()
+    assert [line for line in listed if line.startswith("| ") and not line.startswith("| kind |")] == rows
+    starts = tuple(row[: row.index("`", row.index("`") + 1) + 1] for row in rows)
+    assert sum(line.startswith(starts) for line in page.splitlines()) == len(rows)  # nothing is listed twice

@@ -68,6 +68,10 @@ def test_positions_become_distances():
 def test_laws_draw_what_they_say():
     rng = stream(1, "law")
     assert PerUE(law="uniform", parameters=(2.0, 3.0)).draw(rng, 10_000).mean() == pytest.approx(2.5, rel=0.01)
+    spread = PerUE(law="log-uniform", parameters=(1e-3, 1e-2)).draw(rng, 10_000)
+    assert 1e-3 <= spread.min() < 1.01e-3
+    assert 0.99e-2 < spread.max() <= 1e-2
+    assert np.mean(spread < 2e-3) == pytest.approx(np.log10(2.0), abs=0.02)
     assert PerUE(law="exponential", parameters=(4.0,)).draw(rng, 10_000).mean() == pytest.approx(4.0, rel=0.05)
     # mean of a Rayleigh variable: scale sqrt(pi/2)
     assert PerUE(law="rayleigh", parameters=(2.0,)).draw(rng, 10_000).mean() == pytest.approx(2.5066, rel=0.03)
@@ -97,8 +101,10 @@ def test_a_new_quantity_drawn_does_not_shift_another():
         ("cell.distance=[1, true]", "must be a number"),
         ("cell.max_power={unifrm=[1, 2]}", "{uniform = [low, high]}"),
         ("cell.max_power={uniform=[2, 1]}", "low <= high"),
+        ("cell.max_power={log-uniform=[2, 1]}", "log-uniform needs [low, high] with low <= high"),
+        ("cell.max_energy={log-uniform=[0, 1]}", "low > 0"),
         ("cell.num_ue=0", "greater than or equal to 1"),
-        ("planner.name=exat", "settings: planner 'exat' is unknown; there are paper, exact, fixed"),
+        ("planner.name=exat", "settings: planner 'exat' is unknown; there are paper, exact, joint, fixed, ada"),
         ("planner.epsilon=0", "planner: epsilon: 0.0 is not > 0"),
         ("planner.epsilon=wide", "planner paper: epsilon: must be a valid number (got 'wide')"),
         ("planner.epsiln=0.1", "planner paper: unknown setting 'epsiln'; the nearest is 'epsilon'"),
@@ -129,6 +135,8 @@ def test_a_new_quantity_drawn_does_not_shift_another():
         ("learning.split=[0.1, 0.9]", "learning: split: give three shares > 0 of sum 1, such as [0.1, 0.8, 0.1]"),
         ("learning.split=[0.5, 0.5, 0.5]", "learning: split: give three shares > 0 of sum 1"),
         ("learning.lr_decay=-1", "learning.lr_decay: "),
+        ("learning.guard=-1", "learning.guard: "),
+        ("learning.grad_clp=1", "learning.grad_clp: unknown key; the nearest is 'learning.grad_clip'"),
         ("seed=1.5", "valid integer"),
         ("stop.plateau=1", "valid boolean"),
         ("cell=3", "must be a section, [cell]"),

@@ -172,7 +172,7 @@ def test_several_runs_in_one_batch_give_what_each_gives_alone(digits_images, nam
     taken = [digits_images.batch(one.draw) for one in batches]
     joined = Batch(*(torch.cat(parts, dim=1) for parts in zip(*taken, strict=True)))
     share = np.tile(WEIGHT / WEIGHT.sum(), 3)
-    together = mean_of_runs(low_rank_layers(model), stacked, ALGORITHMS[name], joined, share)
+    together, _ = mean_of_runs(low_rank_layers(model), stacked, ALGORITHMS[name], joined, share)
     for r, run in enumerate(runs):
         alone = mean("low_rank", model, ALGORITHMS[name], run, batches[r])
         close(run, alone, {key: p[r] for key, p in together.items()}, 1e-8 if name == "finite-difference" else 1e-11)

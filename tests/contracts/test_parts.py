@@ -288,6 +288,9 @@ def test_the_bytes_are_what_is_received_and_as_many_as_the_bits_say(name, num_we
         payload = sent.pack()
         assert 8 * len(payload) == sent.bits, (kind, budget)
         assert sent.bits <= 8 * np.ceil(compressor.update_bits(num_weights, budget) / 8), (kind, budget)
+        if budget is not None:  # no more than is planned, down to the least it can do with
+            least = compressor.update_bits(num_weights, 1e-9)
+            assert compressor.update_bits(num_weights, budget) <= max(budget * num_weights, least)
         received = compressor.unpack(payload, num_weights)
         assert received.dtype == torch.float32
         assert torch.equal(received.to(change).nan_to_num(1.5), sent.received.nan_to_num(1.5)), (kind, budget)
@@ -299,7 +302,7 @@ def test_the_bytes_are_what_is_received_and_as_many_as_the_bits_say(name, num_we
 def test_bytes_that_no_device_makes_are_refused_in_one_line_or_harmless(name):
     compressor, rng = find("compressor", name).build({}, CONTEXT), np.random.default_rng(5)
     payload = compress(compressor, updates_of(3001)["heavy"])[0].pack()
-    refused = 0
+    refused = []
     for trial in range(300):
         wrong = bytearray(payload)
         if trial % 3 == 0:  # another length, or nothing at all
@@ -312,10 +315,9 @@ def test_bytes_that_no_device_makes_are_refused_in_one_line_or_harmless(name):
         try:
             assert compressor.unpack(bytes(wrong), 3001).shape == (3001,)
         except AutoFLError as error:
-            refused += 1
-            assert "\n" not in str(error)
-            assert str(error).startswith("packed update: ")
-    assert refused >= 90  # another length is always seen
+            refused.append(str(error))
+    assert len(refused) >= 90  # another length is always seen
+    assert all(why.startswith("packed update: ") and "\n" not in why for why in refused)
 
 
 @pytest.mark.parametrize("name", names("compressor"))
@@ -333,7 +335,8 @@ def test_what_a_compressor_loses_is_nothing_on_average_or_is_remembered(name):
     else:  # unbiased: the mean of many comes as near as chance allows
         many = torch.stack([compress(compressor, change, seed)[0].received for seed in range(400)])
         error = (many.mean(dim=0) - change).abs() / (many.std(dim=0) / 400**0.5 + 1e-9)
-        assert float((error < 4.0).float().mean()) > 0.99
+        often = change.abs() > change.abs().median()  # smaller ones may be zero in every draw, with no deviation
+        assert float((error[often] < 4.0).float().mean()) > 0.99
 
 
 @pytest.mark.parametrize("name", names("compressor"))

@@ -116,6 +116,21 @@ def test_what_the_devices_measured_is_beside_what_was_modelled(whole):
     assert whole.manifest["status"] == "finished"
 
 
+def test_packed_updates_are_what_travels_and_the_simulator_has_the_same_weights_to_the_bit(whole, site, tmp_path):
+    words = ("deploy", "run", "--folder", site.folder, "--out", tmp_path / "run")
+    autofl(*words, *sets("compressor.name=entropy", "compressor.bits=0.4"))
+    run = read_run(tmp_path / "run")
+    simulated = simulate(load_settings(run.folder / "config.toml"), tmp_path / "simulated")
+    assert (run.folder / "ues.csv").read_bytes() == (simulated.folder / "ues.csv").read_bytes()
+    assert run.rounds["sim_time"].tolist() == simulated.rounds["sim_time"].tolist()
+    for name, array in read_weights(simulated.folder).items():
+        np.testing.assert_array_equal(read_weights(run.folder)[name], array, err_msg=name)
+    sent = run.ues["bytes_up"][run.ues["decoded"] == 1]
+    assert (sent <= 3976).all()  # 0.4 * 79,510 / 8
+    assert (sent >= 0.985 * 3976).all()
+    assert (run.devices["bytes_up"] < sent + 500).all()
+
+
 def test_strangers_are_refused(whole, site):
     wait_for(lambda: not any(site.alive()[name] for name in ("unregistered", "without-key", "wrong-ca")), "strangers")
     assert "SuperNode ID" in log_of(site, "ue0")

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
 
-from flwr.app import Array, ArrayRecord, Context, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from autofl.config import dump_settings, parse_settings
 from autofl.data import ByLabels, Dataset, write_device
@@ -78,9 +78,15 @@ def at_training(node, do):
     return spoil
 
 
-def test_devices_with_their_own_files_learn_what_the_simulator_learns(nodes, few_digits, tmp_path):
-    run, _ = deployed(nodes, tmp_path)
-    records = list(simulate(build_simulation(settings_of(), dataset=few_digits)))
+STEADY = {"local_steps": 3, "lr_decay": 1.0, "split": [0.1, 0.8, 0.1], "guard": 0.2, "grad_clip": 1.0}
+
+
+@pytest.mark.parametrize("learning", [{}, STEADY], ids=["as the paper", "steady"])
+def test_devices_with_their_own_files_learn_what_the_simulator_learns(nodes, few_digits, tmp_path, learning):
+    settings = settings_of(learning=learning, cell={"max_energy": 0.01})
+    run, _ = deployed(nodes, tmp_path, settings)
+    records = list(simulate(build_simulation(settings, dataset=few_digits)))
+    assert (run.ues["guarded"].sum() > 0) == bool(learning)
     for record, _ in records[1:]:
         row = run.ues["round"] == record.round
         for name, column in record.ue_columns().items():
@@ -89,6 +95,96 @@ def test_devices_with_their_own_files_learn_what_the_simulator_learns(nodes, few
     state = records[-1][1]
     for name, array in read_weights(tmp_path).items():
         np.testing.assert_allclose(array, state.params[name].numpy(), rtol=1e-5, atol=5e-7)
+
+
+@pytest.mark.parametrize("compressor", ["entropy", "ternary", "quantise", "top-k"])
+def test_packed_updates_of_devices_are_those_of_the_simulator_to_the_bit(nodes, few_digits, tmp_path, compressor):
+    replies = {}
+
+    def spoil(node, message, reply):
+        if message.metadata.message_type == "train":
+            k = int(message.content.config_records["order"]["round"])
+            replies[k, nodes[node]["ue"]] = reply.content
+        return reply
+
+    sections = {"compressor": {"name": compressor}, "learning": {"local_steps": 2}}
+    run, _ = deployed(nodes, tmp_path, settings_of(**sections), spoil=spoil)
+    records = list(simulate(build_simulation(settings_of(**sections), dataset=few_digits)))
+    for record, _ in records[1:]:
+        row = run.ues["round"] == record.round
+        for name, column in record.ue_columns().items():
+            np.testing.assert_array_equal(run.ues[name][row], column, err_msg=name)
+    assert run.rounds["sim_time"].tolist() == [record.sim_time for record, _ in records]
+    # The same updates, added up in the same order. top-k sends single-precision values, of which a device that trains
+    # alone may have another last digit than a group of UEs; the others round that away.
+    last_digits = {"rtol": 1e-5, "atol": 5e-7} if compressor == "top-k" else {"rtol": 0.0, "atol": 0.0}
+    for name, array in read_weights(tmp_path).items():
+        np.testing.assert_allclose(array, records[-1][1].params[name].numpy(), **last_digits)
+    assert len(replies) == run.ues["decoded"].sum() > 6
+    for (k, ue), content in replies.items():
+        assert not content.array_records  # bytes instead of weights
+        payload = content.config_records["packed"]["update"]
+        [there] = run.ues["bytes_up"][(run.ues["round"] == k) & (run.ues["ue"] == ue)]
+        assert len(payload) == there
+        assert size_of(content) < there + 500
+    paid = run.ues["bits_per_weight"] * run.manifest["num_weights"] / 8
+    sent = run.ues["decoded"] == 1
+    assert (run.ues["bytes_up"][sent] <= paid[sent] * (1 + 1e-9)).all()
+    assert (run.ues["bytes_up"][sent] >= 0.985 * paid[sent]).all()
+
+
+def spoiled(reply, payload):
+    reply.content = RecordDict({**reply.content, "packed": ConfigRecord({"update": payload})})
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda payload: payload[:-100], "packed update: it ends too early"),
+        (lambda payload: payload[:3], "packed update: 3 bytes; its header has 5"),
+        (lambda payload: bytes(10**6), "packed update: 1000000 bytes, planned 9939"),
+        (lambda payload: b"\x00\x00\xc0\x7f" + payload[4:], "packed update: not finite"),
+        (lambda payload: "text", "packed update: missing"),
+    ],
+    ids=["short", "shorter", "long", "nan", "text"],
+)
+def test_bytes_that_no_device_makes_are_left_out_and_the_others_count(nodes, tmp_path, change, why):
+    bad = 9000 - 7 * 1
+
+    def do(reply):
+        return spoiled(reply, change(reply.content.config_records["packed"]["update"]))
+
+    every = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 1}, compressor={"name": "entropy"})
+    run, _ = deployed(nodes, tmp_path / "bad", every, spoil=at_training(bad, do))
+    outcome = dict(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True))
+    assert outcome[0] == outcome[2] == outcome[3] == "ok"
+    assert outcome[1] == why
+    assert run.ues["decoded"].tolist() == [1, 0, 1, 1]
+    assert run.ues["bytes_up"][1] == 0.0
+    without, _ = deployed(nodes, tmp_path / "gone", every, spoil=at_training(bad, lambda reply: None))
+    for name, array in read_weights(without.folder).items():
+        np.testing.assert_array_equal(read_weights(run.folder)[name], array)
+
+
+def test_noise_comes_before_the_compressor(nodes, tmp_path):
+    from autofl.compressors.quantise import Quantise
+
+    norms = []
+
+    def spoil(node, message, reply):
+        if message.metadata.message_type == "train":
+            assert not reply.content.array_records
+            payload = reply.content.config_records["packed"]["update"]
+            norms.append(float(Quantise(16).unpack(payload, 79_510).norm()))
+        return reply
+
+    private = {"clip": 0.05, "noise_multiplier": 0.0, "statistics": "own"}
+    sections = {"deploy": private, "compressor": {"name": "quantise", "bits": 16}, "stop": {"rounds": 1}}
+    run, _ = deployed(nodes, tmp_path, settings_of(**sections), spoil=spoil)
+    assert len(norms) == 3
+    assert norms == pytest.approx([0.05] * 3, rel=1e-3)
+    assert set(run.devices["outcome"].tolist()) == {"ok"}
 
 
 def test_the_order_of_replies_does_not_change_a_bit(nodes, tmp_path):

@@ -114,6 +114,14 @@ def test_baselines_are_tuned_in_their_own_section():
     assert sparse.planner.given["bits_per_weight"] == 1.5
 
 
+def test_a_share_of_the_frequency_is_tried_and_carried_out(tmp_path):
+    result = tune(small("stop.rounds=2"), Grid([5], [1], frequency=[0.5, 1.0]), tmp_path, seeds=[3], target=0.6)
+    assert {trial.constants.name for trial in result.trials} == {"d5-tau1-f0.5", "d5-tau1-f1"}
+    for share, hertz in ((0.5, 5e8), (1.0, 1e9)):
+        with (tmp_path / f"d5-tau1-f{share:g}-seed3" / "ues.csv").open() as file:
+            assert {float(row["cpu_frequency"]) for row in csv.DictReader(file)} == {hertz}
+
+
 @pytest.mark.parametrize(
     ("grid", "more", "says"),
     [
@@ -121,6 +129,7 @@ def test_baselines_are_tuned_in_their_own_section():
         ({"num_samples": [5], "local_steps": [0]}, {}, "local_steps"),
         ({"num_samples": [5], "bits": [1]}, {}, "bits: 1 is not between 2 and 16"),
         ({"num_samples": [5], "bits": [2.5]}, {}, "bits"),
+        ({"num_samples": [5], "frequency": [1.5]}, {}, "frequency: 1.5"),
         ({"num_samples": [5], "num_selected": [9]}, {}, "more than the 8 UEs"),
         ({"num_samples": []}, {}, "num_samples: the grid has no value"),
         ({"num_samples": [5]}, {"target": 1.5}, "target: 1.5"),

@@ -69,7 +69,8 @@ def test_bits_of_a_run_follow_the_loss_in_its_table(tmp_path):
         levels = math.ceil(math.sqrt(loss[1] / loss[k]))
         bits.append(1 + math.ceil(math.log2(levels + 1)))
         assert Quantise().whole_bits(num_weights, decided) == bits[-1]
-        assert decided * num_weights == pytest.approx(bits[-1] * num_weights + 16 * math.ceil(num_weights / 256))
+        in_bytes = math.ceil(bits[-1] * num_weights / 8) + 2 * math.ceil(num_weights / 256)  # the weights, the scales
+        assert decided * num_weights == pytest.approx(8 * in_bytes, rel=1e-12)
     assert bits[0] == 2
     assert len(set(bits)) > 1
     sent = done.ues["decoded"] == 1
@@ -77,6 +78,18 @@ def test_bits_of_a_run_follow_the_loss_in_its_table(tmp_path):
     np.testing.assert_allclose(
         done.ues["upload_time"][sent], done.ues["bits_per_weight"][sent] * num_weights / rate, rtol=1e-9
     )
+
+
+@pytest.mark.parametrize("num_weights", [79_510, 1_001])
+@pytest.mark.parametrize("levels", [1, 2, 4, 100, 2**15 - 1])
+def test_the_quantiser_gets_the_bits_that_were_decided_and_no_byte_more(num_weights, levels):
+    packed = Quantise(bits=3).update_bits(num_weights)
+    cell = Cell(distance=np.array([100.0]), update_bits=np.array(packed), num_weights=float(num_weights))
+    planner = AdaQuantPlanner(levels=levels)
+    plan, _ = planner(cell, np.array([1e-6]), planner.init(cell))
+    decided = float(plan.bits_per_weight[0])
+    assert Quantise().whole_bits(num_weights, decided) == 1 + math.ceil(math.log2(levels + 1))
+    assert Quantise().update_bits(num_weights, decided) == pytest.approx(decided * num_weights, rel=1e-12)
 
 
 def test_bits_need_a_compressor():
@@ -99,6 +112,21 @@ def test_fixed_local_steps_and_bits_are_those_of_a_cell_that_has_them():
     np.testing.assert_array_equal(plan.num_samples, same.num_samples)
 
 
+def test_a_share_of_the_frequency_slows_the_cpu_down_to_its_least_and_leaves_energy_for_power():
+    cell = Cell.disc(8, 200.0, seed=1, min_cpu_frequency=np.array(4e8))
+    gain = 40.0 * cell.distance**-3.8
+    fast, _ = FixedPlanner(50)(cell, gain, {})
+    slow, _ = FixedPlanner(50, frequency=0.5)(cell, gain, {})
+    least, _ = FixedPlanner(50, frequency=0.1)(cell, gain, {})
+    assert (fast.cpu_frequency == 1e9).all()
+    assert (slow.cpu_frequency == 5e8).all()
+    assert (least.cpu_frequency == 4e8).all()
+    used = 0.5e-27 * cell.cycles_per_sample * 50 * 5e8**2  # a quarter of what computing costs at full speed
+    upload = slow.tx_power * 32 * 79_510 / (1e6 * np.log2(1.0 + slow.tx_power * gain / (10.0**-20.4 * 1e6)))
+    assert (slow.tx_power >= fast.tx_power).all()
+    np.testing.assert_allclose(np.where(slow.tx_power < 0.01, used + upload, 3e-3)[slow.feasible], 3e-3, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("planner", "settings"),
     [
@@ -108,6 +136,8 @@ def test_fixed_local_steps_and_bits_are_those_of_a_cell_that_has_them():
         (AdaQuantPlanner, {"num_samples": 1}),
         (AdaQuantPlanner, {"power": "most"}),
         (FixedPlanner, {"local_steps": 0}),
+        (FixedPlanner, {"frequency": 0.0}),
+        (FixedPlanner, {"frequency": 1.01}),
         (FixedPlanner, {"bits_per_weight": 0.0}),
         (FixedPlanner, {"bits_per_weight": float("nan")}),
     ],

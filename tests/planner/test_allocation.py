@@ -299,6 +299,21 @@ def test_where_nobody_can_take_part_the_time_is_infinite_and_the_mask_says_so():
     assert (plan.power == 0.0).all()
 
 
+def test_one_number_for_all_and_a_frequency_without_a_lower_bound_are_served():
+    full = task_of(gain_to_noise=np.array([1e10, 1e11]), min_frequency=1e-3)
+    short = Task(1e6, 1e5, np.array([1e10, 1e11]), 1e-3, 0.01, 0.0, 2e9, phi=10.0, kappa=5e-28)
+    for deadline in (1.0, 30.0):
+        np.testing.assert_allclose(least_band(short, deadline), least_band(full, deadline), rtol=1e-9)
+    plan, same = allocate(short, 1e6), allocate(full, 1e6)
+    assert plan.time == pytest.approx(same.time, rel=1e-12)
+    assert plan.gap <= 1e-9
+    thrifty = least_energy(short, 1e6, 2.0 * plan.time)
+    np.testing.assert_allclose(thrifty.energy, least_energy(full, 1e6, 2.0 * plan.time).energy, rtol=1e-9)
+    np.testing.assert_allclose(
+        allocate_fixed_band(short, 5e5).ue_time, allocate_fixed_band(full, 5e5).ue_time, rtol=1e-9
+    )
+
+
 def test_a_ue_that_cannot_take_part_changes_nothing_for_the_others():
     alone = allocate(task_of(), 1e6)
     both = allocate(task_of(max_energy=np.array([1e-3, 1e-12])), 1e6)

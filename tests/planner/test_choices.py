@@ -73,7 +73,7 @@ def test_pace_by_hand():
 
 
 def test_options_are_those_that_pay():
-    options = make_options(Pace(), np.array([1, 2, 4]), np.array([4, 8]), np.array([[1.0, 1.0], [4.0, 0.1]]), 5)
+    options = make_options(Pace(), (1, 2, 4), (4, 8), ((1.0, 1.0), (4.0, 0.1)), 5)
     for bits in (1.0, 4.0):
         of_rate = options.bits_per_weight == bits
         work = (options.local_steps * options.num_samples)[of_rate]

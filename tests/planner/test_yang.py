@@ -82,7 +82,7 @@ def test_no_shorter_deadline_fits_the_band(seed):
 
 def test_limits_hold_and_everybody_ends_together():
     heard = 0
-    for seed in range(60):
+    for seed in range(16):
         cell, gain = cell_of(seed + 100, num_ue=6, distance=np.random.default_rng(seed).uniform(20.0, 500.0, 6))
         for reach in ("own", "any"):
             plan, cost = planned(cell, gain, reach=reach)
@@ -94,11 +94,11 @@ def test_limits_hold_and_everybody_ends_together():
             assert plan.bandwidth[on].sum() <= cell.bandwidth.sum() * (1 + 1e-12)
             assert decoded(plan.applied(cell), gain, plan.tx_power)[on].all()
             np.testing.assert_allclose((cost.upload_time + cost.compute_time)[on], cost.time, rtol=1e-9)
-    assert heard > 200
+    assert heard > 60
 
 
 def test_it_is_never_slower_than_the_cells_own_band_and_frequency():
-    for seed in range(60):
+    for seed in range(16):
         cell, gain = cell_of(seed + 300)
         fixed, _ = FixedPlanner(num_samples=40)(cell, gain, {})
         cell, gain = cell.take(np.flatnonzero(fixed.feasible)), gain[fixed.feasible]

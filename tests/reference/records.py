@@ -29,6 +29,7 @@ def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluati
             power_limit=energy_binds,
         ),
         cost=RoundCost(upload_time=two, compute_time=two, energy=np.array(energy), time=np.array(round_time)),
+        bytes_up=np.where(decoded, 40.0, 0.0),
         decoded=np.array(decoded),
         evaluation=evaluation,
     )

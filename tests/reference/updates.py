@@ -15,6 +15,7 @@ ALGORITHMS = {
     "first-order": PerFedAvg(0.3, 0.07, "first-order"),
     # A step long enough that engines agree: over a shorter one a kink that one of them crosses by rounding is all.
     "finite-difference": PerFedAvg(0.3, 0.07, "finite-difference", difference=1e-2),
+    "guarded": PerFedAvg(0.3, 0.07, guard=0.5, grad_clip=2.0),
 }
 UE = np.array([0, 2, 3, 5, 7])
 NUM_SAMPLES = np.array([24, 3, 17, 8, 11])  # three unequal batches each, of 1 to 8 samples

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from autofl.compressors import Sent
 from autofl.compressors.quantise import Quantise
 from autofl.compressors.top_k import TopK
 from autofl.config import parse_settings
@@ -22,6 +23,10 @@ from autofl.rounds.loop import run_rounds
 from autofl.simulation import loop, simulate
 
 
+def sent(received):
+    return Sent(received, 32.0 * len(received), lambda: received.numpy().tobytes())
+
+
 @dataclass(frozen=True)
 class Whole:
     """Sends everything as it is."""
@@ -33,13 +38,16 @@ class Whole:
         return {}
 
     def __call__(self, change, bits_per_weight, randomness, own):
-        return change.clone(), own
+        return sent(change.clone()), own
+
+    def unpack(self, payload, num_weights):
+        return torch.from_numpy(np.frombuffer(payload, np.float32).copy())
 
 
 @dataclass(frozen=True)
 class Signs(Whole):
     def __call__(self, change, bits_per_weight, randomness, own):
-        return change.sign(), own
+        return sent(change.sign()), own
 
 
 def test_one_message_worked_by_hand():
@@ -75,7 +83,7 @@ def test_without_the_factor_two_bits_would_leave_the_reference_farther_away_than
     model, compressor = torch.from_numpy(stream(1, "test").normal(size=4096) ** 3).float(), Quantise(2, block=4096)
     bare, held, budget = torch.zeros(4096), {"w": torch.zeros(4096)}, compressor.update_bits(4096) / 4096
     for k in range(20):
-        bare = bare + compressor(model - bare, budget, lambda k=k: stream(1, "downlink", k), {})[0]
+        bare = bare + compressor(model - bare, budget, lambda k=k: stream(1, "downlink", k), {})[0].received
         held = next_reference(compressor, {"w": model}, held, seed=1, k=k).params
     assert (model - bare).norm() > 1.5 * model.norm()
     assert (model - held["w"]).norm() < 0.15 * model.norm()
@@ -116,7 +124,7 @@ class OneOfTwo(Whole):
     """Sends one of two weights, drawn anew in each round."""
 
     def __call__(self, change, bits_per_weight, randomness, own):
-        return change * (torch.arange(2) == int(randomness().integers(2))), own
+        return sent(change * (torch.arange(2) == int(randomness().integers(2)))), own
 
 
 def test_the_server_keeps_what_the_reference_lost_round_by_round():
@@ -188,11 +196,35 @@ def test_nonsense_is_refused(section, words):
         simulation(downlink=section)
 
 
+def test_what_a_compressor_really_sends_is_booked_in_the_next_round():
+    @dataclass(frozen=True)
+    class Shorter(Whole):
+        """Sends as many bits as the round has, whatever it announces."""
+
+        def __call__(self, change, bits_per_weight, randomness, own):
+            return Sent(change.clone(), float(randomness().integers(100)) + 1.0, lambda: b""), own
+
+    sizes = [64.0 + 32.0] + [float(stream(1, "downlink", k).integers(100)) + 33.0 for k in range(1, 12)]
+    played = checkpoints(simulation(cell={"downlink_power": 1.0}, own={"downlink": Shorter()}))
+    for (record, _), size in zip(played, sizes, strict=True):
+        assert record.cost.downlink_time == pytest.approx(size / (3e6 * 19.05881), rel=1e-6)
+
+
+def test_a_compressor_of_ones_own_that_gives_something_else_is_named():
+    @dataclass(frozen=True)
+    class Bare(Whole):
+        def __call__(self, change, bits_per_weight, randomness, own):
+            return change, own
+
+    with pytest.raises(AutoFLError, match="downlink Bare: it must give a Sent, with the 2 weights"):
+        checkpoints(simulation(own={"downlink": Bare()}))
+
+
 def test_a_reference_that_is_no_longer_finite_ends_the_run():
     @dataclass(frozen=True)
     class Endless(Whole):
         def __call__(self, change, bits_per_weight, randomness, own):
-            return torch.full_like(change, torch.inf), own
+            return sent(torch.full_like(change, torch.inf)), own
 
     (record, after), *others = checkpoints(simulation(own={"downlink": Endless()}))
     assert record.stop == "diverged"

@@ -120,6 +120,24 @@ def split_of(algorithm: Algorithm) -> Split:
     return split
 
 
+@runtime_checkable
+class Guarding(Protocol):
+    """An algorithm that keeps steps from going astray, and says how often it had to."""
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether it does so as it is set."""
+        ...
+
+    def guarded_update(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor]:
+        """The client update, and the number of its local steps that were guarded, a scalar."""
+        ...
+
+
+def is_guarded(algorithm: object) -> TypeGuard[Guarding]:
+    return isinstance(algorithm, Guarding) and algorithm.is_guarded
+
+
 class Averaging:
     """The server's side of FedAvg and Per-FedAvg: the average of the decoded updates, Eq. (15)."""
 

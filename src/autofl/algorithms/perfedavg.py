@@ -1,5 +1,6 @@
 """Per-FedAvg: MAML inside FedAvg (Fallah et al. 2020), exact, first-order, or with a finite-difference Hessian."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,6 +11,7 @@ from torch.func import grad
 from autofl.algorithms.base import Averaging, Decaying, minus, num_steps, step_of
 from autofl.algorithms.hessian import hessian_product
 from autofl.data.batch import THIRDS, Batch, MetaBatch, Split, check_split
+from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 
 Variant = Literal["exact", "first-order", "finite-difference"]
@@ -29,28 +31,76 @@ class PerFedAvg(Decaying, Averaging):
     difference: float = 1e-5  # length of the step for the finite difference: a longer one crosses kinks of a ReLU
     lr_decay: float = field(default=0.0, kw_only=True)
     split: Split = field(default=THIRDS, kw_only=True)  # of d into inner, outer and Hessian batch
+    guard: float = field(default=0.0, kw_only=True)  # c, the most that alpha |H v| may be of |v|; 0 for any
+    grad_clip: float = field(default=0.0, kw_only=True)  # the longest a meta-gradient may be; 0 for any
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_split(self.split)
+        if not (0.0 <= self.guard < math.inf and 0.0 <= self.grad_clip < math.inf):
+            raise AutoFLError(f"guard = {self.guard}, grad_clip = {self.grad_clip}: must be >= 0; 0 switches them off")
+        own = type(self)
+        if self.is_guarded and (own.client_update, own.meta_grad) != (PerFedAvg.client_update, PerFedAvg.meta_grad):
+            raise AutoFLError(
+                f"guard and grad_clip: {own.__name__} computes its own update, which they do not reach; leave them out"
+            )
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether steps are guarded."""
+        return self.guard > 0.0 or self.grad_clip > 0.0
 
     def client_update(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
         """w_i = w - beta (I - alpha H(w; D_h)) g(w - alpha g(w; D_in); D_o), tau times."""
+        if self.is_guarded:
+            return self.guarded_update(loss, params, batch)[0]
         for step in range(num_steps(batch)):
             params = minus(params, self.outer_lr, self.meta_grad(loss, params, step_of(batch, step)))
         return params
 
+    def guarded_update(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor]:
+        """The client update, and in how many of its tau steps the guard acted."""
+        acted = []
+        for step in range(num_steps(batch)):
+            gradient, here = self.guarded_grad(loss, params, step_of(batch, step))
+            params = minus(params, self.outer_lr, gradient)
+            acted.append(here)
+        return params, torch.stack(acted).sum()
+
     def meta_grad(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
-        """The stochastic meta-gradient, Eq. (7), of one UE."""
+        """The stochastic meta-gradient, Eq. (7), of one UE; guarded where that is set."""
+        return self.guarded_grad(loss, params, batch)[0]
+
+    def guarded_grad(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor]:
+        """The meta-gradient, and whether the guard acted.
+
+            m = v - s alpha H v,  s = min(1, guard |v| / (alpha |H v|));   m <- m min(1, grad_clip / |m|)
+
+        Note:
+            Where an eigenvalue of H is larger than 1/alpha, I - alpha H turns v around: the step goes uphill, and the
+            next one further. With guard <= 1, <m, v> >= 0. A gradient that is not finite becomes 0: no step is made.
+        """
         adapted = minus(params, self.inner_lr, grad(loss)(params, batch.inner))
         outer_grad: Params = grad(loss)(adapted, batch.outer)
         if self.variant == "first-order":
-            return outer_grad
+            return self._clipped(outer_grad)
         if self.variant == "finite-difference":
             hess_grad = self._difference(loss, params, outer_grad, batch.hess)
         else:
             hess_grad = hessian_product(loss, params, outer_grad, batch.hess)
-        return minus(outer_grad, self.inner_lr, hess_grad)
+        if self.guard == 0.0:
+            return self._clipped(minus(outer_grad, self.inner_lr, hess_grad))
+        shrink = shrinkage(self.guard * _norm(outer_grad), self.inner_lr * _norm(hess_grad))
+        return self._clipped(minus(outer_grad, self.inner_lr * shrink, hess_grad), shrink < 1.0)
+
+    def _clipped(self, gradient: Params, shrunk: bool | Tensor = False) -> tuple[Params, Tensor]:
+        """The gradient no longer than it may be, and whether anything was done to it, now or before."""
+        if not self.is_guarded:
+            return gradient, torch.tensor(False)
+        length = _norm(gradient)
+        shrink, fine = shrinkage(self.grad_clip or math.inf, length), torch.isfinite(length)
+        gradient = {name: torch.where(fine, shrink * p, 0.0) for name, p in gradient.items()}
+        return gradient, (shrink < 1.0) | ~fine | shrunk
 
     def _difference(self, loss: Loss, params: Params, direction: Params, batch: Batch) -> Params:
         """H v = (g(w + s v) - g(w - s v)) / (2 s), s chosen so that s v has the length `difference`.
@@ -65,6 +115,11 @@ class PerFedAvg(Decaying, Averaging):
         product = {name: (ahead[name] - behind[name]) / (2.0 * s) for name in ahead}
         sane = (self.inner_lr * _norm(product) <= length).to(s)
         return {name: sane * p for name, p in product.items()}
+
+
+def shrinkage(longest: float | Tensor, length: Tensor) -> Tensor:
+    """What makes a length no longer than this; 1 where it is not longer anyway."""
+    return torch.where(length > longest, longest / length, 1.0)
 
 
 def _norm(params: Params) -> Tensor:

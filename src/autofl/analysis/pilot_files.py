@@ -39,7 +39,7 @@ class Pilot:
         return float(self.round[passed[0]]) if len(passed) else float("nan")
 
 
-STEADY = ("split", "lr_decay", "guard")
+STEADY = ("split", "lr_decay", "guard", "grad_clip")
 """Settings of learning that change how fast it is, beside the step sizes."""
 RATED = ("none", "entropy")
 """Compressors that are no part of a learning problem: their variance is known at every rate, and is in the fit."""

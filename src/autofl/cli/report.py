@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from autofl.cli.shared import Json, report, show_reproduction
+from autofl.cli.shared import Json, report, show_joint, show_reproduction
 from autofl.errors import AutoFLError
 
 EXAMPLE = "Example: autofl report runs/demo --target 0.8 --out report"
@@ -25,6 +25,8 @@ def command(
 
     if len(runs) == 1 and _is_results(runs[0]):
         return show_reproduction(runs[0], out if out is not None else runs[0], page, None, as_json)
+    if len(runs) == 1 and any(runs[0].glob("joint-*.json")):
+        return show_joint(runs[0], out if out is not None else runs[0], page, None, as_json)
     if page is not None:
         raise AutoFLError(f"--page {page}: only the results of a reproduction fill a page; {runs[0]} holds none")
     report(find_runs(runs), out if out is not None else runs[0], target, as_json)

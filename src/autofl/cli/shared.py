@@ -107,6 +107,26 @@ def show_reproduction(results: Path, out: Path, page: Path | None, names: list[s
     return None
 
 
+def show_joint(results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool) -> None:
+    """Picture and tables of the joint planner's studies; on the screen those of the named ones, or all."""
+    from autofl.reproduction.joint_page import HOW, plain_results, report_joint
+    from autofl.reproduction.joint_results import read_joint
+    from autofl.reproduction.joint_tables import arm_table, limit_table, ratio_table
+
+    say(f"drawing into {out}")
+    files = report_joint(results, out, page)
+    studies = {name: study for name, study in read_joint(results).items() if names is None or name in names}
+    if as_json:
+        return print_json(plain_results(studies))
+    for name, study in studies.items():
+        for table in (arm_table(study), ratio_table(study), limit_table(study)):
+            say(name)
+            show_table(table)
+    say(HOW.replace("\n", " "))
+    say(f"written: {', '.join(str(path) for path in files)}")
+    return None
+
+
 def num_workers(given: int | None, threads: int = 1) -> int:
     """How many runs at a time: as told, or as many as the cores carry."""
     if given is not None and given < 1:

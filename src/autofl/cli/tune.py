@@ -43,6 +43,9 @@ def command(
         str | None, typer.Option(metavar="B,...", help="Bits of a weight to try; needs a compressor.")
     ] = None,
     selected: Annotated[str | None, typer.Option(metavar="N,...", help="Numbers of selected UEs to try.")] = None,
+    frequency: Annotated[
+        str | None, typer.Option(metavar="SHARE,...", help="Shares of the CPUs' frequencies to try.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds tune; judge on others.")] = 3,
     target: Annotated[float | None, typer.Option(help="Accuracy; default compare.target_accuracy.")] = None,
     device: Device = None,
@@ -65,9 +68,10 @@ def command(
         for given, option in ((samples, "--samples"), (steps, "--steps"), (selected, "--selected"))
     )
     budget = [_number(text, "--bits") for text in _values(bits)]
+    shares = [_number(text, "--frequency") for text in _values(frequency)]
     from autofl.experiments.tuned import Grid, tune
 
-    grid = Grid(d, tau, budget, num_selected)
+    grid = Grid(d, tau, budget, num_selected, shares)
     folder = out if out is not None else free_folder("tune")
     target = settings.compare.target_accuracy if target is None else target
     count, total = len(list(grid)), len(list(grid)) * seeds
@@ -108,7 +112,8 @@ def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
     if as_json:
         print_json(told)
     else:
-        headings = ["constants", "d", "tau", "bits", "|A_k|", f"s to {tuned.target:.0%}", "reached", "accuracy", ""]
+        headings = ["constants", "d", "tau", "bits", "|A_k|", "frequency"]
+        headings += [f"s to {tuned.target:.0%}", "reached", "accuracy", ""]
         show_table(Table(headings, [_row(trial) for trial in tuned.trials]))
     if tuned.best is None:
         say(f"no constants reach {tuned.target:.0%} in half of their runs; try more rounds (stop.rounds) or others")
@@ -124,6 +129,7 @@ def _row(trial: "Trial") -> list[str]:
         str(constants.local_steps),
         "–" if constants.bits is None else f"{constants.bits:g}",
         "–" if constants.num_selected is None else str(constants.num_selected),
+        "–" if constants.frequency is None else f"{constants.frequency:g}",
         "–" if row["median_time"] is None else f"{trial.median_time:.3g}",
         f"{trial.num_reached}/{len(trial.times)}",
         f"{row['median_accuracy']:.1%}",

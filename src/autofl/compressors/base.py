@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Randomness = Callable[[], np.random.Generator]
 """The generator of one UE and round, made when it is asked for."""
+SLACK = 1e-6
+"""Of a byte: bits a weight times weights is a budget up to its rounding."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,13 @@ class Compressor(Protocol):
 
 
 def whole_bytes(bits: float) -> float:
-    """The bits of the fewest bytes that hold so many; a budget may be off by its rounding."""
-    return 8.0 * math.ceil(bits / 8.0 - 1e-9)
+    """The bits of the fewest bytes that hold so many."""
+    return 8.0 * math.ceil(bits / 8.0 - SLACK)
+
+
+def fitting_bytes(bits: float) -> float:
+    """The bits of the most bytes that a budget pays for."""
+    return 8.0 * math.floor(bits / 8.0 + SLACK)
 
 
 def check_length(payload: bytes, num_bytes: int) -> None:

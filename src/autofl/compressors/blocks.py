@@ -51,11 +51,10 @@ def spread(whole: NDArray[np.float32], scale: NDArray[np.float16], block: int, l
     """s q_j / l of all weights; NaN throughout a block whose scale is infinite."""
     import torch
 
-    step = scale.astype(np.float32) / np.float32(levels)
     values = np.zeros((len(scale), block), dtype=np.float32)
     values.reshape(-1)[: len(whole)] = whole
-    with np.errstate(invalid="ignore"):
-        values *= step[:, None]
+    with np.errstate(invalid="ignore"):  # a scale may be anything in bytes from outside
+        values *= (scale.astype(np.float32) / np.float32(levels))[:, None]
     return torch.from_numpy(values.reshape(-1)[: len(whole)])
 
 

@@ -1,6 +1,5 @@
 """Unbiased rounding to multiples of one step, entropy-coded; the step is what fits the bits that are planned."""
 
-import itertools
 import math
 import struct
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofl.compressors import enumerative
-from autofl.compressors.base import Randomness, Sent, check_length, whole_bytes
+from autofl.compressors.base import Randomness, Sent, check_length, fitting_bytes, whole_bytes
 from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ FILLED = 0.995
 """Of the budget: enough, no need to search on."""
 GAMMA_BITS = 25
 """Most digits after the first of a gamma code."""
-LARGEST_LOG_STEP = 88.0
-"""e^88 = 1.7e38 is a single-precision number."""
+GRID = 256
+"""Steps in an octave: each 0.27 % larger than the last."""
 MOST_STEPS = 12
 """Of the search."""
 MOST_BITS = 12.0
@@ -37,10 +36,13 @@ LARGEST = 2.0**24
 """Largest q_j: up to here every whole number is a single-precision one."""
 TYPICAL = (
     np.log([0.016, 0.03, 0.065, 0.147, 0.32, 0.67, 1.29, 2.25, 3.5, 4.9, 6.4, 7.8, 9.4, 10.8]),
-    np.arange(7.0, -7.0, -1.0),
+    np.arange(7.0, -7.0, -1.0) / np.log(2.0),
 )
-"""Where the search begins: log of the rate [bit a weight], and of the step over the mean size, as updates have it."""
-MEASURED = ((0.05, 46.0), (0.1, 17.0), (0.2, 6.2), (0.4, 2.0), (0.8, 0.45), (1.6, 0.09))
+"""Where the search begins: log of the rate [bit a weight], and log2 of the step over the mean size, as of updates."""
+MEASURED = (
+    *((0.05, 50.0), (0.1, 18.0), (0.15, 10.2), (0.2, 6.8)),
+    *((0.3, 3.6), (0.5, 1.5), (0.8, 0.54), (1.6, 0.08)),
+)
 """Bits a weight and variance on updates of the MLP on MNIST (benchmarks/compression.py)."""
 Row = NDArray[np.float32]
 
@@ -66,9 +68,10 @@ class Entropy:
             raise AutoFLError(f"bits: {self.bits} is not between 0.02 and 12; 32 bits a weight is no compressor at all")
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
-        bits = self.bits if bits_per_weight is None else min(bits_per_weight, MOST_BITS)
-        least = LEAST_BITS + 2 * -(-num_weights // enumerative.BLOCK)
-        return whole_bytes(max(bits * num_weights, least))
+        least = whole_bytes(LEAST_BITS + 2 * -(-num_weights // enumerative.BLOCK))
+        if bits_per_weight is None:
+            return max(whole_bytes(self.bits * num_weights), least)
+        return max(fitting_bytes(min(bits_per_weight, MOST_BITS) * num_weights), least)
 
     def rates(self) -> list[tuple[float, float]]:
         """Bits a weight and variance E|Q(x) - x|^2 / |x|^2 for a planner to choose from."""
@@ -104,41 +107,46 @@ def times(step: np.float32, whole: Row) -> Row:
 def fitted(values: Row, uniform: Row, budget: float) -> tuple[np.float32, Row, int]:
     """The step whose code fills the budget [bit], the whole numbers under it, and the size of their code.
 
-    The logarithm of the size falls with that of the step, almost straight: secant steps, kept between what is known to
-    be too small and large enough. An update that is not finite, or needs a step that is not, has step infinity and is received as NaN.
+    Steps are 2^(j / GRID): two machines whose sums differ in the last digit take the same one. The logarithm of the
+    size falls with j, almost straight: secant steps, kept between what is known to be too small and large enough. An
+    update that is not finite, or needs a step that is not, has step infinity and is received as NaN.
     """
     nothing = np.zeros_like(values)
     mean = float(np.abs(values).mean(dtype=np.float64))
     if mean == 0.0 or not math.isfinite(mean):
         return np.float32(math.inf if mean != 0.0 else 1.0), nothing, code_size(nothing)
     aim, rate = math.log((1.0 + FILLED) / 2.0 * budget), math.log(budget / len(values))
-    least = math.log(max(float(np.abs(values).max()) / LARGEST, float(np.finfo(np.float32).tiny)))
-    guess = max(math.log(mean) + float(np.interp(rate, *TYPICAL)), least)
-    slope = -0.9 if rate < 0.0 else -0.6
-    low, high = (-math.inf, math.inf), (math.inf, -math.inf)  # too small, large enough: log of the step and of the size
-    best = None
-    for trial in itertools.count():
-        if guess > LARGEST_LOG_STEP:
-            break
-        step = np.float32(math.exp(guess))
+    least = max(math.ceil(GRID * math.log2(float(np.abs(values).max()) / LARGEST)), -126 * GRID)
+    j = max(round(GRID * (math.log2(mean) + float(np.interp(rate, *TYPICAL)))), least)
+    slope = (-0.9 if rate < 0.0 else -0.6) * math.log(2.0) / GRID
+    low: tuple[int, float] | None = None  # too small, with the logarithm of the size
+    high: tuple[int, float] | None = None  # large enough
+    best = np.float32(math.inf), nothing, code_size(nothing)
+    trial = 0
+    while j < 128 * GRID:
+        trial += 1
+        step = np.float32(2.0 ** (j / GRID))
         whole = values / step
         whole += uniform
         np.floor(whole, out=whole)
         size = code_size(whole)
-        here = guess, math.log(size)
         if size <= budget:
-            high, best = here, (step, whole, size)
+            high, best = (j, math.log(size)), (step, whole, size)
+            if size >= FILLED * budget or j == least or trial >= MOST_STEPS:
+                break
         else:
-            low = here
-        if best is not None and (best[2] >= FILLED * budget or high[0] <= least or trial >= MOST_STEPS):
-            return best
-        if low[0] > -math.inf and high[0] < math.inf:
-            slope = min((high[1] - low[1]) / (high[0] - low[0]), -0.01)
-            inside = 0.1 * (high[0] - low[0])
-            guess = min(max(low[0] + (aim - low[1]) / slope, low[0] + inside), high[0] - inside)
-        else:  # up by at least a little: some step is large enough
-            guess = max(here[0] + (aim - here[1]) / slope, least if size <= budget else here[0] + 0.02 * trial)
-    return np.float32(math.inf), nothing, code_size(nothing)
+            low = j, math.log(size)
+        if high is None:
+            j += max(round((aim - math.log(size)) / slope), trial)
+        elif low is None:
+            j = max(j + min(round((aim - math.log(size)) / slope), -1), least)
+        elif high[0] - low[0] == 1 or trial >= MOST_STEPS:
+            break
+        else:
+            between = low[0] + round((aim - low[1]) * (high[0] - low[0]) / min(high[1] - low[1], -1e-9))
+            inside = (high[0] - low[0]) // 10 + 1
+            j = min(max(between, low[0] + inside), high[0] - inside)
+    return best
 
 
 def low_bits_of(sizes: Row, length: int) -> int:

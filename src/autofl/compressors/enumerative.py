@@ -5,6 +5,7 @@ by a Rice code whose parameter serves the whole string. The size is known withou
 """
 
 import bisect
+import itertools
 from functools import cache
 from typing import NamedTuple
 
@@ -31,8 +32,7 @@ class Tables(NamedTuple):
 def tables() -> Tables:
     rows = [[1]]
     for _ in range(BLOCK):  # Pascal's triangle
-        last = rows[-1]
-        rows.append([1, *(a + b for a, b in zip(last, last[1:], strict=False)), 1])
+        rows.append([1, *(a + b for a, b in itertools.pairwise(rows[-1])), 1])
     column = [[row[k] if k < len(row) else 0 for row in rows] for k in range(BLOCK + 1)]
     rank_bits = np.zeros((BLOCK + 1, BLOCK + 1), dtype=np.int64)
     for n, row in enumerate(rows):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from autofl.compressors.base import Randomness, Sent, check_length, whole_bytes
+from autofl.compressors.base import Randomness, Sent, check_length, fitting_bytes, whole_bytes
 from autofl.compressors.blocks import SCALE_BYTES, num_blocks, rounded, spread
 from autofl.errors import AutoFLError
 
@@ -42,8 +42,9 @@ class Quantise:
 
     def whole_bits(self, num_weights: int, bits_per_weight: float) -> int:
         """b for a budget that holds the scales too."""
-        whole = int((bits_per_weight * num_weights - self._scale_bits(num_weights)) / num_weights + 1e-9)
-        return min(int(whole_bytes(min(max(whole, 2), 16) * num_weights)) // num_weights, 16)
+        budget = int(fitting_bytes(bits_per_weight * num_weights)) - self._scale_bits(num_weights)
+        whole = min(max(budget // num_weights, 2), 16)
+        return min(int(whole_bytes(whole * num_weights)) // num_weights, 16)
 
     def _scale_bits(self, num_weights: int) -> int:
         return 8 * SCALE_BYTES * num_blocks(num_weights, self.block)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from autofl.compressors.base import Randomness, Sent, check_length, whole_bytes
+from autofl.compressors.base import Randomness, Sent, check_length, fitting_bytes, whole_bytes
 from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class TopK:
         if bits_per_weight is None:
             return max(1, round(self.share * num_weights))
         entry = VALUE_BITS + place_bits(num_weights)
-        return min(max(1, int(bits_per_weight * num_weights / entry + 1e-9)), num_weights)
+        return min(max(1, int(fitting_bytes(bits_per_weight * num_weights)) // entry), num_weights)
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
         return whole_bytes(self.num_sent(num_weights, bits_per_weight) * (VALUE_BITS + place_bits(num_weights)))

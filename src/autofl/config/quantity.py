@@ -12,8 +12,8 @@ from autofl.channels import Exponential, Fading, NoFading, Rayleigh
 from autofl.network import drop_in_disc
 from autofl.units import Array
 
-LAWS = {"uniform": 2, "exponential": 1, "rayleigh": 1, "disc": 1}
-"""Laws and the number of their parameters: [low, high], mean, scale, radius."""
+LAWS = {"uniform": 2, "log-uniform": 2, "exponential": 1, "rayleigh": 1, "disc": 1}
+"""Laws and the number of their parameters: [low, high] twice, mean, scale, radius."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ class PerUE:
         if self.law == "uniform":
             low, high = self.parameters
             return rng.uniform(low, high, num_ue)
+        if self.law == "log-uniform":
+            low, high = self.parameters
+            return np.clip(np.exp(rng.uniform(np.log(low), np.log(high), num_ue)), low, high)
         if self.law == "exponential":
             return rng.exponential(self.parameters[0], num_ue)
         if self.law == "rayleigh":
@@ -72,7 +75,7 @@ class Bounds:
 
     low: float
     high: float
-    laws: tuple[str, ...] = ("uniform",)
+    laws: tuple[str, ...] = ("uniform", "log-uniform")
     open_low: bool = True  # whether `low` itself is forbidden
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -101,8 +104,10 @@ class Bounds:
         if len(entries) != LAWS[law]:
             raise PydanticCustomError("per_ue", "must be a number, a list or {wanted}", {"wanted": wanted})
         parameters = tuple(self._number(entry) for entry in entries)
-        if law == "uniform" and parameters[0] > parameters[1]:
-            raise PydanticCustomError("per_ue", "uniform needs [low, high] with low <= high")
+        if LAWS[law] == 2 and parameters[0] > parameters[1]:
+            raise PydanticCustomError("per_ue", "{law} needs [low, high] with low <= high", {"law": law})
+        if law == "log-uniform" and not parameters[0] > 0.0:
+            raise PydanticCustomError("per_ue", "log-uniform needs [low, high] with low > 0")
         return PerUE(law=law, parameters=parameters)
 
     def _number(self, raw: Any) -> float:

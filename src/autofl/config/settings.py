@@ -34,8 +34,11 @@ PAPER_ALGORITHMS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)
-JOINT_OUTER_LR = {"autofl-j": 0.15, "fedavg-j": 0.2}
-"""beta where the joint planner chooses local steps and samples: it decays (learning.lr_decay), so it begins higher."""
+JOINT_STEPS = {"cifar10": (0.15, 2.0)}
+"""beta and the length of a clipped gradient where the joint planner chooses local steps and samples; else MNIST's.
+
+beta decays there (learning.lr_decay), so it begins higher."""
+JOINT_MNIST_STEPS = (0.25, 5.0)
 
 
 class Section(BaseModel):
@@ -180,6 +183,12 @@ class LearningSettings(Section):
     split: list[float] | None = Field(
         None, description="shares of d for inner, outer and Hessian batch, such as [0.1, 0.8, 0.1]; default thirds"
     )
+    guard: float | None = Field(
+        None, ge=0, le=1e6, description="c: the Hessian's term of a meta-gradient is shrunk to c times the rest; 0: off"
+    )
+    grad_clip: float | None = Field(
+        None, ge=0, le=1e9, description="length to which a meta-gradient is clipped; 0: off"
+    )
     engine: Literal["auto", "loop", "vmap", "low_rank"] = Field("auto", description="how client updates are computed")
 
     @model_validator(mode="after")
@@ -250,7 +259,7 @@ class CompareSettings(Section):
     """A comparison: which algorithms, over which seeds, judged at which accuracy."""
 
     algorithms: list[str] = Field(
-        ["autofl", "per-fedavg", "fedavg-1", "fedavg-2"],
+        ["autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j"],
         min_length=1,
         max_length=100,
         description='in this order; own ones as "module:object"',
@@ -349,7 +358,10 @@ class Settings(Section):
         model = usual if self.model.name == "auto" else self.model.name
         parts = ("channel", "selection", "planner", "baseline", "joint", "compressor", "downlink", "aggregator")
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
-        outer_lr = JOINT_OUTER_LR.get(self.algorithm, outer_lr)
+        grad_clip = self.learning.grad_clip
+        if self.planned_by() is self.joint:
+            outer_lr, usual_clip = JOINT_STEPS.get(self.data.name, JOINT_MNIST_STEPS)
+            grad_clip = usual_clip if grad_clip is None else grad_clip
         learning = self.learning
         return self.model_copy(
             update={
@@ -365,6 +377,7 @@ class Settings(Section):
                     update={
                         "inner_lr": inner_lr if learning.inner_lr is None else learning.inner_lr,
                         "outer_lr": outer_lr if learning.outer_lr is None else learning.outer_lr,
+                        "grad_clip": grad_clip,
                     }
                 ),
                 "simulation": self.simulation.model_copy(

@@ -4,6 +4,7 @@ import importlib
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from torch import nn
@@ -12,10 +13,10 @@ from autofl.config import Settings
 from autofl.data.federated import FederatedData
 from autofl.deploy.device import Device, Meter, open_device
 from autofl.deploy.fleet import OWN_VALUES
-from autofl.deploy.messages import Order, params_of, params_record, pixels_of, pixels_record
+from autofl.deploy.messages import Order, packed_record, params_of, params_record, pixels_of, pixels_record
 from autofl.deploy.privacy import local_noise
 from autofl.deploy.run_config import settings_of
-from autofl.engines import ClientMemory, make_engine, pick_engine, use_machine
+from autofl.engines import ClientMemory, StackedUpdates, make_engine, pick_engine, use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import personal_models
 from autofl.experiments.build import build_algorithm, build_evaluator, build_model
@@ -62,24 +63,48 @@ def channel(message: Message, context: Context) -> Message:
 
 
 def train(message: Message, context: Context) -> Message:
-    """The client update, clipped and noised where the settings say so."""
+    """The client update: clipped and noised where the settings say so, and then packed where there is a compressor."""
     deploy = settings_of(context).deploy
     if deploy.clip is None:
         return _train(message, context)
-    return local_noise(deploy.clip, deploy.noise_multiplier)(message, context, _train)
+    noised = local_noise(deploy.clip, deploy.noise_multiplier)(message, context, _train)
+    return _packed(message, context, noised)
 
 
 def _train(message: Message, context: Context) -> Message:
     settings = settings_of(context)
     device, order, sent = _device(context, settings), Order.of(message.content), params_of(message.content)
     model, data = _model_and_data(settings, device, message)
-    algorithm, compressor, memory = build_algorithm(settings), build_compressor(settings), _memory(context, device.ue)
+    algorithm, memory = build_algorithm(settings), _memory(context, device.ue)
     engine = make_engine(pick_engine(settings.learning.engine, model, algorithm), model)
+    compressor = build_compressor(settings) if settings.deploy.clip is None else None  # noise comes first
     meter = Meter.start()
-    update = device.train(engine, algorithm, compressor, sent, data, order, settings.seed, memory)
-    measured = MetricRecord(dict(meter.read()))
+    updates = device.train(engine, algorithm, sent, data, order, settings.seed, memory)
+    content = RecordDict()
+    if compressor is None:
+        content["params"] = params_record(updates.mean(np.ones(1)))  # a mean of one
+    else:
+        content["packed"] = packed_record(device.pack(updates, compressor, sent, order, settings.seed, memory))
+    content["measured"] = MetricRecord({**meter.read(), "guarded": int(updates.guarded[0])})
     _remember(context, device.ue, memory)
-    return Message(RecordDict({"params": params_record(update), "measured": measured}), reply_to=message)
+    return Message(content, reply_to=message)
+
+
+def _packed(message: Message, context: Context, reply: Message) -> Message:
+    """A reply with parameters as one with packed bytes, where there is a compressor."""
+    settings = settings_of(context)
+    compressor = build_compressor(settings)
+    if compressor is None or reply.has_error():
+        return reply
+    device, order, sent = _device(context, settings), Order.of(message.content), params_of(message.content)
+    memory = _memory(context, device.ue)
+    stacked = {name: p[None] for name, p in params_of(reply.content).items()}
+    updates = StackedUpdates(np.array([device.ue]), stacked, sent)
+    packed = packed_record(device.pack(updates, compressor, sent, order, settings.seed, memory))
+    _remember(context, device.ue, memory)
+    return Message(
+        RecordDict({"packed": packed, "measured": reply.content.metric_records["measured"]}), reply_to=message
+    )
 
 
 def _memory(context: Context, ue: int) -> ClientMemory:

@@ -48,24 +48,28 @@ class Device:
         self,
         engine: Engine,
         algorithm: Algorithm,
-        compressor: Compressor | None,
         sent: Params,
         data: FederatedData,
         order: Order,
         seed: int,
         memory: ClientMemory,
-    ) -> Params:
+    ) -> Updates:
         """The client update of the simulator, by the simulator's engine, on the samples the simulator would draw."""
         if not 0 < order.num_samples <= self.data_size:
             raise AutoFLError(f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples")
         ue = np.array([self.ue])
         num_samples, split = np.array([order.num_samples]), split_of(algorithm)
         batches = data.draw(ue, num_samples, order.local_steps, seed, order.round, split)
-        updates: Updates = engine(at_round(algorithm, order.round), sent, batches, ue, memory)
-        if compressor is not None:
-            bits = np.array([order.bits_per_weight])
-            updates = CompressedUpdates(updates, sent, compressor, bits, seed, order.round, memory)
-        return updates.mean(np.ones(1))  # a mean of one
+        return engine(at_round(algorithm, order.round), sent, batches, ue, memory)
+
+    def pack(
+        self, updates: Updates, compressor: Compressor, sent: Params, order: Order, seed: int, memory: ClientMemory
+    ) -> bytes:
+        """The bytes of this UE's update, rounded as the simulator would."""
+        bits = np.array([order.bits_per_weight])
+        compressed = CompressedUpdates(updates, sent, compressor, bits, seed, order.round, memory)
+        [(_, own)] = compressed.rows()
+        return own.pack()
 
     def prepare(
         self,

@@ -5,19 +5,22 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from autofl.compressors import Compressor
+from autofl.compressors.base import whole_bytes
 from autofl.data.federated import PixelSums
 from autofl.deploy.messages import (
     NAN,
     Order,
     RefusedError,
     checked_params,
+    checked_payload,
     content_of,
     measured,
     params_record,
@@ -25,9 +28,11 @@ from autofl.deploy.messages import (
     pixels_record,
     quality,
     size_of,
+    unpacked,
+    whole,
 )
-from autofl.engines import StackedUpdates, Updates
-from autofl.models import Params
+from autofl.engines import StackedUpdates, UnpackedUpdates, Updates
+from autofl.models import Params, num_weights
 from autofl.network import Cell
 from autofl.records import DeviceRecord, Evaluation
 from autofl.rounds.loop import Orders
@@ -64,6 +69,13 @@ class Answer:
     content: RecordDict | None
     seconds: float
     problem: str = ""
+
+
+class Packed(NamedTuple):
+    """A compressed update that came: w_i - w in one row, and its bits."""
+
+    change: torch.Tensor
+    bits: float
 
 
 Ask = Callable[[Mapping[int, RecordDict], str, str], dict[int, Answer]]
@@ -189,10 +201,15 @@ class Devices:
         sums: PixelSums | None,
         evaluated: IntArray,
         num_classes: int,
+        compressor: Compressor | None = None,
     ) -> None:
-        """`emulated` draws the channels; without it the devices report theirs. `evaluated` are the UEs asked for it."""
+        """`emulated` draws the channels; without it the devices report theirs. `evaluated` are the UEs asked for it.
+
+        With a `compressor` updates come packed by it.
+        """
         self._fleet, self._ask, self._cell = fleet, ask, cell
         self._emulated, self._sums, self._evaluated = emulated, sums, evaluated
+        self._compressor = compressor
         self._model = ConfigRecord({"num-classes": num_classes})
         self.measured: tuple[DeviceRecord, ...] = ()  # of the last round
 
@@ -230,26 +247,34 @@ class Devices:
         for ue, *own in zip(orders.ue.tolist(), *(column.tolist() for column in told), strict=True):
             if self._fleet.is_here(ue):
                 contents[ue] = self._content(RecordDict({"params": model, "order": Order(k, *own).record()}))
-        arrived: dict[int, Params] = {}
+        arrived: dict[int, Params | Packed] = {}
+        guarded: dict[int, int] = {}
         records = []
         for ue, answer in sorted(self._exchange(contents, MessageType.TRAIN, k).items()):
-            record, update = self._checked_update(ue, answer, sent, size_of(contents[ue]))
+            budget = float(orders.bits_per_weight[orders.ue == ue][0])
+            record, update = self._checked_update(ue, answer, sent, size_of(contents[ue]), budget)
             records.append(record)
             if update is not None:
-                arrived[ue] = update
+                arrived[ue], guarded[ue] = update, whole(answer.content, "guarded")
         away = [int(ue) for ue in orders.ue if int(ue) not in contents]
         self.measured = tuple(sorted([*records, *(DeviceRecord(ue, "not connected") for ue in away)], key=_number))
         for lost in (record for record in self.measured if record.outcome != "ok"):
             log.warning("round %d: UE %d is left out: %s", k, lost.ue, lost.outcome)
-        ue = np.array(sorted(arrived), dtype=np.int64)
-        stacked = {name: torch.stack([arrived[i][name] for i in ue.tolist()]) for name in sent} if arrived else {}
-        return StackedUpdates(ue, stacked, sent)  # which sums in the order of the UEs, whatever order they came in
+        return _updates_of(arrived, sent, orders, guarded)
 
-    def _checked_update(self, ue: int, answer: Answer, sent: Params, down: int) -> tuple[DeviceRecord, Params | None]:
-        content, problem, update = answer.content, answer.problem, None
+    def _checked_update(
+        self, ue: int, answer: Answer, sent: Params, down: int, bits_per_weight: float
+    ) -> "tuple[DeviceRecord, Params | Packed | None]":
+        content, problem = answer.content, answer.problem
+        update: Params | Packed | None = None
         if content is not None:
             try:
-                update = checked_params(content, sent)
+                if self._compressor is None:
+                    update = checked_params(content, sent)
+                else:
+                    most = whole_bytes(self._compressor.update_bits(num_weights(sent), bits_per_weight))
+                    payload = checked_payload(content, most)
+                    update = Packed(unpacked(payload, self._compressor, sent), 8.0 * len(payload))
             except RefusedError as error:
                 problem = str(error)
         return DeviceRecord(
@@ -289,6 +314,22 @@ class Devices:
         node = {ue: self._fleet.known[ue].node for ue in contents}
         answers = self._ask({node[ue]: content for ue, content in contents.items()}, kind, str(group))
         return {ue: answers[node[ue]] for ue in contents}
+
+
+def _updates_of(
+    arrived: Mapping[int, Params | Packed], sent: Params, orders: Orders, guarded: Mapping[int, int]
+) -> Updates:
+    """Both sum in an order that does not depend on the order in which replies came."""
+    ue = np.array(sorted(arrived), dtype=np.int64)
+    counts = np.array([guarded[i] for i in ue.tolist()], dtype=np.int64)
+    packed = [update for _, update in sorted(arrived.items()) if isinstance(update, Packed)]
+    if packed:
+        steps = orders.local_steps[np.searchsorted(orders.ue, ue)]
+        bits = np.array([update.bits for update in packed])
+        return UnpackedUpdates(ue, steps, [update.change for update in packed], bits, sent, counts)
+    params = [update for _, update in sorted(arrived.items()) if not isinstance(update, Packed)]
+    stacked = {name: torch.stack([own[name] for own in params]) for name in sent} if params else {}
+    return StackedUpdates(ue, stacked, sent, counts)
 
 
 def _number(record: DeviceRecord) -> int:

@@ -1,8 +1,8 @@
 """What travels between server and devices, and which replies are refused.
 
 Down: {"params", "order", "model"} and, where pixels are standardised by all devices' statistics, {"pixels"}. Up:
-{"params", "measured"}, {"quality"} or {"device"}. A device's reply is data from outside: every value is checked before
-use.
+{"params", "measured"}, with a compressor {"packed", "measured"}, {"quality"} or {"device"}. A device's reply is
+data from outside: every value is checked before use.
 """
 
 import math
@@ -14,8 +14,10 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from autofl.compressors import Compressor
 from autofl.data.federated import PixelSums
-from autofl.models import Params
+from autofl.errors import AutoFLError
+from autofl.models import Params, num_weights
 
 NAN = float("nan")
 
@@ -51,6 +53,36 @@ def checked_params(record: RecordDict, like: Params) -> Params:
             raise RefusedError(f"{name}: not finite")
         params[name] = torch.from_numpy(array.copy())
     return params
+
+
+def packed_record(payload: bytes) -> ConfigRecord:
+    return ConfigRecord({"update": payload})
+
+
+def checked_payload(record: RecordDict, most_bits: float) -> bytes:
+    """The bytes of a compressed update, if they are no more than was planned for."""
+    payload = record.config_records.get("packed", ConfigRecord()).get("update")
+    if not isinstance(payload, bytes):
+        raise RefusedError("packed update: missing")
+    if 8 * len(payload) > most_bits:
+        raise RefusedError(f"packed update: {len(payload)} bytes, planned {most_bits / 8:g}")
+    return payload
+
+
+def unpacked(payload: bytes, compressor: Compressor, like: Params) -> torch.Tensor:
+    """w_i - w in one row, of the type of `like`, if the compressor can read it and it is finite."""
+    num, kind = num_weights(like), next(iter(like.values()))
+    try:
+        row = compressor.unpack(payload, num)
+    except AutoFLError as error:
+        raise RefusedError(_shown(str(error))) from None
+    except Exception as error:  # a user's own compressor, and bytes from outside
+        raise RefusedError(f"packed update: not readable ({type(error).__name__})") from None
+    if row.shape != (num,):
+        raise RefusedError(f"packed update: shape {tuple(row.shape)}, not ({num},)")
+    if not torch.isfinite(row).all():
+        raise RefusedError("packed update: not finite")
+    return row.to(kind)
 
 
 def pixels_record(sums: PixelSums) -> ArrayRecord:
@@ -103,6 +135,12 @@ def _typed(kind: object, text: str) -> Any:
 def measured(record: RecordDict, name: str) -> float:
     """A number a device says it measured; NaN for what is missing or cannot be."""
     return _number(record, "measured", name)
+
+
+def whole(record: RecordDict | None, name: str) -> int:
+    """A count that a device says it made; 0 for what is missing or cannot be."""
+    value = NAN if record is None else measured(record, name)
+    return 0 if math.isnan(value) else int(min(value, 2**31))
 
 
 def quality(record: RecordDict, name: str) -> float:

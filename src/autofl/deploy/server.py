@@ -23,7 +23,7 @@ from autofl.engines import use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import evaluated_ues
 from autofl.experiments.build import build_algorithm, build_evaluator, build_model, build_training
-from autofl.experiments.cell import build_cell, build_channel
+from autofl.experiments.cell import build_cell, build_channel, build_compressor
 from autofl.experiments.run import machine_facts, origins_of, size_range
 from autofl.models import Params, num_weights
 from autofl.models import params_of as params_of_model
@@ -149,7 +149,7 @@ def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> Non
     emulated, channel = None, build_channel(settings)
     if settings.deploy.channel == "emulated":  # the channels the simulator draws with the same seed
         emulated = ChannelAir(cell, channel, settings.seed)
-    world = Devices(fleet, ask, cell, emulated, sums, evaluated, num_classes)
+    world = Devices(fleet, ask, cell, emulated, sums, evaluated, num_classes, build_compressor(settings))
     releases = dict(past.releases)
     for record, checkpoint in run_rounds(build_training(settings, params, world.cell, channel), world, past.checkpoint):
         writer.write(record)

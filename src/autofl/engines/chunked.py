@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from autofl.algorithms import Algorithm, is_stateful
+from autofl.algorithms import Algorithm, is_guarded, is_stateful
 from autofl.data.batch import Batches, MetaBatch
 from autofl.engines.memory import ClientMemory
 from autofl.engines.updates import Summed
@@ -23,7 +24,7 @@ class ChunkedUpdates(Summed):
     ue: IntArray
     batches: Batches
     sent: Params
-    update: Callable[[IntArray, MetaBatch], Params]  # of the UEs of a chunk and their stacked batches
+    update: Callable[[IntArray, MetaBatch], tuple[Params, IntArray | int]]  # of a chunk's UEs and stacked batches
     chunk: int
 
     @property
@@ -45,26 +46,34 @@ class ChunkedUpdates(Summed):
 
     def params_of(self, rows: IntArray) -> Params:
         """Client parameters of these rows, stacked."""
-        return self.update(self.ue[rows], MetaBatch.of(self.batches.take(rows)))
+        params, self.guarded[rows] = self.update(self.ue[rows], MetaBatch.of(self.batches.take(rows)))
+        return params
 
 
 def client_step(
     algorithm: Algorithm, loss: Loss, sent: Params, memory: ClientMemory | None, over_ues: Callable[..., Any]
-) -> Callable[[IntArray, MetaBatch], Params]:
-    """What the UEs of a chunk send up; UEs that remember something read and write their memory."""
+) -> Callable[[IntArray, MetaBatch], tuple[Params, IntArray | int]]:
+    """What the UEs of a chunk send up, and their guarded steps; UEs that remember something use their memory."""
+    if is_guarded(algorithm):
+        counted = over_ues(lambda one: algorithm.guarded_update(loss, sent, one))
+
+        def guarded(ue: IntArray, some: MetaBatch) -> tuple[Params, IntArray | int]:
+            params, count = counted(some)
+            return params, count.cpu().numpy().astype(np.int64)
+
+        return guarded
     if not is_stateful(algorithm):
         plain = over_ues(lambda one: algorithm.client_update(loss, sent, one))
-        return lambda ue, some: plain(some)
+        return lambda ue, some: (plain(some), 0)
     if memory is None:
         raise AutoFLError(f"{type(algorithm).__name__} keeps something at each UE; give the engine a ClientMemory")
     first = algorithm.client_init(sent)
     remembering = over_ues(lambda one, own: algorithm.client_step(loss, sent, one, own))
 
-    def step(ue: IntArray, some: MetaBatch) -> Params:
+    def step(ue: IntArray, some: MetaBatch) -> tuple[Params, IntArray | int]:
         params, own = remembering(some, memory.read_all("client", ue, first))
         memory.write_all("client", ue, own)
-        result: Params = params
-        return result
+        return params, 0
 
     return step
 

@@ -1,6 +1,7 @@
 """Updates that have gone through a compressor on their way."""
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,8 +28,31 @@ def shaped(row: Tensor, like: Params) -> Params:
     return {name: part.view_as(p) for (name, p), part in zip(like.items(), torch.split(row, sizes), strict=True)}
 
 
+class OneByOne(ABC):
+    """Updates that arrive one after another, each in one row. They are added up in the order they are given."""
+
+    ue: IntArray
+    sent: Params
+
+    @abstractmethod
+    def received(self) -> Iterator[tuple[int, Tensor]]:
+        """Each row and what the server receives of its w_i - w, by local steps and then by the UEs' numbers."""
+
+    def mean(self, weight: Array) -> Params:
+        share, total = shares(self.ue, weight), None
+        for row, received in self.received():
+            part = received.mul(float(share[row]))
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        return {name: self.sent[name] + p for name, p in shaped(total, self.sent).items()}
+
+    def each(self) -> Iterator[tuple[IntArray, Params]]:
+        for row, received in self.received():
+            yield np.array([row]), {name: p[None] for name, p in shaped(received, self.sent).items()}
+
+
 @dataclass(frozen=True)
-class CompressedUpdates:
+class CompressedUpdates(OneByOne):
     """Updates as the server receives them: each formed, compressed and added up, one UE after another."""
 
     updates: Updates
@@ -38,11 +62,11 @@ class CompressedUpdates:
     seed: int
     k: int
     memory: ClientMemory
-    _bits: dict[int, float] = field(default_factory=dict)  # of the rows that are formed
+    ue: IntArray = field(init=False)
+    _bits: dict[int, float] = field(init=False, default_factory=dict)  # of the rows that are formed
 
-    @property
-    def ue(self) -> IntArray:
-        return self.updates.ue
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ue", self.updates.ue)
 
     @property
     def bits(self) -> Array:
@@ -51,6 +75,10 @@ class CompressedUpdates:
             for _ in self.rows():
                 pass
         return np.array([self._bits[row] for row in range(len(self.ue))])
+
+    @property
+    def guarded(self) -> IntArray:
+        return self.updates.guarded
 
     def rows(self) -> Iterator[tuple[int, Sent]]:
         """Each row and what is sent of its w_i - w."""
@@ -63,7 +91,7 @@ class CompressedUpdates:
                 bits = float(self.bits_per_weight[row])
                 change = flat({name: changes[name][place] for name in self.sent})
                 answer = self.compressor(change, bits, self._randomness(ue), first if own is None else own)
-                if not _is_sent(answer, change):
+                if not is_sent(answer, change):
                     raise AutoFLError(
                         f"compressor {type(self.compressor).__name__}: it must give a Sent, with the {num_weights}"
                         " weights that are received in one row and their bits, and what the UE remembers"
@@ -74,23 +102,31 @@ class CompressedUpdates:
                 self._bits[row] = float(sent.bits)
                 yield row, sent
 
-    def mean(self, weight: Array) -> Params:
-        share, total = shares(self.ue, weight), None
+    def received(self) -> Iterator[tuple[int, Tensor]]:
         for row, sent in self.rows():
-            part = sent.received.mul(float(share[row]))
-            total = part if total is None else total.add_(part)
-        assert total is not None
-        return {name: self.sent[name] + p for name, p in shaped(total, self.sent).items()}
-
-    def each(self) -> Iterator[tuple[IntArray, Params]]:
-        for row, sent in self.rows():
-            yield np.array([row]), {name: p[None] for name, p in shaped(sent.received, self.sent).items()}
+            yield row, sent.received
 
     def _randomness(self, ue: int) -> Randomness:
         return lambda: stream(self.seed, "compression", self.k, ue)
 
 
-def _is_sent(answer: object, change: Tensor) -> bool:
+@dataclass(frozen=True)
+class UnpackedUpdates(OneByOne):
+    """Updates that came as bytes and are unpacked: what `CompressedUpdates` gives in one process, to the bit."""
+
+    ue: IntArray
+    local_steps: IntArray
+    changes: Sequence[Tensor]  # w_i - w of each row
+    bits: Array  # that came
+    sent: Params
+    guarded: IntArray
+
+    def received(self) -> Iterator[tuple[int, Tensor]]:
+        for row in np.lexsort((self.ue, self.local_steps)).tolist():
+            yield row, self.changes[row]
+
+
+def is_sent(answer: object, change: Tensor) -> bool:
     """Whether a compressor, perhaps a user's own, gave what it must."""
     sent = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else None
     return isinstance(sent, Sent) and sent.received.shape == change.shape and 0.0 < sent.bits < np.inf

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -13,10 +14,15 @@ from autofl.units import Array, IntArray
 
 
 class Updates(Protocol):
-    """What the UEs of a round send up."""
+    """What the UEs of a round send up. Those whose size is known only when they are formed have `bits`, of each row."""
 
     @property
     def ue(self) -> IntArray: ...
+
+    @property
+    def guarded(self) -> IntArray:
+        """Local steps of each row that the algorithm's guard acted on; known once the updates have been formed."""
+        ...
 
     def mean(self, weight: Array) -> Params:
         """Weighted average over UEs, summed in an order that does not depend on the order they came in."""
@@ -35,6 +41,11 @@ class Summed(ABC):
     """
 
     ue: IntArray
+
+    @cached_property
+    def guarded(self) -> IntArray:
+        """Of each row; filled in by `part` and `changes`."""
+        return np.zeros(len(self.ue), dtype=np.int64)
 
     @property
     @abstractmethod
@@ -81,6 +92,11 @@ class StackedUpdates:
     ue: IntArray
     params: Params
     sent: Params
+    steps_guarded: IntArray | None = None
+
+    @property
+    def guarded(self) -> IntArray:
+        return np.zeros(len(self.ue), dtype=np.int64) if self.steps_guarded is None else self.steps_guarded
 
     def mean(self, weight: Array) -> Params:
         """sum_i weight_i w_i / sum_i weight_i, summed in the order of the UEs' numbers."""
@@ -109,3 +125,9 @@ def added(parts: Iterable[Params]) -> Params:
     for part in parts:
         total = {name: total[name].add_(p) if name in total else p for name, p in part.items()}
     return total
+
+
+def bits_of(updates: Updates) -> Array | None:
+    """Bits really sent, of each row; None where parameters travel as they are."""
+    bits: Array | None = getattr(updates, "bits", None)
+    return bits

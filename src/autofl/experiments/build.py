@@ -77,10 +77,13 @@ def build_algorithm(settings: Settings, name: str | None = None) -> Algorithm:
         "variant": learning.variant,
         "participation": settings.simulation.num_selected / settings.cell.count,
     }
-    if learning.lr_decay is not None:  # else the algorithm's own
-        shared["lr_decay"] = learning.lr_decay
-    if learning.split is not None:
-        shared["split"] = tuple(learning.split)
+    steadier = {
+        "lr_decay": learning.lr_decay,
+        "split": None if learning.split is None else tuple(learning.split),
+        "guard": learning.guard,
+        "grad_clip": learning.grad_clip,
+    }
+    shared |= {key: value for key, value in steadier.items() if value is not None}  # else the algorithm's own
     algorithm: Algorithm = part.build(given, shared)
     return algorithm
 

@@ -12,7 +12,8 @@ from autofl.config.parts import JointSettings, PartSettings
 from autofl.errors import AutoFLError
 from autofl.network import DECISIONS, STATUS_NAMES, Cell, Status, decoded
 from autofl.planner import MIN_SAMPLES, Planner
-from autofl.planner.pace import PACES, Pace
+from autofl.planner.joint import JointPlanner
+from autofl.planner.pace import LEAST_SAMPLES, PACES, Pace
 from autofl.registry import Lazy
 from autofl.rng import stream
 from autofl.rounds.round import ChannelAir, Network, Round, network_round
@@ -123,8 +124,8 @@ def build_planner(settings: Settings, algorithm: str | None = None) -> Planner:
 
 def _planner_of(settings: Settings, section: PartSettings) -> Planner:
     planner: Planner = section.build(
-        local_steps=settings.learning.local_steps,
         pace=PACES.get(settings.data.name, Pace()).values,
+        least_samples=LEAST_SAMPLES.get(settings.data.name, JointPlanner.least_samples),
         rates=Lazy(lambda: rates_of(build_compressor(settings))),
     )
     return planner

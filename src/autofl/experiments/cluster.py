@@ -146,6 +146,10 @@ class SpreadUpdates:
     def ue(self) -> IntArray:
         return self.updates.ue
 
+    @property
+    def guarded(self) -> IntArray:
+        return self.updates.guarded
+
     def mean(self, weight: Array) -> Params:
         share = shares(self.ue, weight)
         chunks = self.updates.chunks()
@@ -153,8 +157,14 @@ class SpreadUpdates:
         for worker, mine in zip(self.workers, np.array_split(np.arange(len(chunks)), len(self.workers)), strict=True):
             rows = [chunks[place] for place in mine]
             if rows:
-                waiting.append(worker.parts.remote(*self._of(rows, share)))
-        return self.updates.whole(added(part for parts in waiting for part in _result(self.ray, parts)))
+                waiting.append((np.concatenate(rows), worker.parts.remote(*self._of(rows, share))))
+        return self.updates.whole(added(part for rows, answer in waiting for part in self._parts(rows, answer)))
+
+    def _parts(self, rows: IntArray, answer: Any) -> list[Params]:
+        """The sums of a worker's chunks; the steps it guarded are noted."""
+        parts: list[Params]
+        parts, self.updates.guarded[rows] = _result(self.ray, answer)
+        return parts
 
     def each(self) -> Iterator[tuple[IntArray, Params]]:
         """Single updates are formed here."""
@@ -175,8 +185,12 @@ class _Worker:
         use_machine(threads)
         self._data = data
 
-    def parts(self, updates: Any, draw: Draw, local_steps: IntArray, share: list[Array]) -> list[Params]:
+    def parts(
+        self, updates: Any, draw: Draw, local_steps: IntArray, share: list[Array]
+    ) -> tuple[list[Params], IntArray]:
+        """The sums of these chunks, and the guarded steps of their rows."""
         updates = replace(updates, batches=DrawnBatches(self._data, draw, local_steps))
         begin = np.cumsum([0, *(len(part_share) for part_share in share)])
         rows = [np.arange(start, start + len(part_share)) for start, part_share in zip(begin[:-1], share, strict=True)]
-        return [updates.part(some, part_share) for some, part_share in zip(rows, share, strict=True)]
+        parts = [updates.part(some, part_share) for some, part_share in zip(rows, share, strict=True)]
+        return parts, updates.guarded[: begin[-1]]

@@ -1,7 +1,7 @@
 """The rival `tuned`: the best constants by grid search, with the same compressor, update and step sizes.
 
-It is a study, not a planner: constants are carried out by the planner `fixed`, with the cell's bands and frequencies
-and the power that the energy allows. The seeds that tune are not those that judge.
+It is a study, not a planner: constants are carried out by the planner `fixed`, with the cell's bands and the power
+that the energy allows. The seeds that tune are not those that judge.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,14 +27,15 @@ class Constants:
     local_steps: int  # tau
     bits: float | None = None  # of a weight
     num_selected: int | None = None  # |A_k|
+    frequency: float | None = None  # share of vartheta_i
 
     @property
     def name(self) -> str:
         """As part of a folder's name."""
         bits = "" if self.bits is None else f"-b{self.bits:g}"
-        return f"d{self.num_samples}-tau{self.local_steps}{bits}" + (
-            "" if self.num_selected is None else f"-a{self.num_selected}"
-        )
+        selected = "" if self.num_selected is None else f"-a{self.num_selected}"
+        frequency = "" if self.frequency is None else f"-f{self.frequency:g}"
+        return f"d{self.num_samples}-tau{self.local_steps}{bits}{selected}{frequency}"
 
     def applied(self, settings: Settings, seed: int, **stop: Any) -> Settings:
         """The settings of a run with these constants; what they cannot be is said in one line.
@@ -47,6 +48,8 @@ class Constants:
         planned = {"power": "computed", **own, "name": "fixed", "num_samples": self.num_samples}
         table[section] = planned | {"local_steps": self.local_steps}
         table["learning"]["local_steps"] = self.local_steps
+        if self.frequency is not None:
+            table[section]["frequency"] = self.frequency
         if self.num_selected is not None:
             table["simulation"]["num_selected"] = self.num_selected
         if self.bits is not None:
@@ -63,12 +66,13 @@ class Constants:
 
 @dataclass(frozen=True)
 class Grid:
-    """The constants that are tried: every combination of these values; no bits or |A_k| leaves the settings' own."""
+    """The constants that are tried: every combination of these values; an empty one leaves the settings' own."""
 
     num_samples: Sequence[int]
     local_steps: Sequence[int] = (1,)
     bits: Sequence[float] = ()
     num_selected: Sequence[int] = ()
+    frequency: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         for name in ("num_samples", "local_steps"):
@@ -76,8 +80,14 @@ class Grid:
                 raise AutoFLError(f"{name}: the grid has no value of it; give at least one")
 
     def __iter__(self) -> Iterator[Constants]:
-        values = product(self.num_samples, self.local_steps, self.bits or (None,), self.num_selected or (None,))
-        return iter(dict.fromkeys(Constants(*combination) for combination in values))
+        combinations = product(
+            self.num_samples,
+            self.local_steps,
+            self.bits or (None,),
+            self.num_selected or (None,),
+            self.frequency or (None,),
+        )
+        return iter(dict.fromkeys(Constants(*combination) for combination in combinations))
 
 
 @dataclass(frozen=True)

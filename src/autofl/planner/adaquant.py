@@ -28,7 +28,8 @@ class AdaQuantPlanner:
     Note:
         F(w_k) is the loss of the last evaluation (`evaluation.every`), measured for nothing; theirs is known in every
         round. s_k is rounded up to a whole number. `quantise` has a scale for each block where theirs has one norm, and
-        uses all 2^(b-1) - 1 levels that b bits hold. The part of Z / N that is no whole number is taken for the scales.
+        uses all 2^(b-1) - 1 levels that b bits hold. The part of Z / N that is no whole number is taken for the scales;
+        the weights fill whole bytes, or b bits would not fit where b N is no multiple of 8.
         Rounds without learning, such as those from which `unbiased` learns how often a UE is heard, plan with s_0.
     """
 
@@ -59,9 +60,9 @@ class AdaQuantPlanner:
         return {"first_loss": np.where(np.isnan(first), loss, first), "loss": np.full(first.shape, loss)}
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
-        scales = cell.bits_per_weight % 1.0
-        bits = self.whole_bits(memory) + scales
-        plan, _ = self._rest()(cell.having(update_bits=bits * cell.num_weights), channel_gain, {})
+        scales = 8.0 * np.floor((cell.update_bits % cell.num_weights) / 8.0)  # a device sends whole bytes
+        weights = 8.0 * np.ceil(self.whole_bits(memory) * cell.num_weights / 8.0)
+        plan, _ = self._rest()(cell.having(update_bits=weights + scales), channel_gain, {})
         return plan, memory
 
     def whole_bits(self, memory: Memory) -> Array:

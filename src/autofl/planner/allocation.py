@@ -45,7 +45,7 @@ def allocate(
     if not 0.0 < total_band < math.inf:
         raise AutoFLError(f"allocation: total_band = {total_band} Hz; it must be a finite number > 0")
     able = task.limits.able
-    served = task if able.all() else part(task, able)
+    served = part(task, able)
     if not able.any():
         return spread(task, None, lower=math.inf, residual=0.0)
     limits = served.limits

@@ -160,25 +160,16 @@ def _band(task: Task, deadline: Array) -> tuple[Array, Array, Array, Array, Bool
     moves = (deadline > limits.stays) & (deadline < limits.slows)
     crossing = None
     if moves.any():
-        shape = moves.shape
-        eps, s0, pi, lowest_y, highest_y, goal, low, high = (
-            np.broadcast_to(value, shape)[moves]
-            for value in (
-                limits.eps,
-                limits.s0,
-                limits.pi,
-                limits.ends[0],
-                limits.ends[2],
-                deadline,
-                limits.slowest,
-                limits.fastest,
-            )
+        eps, s0, pi, lowest_y, highest_y, goal = picked(
+            moves, limits.eps, limits.s0, limits.pi, limits.ends[0], limits.ends[2], deadline
         )
         at_power = power_crossing(pi, 1.0 - pi * (goal / s0))
-        at_energy = np.sqrt(computing_share(MeetsDeadline(goal / s0 - 1.0), eps, lowest_y, highest_y))
-        w = np.array(np.broadcast_to(w, shape))
-        w[moves] = np.clip(np.maximum(at_power, at_energy), low, high)
-        crossing = np.zeros(shape, dtype=bool)
+        # the band is flat around its least, so that an error of 1e-8 in the share is none in the band
+        share = computing_share(MeetsDeadline(goal / s0 - 1.0), eps, lowest_y, highest_y, tolerance=1e-4)
+        at_energy = np.sqrt(share)
+        w[moves] = np.maximum(at_power, at_energy)
+        w = np.minimum(np.maximum(w, limits.slowest), limits.fastest)
+        crossing = np.zeros(moves.shape, dtype=bool)
         crossing[moves] = at_power > at_energy
     upload_time = deadline - limits.s0 / w
     by_power = limits.pi * (upload_time / limits.s0)
@@ -193,6 +184,12 @@ def _band(task: Task, deadline: Array) -> tuple[Array, Array, Array, Array, Bool
     band = np.minimum(task.bits * math.log(2.0) / (upload_time * y), limits.widest)
     band = np.where(makes, band, np.inf)
     return band, y, c, upload_time, pushed, crossing, w
+
+
+def picked(chosen: BoolArray, *values: Array) -> list[Array]:
+    """Each array, spread to the shape of the mask, where the mask is True."""
+    shape = chosen.shape
+    return [(value if value.shape == shape else np.broadcast_to(value, shape))[chosen] for value in values]
 
 
 def power_crossing(pi: Array, beta: Array, tolerance: float = 1e-13, max_steps: int = 60) -> Array:
@@ -211,7 +208,7 @@ def power_crossing(pi: Array, beta: Array, tolerance: float = 1e-13, max_steps: 
     return w
 
 
-Residual = tuple[Array, Array, Array, Array]
+Residual = tuple[Array, Array, Array | float, float]
 """An equation in the logarithm, left side minus right, and its derivatives by v, ln D and ln y."""
 
 
@@ -227,7 +224,7 @@ class MeetsDeadline:
     def residual(self, rho: Array, w: Array, sending: Array, y: Array) -> Residual:
         total = rho / (w * (1.0 + w)) + sending  # (T - s0)/s0 without a difference
         by_v = rho * (0.5 / w + 1.5 * sending) / total
-        return np.log(total / self.lateness), by_v, sending / total, np.zeros_like(y)
+        return np.log(total / self.lateness), by_v, sending / total, 0.0
 
 
 @dataclass(frozen=True)
@@ -240,8 +237,7 @@ class FillsBand:
         return self.unit_upload / (top * top)
 
     def residual(self, rho: Array, w: Array, sending: Array, y: Array) -> Residual:
-        one = np.ones_like(y)
-        return np.log(sending * y / self.unit_upload), 1.5 * rho, one, one
+        return np.log(sending * y / self.unit_upload), 1.5 * rho, 1.0, 1.0
 
 
 def computing_share(
@@ -263,30 +259,28 @@ def computing_share(
         lowest_y, highest_y: bounds of y; at the upper one all energy is used for sending.
         tolerance: size of the last step; the error left is about its square.
     """
-    v = np.log(np.maximum(np.cbrt((1.0 + 2.0 * goal.start(highest_y)) ** 2) - 1.0, 1e-30))
-    log_eps = np.log(eps)
-    log_c = -np.logaddexp(0.0, -v) - log_eps
-    y = np.maximum(highest_y + log_c + log_eps, lowest_y)
-    for count in range(max_steps):
+    odds = 1.0 / np.maximum(np.cbrt((1.0 + 2.0 * goal.start(highest_y)) ** 2) - 1.0, 1e-30)  # exp(-v)
+    log_c = -np.log1p(odds) - np.log(eps)
+    y = np.maximum(highest_y - np.log1p(odds), lowest_y)
+    x = np.expm1(y)
+    c = x / y
+    y = np.maximum(y + y * c / (x + 1.0 - c) * (log_c - np.log(c)), lowest_y)
+    for _ in range(max_steps):
         x = np.expm1(y)
         c = x / y
         gap = x + 1.0 - c  # D
-        stretch = y * c / gap  # dy / d ln c
-        y_behind = log_c - np.log(c)
-        if count == 0:  # only y moves
-            y = np.maximum(y + stretch * y_behind, lowest_y)
-            continue
-        odds = np.exp(-v)
+        stretch = x / gap  # dy / d ln c
+        late = log_c - np.log(c)
         rho = 1.0 / (1.0 + odds)
         q = odds * rho
         w = np.sqrt(q)
         value, by_v, by_log_gap, by_log_y = goal.residual(rho, w, 0.5 * eps * gap / (w * q), y)
-        by_log_c = by_log_gap * ((1.0 + x) / gap - 1.0 / y) * stretch + by_log_y * c / gap
-        step = (value + by_log_c * y_behind) / (by_v + by_log_c * q)
-        v = v - step
-        log_c = -np.logaddexp(0.0, -v) - log_eps
-        y = np.maximum(y + stretch * (log_c - np.log(c)), lowest_y)
+        by_log_c = by_log_gap * (((1.0 + x) / gap - 1.0 / y) * stretch) + by_log_y * (c / gap)
+        step = (value + by_log_c * late) / (by_v + by_log_c * q)
+        odds = odds * np.exp(step)
+        moved = -np.log1p(odds) - np.log(eps)
+        y = np.maximum(y + stretch * (late + moved - log_c), lowest_y)
+        log_c = moved
         if not (np.abs(step) > tolerance).any():
             break
-    odds = np.exp(-v)
     return odds / (1.0 + odds)

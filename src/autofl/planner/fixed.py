@@ -16,7 +16,7 @@ from autofl.units import Array
 class FixedPlanner(Memoryless):
     """A given number of samples, sent at P_max or at PowerComputation's power: the paper's baselines.
 
-    Local steps and bits may be given too; band and frequency are the cell's.
+    Local steps, bits and a share of the CPU's frequency may be given too; the band is the cell's.
 
     A UE that owns fewer samples uses them all; one whose energy does not suffice takes no part.
     """
@@ -25,6 +25,7 @@ class FixedPlanner(Memoryless):
     power: Annotated[Literal["max", "computed"], "P_max or PowerComputation's"] = "computed"
     local_steps: Annotated[int | None, "tau; the run's by default"] = None
     bits_per_weight: Annotated[float | None, "of the update, scales included; the compressor's by default"] = None
+    frequency: Annotated[float, "share of vartheta_i at which the CPU runs; never below its least"] = 1.0
 
     batched = True
 
@@ -42,12 +43,16 @@ class FixedPlanner(Memoryless):
             raise AutoFLError(f"local_steps: {self.local_steps} is too few; at least 1")
         if self.bits_per_weight is not None and not 0.0 < self.bits_per_weight <= 64.0:
             raise AutoFLError(f"bits_per_weight: {self.bits_per_weight} is not > 0 and <= 64")
+        if not 0.0 < self.frequency <= 1.0:
+            raise AutoFLError(f"frequency: {self.frequency} is not a share > 0 and <= 1")
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         if self.local_steps is not None:
             cell = cell.having(local_steps=np.full_like(cell.local_steps, self.local_steps))
         if self.bits_per_weight is not None:
             cell = cell.having(update_bits=np.full_like(cell.update_bits, self.bits_per_weight * cell.num_weights))
+        if self.frequency < 1.0:
+            cell = cell.having(cpu_frequency=np.maximum(self.frequency * cell.cpu_frequency, cell.min_cpu_frequency))
         shape = np.broadcast_shapes(channel_gain.shape, cell.data_size.shape)
         num_samples = np.broadcast_to(np.minimum(float(self.num_samples), np.floor(cell.data_size)), shape)
         energy_left = cell.max_energy - compute_cost(cell, num_samples).energy

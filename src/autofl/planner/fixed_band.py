@@ -47,13 +47,16 @@ class Allocation:
 
 
 def part(task: Task, ues: BoolArray) -> Task:
-    """The same task of some UEs."""
-    values = {
-        field.name: np.broadcast_to(getattr(task, field.name), ues.shape)[ues]
+    """The same task of some UEs, each array of shape (number of them,)."""
+    arrays = {
+        field.name: np.asarray(getattr(task, field.name))
         for field in fields(task)
         if field.name not in ("phi", "kappa")
     }
-    return replace(task, **values)  # type: ignore[arg-type]  # all of them are arrays
+    if ues.all() and all(array.shape == ues.shape for array in arrays.values()):
+        return task
+    chosen = {name: np.broadcast_to(array, ues.shape)[ues] for name, array in arrays.items()}
+    return replace(task, **chosen)  # type: ignore[arg-type]  # all of them are arrays
 
 
 def allocate_fixed_band(task: Task, band: Array | float) -> Allocation:
@@ -70,7 +73,7 @@ def allocate_fixed_band(task: Task, band: Array | float) -> Allocation:
     with np.errstate(all="ignore"):
         reaches = task.max_power * task.gain_to_noise / band >= task.phi * (1.0 - GUARD)
     able = task.limits.able & reaches
-    served = task if able.all() else part(task, able)
+    served = part(task, able)
     plan = fixed_band_plan(served, band[able]) if able.any() else None
     return spread(task, plan, lower=math.inf, residual=math.nan, able=able)
 

@@ -58,6 +58,7 @@ class JointPlanner:
     floor: Annotated[float, "share of its rounds in which a UE that can be heard is"] = 0.5
     least_steps: Annotated[int, "fewest local steps"] = 2
     least_samples: Annotated[int, "fewest samples of a local step"] = 8
+    least_bits: Annotated[float, "fewest bits of a weight, where the compressor offers them"] = 0.15
     epsilon: Annotated[float, "accuracy; 1/epsilon samples where they are not decided"] = 0.02
     pace: Annotated[list[float] | None, "constant, per_step, noise, rounding of learning; default shipped"] = None
     rates: Annotated[list[list[float]] | None, "[bits a weight, variance] to choose from; default compressor's"] = None
@@ -71,6 +72,8 @@ class JointPlanner:
                 raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and 1")
         if any(len(rate) != 2 or rate[0] <= 0.0 or rate[1] < 0.0 for rate in self.rates or []):
             raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
+        if not self.least_bits >= 0.0:
+            raise AutoFLError(f"least_bits: {self.least_bits} is not >= 0")
         if not 1 <= self.least_steps <= STEPS[-1]:
             raise AutoFLError(f"least_steps: {self.least_steps} is not between 1 and {STEPS[-1]}")
         if not MIN_SAMPLES <= self.least_samples <= SAMPLES[-1]:
@@ -125,11 +128,18 @@ class JointPlanner:
     def _options(self, cell: Cell, gain: Array) -> Options:
         """What each UE may be told to do, arrays of shape (num_ue, num_options)."""
         own_rate = [float(cell.bits_per_weight.max()), 0.0]
-        rates = np.array(self.rates if self.bits and self.rates else [own_rate])
+        offered = sorted(rate for rate in self.rates or [] if rate[0] >= self.least_bits) or self.rates
+        rates = np.array(offered if self.bits and offered else [own_rate])
         steps = STEPS[self.least_steps <= STEPS] if self.steps else np.array([int(cell.local_steps.max())])
         wanted = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
         samples = SAMPLES[self.least_samples <= SAMPLES] if self.samples else wanted
-        grid = make_options(self.learning, steps, samples, rates, cell.num_ue)
+        grid = make_options(
+            self.learning,
+            tuple(steps.tolist()),
+            tuple(samples.tolist()),
+            tuple((bits, variance) for bits, variance in rates.tolist()),
+            cell.num_ue,
+        )
         d = np.minimum(grid.num_samples, np.floor(cell.data_size)[:, None])
         tau = np.broadcast_to(grid.local_steps.astype(np.float64), d.shape)
         bits = np.broadcast_to(grid.bits_per_weight, d.shape)
@@ -224,7 +234,9 @@ class _Search:
         first = max(last, least) if last > 0.0 else least
         trials = first * COARSE ** np.arange(*((-2.0, 3.0) if last > 0.0 else (0.0, WIDEST)))
         deadline, edge = self._best_of(trials, rate, rows)
-        while edge and last > 0.0:
+        for _ in range(WIDEST):  # a step jump may have the best at an edge again and again
+            if not edge or last <= 0.0:
+                break
             deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2.0, 3.0), rate, rows)
         deadline, _ = self._best_of(deadline * FINE ** np.arange(-3.0, 4.0), rate, rows)
         picked, _ = self._choices(np.array([deadline]), np.arange(num))
@@ -235,8 +247,9 @@ class _Search:
         _, progress = self._choices(deadlines, rows)
         time = deadlines + self.fixed_time
         score = progress / time if rate is None else progress * len(self.own) / len(rows) - rate * time
-        place = int(score.argmax())
-        return float(deadlines[place]), place in (0, len(deadlines) - 1) and bool(np.isfinite(score[place]))
+        # Too short for those that must take part: the longest is the one to go on from.
+        place = int(score.argmax()) if np.isfinite(score).any() else len(deadlines) - 1
+        return float(deadlines[place]), place in (0, len(deadlines) - 1)
 
     def _choices(self, deadlines: Array, rows: IntArray) -> tuple[IntArray, Array]:
         task, own = self.task, self.own[rows]

@@ -33,7 +33,7 @@ def least_energy(
     able = task.limits.able
     if not able.any():
         return spread(task, None, lower=math.nan, residual=0.0)
-    served = task if able.all() else part(task, able)
+    served = part(task, able)
     least = least_band(served, deadline) * (1.0 - 3.0 * GUARD)
     if not float(least.sum()) <= total_band * (1.0 + 1e-9):
         raise AutoFLError(f"allocation: deadline = {deadline:g} s is too short; allocate() gives the shortest")
@@ -56,7 +56,7 @@ def least_energy_fixed_band(task: Task, band: Array | float, deadline: float) ->
     shape = task.limits.able.shape
     band = np.broadcast_to(np.asarray(band, dtype=np.float64), shape)
     able = task.limits.able & (least_band(task, deadline) <= band) & (band <= task.limits.widest * (1.0 + 3.0 * GUARD))
-    served = task if able.all() else part(task, able)
+    served = part(task, able)
     plan = thrifty_plan(served, band[able], deadline) if able.any() else None
     return spread(task, plan, lower=math.nan, residual=0.0, able=able)
 

@@ -39,7 +39,9 @@ class RoundRecord:
     snr: Array = field(default_factory=lambda: np.empty(0))
     plan: Plan = NO_PLAN
     cost: RoundCost = NO_COST
+    bytes_up: Array = field(default_factory=lambda: np.empty(0))  # of the updates that arrived, 0 for the others
     decoded: BoolArray = field(default_factory=lambda: np.empty(0, np.bool_))  # and arrived
+    guarded: IntArray | None = None  # local steps that the algorithm's guard acted on; None for no guard
     evaluation: Evaluation | None = None
     stop: str | None = None  # why the run ends with this round
 
@@ -48,14 +50,16 @@ class RoundRecord:
         columns: dict[str, list[object]] = {name: getattr(self, name).tolist() for name in _KNOWN}
         columns |= {name: getattr(self.plan, name).tolist() for name in DECISIONS}
         columns |= {name: getattr(self.cost, name).tolist() for name in _COSTS}
+        columns["bytes_up"] = self.bytes_up.tolist()
         columns |= {name: [STATUS_NAMES[code] for code in getattr(self.plan, name)] for name in LIMITS}
         columns["decoded"] = self.decoded.astype(int).tolist()
+        columns["guarded"] = [0] * len(self.ue) if self.guarded is None else self.guarded.tolist()
         return columns
 
 
 _KNOWN = ("ue", "probability", "channel_gain", "snr")
 _COSTS = RoundCost.PER_UE
-UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, *LIMITS, "decoded")
+UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, "bytes_up", *LIMITS, "decoded", "guarded")
 """Columns of a UE in a round, from the fields of `Plan` and `RoundCost`."""
 
 
@@ -69,4 +73,4 @@ class DeviceRecord:
     train_time: float = NAN  # seconds of the client update, as the device saw it
     energy: float = NAN  # joules the device's machine used meanwhile, where the platform tells
     bytes_down: float = NAN  # of the order
-    bytes_up: float = NAN  # of the reply
+    bytes_up: float = NAN  # of the reply, with all that is in it

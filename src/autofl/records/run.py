@@ -282,7 +282,7 @@ def _read_table(path: Path, needed: set[str], text: tuple[str, ...]) -> dict[str
     return {name: _column(name, cell, name in text) for name, cell in zip(header, cells, strict=True)}
 
 
-WHOLE = {"round", "ue", "num_selected", "num_decoded", "num_samples", "local_steps", "decoded"}
+WHOLE = {"round", "ue", "num_selected", "num_decoded", "num_samples", "local_steps", "decoded", "guarded"}
 
 
 def _column(name: str, cells: tuple[str, ...], is_text: bool) -> Column:

@@ -26,15 +26,18 @@ def facts(run: Run) -> dict[str, Any]:
         "round_time": _both(_slowest(run), run.rounds["round_time"].astype(np.float64)[1:]),
         "train_time": _both(_column(run, "train_time")[ok], run.ues["compute_time"].astype(np.float64)[sent]),
         "energy": _both(_column(run, "energy")[ok], run.ues["energy"].astype(np.float64)[sent]),
-        "bytes_up": _both(_column(run, "bytes_up")[ok], np.array([_update_bits(run) / 8.0])),
+        "bytes_up": _both(_column(run, "bytes_up")[ok], _booked_bytes(run)[sent]),
         "bytes_down": _both(_column(run, "bytes_down"), np.empty(0)),
         "privacy": run.manifest.get("privacy"),
     }
 
 
-def _update_bits(run: Run) -> float:
-    """Z."""
-    return float(run.config.get("cell", {}).get("update_bits", 32.0 * run.manifest["num_weights"]))
+def _booked_bytes(run: Run) -> Array:
+    """Z / 8 of each update as it was booked; of older runs, which do not tell, the settings'."""
+    if "bytes_up" in run.ues:
+        return run.ues["bytes_up"].astype(np.float64)
+    bits = float(run.config.get("cell", {}).get("update_bits", 32.0 * run.manifest["num_weights"]))
+    return np.full(len(run.ues["ue"]), bits / 8.0)
 
 
 def _plain(outcome: str) -> str:
@@ -83,7 +86,8 @@ def lines(run: Run) -> list[str]:
         spent = costs["privacy"]
         said.append(
             f"privacy of a device's updates: epsilon = {spent['epsilon']:.3g} at delta = {spent['delta']:g}"
-            f" after {spent['releases']} of them; its number of samples and its evaluations are not covered"
+            f" after {spent['releases']} of them; not covered are its numbers of samples and of guarded steps and its"
+            " evaluations"
         )
     return said
 

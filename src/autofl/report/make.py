@@ -10,7 +10,7 @@ from autofl.errors import AutoFLError
 from autofl.records import Run
 from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.plots import plot_runs
-from autofl.report.runs import diverged_words, has_diverged, read_runs, unheard_words
+from autofl.report.runs import diverged_words, guarded_words, has_diverged, read_runs, unheard_words
 from autofl.report.summary import Row, as_json, note, summarise, table
 from autofl.report.table import Table
 from autofl.units import PathLike
@@ -104,7 +104,11 @@ def make_report(runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, 
         rows=tuple(rows),
         unheard=unheard_words(read),
         diverged=diverged_words(read),
-        notes=(note(rows), *(line for run in deployed for line in lines(run))),
+        notes=(
+            *(line for line in (guarded_words(read),) if line is not None),
+            note(rows),
+            *(line for run in deployed for line in lines(run)),
+        ),
         pictures=(*plot_runs(read, folder, target), *plot_devices(deployed, folder)),
         path=folder / "report.md",
     )

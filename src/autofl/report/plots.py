@@ -19,6 +19,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 DATA_NAMES = {"mnist5k": "MNIST-5k", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+FAR_APART = 20.0
+"""Ratio of times from which an axis is logarithmic."""
 ENOUGH_SEEDS = 5
 """From so many on an interval of the mean says more than the range."""
 STYLE: dict[Any, Any] = {
@@ -217,10 +219,18 @@ def draw_learning_time(runs: Sequence[Run], target: float) -> Figure:
                 band(axes, 100.0 * accuracy, time, place, label)
             axes.axvline(100.0 * target, color="grey", linewidth=0.8, linestyle=":")
             axes.set_xlabel(f"test accuracy, {metric} model [%]")
+            spread_out(axes)
         panels[0].set_ylabel("learning time [simulated s]")
         legend(panels[0])
         figure.suptitle(f"Learning time against accuracy: {_title(runs)}", fontsize=10)
         return figure
+
+
+def spread_out(axes: Any) -> None:
+    """A logarithmic axis of time where one curve ends far below another, which would lie on the axis else."""
+    ends = [float(line.get_ydata()[-1]) for line in axes.lines if len(line.get_ydata()) > 2]
+    if ends and min(ends) > 0.0 and max(ends) > FAR_APART * min(ends):
+        axes.set_yscale("log")
 
 
 def time_to_each(members: Sequence[Evaluated], column: str, least: float = 0.30) -> tuple[Array, Array]:

@@ -1,5 +1,6 @@
 """The runs a report is about, and which of them went wrong."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -79,11 +80,29 @@ def diverged_words(runs: Sequence[Run]) -> str | None:
     outer_lr = sorted({run.config.get("learning", {}).get("outer_lr") for run in named.values()} - {None})
     here = f" ({', '.join(f'{step:g}' for step in outer_lr)} here)" if outer_lr else ""
     meta = any(run.manifest["algorithm"] in ("autofl", "per-fedavg") for run in named.values())
-    more = ", or of learning.inner_lr, or learning.variant=first-order" if meta else ""
+    more = ", or of learning.inner_lr, or learning.guard=1, or learning.variant=first-order" if meta else ""
     return (
         f"{_share(named, runs)} diverged: {which}; the weights kept are the last finite ones."
         f" Try a smaller value of learning.outer_lr{here}{more}"
     )
+
+
+def guarded_share(run: Run) -> float:
+    """The share of local steps, of all UEs heard, that the algorithm's guard acted on; NaN where there is none."""
+    if "guarded" not in run.ues or "local_steps" not in run.ues:  # of an earlier version
+        return math.nan
+    heard = run.ues["decoded"] == 1
+    steps = int(run.ues["local_steps"][heard].sum())
+    return float(run.ues["guarded"].sum()) / steps if steps else math.nan
+
+
+def guarded_words(runs: Sequence[Run]) -> str | None:
+    """How often the guard acted, run by run; None where it never did."""
+    named = _named(runs, lambda run: guarded_share(run) > 0.0)
+    if not named:
+        return None
+    shares = ", ".join(f"{name} {100 * guarded_share(run):.1f} %" for name, run in named.items())
+    return f"local steps that were guarded (learning.guard, learning.grad_clip): {shares}; ues.csv says whose and when"
 
 
 def unheard_words(runs: Sequence[Run]) -> str | None:

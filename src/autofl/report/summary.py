@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autofl.records import Run, convergence_round, mean_interval, time_to_accuracy
-from autofl.report.runs import group
+from autofl.report.runs import group, guarded_share
 from autofl.report.table import Table
 from autofl.units import Array
 
@@ -41,6 +41,7 @@ _NAMES = (
     "energy",
     "energy_to_target",
     "sim_time",
+    "guarded",
 )
 
 
@@ -58,6 +59,7 @@ def _measure(run: Run, target: float) -> dict[str, float]:
     before = float(energy[sim_time <= reached].sum()) / float(run.manifest["num_ue"])
     quantities["energy_to_target"] = math.nan if math.isnan(reached) else before
     quantities["sim_time"] = float(sim_time[-1]) if len(sim_time) else math.nan
+    quantities["guarded"] = guarded_share(run)
     return quantities
 
 

@@ -263,7 +263,7 @@ def studies_of(names: list[str]) -> list[str]:
     known = [*FIGURES, *SENSITIVITY, "all"]
     for name in names:
         if name not in known:
-            raise AutoFLError(f"{name}: no such figure; there are {', '.join(known)}")
+            raise AutoFLError(f"{name}: no such figure; there are {', '.join(known)}, joint")
     wanted = set(STUDIES) if "all" in names else {FIGURES[n].study if n in FIGURES else n for n in names}
     return [study for study in STUDIES if study in wanted]
 

@@ -38,8 +38,12 @@ class Entry:
 
 
 def entries_of(study: str, scale: Scale, store: Path, device: str) -> list[Entry]:
-    """The runs of a study and their places, seed by seed."""
-    arms = STUDIES[study](scale)
+    """The runs of a study of the paper's figures and their places, seed by seed."""
+    return entries_of_arms(STUDIES[study](scale), store, device)
+
+
+def entries_of_arms(arms: Sequence[Arm], store: Path, device: str) -> list[Entry]:
+    """The runs of these arms and their places, seed by seed."""
     return [
         _entry(arm, seed, store, device)
         for seed in range(1, max(arm.num_seeds for arm in arms) + 1)

@@ -7,7 +7,8 @@ import torch
 from autofl.algorithms.base import minus
 from autofl.compressors import Compressor
 from autofl.compressors.downlink import FACTOR_BITS
-from autofl.engines.compressed import flat, shaped
+from autofl.engines.compressed import flat, is_sent, shaped
+from autofl.errors import AutoFLError
 from autofl.models import Params
 from autofl.rng import stream
 
@@ -35,13 +36,15 @@ def next_reference(compressor: Compressor, model: Params, reference: Params, see
     """
     difference = flat(minus(model, 1.0, reference))
     num_weights = len(difference)
-    sent, _ = compressor(
-        difference,
-        compressor.update_bits(num_weights) / num_weights,
-        lambda: stream(seed, "downlink", k),
-        compressor.init(num_weights),
-    )
-    change = shaped(_factor(difference, sent.received) * sent.received, model)
+    budget, first = compressor.update_bits(num_weights) / num_weights, compressor.init(num_weights)
+    answer = compressor(difference, budget, lambda: stream(seed, "downlink", k), first)
+    if not is_sent(answer, difference):
+        raise AutoFLError(
+            f"downlink {type(compressor).__name__}: it must give a Sent, with the {num_weights} weights that are"
+            " received in one row and their bits, and a memory"
+        )
+    sent, received = answer[0], answer[0].received.to(difference)
+    change = shaped(_factor(difference, received) * received, model)
     return Reference(minus(reference, -1.0, change), sent.bits + FACTOR_BITS)
 
 

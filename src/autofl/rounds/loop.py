@@ -10,15 +10,15 @@ import torch
 from autofl.aggregators import Arrived
 from autofl.algorithms import State
 from autofl.algorithms.base import minus
-from autofl.engines import Updates
+from autofl.engines import Updates, bits_of
 from autofl.errors import AutoFLError
-from autofl.models import Params
+from autofl.models import Params, num_weights
 from autofl.network import Outage
 from autofl.planner import Memory, observed
 from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.arm import Arm
 from autofl.rounds.downlink import Reference, next_reference
-from autofl.rounds.round import Air, Network, Round, network_round
+from autofl.rounds.round import Air, Network, Round, network_round, with_bits
 from autofl.rounds.stop import Stop
 from autofl.units import Array, BoolArray, IntArray
 
@@ -117,12 +117,18 @@ def run_rounds(
             network = replace(network, downlink_bits=before.reference.bits)
         this_round, memory = network_round(network, k, before.memory)
         after, arrived, diverged = before, this_round.decoded, False
+        bits = np.full(len(this_round.ue), 32.0 * num_weights(before.state.sent))
+        guarded = np.zeros(len(this_round.ue), dtype=np.int64)
         if this_round.decoded.any():
             updates = world.train(before.held, k, Orders.of(this_round))
             arrived = this_round.decoded & np.isin(this_round.ue, updates.ue)
             if len(updates.ue):
                 after = replace(before, state=server_step(arm, before, this_round, updates, world.cell.num_ue))
                 diverged = not is_finite(after.state.params)
+                guarded = this_round.placed(updates.ue, updates.guarded)
+                if (really := bits_of(updates)) is not None:  # known once the updates are formed
+                    bits[np.searchsorted(this_round.ue, updates.ue)] = really
+                    this_round = with_bits(this_round, arrived, bits, training.outage)
         if arm.downlink is not None and this_round.sends.any() and not diverged:
             reference = next_reference(arm.downlink, after.state.sent, before.held, training.seed, k)
             after = replace(after, reference=reference)
@@ -135,7 +141,7 @@ def run_rounds(
         history = _longer(before.history, k, evaluation)
         checkpoint = Checkpoint(k, after.state, memory, sim_time, history, after.reference)
         reason = "diverged" if diverged else stop.reason(k, sim_time, checkpoint.history)
-        yield record_of(this_round, sim_time, arrived, evaluation, reason), checkpoint
+        yield record_of(this_round, sim_time, arrived, bits, evaluation, reason, guarded), checkpoint
         if reason is not None:
             return
 
@@ -161,9 +167,15 @@ def server_step(arm: Arm, before: Checkpoint, this_round: Round, updates: Update
 
 
 def record_of(
-    this_round: Round, sim_time: float, arrived: BoolArray, evaluation: Evaluation | None, stop: str | None
+    this_round: Round,
+    sim_time: float,
+    arrived: BoolArray,
+    bits: Array,
+    evaluation: Evaluation | None,
+    stop: str | None,
+    guarded: IntArray,
 ) -> RoundRecord:
-    """The record of a round."""
+    """The record of a round; `bits` of the updates, of those that arrived."""
     return RoundRecord(
         round=this_round.k,
         sim_time=sim_time,
@@ -173,7 +185,9 @@ def record_of(
         snr=this_round.snr,
         plan=this_round.plan,
         cost=this_round.cost,
+        bytes_up=np.where(arrived, bits / 8.0, 0.0),
         decoded=arrived,
+        guarded=guarded,
         evaluation=evaluation,
         stop=stop,
     )

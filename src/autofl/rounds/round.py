@@ -4,7 +4,7 @@ The loop of a run, a batch of runs and the forecast all come through `network_ro
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -80,6 +80,12 @@ class Round:
     snr: Array  # xi_k^i
     cost: RoundCost
 
+    def placed(self, ue: IntArray, values: IntArray) -> IntArray:
+        """These UEs' values in the order of A_k; 0 for the others. A_k is in the order of the UEs' numbers."""
+        whole = np.zeros(len(self.ue), dtype=np.int64)
+        whole[np.searchsorted(self.ue, ue)] = values
+        return whole
+
 
 def network_round(network: Network, k: int, memory: Memory) -> tuple[Round, Memory]:
     """Round k of one network, and the planner's memory after it."""
@@ -104,6 +110,20 @@ def network_rounds(networks: Sequence[Network], k: int, memories: Sequence[Memor
         for place, member, (decision, kept) in zip(group, members, results, strict=True):
             rounds[place] = decision.round(k, member), kept
     return [pair for pair in rounds if pair is not None]
+
+
+def with_bits(this_round: Round, arrived: BoolArray, bits: Array, outage: Outage) -> Round:
+    """The round with the cost of the updates that were really sent; the plan stays what it was.
+
+    Of an update that did not arrive only the planned size is known, and booked.
+    """
+    plan, num_weights = this_round.plan, this_round.cell.num_weights
+    planned = np.isclose(bits, plan.bits_per_weight * num_weights, rtol=1e-12, atol=0.0)
+    if (planned | ~arrived).all():
+        return this_round
+    really = np.where(planned | ~arrived, plan.bits_per_weight, bits / num_weights)
+    sent = replace(plan.only(this_round.sends), bits_per_weight=really)
+    return replace(this_round, cost=round_cost(this_round.cell, this_round.gain, sent, outage))
 
 
 class _Drawn(NamedTuple):

@@ -20,7 +20,7 @@ from autofl.data.federated import RunPool
 from autofl.engines.low_rank import low_rank_layers, low_rank_serves, mean_of_runs
 from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointEvaluator
-from autofl.models import Params, cross_entropy
+from autofl.models import Params, cross_entropy, num_weights
 from autofl.planner import Memory, observed
 from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.loop import Orders, record_of
@@ -64,10 +64,11 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
         networks = [run.sim.network(run.sim.air) for run in playing]
         rounds = network_rounds(networks, k, [run.memory for run in playing])
         drawn = _drawn(playing, [this_round for this_round, _ in rounds], k)
-        finite = [True] * len(playing)
+        finite, guarded = [True] * len(playing), np.zeros((len(playing), 0), dtype=np.int64)
         if drawn is not None:
             batch = _gathered(evaluator.pool, alive, drawn.draw)
-            means = mean_of_runs(layers, params, at_round(algorithm, k), batch, drawn.share)
+            means, steps = mean_of_runs(layers, params, at_round(algorithm, k), batch, drawn.share)
+            guarded = steps.reshape(len(playing), -1)
             params, finite = _step(playing, means, drawn.heard)
         due = []
         for place, (run, (this_round, memory)) in enumerate(zip(playing, rounds, strict=True)):
@@ -84,7 +85,11 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
             if evaluation_here is not None:
                 run.history.append((k, evaluation_here))
             reason = run.sim.stop.reason(k, run.sim_time, run.history) if finite[place] else "diverged"
-            yield r, record_of(this_round, run.sim_time, this_round.decoded, evaluation_here, reason), run.state
+            bits = np.full(len(this_round.ue), 32.0 * num_weights(run.state.sent))
+            senders = this_round.ue[this_round.decoded]
+            counts = this_round.placed(senders, guarded[place, : len(senders)])
+            record = record_of(this_round, run.sim_time, this_round.decoded, bits, evaluation_here, reason, counts)
+            yield r, record, run.state
             if reason is None:
                 stays.append(place)
         if len(stays) < len(alive):

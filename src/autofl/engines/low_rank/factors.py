@@ -34,6 +34,14 @@ class Factors:
             return Factors(scale * self.left, self.right, self.scale, self.biased, self.role)
         return Factors(self.left, self.right, scale * self.scale, self.biased, self.role)
 
+    def only(self, there: Tensor, scale: Tensor) -> "Factors":
+        """The same by a scale for each UE, and 0 for a UE that is not there, whatever it was."""
+        rows = there[:, None, None]
+        left, right = torch.where(rows, scale[:, None, None] * self.left, 0.0), self.right
+        if self.role is None:  # inputs are finite
+            right = torch.where(rows, right, 0.0)
+        return Factors(left, right, self.scale, self.biased, self.role)
+
     @cached_property
     def product(self) -> Tensor | None:
         """sum_r left_r right_r^T (num_ue, out, in) where to form it and take a product is cheaper than with both."""
@@ -67,6 +75,11 @@ class Kernels(NamedTuple):
         bias_scale = scale[:, 0] if isinstance(scale, Tensor) else scale
         return Kernels(scale * self.weight, None if self.bias is None else bias_scale * self.bias)
 
+    def only(self, there: Tensor, scale: Tensor) -> "Kernels":
+        weight = torch.where(there[:, None, None], scale[:, None, None] * self.weight, 0.0)
+        bias = None if self.bias is None else torch.where(there[:, None], scale[:, None] * self.bias, 0.0)
+        return Kernels(weight, bias)
+
     def for_each(self, num: int) -> "Kernels":
         """Each set of weights `num` times."""
         repeated = [None if part is None else part.repeat_interleave(num, dim=0) for part in self]
@@ -95,6 +108,13 @@ class Gradient(NamedTuple):
                 a if b is None else b.scaled(scale) if a is None else a.plus(b.scaled(scale))
                 for a, b in zip(self.conv, other.conv, strict=True)
             ],
+        )
+
+    def only(self, there: Tensor, scale: Tensor) -> "Gradient":
+        """The same by a scale for each UE, and 0 for a UE that is not there, whatever it was."""
+        return Gradient(
+            [[part.only(there, scale) for part in parts] for parts in self.linear],
+            [None if kernels is None else kernels.only(there, scale) for kernels in self.conv],
         )
 
     @classmethod

@@ -125,7 +125,7 @@ def _is_known(algorithm: Algorithm) -> bool:
         return False
     for kind, functions in (
         (FedAvg, ("client_update",)),
-        (PerFedAvg, ("client_update", "meta_grad", "_difference")),
+        (PerFedAvg, ("client_update", "guarded_update", "meta_grad", "guarded_grad", "_clipped", "_difference")),
     ):
         if isinstance(algorithm, kind):
             own = getattr(algorithm, "__dict__", {})

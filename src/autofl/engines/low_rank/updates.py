@@ -1,5 +1,6 @@
 """The client updates of a round in low-rank form."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from autofl.algorithms.fedavg import FedAvg
-from autofl.algorithms.perfedavg import PerFedAvg
+from autofl.algorithms.perfedavg import PerFedAvg, shrinkage
 from autofl.data.batch import Batch, Batches, Columns, MetaBatch
 from autofl.engines.low_rank.factors import HESS, INNER, OUTER, Factors, Gradient
 from autofl.engines.low_rank.images import Conv
@@ -46,8 +47,11 @@ def sample_weight(mask: Tensor) -> Tensor:
     return mask / mask.sum(dim=-1, keepdim=True).clamp_(min=1.0)
 
 
-def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> Gradient:
-    """Eq. (7) in factors, the same steps as `PerFedAvg.meta_grad`; the batch's leading axis is its role."""
+def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> tuple[Gradient, Tensor | None]:
+    """Eq. (7) in factors and where the guard acted, the same steps as `PerFedAvg.guarded_grad`.
+
+    The batch's leading axis is its role.
+    """
     weight, first = sample_weight(batch.mask), network.first_product(batch.x)
 
     def part(role: int) -> Batch:
@@ -60,7 +64,7 @@ def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> Grad
     inner = gradient(network, INNER)
     outer = gradient(network.moved(-algorithm.inner_lr, inner), OUTER)
     if algorithm.variant == "first-order":
-        return outer
+        return _clipped(outer, network, algorithm)
     if algorithm.variant == "finite-difference":
         length = _norm(outer, network.layers)
         s = (algorithm.difference / length.clamp(min=1e-12))[:, None, None]
@@ -70,9 +74,32 @@ def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> Grad
         apart = _norm(ahead.plus(-1.0, behind), network.layers, torch.float64)
         sane = algorithm.inner_lr * apart / (2 * s[:, 0, 0]) <= length
         scale = sane.to(s)[:, None, None] * algorithm.inner_lr / (2 * s)
-        return outer.plus(-scale, ahead).plus(scale, behind)
+        if algorithm.guard == 0.0:
+            return _clipped(outer.plus(-scale, ahead).plus(scale, behind), network, algorithm)
+        shrink = shrinkage(algorithm.guard * length, sane * algorithm.inner_lr * apart / (2 * s[:, 0, 0])).to(s)
+        scale = shrink[:, None, None] * scale
+        return _clipped(outer.plus(-scale, ahead).plus(scale, behind), network, algorithm, shrink < 1.0)
     product = network.hessian_times(part(HESS), weight[HESS], outer, HESS, None if first is None else first[HESS])
-    return outer.plus(-algorithm.inner_lr, product)
+    if algorithm.guard == 0.0:
+        return _clipped(outer.plus(-algorithm.inner_lr, product), network, algorithm)
+    lengths = _norm(outer, network.layers), algorithm.inner_lr * _norm(product, network.layers)
+    shrink = shrinkage(algorithm.guard * lengths[0], lengths[1])
+    scale = (algorithm.inner_lr * shrink)[:, None, None]
+    return _clipped(outer.plus(-scale, product), network, algorithm, shrink < 1.0)
+
+
+def _clipped(
+    gradient: Gradient, network: Network, algorithm: PerFedAvg, shrunk: bool | Tensor = False
+) -> tuple[Gradient, Tensor | None]:
+    """Each UE's gradient no longer than it may be, and where anything was done to it, now or before."""
+    if not algorithm.is_guarded:
+        return gradient, None
+    length = _norm(gradient, network.layers)
+    shrink, fine = shrinkage(algorithm.grad_clip or math.inf, length), torch.isfinite(length)
+    acted = (shrink < 1.0) | ~fine | shrunk
+    if bool(acted.any()):
+        gradient = gradient.only(fine, shrink)
+    return gradient, acted
 
 
 def _norm(gradient: Gradient, layers: tuple[Layer, ...], dtype: torch.dtype | None = None) -> Tensor:
@@ -137,7 +164,8 @@ class LowRankUpdates(Summed):
 
     def part(self, rows: IntArray, share: Array) -> Params:
         batches, network, _ = self._narrow
-        return _gradients(network, self.algorithm, batches.take(rows), share)
+        gradients, self.guarded[rows] = _gradients(network, self.algorithm, batches.take(rows), share)
+        return gradients
 
     def whole(self, total: Params) -> Params:
         first, columns = self.layers[0], self._narrow[2]
@@ -147,7 +175,8 @@ class LowRankUpdates(Summed):
 
     def changes(self, rows: IntArray) -> Params:
         """-beta (sum of the gradients of UE i's steps), each UE's formed; with all inputs, as it is sent."""
-        own = _own_gradients(Network.shared(self.layers, self.params), self.algorithm, self.batches.take(rows))
+        network = Network.shared(self.layers, self.params)
+        own, self.guarded[rows] = _own_gradients(network, self.algorithm, self.batches.take(rows))
         return {name: own[name].mul_(-self.algorithm.outer_lr) for name in self.params}
 
 
@@ -161,8 +190,8 @@ def narrow_params(layers: tuple[Layer, ...], params: Params, columns: Columns | 
 
 def mean_of_runs(
     layers: tuple[Layer, ...], params: Params, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array
-) -> Params:
-    """The averaged parameters of several independent runs in one batch.
+) -> tuple[Params, IntArray]:
+    """The averaged parameters of several independent runs in one batch, and each UE's guarded steps.
 
     Args:
         params: with a leading run axis.
@@ -170,20 +199,23 @@ def mean_of_runs(
         share: each UE's share of its run's average, shape (num_runs * num_ue,); 0 for a UE that only fills up.
     """
     parts: list[Params] = []
+    guarded = np.zeros(batch.y.shape[1], dtype=np.int64)
     num_ue, width = batch.y.shape[1], max(batch.y.shape[-1], 1)
     images = num_images(layers, params)
     for runs, ues in some_runs(params, num_ue, images // width if images else num_ue):
         some = Batch(*(part[:, ues] for part in batch))
         network = Network.shared(layers, {name: p[runs] for name, p in params.items()})
-        parts.append(_gradients(network, algorithm, some, share[ues]))
+        part_sum, guarded[ues] = _gradients(network, algorithm, some, share[ues])
+        parts.append(part_sum)
     lr = algorithm.outer_lr
-    return {name: p.sub(torch.cat([part[name] for part in parts]), alpha=lr) for name, p in params.items()}
+    return {name: p.sub(torch.cat([part[name] for part in parts]), alpha=lr) for name, p in params.items()}, guarded
 
 
-def _own_gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch) -> Params:
-    """Each UE's gradient, summed over all steps, stacked along a leading axis."""
+def _own_gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch) -> tuple[Params, IntArray]:
+    """Each UE's gradient, summed over all steps, stacked along a leading axis, and its guarded steps."""
     total: Params = {}
-    for gradient, _ in _steps(network, algorithm, batch):
+    acted = _Acted(batch)
+    for gradient, _ in _steps(network, algorithm, batch, acted):
         linear = [layer for layer in network.layers if isinstance(layer, Linear)]
         for layer, parts in zip(linear, gradient.linear, strict=True):
             for part in parts:
@@ -201,16 +233,30 @@ def _own_gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch
             _add_to(total, conv.weight, conv.parameter(kernels.weight, like=network.params[conv.weight]).contiguous())
             if conv.bias is not None and kernels.bias is not None:
                 _add_to(total, conv.bias, kernels.bias.clone())
-    return total
+    return total, acted.count
 
 
-def _steps(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch) -> Iterator[tuple[Gradient, Tensor]]:
-    """The gradients of all UEs in each local step, and the step's samples."""
+class _Acted:
+    """In how many steps of each UE the guard acted."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.count: IntArray = np.zeros(batch.y.shape[1], dtype=np.int64)
+
+    def add(self, acted: Tensor | None) -> None:
+        if acted is not None:
+            self.count += acted.cpu().numpy()
+
+
+def _steps(
+    network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, guarded: _Acted
+) -> Iterator[tuple[Gradient, Tensor]]:
+    """The gradients of all UEs in each local step, and the step's samples; where the guard acted is added up."""
     num_steps = batch.y.shape[2]
     for t in range(num_steps):
         step_batch = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
         if isinstance(algorithm, PerFedAvg):
-            gradient = _meta_gradient(network, step_batch, algorithm)
+            gradient, acted = _meta_gradient(network, step_batch, algorithm)
+            guarded.add(acted)
         else:
             joined = MetaBatch.of(step_batch).joined()
             gradient = network.run(joined, sample_weight(joined.mask)).gradient
@@ -219,19 +265,20 @@ def _steps(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch) -> Ite
             network = network.moved(-algorithm.outer_lr, gradient)
 
 
-def _gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array) -> Params:
-    """The sum of these UEs' gradients by their shares, over all steps."""
+def _gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array) -> tuple[Params, IntArray]:
+    """The sum of these UEs' gradients by their shares, over all steps, and each one's guarded steps."""
     total: Params = {}
+    acted = _Acted(batch)
     if isinstance(algorithm, FedAvg) and batch.y.shape[2] == 1 and not network.has_runs:
         # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
         parts = Batch(*(part.flatten(0, 2) for part in batch))
         weight = batch.mask / batch.mask.sum(dim=(0, 3), keepdim=True).clamp_(min=1.0)
         gradient = network.run(parts, weight.flatten(0, 2)).gradient
         _add(total, network, gradient, np.tile(share, 3), parts.x)
-        return total
-    for gradient, x in _steps(network, algorithm, batch):
+        return total, acted.count
+    for gradient, x in _steps(network, algorithm, batch, acted):
         _add(total, network, gradient, share, x)
-    return total
+    return total, acted.count
 
 
 def _add(total: Params, network: Network, gradient: Gradient, share: Array, x: Tensor) -> None:

@@ -1,0 +1,164 @@
+"""The joint planner as a whole; its allocation and its discrete choices have tests of their own."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from autofl.errors import AutoFLError
+from autofl.network import DECISIONS, LIMITS, Cell, Status, channel_gain, round_cost
+from autofl.planner import ExactPlanner
+from autofl.planner.allocation import Task, allocate
+from autofl.planner.joint import JointPlanner
+from autofl.planner.pace import Pace
+
+RATES = [[0.1, 18.0], [0.4, 2.3], [1.6, 0.08]]
+OFF = dict.fromkeys(("admission", "steps", "samples", "frequency", "band", "bits"), False)
+
+
+def drawn(num_ue=5, radius=200.0, seed=1, **others):
+    cell = Cell.disc(num_ue=num_ue, radius=radius, seed=seed, update_bits=np.array(32.0 * 79_510), **others)
+    return cell, channel_gain(cell, np.random.default_rng(seed).exponential(1.0, num_ue))
+
+
+def test_with_every_decision_off_it_is_the_exact_planner():
+    for seed in range(20):
+        cell, gain = drawn(8, 300.0, seed)
+        planner = JointPlanner(**OFF)
+        plan, _ = planner(cell, gain, planner.init(cell))
+        exact, _ = ExactPlanner()(cell, gain, {})
+        for name in (*DECISIONS, *LIMITS):
+            np.testing.assert_array_equal(getattr(plan, name), getattr(exact, name), err_msg=name)
+
+
+@pytest.mark.parametrize("name", OFF)
+def test_what_is_switched_off_stays_as_the_cell_has_it(name):
+    cell, gain = drawn(6, 250.0, 3, local_steps=np.array(2.0))
+    planner = JointPlanner(**{name: False}, rates=RATES)
+    plan, _ = planner(cell, gain, planner.init(cell))
+    there = plan.feasible
+    assert there.any()
+    held = {
+        "steps": (plan.local_steps, np.full(6, 2)),
+        "samples": (plan.num_samples, np.full(6, 50)),
+        "frequency": (plan.cpu_frequency, cell.cpu_frequency),
+        "band": (plan.bandwidth, cell.bandwidth),
+        "bits": (plan.bits_per_weight, np.full(6, 32.0)),
+    }
+    if name == "admission":
+        assert (plan.status != Status.LEFT_OUT).all()
+    elif name == "samples":
+        assert (plan.num_samples[there] <= 50).all()
+    else:
+        np.testing.assert_array_equal(held[name][0][there], held[name][1][there])
+
+
+def test_limits_hold_to_the_last_bit_and_the_time_is_certified():
+    for seed, budget in itertools.product(range(15), (3e-4, 3e-3, 3e-2)):
+        cell, gain = drawn(5, 400.0, seed, max_energy=np.array(budget))
+        planner = JointPlanner(rates=RATES)
+        memory = planner.init(cell)
+        for _ in range(3):
+            plan, memory = planner(cell, gain, memory)
+            if not plan.feasible.any():
+                continue
+            cost, there = round_cost(cell, gain, plan), plan.feasible
+            assert (cost.energy <= cell.max_energy).all()
+            assert (plan.tx_power <= cell.max_power).all()
+            assert (plan.cpu_frequency[there] <= cell.cpu_frequency[there] * (1 + 1e-12)).all()
+            assert (plan.cpu_frequency[there] >= cell.min_cpu_frequency[there] * (1 - 1e-12)).all()
+            assert plan.bandwidth[there].sum() <= cell.bandwidth.sum() * (1 + 1e-12)
+            assert plan.certificate is not None
+            assert plan.certificate.gap <= 1e-9
+            assert float(cost.time) == pytest.approx(plan.certificate.upper, rel=1e-9)
+
+
+def test_a_first_round_is_hardly_worse_than_the_best_of_all_combinations():
+    """Every combination of options of two UEs, each with its exact allocation: the best progress a second."""
+    pace, rates = Pace(), RATES[:2]
+    grid = list(itertools.product((2, 4, 8), (8, 16), rates))
+    for seed in range(4):
+        cell, gain = drawn(2, 250.0, seed)
+        best = 0.0
+        for options in itertools.product(grid, repeat=2):
+            tau, d = (np.array([option[place] for option in options], dtype=float) for place in (0, 1))
+            bits, variance = np.array([option[2] for option in options]).T
+            task = Task(
+                cell.cycles_per_sample * tau * d, bits * cell.num_weights, gain / cell.noise_psd, cell.max_energy,
+                cell.max_power, cell.min_cpu_frequency, cell.cpu_frequency, cell.snr_threshold, 0.5 * cell.capacitance,
+            )  # fmt: skip
+            found_time = allocate(task, float(cell.bandwidth.sum())).time
+            best = max(best, float(pace.progress(tau, d, variance, 2).sum()) / found_time)
+        planner = JointPlanner(rates=RATES, least_bits=0.0)
+        _, memory = planner(cell, gain, planner.init(cell))
+        assert float(memory["progress"] / memory["time"]) >= 0.95 * best
+
+
+def test_thrift_trades_time_for_energy():
+    cell, gain = drawn(5, 200.0, 2)
+    times, energies = [], []
+    for thrift in (0.0, 0.25, 1.0):
+        planner = JointPlanner(thrift=thrift, rates=RATES, admission=False)
+        plan, _ = planner(cell, gain, planner.init(cell))
+        cost = round_cost(cell, gain, plan)
+        times.append(float(cost.time))
+        energies.append(float(cost.energy.sum()))
+    assert times[1] <= 1.25 * times[0] * (1 + 1e-9)
+    assert energies[0] > energies[1] > energies[2]
+
+
+def test_overhead_calls_for_more_work_in_a_round():
+    work = []
+    for overhead in (0.0, 0.01, 0.1):
+        cell, gain = drawn(5, 200.0, 2, overhead=overhead)
+        planner = JointPlanner(rates=RATES)
+        plan, _ = planner(cell, gain, planner.init(cell))
+        work.append(int((plan.local_steps * plan.num_samples)[plan.feasible].mean()))
+    assert work[0] < work[1] < work[2]
+
+
+def test_nobody_starves():
+    """A UE at the edge would be left out for ever; the floor has it heard in half of its rounds."""
+    cell = Cell(distance=np.array([50.0, 60.0, 70.0, 700.0]), update_bits=np.array(32.0 * 79_510))
+    for floor, least in ((0.0, 0), (0.5, 20)):
+        planner = JointPlanner(rates=RATES, floor=floor)
+        memory, heard = planner.init(cell), 0
+        gain = channel_gain(cell, np.ones(4))
+        for _ in range(40):
+            plan, memory = planner(cell, gain, memory)
+            heard += int(plan.feasible[3])
+        assert heard == least if floor == 0.0 else least - 1 <= heard <= least + 1
+    assert plan.status[3] in (Status.LEFT_OUT, Status.ENERGY, Status.POWER, Status.ACCURACY)
+
+
+def test_lambda_is_the_progress_a_second_so_far():
+    cell, _ = drawn(5, 200.0, 2)
+    planner = JointPlanner(rates=RATES)
+    memory, rng = planner.init(cell), np.random.default_rng(5)
+    progress = time = 0.0
+    for _ in range(10):
+        gain = channel_gain(cell, rng.exponential(1.0, 5))
+        plan, memory = planner(cell, gain, memory)
+        there = plan.feasible
+        variance = np.interp(plan.bits_per_weight[there], *np.array(RATES).T)
+        progress += float(Pace().progress(plan.local_steps[there], plan.num_samples[there], variance, 5).sum())
+        time += float(round_cost(cell, gain, plan).time)
+    assert float(memory["progress"]) == pytest.approx(progress, rel=1e-9)
+    assert float(memory["time"]) == pytest.approx(time, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"thrift": -0.1}, "thrift"),
+        ({"floor": 2.0}, "floor"),
+        ({"rates": [[0.0, 1.0]]}, "rates"),
+        ({"pace": [1.0, 2.0]}, "four"),
+        ({"pace": [0.0, 0.0, 1.0, 1.0]}, "not both 0"),
+        ({"least_samples": 2}, "least_samples"),
+        ({"least_steps": 0}, "least_steps"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(given, words):
+    with pytest.raises(AutoFLError, match=words):
+        JointPlanner(**given)
