@@ -253,10 +253,12 @@ PACE_NAMES = ("constant", "per_step", "noise", "rounding")
 
 
 def guesses(scale: JointScale) -> list[Arm]:
-    """Pace of learning wrong by a factor of two, one constant at a time."""
+    """Pace of learning wrong by a factor of two, one constant at a time; twice a constant that is 0 is no guess."""
     right = Pace().values
     told: dict[str, tuple[str, ...]] = {AUTOFL_J: ("algorithm=autofl-j",)}
     for place, name in enumerate(PACE_NAMES):
+        if right[place] == 0.0:
+            continue
         for sign, factor in (("×", 2.0), ("/", 0.5)):
             wrong = [value * factor if place == other else value for other, value in enumerate(right)]
             told[f"{name} {sign} 2"] = ("algorithm=autofl-j", f"joint.pace={wrong}")
