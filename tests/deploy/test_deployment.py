@@ -116,18 +116,22 @@ def test_what_the_devices_measured_is_beside_what_was_modelled(whole):
     assert whole.manifest["status"] == "finished"
 
 
-def test_packed_updates_are_what_travels_and_the_simulator_has_the_same_weights_to_the_bit(whole, site, tmp_path):
+def test_the_joint_planner_on_devices_is_the_simulators_to_the_bit_and_packed_bytes_travel(whole, site, tmp_path):
     words = ("deploy", "run", "--folder", site.folder, "--out", tmp_path / "run")
-    autofl(*words, *sets("compressor.name=entropy", "compressor.bits=0.4"))
+    autofl(*words, *sets("algorithm=autofl-j", "stop.rounds=5"))
     run = read_run(tmp_path / "run")
     simulated = simulate(load_settings(run.folder / "config.toml"), tmp_path / "simulated")
     assert (run.folder / "ues.csv").read_bytes() == (simulated.folder / "ues.csv").read_bytes()
     assert run.rounds["sim_time"].tolist() == simulated.rounds["sim_time"].tolist()
     for name, array in read_weights(simulated.folder).items():
         np.testing.assert_array_equal(read_weights(run.folder)[name], array, err_msg=name)
-    sent = run.ues["bytes_up"][run.ues["decoded"] == 1]
-    assert (sent <= 3976).all()  # 0.4 * 79,510 / 8
-    assert (sent >= 0.985 * 3976).all()
+    heard = run.ues["decoded"] == 1
+    sent, planned = run.ues["bytes_up"][heard], run.ues["bits_per_weight"][heard] * 79_510 / 8
+    assert len(sent) >= 10
+    assert (sent <= planned).all()
+    assert (sent >= 0.985 * planned - 1).all()
+    assert (run.ues["local_steps"][heard] >= 2).all()
+    assert len(set(run.ues["bandwidth"][heard].tolist())) > 3
     assert (run.devices["bytes_up"] < sent + 500).all()
 
 
