@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from autofl.network import round_cost as round_cost
     from autofl.planner import ExactPlanner as ExactPlanner
     from autofl.planner import FixedPlanner as FixedPlanner
+    from autofl.planner import JointPlanner as JointPlanner
     from autofl.planner import Memory as Memory
     from autofl.planner import Memoryless as Memoryless
     from autofl.planner import PaperPlanner as PaperPlanner
@@ -111,7 +112,7 @@ _HOME = {
     "autofl.experiments.run": ("run",),
     "autofl.models": ("Loss", "Params", "lenet5", "mlp"),
     "autofl.network": ("Cell", "Plan", "Status", "make_plan", "round_cost"),
-    "autofl.planner": ("ExactPlanner", "FixedPlanner", "Memory", "Memoryless", "PaperPlanner", "Planner"),
+    "autofl.planner": ("ExactPlanner", "FixedPlanner", "JointPlanner", "Memory", "Memoryless", "PaperPlanner", "Planner"),
     "autofl.records": ("Evaluation", "RoundRecord", "Run", "read_run"),
     "autofl.report.make": ("Report", "make_report"),
     "autofl.report.plots": ("plot",),

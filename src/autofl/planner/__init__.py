@@ -3,6 +3,7 @@
 from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless, Observing, Planner, Quality, observed
 from autofl.planner.exact import ExactPlanner
 from autofl.planner.fixed import FixedPlanner
+from autofl.planner.joint import JointPlanner
 from autofl.planner.paper import PaperPlanner
 from autofl.planner.power import energy_limited_power, energy_limited_snr, power_computation
 
@@ -10,6 +11,7 @@ __all__ = [
     "MIN_SAMPLES",
     "ExactPlanner",
     "FixedPlanner",
+    "JointPlanner",
     "Memory",
     "Memoryless",
     "Observing",
