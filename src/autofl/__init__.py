@@ -112,7 +112,10 @@ _HOME = {
     "autofl.experiments.run": ("run",),
     "autofl.models": ("Loss", "Params", "lenet5", "mlp"),
     "autofl.network": ("Cell", "Plan", "Status", "make_plan", "round_cost"),
-    "autofl.planner": ("ExactPlanner", "FixedPlanner", "JointPlanner", "Memory", "Memoryless", "PaperPlanner", "Planner"),
+    "autofl.planner": (
+        *("ExactPlanner", "FixedPlanner", "JointPlanner", "PaperPlanner"),
+        *("Memory", "Memoryless", "Planner"),
+    ),
     "autofl.records": ("Evaluation", "RoundRecord", "Run", "read_run"),
     "autofl.report.make": ("Report", "make_report"),
     "autofl.report.plots": ("plot",),
