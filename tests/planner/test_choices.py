@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import autofl
+from autofl.experiments.cell import build_network
 from autofl.planner.choices import choose, make_options
 from autofl.planner.pace import Pace
+from autofl.rounds.horizon import draw_horizon
 
 
 def by_brute_force(band, value, must, total):
@@ -92,3 +94,12 @@ def test_a_ue_that_its_own_band_is_too_wide_for_takes_no_part_where_bands_are_no
     assert not (made.plan.feasible & ~reachable).any()
     assert made.plan.feasible.any()
     np.testing.assert_array_equal(made.plan.bandwidth, made.cell.bandwidth)
+
+
+def test_somebody_takes_part_in_every_round_in_which_somebody_can():
+    """Two poor UEs are worth less than the run's usual pace; an empty round would cost its wait all the same."""
+    settings = autofl.load_settings(
+        overrides=["algorithm=autofl-j", "simulation.num_selected=2", "cell.distance={disc=400}",
+                   "cell.cpu_frequency={uniform=[0.2e9, 2e9]}", "cell.max_energy={uniform=[0.0005, 0.005]}"]
+    )  # fmt: skip
+    assert draw_horizon(build_network(settings), 24).decoded.any(axis=1).all()

@@ -247,6 +247,7 @@ class _Search:
         _, progress = self._choices(deadlines, rows)
         time = deadlines + self.fixed_time
         score = progress / time if rate is None else progress * len(self.own) / len(rows) - rate * time
+        score = np.where(progress > 0.0, score, -np.inf)  # an empty round is no goal: the server waits in vain
         # Too short for those that must take part: the longest is the one to go on from.
         place = int(score.argmax()) if np.isfinite(score).any() else len(deadlines) - 1
         return float(deadlines[place]), place in (0, len(deadlines) - 1)
