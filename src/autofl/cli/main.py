@@ -6,7 +6,8 @@ Each command is a file of its own and imports what it needs when it runs, so tha
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from functools import cache
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     try:
-        status = app(args=None if argv is None else list(argv), prog_name="autofl", standalone_mode=False)
+        status = _program()(args=None if argv is None else list(argv), prog_name="autofl", standalone_mode=False)
     except AutoFLError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
@@ -82,6 +83,12 @@ def run(argv: Sequence[str] | None = None) -> int:
             return _fail(str(own))
         raise
     return status if isinstance(status, int) else 0
+
+
+@cache
+def _program() -> Any:
+    """The commands as the command-line library runs them: built once, since that takes longer than many a call."""
+    return typer.main.get_command(app)
 
 
 def _fail(message: str) -> int:
