@@ -44,7 +44,8 @@ def test_rounds_follow_the_law_that_the_pilots_do(pilots):
     tau, x, y = its.local_steps, its.noise, its.rounding
     K = 6.0 + (12.0 + 1500.0 * x) / tau + 3.0 * y
     expected = -math.log1p(-0.85 / 0.97) / 2.5 * K
-    assert choice.best.forecast.rounds[0] == pytest.approx(expected + 1.5, rel=0.03)  # a smoothed curve lags by one, rounds are whole
+    # a smoothed curve lags by one round, and rounds are whole
+    assert choice.best.forecast.rounds[0] == pytest.approx(expected + 1.5, rel=0.03)
 
 
 def test_a_choice_runs_as_autofl_j_with_what_was_chosen(pilots):

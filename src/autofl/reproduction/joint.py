@@ -35,6 +35,7 @@ class JointScale:
     targets: tuple[float, float]
     cifar_targets: tuple[float, float]
     every_arm: bool = True
+    choice_seeds: int = 2  # of the grid that (P1) is held against
 
 
 SCALES = {
@@ -54,6 +55,7 @@ CELLS: dict[str, tuple[str, ...]] = {
         "cell.cpu_frequency={log-uniform=[2e8, 2e9]}",
         "cell.max_energy={log-uniform=[1e-3, 1e-2]}",
     ),
+    "far": ("preset=physical", "cell.distance={disc=500}"),
     "10 ms": ("preset=physical", "cell.overhead=0.01"),
     "100 ms": ("preset=physical", "cell.overhead=0.1"),
     "downlink": ("preset=physical", "cell.downlink_power=20.0"),
@@ -279,6 +281,30 @@ def cifar10(scale: JointScale) -> list[Arm]:
     return _arms("joint-cifar10", "paper", names, shared, scale.few_seeds)
 
 
+CHOSEN: dict[str, int] = {"paper": 20, "physical": 20, "tight": 20, "mixed": 20, "far": 15}
+"""|A_k| that `autofl plan --planner joint --target 0.9 --set data.name=mnist` chooses in each cell, without training."""
+CHOICE = "choice of autofl plan"
+
+
+def choices(scale: JointScale) -> list[Arm]:
+    """(P1): what autofl plan chooses, against constants of every |A_k|, d, tau and bits of a grid, in closed loop."""
+    sizes = ((8, 2), (12, 2), (12, 4)) if scale.every_arm else ((8, 2),)
+    arms = []
+    for cell, selected in CHOSEN.items():
+        shared = (*digits(scale), *CELLS[cell])
+        own = (*shared, "algorithm=autofl-j", f"simulation.num_selected={selected}")
+        arms.append(Arm("joint-choice", CHOICE, own, scale.choice_seeds, reading=cell))
+        frequency = TUNED[cell, "autofl-j"].frequency if (cell, "autofl-j") in TUNED else 1.0
+        for num_selected in (5, 10, 20):
+            for d, tau in sizes:
+                for bits in (0.2, 0.4):
+                    constants = Constants(d, tau, bits, num_selected, frequency)
+                    name = f"|A_k| = {num_selected}, d = {d}, tau = {tau}, {bits:g} bit"
+                    more = carried_out(constants, "autofl-j")
+                    arms.append(Arm("joint-choice", name, (*shared, *more), scale.choice_seeds, reading=cell))
+    return arms
+
+
 JOINT_STUDIES: dict[str, Callable[[JointScale], list[Arm]]] = {
     "joint-paper": lambda scale: comparison("paper", scale),
     "joint-physical": lambda scale: comparison("physical", scale),
@@ -287,6 +313,7 @@ JOINT_STUDIES: dict[str, Callable[[JointScale], list[Arm]]] = {
     "joint-ablation": ablation,
     "joint-besides": besides,
     "joint-guesses": guesses,
+    "joint-choice": choices,
     "joint-cifar10": cifar10,
 }
 ALL = "joint"

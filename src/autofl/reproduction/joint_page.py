@@ -38,6 +38,7 @@ TITLES = {
     "joint-ablation": "Each decision left out, and each alone",
     "joint-besides": "With what the paper leaves out",
     "joint-guesses": "With wrong guesses about learning",
+    "joint-choice": "(P1): the choice against a grid of constants",
     "joint-cifar10": "CIFAR-10",
 }
 HOW = """Time is simulated, until the adapted accuracy, averaged over three evaluations in a row, is at the target.

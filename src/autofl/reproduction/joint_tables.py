@@ -14,6 +14,7 @@ import numpy as np
 from autofl.report.table import Table
 from autofl.reproduction.joint import (
     AUTOFL_J,
+    CHOICE,
     FEDAVG_J,
     NOTHING,
     RIVALS,
@@ -108,6 +109,8 @@ def pairs_of(study: JointStudy) -> list[tuple[str, str, str]]:
         elif study.name == "joint-ablation":
             wanted = [(AUTOFL_J, "AutoFL"), *((AUTOFL_J, arm) for arm in arms if arm.startswith("without "))]
             wanted += [(arm, NOTHING) for arm in arms if arm.startswith("only ")]
+        elif study.name == "joint-choice":
+            wanted = [(CHOICE, best_of(study, condition))]
         elif study.name == "joint-cifar10":
             wanted = [(arm, FASTEST) for arm in arms if arm not in FOUR]
         else:
@@ -117,6 +120,16 @@ def pairs_of(study: JointStudy) -> list[tuple[str, str, str]]:
         known = {*arms, FASTEST}
         pairs += [(condition, arm, other) for arm, other in wanted if {arm, other} <= known]
     return pairs
+
+
+def best_of(study: JointStudy, condition: str) -> str:
+    """The constants with the least median time to the second target, those that do not get there last."""
+
+    def time(arm: str) -> float:
+        times = times_of(study, arm, study.targets[1], condition).time
+        return float(np.median(np.where(np.isnan(times), np.inf, times)))
+
+    return min((arm for place, arm in study.arms() if place == condition and arm != CHOICE), key=time)
 
 
 def ratios(study: JointStudy) -> dict[tuple[str, str, str, float], Ratio]:
