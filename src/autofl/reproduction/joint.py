@@ -282,7 +282,7 @@ def cifar10(scale: JointScale) -> list[Arm]:
 
 
 CHOSEN: dict[str, int] = {"paper": 20, "physical": 20, "tight": 20, "mixed": 20, "far": 15}
-"""|A_k| that `autofl plan --planner joint --target 0.9 --set data.name=mnist` chooses in each cell, without training."""
+"""|A_k| that `autofl plan --planner joint --target 0.9 --set data.name=mnist` chooses in each cell, untrained."""
 CHOICE = "choice of autofl plan"
 
 
