@@ -4,6 +4,7 @@ Each round maximises progress - lambda * time, lambda being the progress a secon
 (Dinkelbach). docs/joint-planner.md has the formulation, the proof and what it does not model.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated
@@ -105,7 +106,11 @@ class JointPlanner:
         options = self._options(cell, gain)
         task = _task(cell, gain, options, self.frequency)
         due = memory["heard"][cell.ue] < self.floor * memory["asked"][cell.ue]
-        total, fixed = float(cell.bandwidth.sum()) if self.band else None, float(fixed_time(cell, gain))
+        total = float(cell.bandwidth.sum()) if self.band else None
+
+        def fixed(there: BoolArray) -> float:
+            return float(fixed_time(cell, gain, there))
+
         search = _Search(task, options.progress, due if self.admission else None, total, cell.bandwidth, fixed)
         rate = float(memory["progress"] / memory["time"]) if memory["time"] > 0.0 else None
         picked = search.best(rate, float(memory["deadline"]))
@@ -120,7 +125,7 @@ class JointPlanner:
         progress = options.progress[ue, option].sum()
         learned = {
             "progress": memory["progress"] + progress,
-            "time": memory["time"] + solved.time + fixed,
+            "time": memory["time"] + solved.time + fixed(takes_part),
             "deadline": np.asarray(solved.time),
         }
         return plan, dict(memory) | counts | learned
@@ -205,7 +210,12 @@ class _Search:
     due: BoolArray | None  # UEs that may not be left out; None: nobody may who can take part
     total: float | None
     own: Array
-    fixed_time: float
+    fixed: Callable[[BoolArray], float]  # time of a round that these UEs take part in, beside theirs
+
+    @cached_property
+    def fixed_time(self) -> float:
+        """Overhead and downlink, to the weakest UE that can take part; who will is not known yet."""
+        return self.fixed(self.possible)
 
     @cached_property
     def shortest(self) -> Array:
@@ -235,7 +245,7 @@ class _Search:
         trials = first * COARSE ** np.arange(*((-2.0, 3.0) if last > 0.0 else (0.0, WIDEST)))
         deadline, edge = self._best_of(trials, rate, rows)
         for _ in range(WIDEST):  # a step jump may have the best at an edge again and again
-            if not edge or last <= 0.0:
+            if not edge or (last <= 0.0 and deadline < trials[-1]):
                 break
             deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2.0, 3.0), rate, rows)
         deadline, _ = self._best_of(deadline * FINE ** np.arange(-3.0, 4.0), rate, rows)
