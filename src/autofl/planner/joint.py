@@ -85,6 +85,11 @@ class JointPlanner:
         return Pace() if self.pace is None else Pace.of(self.pace)
 
     @property
+    def needs_compressor(self) -> bool:
+        """Bits that nobody packs would make a round cheaper for nothing."""
+        return self.bits and bool(self.rates)
+
+    @property
     def decides(self) -> bool:
         return self.admission or self.steps or self.samples or self.frequency or self.band or self.bits
 
