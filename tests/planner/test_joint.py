@@ -169,3 +169,9 @@ def test_bits_that_nobody_packs_are_refused():
     assert not JointPlanner(rates=RATES, bits=False).needs_compressor
     assert not JointPlanner(rates=[]).needs_compressor
     assert not JointPlanner().needs_compressor
+
+
+@pytest.mark.parametrize("rate", [[0.2, np.nan], [np.nan, 1.0], [np.inf, 1.0], [0.2, np.inf]])
+def test_rates_that_are_no_numbers_are_refused(rate):
+    with pytest.raises(AutoFLError, match="rates"):
+        JointPlanner(rates=[rate])

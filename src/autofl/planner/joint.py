@@ -70,7 +70,8 @@ class JointPlanner:
         for name in ("thrift", "floor"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and 1")
-        if any(len(rate) != 2 or rate[0] <= 0.0 or rate[1] < 0.0 for rate in self.rates or []):
+        told = self.rates or []
+        if any(len(rate) != 2 or not 0.0 < rate[0] < np.inf or not 0.0 <= rate[1] < np.inf for rate in told):
             raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
         if not self.least_bits >= 0.0:
             raise AutoFLError(f"least_bits: {self.least_bits} is not >= 0")
