@@ -162,3 +162,16 @@ def test_lambda_is_the_progress_a_second_so_far():
 def test_nonsense_is_refused_in_one_line(given, words):
     with pytest.raises(AutoFLError, match=words):
         JointPlanner(**given)
+
+
+def test_bits_that_nobody_packs_are_refused():
+    assert JointPlanner(rates=RATES).needs_compressor  # else 32 bits a weight would travel at the price of 0.1
+    assert not JointPlanner(rates=RATES, bits=False).needs_compressor
+    assert not JointPlanner(rates=[]).needs_compressor
+    assert not JointPlanner().needs_compressor
+
+
+@pytest.mark.parametrize("rate", [[0.2, np.nan], [np.nan, 1.0], [np.inf, 1.0], [0.2, np.inf]])
+def test_rates_that_are_no_numbers_are_refused(rate):
+    with pytest.raises(AutoFLError, match="rates"):
+        JointPlanner(rates=[rate])

@@ -71,7 +71,8 @@ class JointPlanner:
         for name in ("thrift", "floor"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and 1")
-        if any(len(rate) != 2 or rate[0] <= 0.0 or rate[1] < 0.0 for rate in self.rates or []):
+        told = self.rates or []
+        if any(len(rate) != 2 or not 0.0 < rate[0] < np.inf or not 0.0 <= rate[1] < np.inf for rate in told):
             raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
         if not self.least_bits >= 0.0:
             raise AutoFLError(f"least_bits: {self.least_bits} is not >= 0")
@@ -84,6 +85,11 @@ class JointPlanner:
     @property
     def learning(self) -> Pace:
         return Pace() if self.pace is None else Pace.of(self.pace)
+
+    @property
+    def needs_compressor(self) -> bool:
+        """Bits that nobody packs would make a round cheaper for nothing."""
+        return self.bits and bool(self.rates)
 
     @property
     def decides(self) -> bool:
