@@ -175,3 +175,16 @@ def test_bits_that_nobody_packs_are_refused():
 def test_rates_that_are_no_numbers_are_refused(rate):
     with pytest.raises(AutoFLError, match="rates"):
         JointPlanner(rates=[rate])
+
+
+def test_a_small_model_is_offered_no_rate_that_its_compressor_cannot_keep():
+    from autofl.compressors.entropy import Entropy
+    from autofl.experiments.cell import rates_of
+
+    compressor = Entropy()
+    assert rates_of(compressor, 79_510) == [list(pair) for pair in compressor.rates()]
+    for num_weights in (50, 300, 3000):
+        rates = rates_of(compressor, num_weights)
+        assert rates
+        for bits, _ in rates:
+            assert compressor.update_bits(num_weights, bits) <= bits * num_weights

@@ -131,7 +131,7 @@ def build_evaluator(settings: Settings) -> Evaluator:
 def build_arm(settings: Settings, cell: Cell, channel: Channel, own: Own) -> Arm:
     """The algorithm of the settings with everything that goes with it, in this cell; any part may be an own object."""
     planner, selection = (
-        own.get("planner") or build_planner(settings),
+        own.get("planner") or build_planner(settings, num_weights=int(cell.num_weights)),
         own.get("selection") or build_selection(settings),
     )
     air = ChannelAir(cell, channel, settings.seed)

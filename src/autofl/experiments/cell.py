@@ -112,29 +112,38 @@ def build_downlink(settings: Settings) -> Compressor | None:
     return compressor
 
 
-def build_planner(settings: Settings, algorithm: str | None = None) -> Planner:
+def build_planner(settings: Settings, algorithm: str | None = None, num_weights: int | None = None) -> Planner:
     """The planner an algorithm is paired with, that of the settings' own algorithm by default.
 
     AutoFL, FedAvg-2 and every algorithm of one's own plan by [planner], Per-FedAvg and FedAvg-1 by [baseline],
     AutoFL-J and FedAvg-J by [joint].
     """
     settings = settings.resolved()
-    return _planner_of(settings, settings.planned_by(algorithm))
+    return _planner_of(settings, settings.planned_by(algorithm), num_weights)
 
 
-def _planner_of(settings: Settings, section: PartSettings) -> Planner:
+def _planner_of(settings: Settings, section: PartSettings, num_weights: int | None = None) -> Planner:
     planner: Planner = section.build(
         pace=PACES.get(settings.data.name, Pace()).values,
         least_samples=LEAST_SAMPLES.get(settings.data.name, JointPlanner.least_samples),
-        rates=Lazy(lambda: rates_of(build_compressor(settings))),
+        rates=Lazy(lambda: rates_of(build_compressor(settings), num_weights)),
     )
     return planner
 
 
-def rates_of(compressor: Compressor | None) -> list[list[float]]:
-    """Bits a weight and variance that a compressor offers a planner; none where it offers no choice."""
+def rates_of(compressor: Compressor | None, num_weights: int | None = None) -> list[list[float]]:
+    """Bits a weight and variance that a compressor offers a planner; none where it offers no choice.
+
+    A small model has a least size below which no budget is kept: with `num_weights` no rate below it is offered.
+    """
     offered = getattr(compressor, "rates", None)
-    return [list(pair) for pair in offered()] if offered is not None else []
+    if compressor is None or offered is None:
+        return []
+    rates = [list(pair) for pair in offered()]
+    if num_weights is None:
+        return rates
+    kept = [rate for rate in rates if compressor.update_bits(num_weights, rate[0]) <= rate[0] * num_weights]
+    return kept or [[compressor.update_bits(num_weights) / num_weights, rates[-1][1]]]
 
 
 def build_network(settings: Settings, cell: Cell | None = None) -> Network:
@@ -144,9 +153,10 @@ def build_network(settings: Settings, cell: Cell | None = None) -> Network:
         cell: that of a simulation, which knows D_i and the size of the model; without one, as `autofl plan` has it.
     """
     settings = settings.resolved()
+    cell = cell or build_cell(settings)
     return Network(
-        air=ChannelAir(cell or build_cell(settings), build_channel(settings), settings.seed),
-        planner=build_planner(settings),
+        air=ChannelAir(cell, build_channel(settings), settings.seed),
+        planner=build_planner(settings, num_weights=int(cell.num_weights)),
         selection=build_selection(settings),
         seed=settings.seed,
         outage=settings.simulation.outage,
