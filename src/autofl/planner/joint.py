@@ -139,7 +139,8 @@ class JointPlanner:
     def _options(self, cell: Cell, gain: Array) -> Options:
         """What each UE may be told to do, arrays of shape (num_ue, num_options)."""
         own_rate = [float(cell.bits_per_weight.max()), 0.0]
-        offered = sorted(rate for rate in self.rates or [] if rate[0] >= self.least_bits) or self.rates
+        known = sorted(self.rates or [])
+        offered = [rate for rate in known if rate[0] >= self.least_bits] or known[-1:]
         rates = np.array(offered if self.bits and offered else [own_rate])
         steps = STEPS[self.least_steps <= STEPS] if self.steps else np.array([int(cell.local_steps.max())])
         wanted = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
