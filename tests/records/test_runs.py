@@ -112,7 +112,7 @@ def test_a_comparison_as_one_batch_writes_the_same_runs(tmp_path, monkeypatch):
     run_comparison(settings, tmp_path / "one")
     told = []
     module._run_together(list(module.comparison(settings, tmp_path / "batch")), told.append)
-    assert sum(progress.finished for progress in told) == 8
+    assert sum(progress.finished for progress in told) == 10
     for folder in find_runs([tmp_path / "one"]):
         one, batch = read_run(folder), read_run(tmp_path / "batch" / folder.name)
         assert (folder / "ues.csv").read_bytes() == (batch.folder / "ues.csv").read_bytes()

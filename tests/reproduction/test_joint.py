@@ -173,7 +173,8 @@ def test_every_arm_can_be_set_up_and_no_two_are_the_same(study):
         settings = load_settings(overrides=arm.overrides).resolved()
         build_planner(settings)
         assert settings.data.name == ("cifar10" if study == "joint-cifar10" else "mnist")
-        assert (settings.data.labels, settings.cell.count, settings.simulation.num_selected) == (5, 20, 5)
+        assert (settings.data.labels, settings.cell.count) == (5, 20)
+        assert settings.simulation.num_selected == 5 or study == "joint-choice"
         seen.add((arm.reading, str(settings)))
         assert arm.num_seeds < TUNING_SEED
     assert len(seen) == len(JOINT_STUDIES[study](SCALES["full"]))
@@ -195,7 +196,8 @@ def test_constants_are_carried_out_as_tune_does():
     constants = Constants(7, 3, 0.4, frequency=0.6)
     told = load_settings(overrides=carried_out(constants, "autofl-j"))
     asked = constants.applied(load_settings(overrides=["algorithm=autofl-j", "compressor.name=entropy"]), 1)
-    assert build_planner(told) == build_planner(asked)
+    planners = [replace(build_planner(settings), local_steps=None) for settings in (told, asked)]  # the run's are 3
+    assert planners[0] == planners[1]
     for section in ("learning", "compressor"):
         assert getattr(told.resolved(), section) == getattr(asked.resolved(), section)
     assert deadline(Constants(10, 2, 1.0)) == pytest.approx(
@@ -203,7 +205,7 @@ def test_constants_are_carried_out_as_tune_does():
     )
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", sorted({cell for cell, _ in TUNED}))
 def test_the_command_that_tunes_is_one_that_can_be_typed(cell):
     words = shlex.split(tune_command(cell, "autofl-j"))
     overrides = [after for word, after in pairwise(words) if word == "--set"]

@@ -29,8 +29,8 @@ MODEL_WEIGHTS = {
     ("lenet5", "cifar10"): 62_006,
 }
 """Weights of the models on the data sets they fit, so that planning needs no PyTorch."""
-PAPER_ALGORITHMS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
-"""The paper's four, all of whose settings are fields of `LearningSettings`."""
+PAPER_ALGORITHMS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j", "fedavg-j")
+"""Those all of whose settings are fields of `LearningSettings`: the paper's four, and two of ours."""
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)

@@ -73,10 +73,10 @@ TUNED: dict[tuple[str, str], Constants] = {
     ("paper", "fedavg-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=1.0),
     ("physical", "autofl-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=1.0),
     ("tight", "autofl-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=0.5),
-    ("mixed", "autofl-j"): Constants(num_samples=12, local_steps=2, bits=0.2, frequency=0.7),
-    ("10 ms", "autofl-j"): Constants(num_samples=12, local_steps=4, bits=0.4, frequency=1.0),
-    ("100 ms", "autofl-j"): Constants(num_samples=12, local_steps=16, bits=0.8, frequency=0.5),
-    ("downlink", "autofl-j"): Constants(num_samples=12, local_steps=4, bits=0.4, frequency=1.0),
+    ("mixed", "autofl-j"): Constants(num_samples=12, local_steps=2, bits=0.2, frequency=1.0),
+    ("10 ms", "autofl-j"): Constants(num_samples=12, local_steps=4, bits=0.8, frequency=1.0),
+    ("100 ms", "autofl-j"): Constants(num_samples=20, local_steps=8, bits=0.8, frequency=0.5),
+    ("downlink", "autofl-j"): Constants(num_samples=12, local_steps=4, bits=0.8, frequency=1.0),
 }
 """The best constants of each cell, by cell and algorithm, as `tune_command` finds them.
 
@@ -86,10 +86,10 @@ GRIDS = {
     ("paper", "fedavg-j"): "--samples 5,8 --steps 2,4 --bits 0.1,0.2 --frequency 1",
     ("physical", "autofl-j"): "--samples 8,12 --steps 2,4 --bits 0.1,0.2 --frequency 1",
     ("tight", "autofl-j"): "--samples 8,12 --steps 1,2 --bits 0.1,0.2 --frequency 0.5,0.7",
-    ("mixed", "autofl-j"): "--samples 8,12,20 --steps 1,2 --bits 0.1,0.2 --frequency 0.4,0.7,1",
+    ("mixed", "autofl-j"): "--samples 12,20 --steps 2 --bits 0.2 --frequency 0.7,1",
     ("10 ms", "autofl-j"): "--samples 12,20 --steps 4,8 --bits 0.4,0.8 --frequency 0.6,1",
     ("100 ms", "autofl-j"): "--samples 12,20 --steps 8,16 --bits 0.8,1.6 --frequency 0.3,0.5",
-    ("downlink", "autofl-j"): "--samples 8,12 --steps 2,4 --bits 0.2,0.4 --frequency 1",
+    ("downlink", "autofl-j"): "--samples 12,20 --steps 2,4,8 --bits 0.4,0.8 --frequency 0.6,1",
 }
 """What is tried in each cell, around what pilots and the joint planner's own choices suggest."""
 
