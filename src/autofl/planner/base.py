@@ -14,6 +14,8 @@ Memory = Mapping[str, NDArray[Any]]
 
 MIN_SAMPLES = 3
 """D_in, D_o and D_h need one sample each, or no MAML step is possible."""
+MOST_SAMPLES = 1_000_000_000
+"""Of a local step: more is a slip of the pen."""
 ROUNDING = 1e-9
 """Slack before a number of samples is cut to an integer: 3 mJ / 50 uJ must give 60, not 59."""
 

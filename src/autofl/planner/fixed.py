@@ -7,7 +7,7 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan, Status, compute_cost, decoded, make_plan, upload_cost
-from autofl.planner.base import MIN_SAMPLES, ROUNDING, Memory, Memoryless
+from autofl.planner.base import MIN_SAMPLES, MOST_SAMPLES, ROUNDING, Memory, Memoryless
 from autofl.planner.power import power_computation
 from autofl.units import Array
 
@@ -35,6 +35,8 @@ class FixedPlanner(Memoryless):
         return self.bits_per_weight is not None
 
     def __post_init__(self) -> None:
+        if self.num_samples > MOST_SAMPLES:
+            raise AutoFLError(f"num_samples: {self.num_samples} is too many; at most {MOST_SAMPLES:,} of a local step")
         if self.num_samples < MIN_SAMPLES:
             raise AutoFLError(f"num_samples: {self.num_samples} is too few; three batches need at least {MIN_SAMPLES}")
         if self.power not in ("max", "computed"):

@@ -74,8 +74,8 @@ class JointPlanner:
         told = self.rates or []
         if any(len(rate) != 2 or not 0.0 < rate[0] < np.inf or not 0.0 <= rate[1] < np.inf for rate in told):
             raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
-        if not self.least_bits >= 0.0:
-            raise AutoFLError(f"least_bits: {self.least_bits} is not >= 0")
+        if not 0.0 <= self.least_bits <= 32.0:
+            raise AutoFLError(f"least_bits: {self.least_bits} is not between 0 and 32")
         if not 1 <= self.least_steps <= STEPS[-1]:
             raise AutoFLError(f"least_steps: {self.least_steps} is not between 1 and {STEPS[-1]}")
         if not MIN_SAMPLES <= self.least_samples <= SAMPLES[-1]:
