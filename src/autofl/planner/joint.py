@@ -130,8 +130,8 @@ class JointPlanner:
         plan = _as_plan(cell, options, ue, option, solved, search.possible)
         progress = options.progress[ue, option].sum()
         learned = {
-            "progress": memory["progress"] + progress,
-            "time": memory["time"] + solved.time + fixed(takes_part),
+            "progress": np.asarray(memory["progress"] + progress),
+            "time": np.asarray(memory["time"] + solved.time + fixed(takes_part)),
             "deadline": np.asarray(solved.time),
         }
         return plan, dict(memory) | counts | learned
