@@ -29,7 +29,7 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
     flat = [_flat(run.config) for run in runs]
     ignored = {"seed", "algorithm"}
     keys = sorted({key for config in flat for key in config} - ignored)
-    differing = [key for key in keys if len({repr(config.get(key)) for config in flat}) > 1]
+    differing = [key for key in keys if _differs(key, flat)]
     groups: dict[str, list[Run]] = {}
     names: dict[str, set[str]] = {}
     for run in runs:
@@ -46,6 +46,16 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
         if len(set(seeds)) < len(seeds):
             raise AutoFLError(f"{label}: the same run with the same seed is given twice; name each run once")
     return {label: sorted(members, key=lambda run: run.manifest["seed"]) for label, members in groups.items()}
+
+
+def _differs(key: str, flat: Sequence[dict[str, Any]]) -> bool:
+    """Whether runs differ in a setting, other than by what an algorithm brings along."""
+    values: dict[str, set[str]] = {}
+    for config in flat:
+        entry = PARTS["algorithm"].get(str(config.get("algorithm")))
+        name = str(config.get("algorithm")) if entry is not None and entry.brings else ""
+        values.setdefault(name, set()).add(repr(config.get(key)))
+    return any(len(of_one) > 1 for of_one in values.values())
 
 
 def label_of_run(run: Run) -> str:

@@ -92,7 +92,8 @@ def cell_text(values: Array, column: Column) -> str:
     if len(there) == 0:
         return "–"
     mean, half = mean_interval(there)
-    text = f"{mean:.{column.digits}f}" + ("" if math.isnan(half) else f" ± {half:.{column.digits}f}")
+    digits = 3 if column.digits == 1 and abs(mean) < 1.0 else column.digits  # seconds may be milliseconds
+    text = f"{mean:.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
     return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)})"
 
 
