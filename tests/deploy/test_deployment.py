@@ -118,7 +118,8 @@ def test_what_the_devices_measured_is_beside_what_was_modelled(whole):
 
 def test_the_joint_planner_on_devices_is_the_simulators_to_the_bit_and_packed_bytes_travel(whole, site, tmp_path):
     words = ("deploy", "run", "--folder", site.folder, "--out", tmp_path / "run")
-    autofl(*words, *sets("algorithm=autofl-j", "stop.rounds=5"))
+    # The settings of the site name no compressor, so what the algorithm brings along has to be said.
+    autofl(*words, *sets("algorithm=autofl-j", "compressor.name=entropy", "stop.rounds=5"))
     run = read_run(tmp_path / "run")
     simulated = simulate(load_settings(run.folder / "config.toml"), tmp_path / "simulated")
     assert (run.folder / "ues.csv").read_bytes() == (simulated.folder / "ues.csv").read_bytes()
