@@ -241,13 +241,13 @@ def test_ues_are_selected_as_often_as_their_probability_says(name):
     probability = selection.probability(candidates)
     assert ((probability >= 0) & (probability <= 1)).all()
     often = np.zeros(cell.num_ue)
-    for k in range(4000):
+    for k in range(1000):
         ue, own = selection.draw(candidates, stream(1, "selection", k))
         assert (np.diff(ue) > 0).all()
         np.testing.assert_array_equal(own, probability[ue])
         assert abs(len(ue) - probability.sum()) <= 1
         often[ue] += 1
-    assert np.abs(often / 4000 - probability).max() < 5 * np.sqrt(0.25 / 4000)
+    assert np.abs(often / 1000 - probability).max() < 5 * np.sqrt(0.25 / 1000)
 
 
 # ---- compressors ----
