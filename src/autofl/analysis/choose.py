@@ -62,7 +62,7 @@ class Candidate:
 
     @property
     def thrift(self) -> float:
-        return float(section_of(self.settings).given.get("thrift", 0.0))
+        return float(self.settings.planned_by().given.get("thrift", 0.0))
 
     @property
     def time(self) -> float:
@@ -127,7 +127,7 @@ def choose(
         raise AutoFLError(f"--total-band {total_band:g}: it must be > 0 Hz and <= 1e12 Hz")
     name, limit = next(iter(given.items()))
     settings = as_joint(settings).resolved()
-    if section_of(settings).name != "joint":
+    if settings.planned_by().name != "joint":
         raise AutoFLError(f"--{name}: choosing |A_k| needs the joint planner; add --planner joint")
     look = _Look(settings, Pilots.read(pilots), total_band, on_stage or (lambda stage: None))
     if target is not None:
@@ -139,22 +139,15 @@ def choose(
     return _farthest(look, "within" if name == "within" else "budget", limit, full, rough)
 
 
-def section_of(settings: Settings) -> Any:
-    """The section whose planner plans for the settings' algorithm."""
-    return settings.planned_by()
-
-
 def planned_with(settings: Settings, **values: Any) -> Settings:
     """The same with these settings of the planner."""
     section = settings.planned_by()
-    name = "joint" if section is settings.joint else "planner"
-    return settings.model_copy(update={name: section.model_copy(update=values)})
+    return settings.model_copy(update={settings.planned_in(): section.model_copy(update=values)})
 
 
 def changes(settings: Settings) -> list[str]:
     """What to give to `autofl simulate` with --set so that it runs this choice."""
-    section = section_of(settings)
-    where = "joint" if section is settings.joint else "planner"
+    section, where = settings.planned_by(), settings.planned_in()
     pace = ", ".join(f"{value:.4g}" for value in section.given["pace"])
     lines = [f"algorithm={settings.algorithm}", f"simulation.num_selected={settings.simulation.num_selected}"]
     lines.append(f"{where}.pace=[{pace}]")
@@ -189,7 +182,7 @@ class _Look:
             band = PerUE(value=self.total_band / size)
             changed = changed.model_copy(update={"cell": changed.cell.model_copy(update={"bandwidth": band})})
         values: dict[str, Any] = {} if thrift is None else {"thrift": thrift}
-        if "pace" not in section_of(changed).given:
+        if "pace" not in changed.planned_by().given:
             pace = fitted.model.pace(heterogeneity_of(changed))
             if pace[0] + pace[1] <= 0.0:
                 raise AutoFLError(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.choose import FULL, Candidate, Effort, OnStage, planned_with, section_of
+from autofl.analysis.choose import FULL, Candidate, Effort, OnStage, planned_with
 from autofl.analysis.forecast import Pilots, draw_networks, forecast_of
 from autofl.config import Settings
 from autofl.config.parts import CompressorSettings
@@ -139,7 +139,7 @@ def explain(
 def _is_on(settings: Settings, decision: str) -> bool:
     if decision == "compressor":
         return settings.compressor.name != "none"
-    return bool(section_of(settings).given.get(decision, True))
+    return bool(settings.planned_by().given.get(decision, True))
 
 
 def _only(settings: Settings, on: list[str]) -> Settings:

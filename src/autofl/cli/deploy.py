@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autofl.cli.screen import ProgressBar, say, show_table
-from autofl.cli.shared import Config, Force, Json, Out, Set, free_folder, leave, print_json, report_new_runs
+from autofl.cli.shared import (
+    Config,
+    Force,
+    Json,
+    Out,
+    Set,
+    free_folder,
+    leave,
+    print_json,
+    report_new_runs,
+    say_foregone,
+)
 from autofl.errors import AutoFLError
 from autofl.report.table import Table
 
@@ -66,6 +77,7 @@ def run_command(
     if resume is None and is_run(place) and not force:
         raise AutoFLError(f"{place}: a run is there already; name another folder (--out) or overwrite it (--force)")
     say(f"{settings.algorithm}, seed {settings.seed}, on devices, into {place}")
+    say_foregone(settings)
     with ProgressBar(settings.stop.rounds) as bar:
 
         def on_round(run: "Run") -> None:

@@ -13,6 +13,7 @@ from autofl.errors import AutoFLError
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
+    from autofl.config import Settings
     from autofl.report.make import Report
 
 Config = Annotated[Path | None, typer.Argument(help="Settings in TOML; the paper's defaults without one.")]
@@ -41,6 +42,12 @@ def device_for(device: str | None, ray: str | None) -> str | None:
     if ray is not None and device == "cuda":
         raise AutoFLError("--ray spreads over the CPUs of a cluster; leave --device cuda out")
     return device
+
+
+def say_foregone(settings: "Settings") -> None:
+    """A line where an algorithm goes without what it brings along: a file of settings may have set something else."""
+    if missed := settings.foregone():
+        say(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
 
 
 def options(given: dict[str, object]) -> list[str]:

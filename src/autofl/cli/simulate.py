@@ -19,6 +19,7 @@ from autofl.cli.shared import (
     leave,
     options,
     report_new_runs,
+    say_foregone,
 )
 from autofl.errors import AutoFLError
 
@@ -48,6 +49,7 @@ def command(
     if is_run(folder) and not force:
         raise AutoFLError(f"{folder}: a run is there already; name another folder (--out) or overwrite it (--force)")
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
+    say_foregone(settings)
     from autofl.experiments.jobs import Job, run_with_progress
 
     with ProgressBar(settings.stop.rounds) as bar:

@@ -29,7 +29,7 @@ MODEL_WEIGHTS = {
     ("lenet5", "cifar10"): 62_006,
 }
 """Weights of the models on the data sets they fit, so that planning needs no PyTorch."""
-PAPER_ALGORITHMS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j", "fedavg-j")
+WITHOUT_OWN_SETTINGS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j", "fedavg-j")
 """Those all of whose settings are fields of `LearningSettings`: the paper's four, and two of ours."""
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
@@ -309,7 +309,7 @@ class Settings(Section):
                     {"name": name, "known": ", ".join(PARTS["algorithm"])},
                 )
         extra = list(self.learning.model_extra or {})
-        if extra and all(name in PAPER_ALGORITHMS for name in names):
+        if extra and all(name in WITHOUT_OWN_SETTINGS for name in names):
             nearest = difflib.get_close_matches(extra[0], LearningSettings.model_fields, n=1, cutoff=0.0)[0]
             raise PydanticCustomError(
                 "settings",
@@ -330,9 +330,13 @@ class Settings(Section):
 
     def planned_by(self, algorithm: str | None = None) -> PartSettings:
         """The section that plans for an algorithm, the settings' own by default; [planner] for one of a user's own."""
-        entry = PARTS["algorithm"].get(algorithm or self.algorithm)
-        section: PartSettings = getattr(self, entry.plan if entry is not None else "planner")
+        section: PartSettings = getattr(self, self.planned_in(algorithm))
         return section
+
+    def planned_in(self, algorithm: str | None = None) -> str:
+        """The name of that section."""
+        entry = PARTS["algorithm"].get(algorithm or self.algorithm)
+        return entry.plan if entry is not None else "planner"
 
     def _brought(self) -> "Settings":
         """The same with what the algorithm brings along, as far as it is not set."""
@@ -344,6 +348,17 @@ class Settings(Section):
                 given = {key: getattr(section, key) for key in section.model_fields_set}
                 changed[name] = type(section)(**given, **missing)
         return self.model_copy(update=changed)
+
+    def foregone(self) -> list[str]:
+        """What the algorithm would bring along and does not, since something else is set, in words."""
+        entry = PARTS["algorithm"].get(self.algorithm)
+        brings = entry.brings.items() if entry is not None else ()
+        return [
+            f"{name}.{key} = {value} instead of {usual}"
+            for name, values in brings
+            for key, usual in values.items()
+            if (value := getattr(getattr(self._brought(), name), key)) != usual
+        ]
 
     def resolved(self) -> "Settings":
         """The same with every default that depends on another setting written out."""

@@ -11,9 +11,9 @@ from autofl.config import MODEL_WEIGHTS, Settings
 from autofl.config.parts import JointSettings, PartSettings
 from autofl.errors import AutoFLError
 from autofl.network import DECISIONS, STATUS_NAMES, Cell, Status, decoded
-from autofl.planner import MIN_SAMPLES, Planner
+from autofl.planner import MIN_SAMPLES, Planner, check_bits
 from autofl.planner.joint import JointPlanner
-from autofl.planner.pace import LEAST_SAMPLES, PACES, Pace
+from autofl.planner.pace import LEAST_SAMPLES
 from autofl.registry import Lazy
 from autofl.rng import stream
 from autofl.rounds.round import ChannelAir, Network, Round, network_round
@@ -123,11 +123,12 @@ def build_planner(settings: Settings, algorithm: str | None = None, num_weights:
 
 
 def _planner_of(settings: Settings, section: PartSettings, num_weights: int | None = None) -> Planner:
+    compressor = build_compressor(settings)
     planner: Planner = section.build(
-        pace=PACES.get(settings.data.name, Pace()).values,
         least_samples=LEAST_SAMPLES.get(settings.data.name, JointPlanner.least_samples),
-        rates=Lazy(lambda: rates_of(build_compressor(settings), num_weights)),
+        rates=Lazy(lambda: rates_of(compressor, num_weights)),
     )
+    check_bits(planner, compressor is not None)
     return planner
 
 
@@ -238,7 +239,7 @@ def plan(settings: Settings) -> RoundPlan:
     cell, channel = build_cell(settings), build_channel(settings)
     network = Network(
         air=ChannelAir(cell, channel, settings.seed),
-        planner=_planner_of(settings, planning_section(settings)),
+        planner=_planner_of(settings, planning_section(settings), int(cell.num_weights)),
         selection=Uniform(cell.num_ue),
         seed=settings.seed,
         outage=settings.simulation.outage,

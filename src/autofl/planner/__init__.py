@@ -1,6 +1,6 @@
 """Planners: every decision of every UE in a round. NumPy only."""
 
-from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless, Observing, Planner, Quality, observed
+from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless, Observing, Planner, Quality, check_bits, observed
 from autofl.planner.exact import ExactPlanner
 from autofl.planner.fixed import FixedPlanner
 from autofl.planner.joint import JointPlanner
@@ -18,6 +18,7 @@ __all__ = [
     "PaperPlanner",
     "Planner",
     "Quality",
+    "check_bits",
     "energy_limited_power",
     "energy_limited_snr",
     "observed",

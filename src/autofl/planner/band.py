@@ -7,8 +7,9 @@ x = p a/B its SNR, everything is explicit (docs/joint-planner.md has the derivat
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -42,9 +43,18 @@ class Task:
             if not 0.0 < value < math.inf:
                 raise AutoFLError(f"allocation: {name} = {value}; it must be a finite number > 0")
 
+    def at(self, shape: tuple[int, ...], *index: Any) -> "Task":
+        """The task at this index of its arrays, once these have the given shape."""
+        values = {name: np.broadcast_to(np.asarray(getattr(self, name)), shape)[index] for name in PER_UE}
+        return Task(**values, phi=self.phi, kappa=self.kappa)
+
     @cached_property
     def limits(self) -> "Limits":
         return _limits(self)
+
+
+PER_UE = tuple(field.name for field in fields(Task) if field.name not in ("phi", "kappa"))
+"""The arrays of a task."""
 
 
 @dataclass(frozen=True)

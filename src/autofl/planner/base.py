@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan, Status
 from autofl.units import Array
 
@@ -92,3 +93,11 @@ def affordable_samples(cell: Cell, wanted: float, energy: Array) -> tuple[Array,
     owned_binds = np.where(owned < whole_wanted, Status.DATA, Status.ACCURACY)
     limit = np.where(affordable < wanted_or_owned, Status.ENERGY, owned_binds)
     return np.minimum(affordable, wanted_or_owned), limit.astype(np.int8)
+
+
+def check_bits(planner: object, has_compressor: bool) -> None:
+    """Refuse a planner that decides bits where nobody packs them: rounds would be cheaper for nothing."""
+    if getattr(planner, "needs_compressor", False) and not has_compressor:
+        raise AutoFLError(
+            f"planner {type(planner).__name__}: it decides bits, so it needs a compressor; set compressor.name"
+        )

@@ -20,7 +20,7 @@ FILLED_UP = 64
 
 @dataclass(frozen=True)
 class Options:
-    """What a UE may be told to do, arrays of shape (num_options,), less work first."""
+    """What UEs may be told to do, arrays of shape (..., num_options), less work first."""
 
     local_steps: IntArray
     num_samples: IntArray
@@ -67,7 +67,7 @@ def choose(band: Array, value: Array, must: BoolArray, total: float | None, own:
 
     Args:
         band: least band [Hz] of each option, infinite where it cannot be had, shape (num_deadlines, num_ue, num).
-        value: progress of each option, shape (num,).
+        value: progress of each option, shape (num_ue, num).
         must: UEs that may not be left out, shape (num_ue,).
         total: band [Hz] that all share; None where each UE has its own.
         own: band of each UE, shape (num_ue,), for that case.

@@ -1,13 +1,13 @@
 """An allocation, and the one in which the band of each UE is not decided: each UE has its own least time."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.planner.band import GUARD, FillsBand, Task, computing_share, spectral_efficiency
+from autofl.planner.band import GUARD, PER_UE, FillsBand, Task, computing_share, spectral_efficiency
 from autofl.units import Array, BoolArray
 
 
@@ -48,15 +48,8 @@ class Allocation:
 
 def part(task: Task, ues: BoolArray) -> Task:
     """The same task of some UEs, each array of shape (number of them,)."""
-    arrays = {
-        field.name: np.asarray(getattr(task, field.name))
-        for field in fields(task)
-        if field.name not in ("phi", "kappa")
-    }
-    if ues.all() and all(array.shape == ues.shape for array in arrays.values()):
-        return task
-    chosen = {name: np.broadcast_to(array, ues.shape)[ues] for name, array in arrays.items()}
-    return replace(task, **chosen)  # type: ignore[arg-type]  # all of them are arrays
+    whole = ues.all() and all(np.shape(getattr(task, name)) == ues.shape for name in PER_UE)
+    return task if whole else task.at(ues.shape, ues)
 
 
 def allocate_fixed_band(task: Task, band: Array | float) -> Allocation:

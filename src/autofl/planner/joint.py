@@ -5,7 +5,7 @@ Each round maximises progress - lambda * time, lambda being the progress a secon
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -37,7 +37,6 @@ WIDEST = 40
 """Deadlines under trial in a first round: COARSE^40 is a factor of 7,500."""
 SAMPLED = 512
 """Among more UEs the deadline is found on so many of them."""
-PER_UE = tuple(task_field.name for task_field in fields(Task) if task_field.name not in ("phi", "kappa"))
 BINDS = 1e-3
 """Budgets used up to this share bind."""
 
@@ -63,8 +62,6 @@ class JointPlanner:
     epsilon: Annotated[float, "accuracy; 1/epsilon samples where they are not decided"] = 0.02
     pace: Annotated[list[float] | None, "constant, per_step, noise, rounding of learning; default shipped"] = None
     rates: Annotated[list[list[float]] | None, "[bits a weight, variance] to choose from; default compressor's"] = None
-
-    batched = False
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -126,7 +123,7 @@ class JointPlanner:
             nobody = np.zeros(cell.num_ue)
             return make_plan(cell, num_samples=nobody, tx_power=nobody, feasible=takes_part), dict(memory) | counts
         ue, option = np.flatnonzero(takes_part), picked[takes_part]
-        solved = self._allocated(_picked(task, ue, option), total, cell.bandwidth[ue])
+        solved = self._allocated(task.at(task.cycles.shape, ue, option), total, cell.bandwidth[ue])
         plan = _as_plan(cell, options, ue, option, solved, search.possible)
         progress = options.progress[ue, option].sum()
         learned = {
@@ -198,16 +195,6 @@ def _task(cell: Cell, gain: Array, options: Options, frequency: bool) -> Task:
     )
 
 
-def _picked(task: Task, ue: IntArray, option: IntArray) -> Task:
-    """One option of some UEs, arrays of shape (num_picked,)."""
-    shape = task.cycles.shape
-    return _changed(task, {name: np.broadcast_to(getattr(task, name), shape)[ue, option] for name in PER_UE})
-
-
-def _changed(task: Task, values: dict[str, Array]) -> Task:
-    return Task(**values, phi=task.phi, kappa=task.kappa)
-
-
 @dataclass(frozen=True)
 class _Search:
     """The best options over all deadlines; arrays of shape (num_ue, num_options)."""
@@ -272,8 +259,7 @@ class _Search:
     def _choices(self, deadlines: Array, rows: IntArray) -> tuple[IntArray, Array]:
         task, own = self.task, self.own[rows]
         if len(rows) < len(self.own):
-            shape = self.progress.shape
-            task = _changed(task, {name: np.broadcast_to(getattr(task, name), shape)[rows] for name in PER_UE})
+            task = task.at(self.progress.shape, rows)
         band = least_band(task, deadlines[:, None, None])
         band = np.where(np.isfinite(self.shortest[rows]), band, np.inf)
         total = None if self.total is None else self.total * len(rows) / len(self.own)

@@ -48,7 +48,5 @@ class Pace:
         return np.asarray(1.0 / (num_heard * rounds))
 
 
-PACES: dict[str, Pace] = {}
-"""By data set, where it is not that of MNIST."""
 LEAST_SAMPLES = {"cifar10": 20}
 """Fewest samples of a local step that learning bears, where it is not what MNIST does."""

@@ -6,7 +6,7 @@ from autofl.aggregators import Aggregator, Mean
 from autofl.algorithms import Algorithm
 from autofl.compressors import Compressor
 from autofl.errors import AutoFLError
-from autofl.planner import Planner
+from autofl.planner import Planner, check_bits
 from autofl.registry import check_part
 from autofl.selection import Selection, Uniform
 
@@ -28,10 +28,7 @@ class Arm:
         for compressor in (self.compressor, self.downlink):
             if compressor is not None:
                 check_part("compressor", compressor)
-        if self.compressor is None and getattr(self.planner, "needs_compressor", False):
-            raise AutoFLError(
-                f"planner {type(self.planner).__name__}: it decides bits, so it needs a compressor; set compressor.name"
-            )
+        check_bits(self.planner, self.compressor is not None)
         if getattr(self.aggregator, "needs_everybody", False) and not getattr(
             self.selection, "reaches_everybody", True
         ):

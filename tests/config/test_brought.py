@@ -1,0 +1,21 @@
+"""What an algorithm brings along, and what is said where it does not."""
+
+from autofl.config import dump_settings, load_settings
+
+
+def test_an_algorithm_brings_its_settings_unless_others_are_set():
+    brought = load_settings(overrides=["algorithm=autofl-j"]).resolved()
+    assert brought.compressor.name == "entropy"
+    assert brought.learning.split == [0.1, 0.8, 0.1]
+    kept = load_settings(overrides=["algorithm=autofl-j", "compressor.name=quantise", "learning.guard=0.5"]).resolved()
+    assert (kept.compressor.name, kept.learning.guard, kept.learning.lr_decay) == ("quantise", 0.5, 0.1)
+    assert load_settings(overrides=["algorithm=autofl"]).resolved().compressor.name == "none"
+
+
+def test_what_is_foregone_is_told(tmp_path):
+    assert load_settings(overrides=["algorithm=autofl-j"]).foregone() == []
+    assert load_settings().foregone() == []
+    file = tmp_path / "config.toml"
+    file.write_text(dump_settings(load_settings().resolved()), encoding="utf-8")  # names its compressor: none
+    other = load_settings(file, ["algorithm=autofl-j"])
+    assert other.foregone() == ["compressor.name = none instead of entropy"]
