@@ -64,6 +64,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
     },
     "channel": {
         "path-loss": Entry("autofl.channels.path_loss:PathLoss", "path loss times fading"),
+        "radio": Entry("autofl.channels.radio:Radio", "a radio link: 3GPP TR 38.901, shadows, fading, mobility"),
         "trace": Entry("autofl.channels.trace:Trace", "gains from a file"),
     },
     "selection": {

@@ -159,9 +159,10 @@ def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, floa
     planner, trifle = network.planner, 1.0 + 1e-4
     assert isinstance(planner, JointPlanner)
     memory = planner.init(network.air.cell)
-    gained, total = dict.fromkeys(RESOURCES, 0.0), 0.0
+    gained, total, sim_time = dict.fromkeys(RESOURCES, 0.0), 0.0, 0.0
     for k in range(1, num_rounds + 1):
-        this_round, memory = network_round(network, k, memory)
+        this_round, memory = network_round(replace(network, start=sim_time), k, memory)
+        sim_time += float(this_round.cost.time)
         if not this_round.sends.any():
             continue
         senders = np.flatnonzero(this_round.sends)

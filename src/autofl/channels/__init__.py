@@ -1,6 +1,6 @@
 """Channels: where the gains of a round come from. NumPy, float64."""
 
-from autofl.channels.base import Channel, success_probability
+from autofl.channels.base import Channel, channel_at, success_probability
 from autofl.channels.fading import Exponential, Fading, NoFading, OwnFading, Rayleigh
 from autofl.channels.path_loss import PathLoss
 
@@ -12,5 +12,6 @@ __all__ = [
     "OwnFading",
     "PathLoss",
     "Rayleigh",
+    "channel_at",
     "success_probability",
 ]

@@ -20,9 +20,22 @@ class Channel(ABC):
         """What the planner knows of these gains; by default the gains themselves."""
         return gain
 
+    def at(self, time: float) -> "Channel":
+        """The channel as it is in a round that starts at this simulated time [s].
+
+        Rounds ask it for their gains. By default a channel knows rounds, not seconds, and is the same at any time.
+        """
+        return self
+
     def survival(self, cell: Cell, gain: Array) -> Array:
         """P(g_i >= gain) in a round, shape (..., num_ue), where the channel has a law."""
         raise AutoFLError(f"{type(self).__name__} has no law: it cannot tell how likely an update is to be decoded")
+
+
+def channel_at(channel: Channel, time: float) -> Channel:
+    """`channel.at(time)`; a user's own channel need not have it."""
+    at = getattr(channel, "at", None)
+    return channel if at is None else at(time)
 
 
 def success_probability(cell: Cell, channel: Channel, tx_power: Array, select_probability: float = 1.0) -> Array:

@@ -1,4 +1,4 @@
-"""Gains from a file, rounds by UEs: measured somewhere, or made by another program."""
+"""Gains from a file, over rounds or time and UEs: measured somewhere, or made by another program."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,61 +8,81 @@ from typing import Annotated, Literal
 import numpy as np
 
 from autofl.channels.base import Channel
+from autofl.channels.tables import TimeTable, at_time, read_table
 from autofl.errors import AutoFLError
 from autofl.network import Cell
 from autofl.units import Array
 
+LEAST = {"gain": 0.0, "gain_db": -np.inf, "snr_db": -np.inf, "rate": 0.0}
+
 
 @dataclass(frozen=True)
 class Trace(Channel):
-    """g_k^i from row k - 1 and column i of a table: .csv with commas, or .npz with an array `gain`.
+    """What a table says of UE i, in column i: .csv with commas, or .npz with an array named by `quantity`.
 
-    Gains are power ratios, path loss included. A run longer than the table begins again at its first row, or stops with
-    an error; the seed plays no part.
+    Without times, row k - 1 is round k. With them (first column `time` of a .csv, array `time` of an .npz, seconds)
+    values are linear between rows, and the first row is the start of the run: a round takes the value at its beginning.
+    Gains are power ratios, path loss included. SNR and rate [bit/s] are those at P_max in the UE's own band,
+
+        g = xi N0 B / P_max,    xi = 2^(r/B) - 1
+
+    A run longer than the table begins again at its first row, or stops with an error; the seed plays no part.
     """
 
-    file: Annotated[str, ".csv or .npz, a row a round and a column a UE"]
+    file: Annotated[str, ".csv or .npz, a row a round or time and a column a UE"]
     after_end: Annotated[Literal["again", "stop"], "what follows the last row"] = "again"
+    quantity: Annotated[Literal["gain", "gain_db", "snr_db", "rate"], "what the table holds"] = "gain"
+    longest_gap: Annotated[float | None, "seconds two rows may lie apart; default 10 times the median"] = None
+    interval: Annotated[float, "seconds between rounds where no clock runs"] = 1.0
 
     def __post_init__(self) -> None:
         _ = self.table  # what is wrong with the file is said when it is named
 
     @cached_property
-    def table(self) -> Array:
-        """All gains, shape (num_rounds, num_ue)."""
-        return read_table(Path(self.file))
+    def table(self) -> TimeTable:
+        """All values, shape (num_rows, num_ue)."""
+        return read_table(Path(self.file), self.quantity, LEAST[self.quantity], self.longest_gap)
+
+    def at(self, time: float) -> Channel:
+        return self if self.table.time is None else _TraceAt(self, time)
 
     def gain(self, cell: Cell, seed: int, k: int) -> Array:
-        num_rounds, num_ue = self.table.shape
-        if num_ue < cell.num_ue:
-            raise AutoFLError(f"{self.file}: gains of {num_ue} UEs; the cell has {cell.num_ue} (cell.num_ue)")
+        if self.table.time is not None:
+            return self.gain_at(cell, (k - 1) * self.interval)
+        num_rounds = len(self.table.value)
         if k > num_rounds and self.after_end == "stop":
             raise AutoFLError(
                 f'{self.file}: it has {num_rounds} rounds, round {k} is asked for; set after_end = "again"'
             )
-        return self.table[(k - 1) % num_rounds, : cell.num_ue].copy()
+        return self._as_gain(cell, self.table.value[(k - 1) % num_rounds])
+
+    def gain_at(self, cell: Cell, time: float) -> Array:
+        """g_i at this time [s] of the run."""
+        duration = self.table.duration
+        if time > duration and self.after_end == "stop":
+            raise AutoFLError(
+                f'{self.file}: it ends after {duration:g} s, {time:g} s is asked for; set after_end = "again"'
+            )
+        return self._as_gain(cell, at_time(self.table, time if time <= duration else time % duration))
+
+    def _as_gain(self, cell: Cell, row: Array) -> Array:
+        if len(row) < cell.num_ue:
+            raise AutoFLError(f"{self.file}: gains of {len(row)} UEs; the cell has {cell.num_ue} (cell.num_ue)")
+        value = row[: cell.num_ue].copy()
+        if self.quantity == "gain":
+            return value
+        if self.quantity == "gain_db":
+            return 10.0 ** (value / 10.0)
+        snr = 10.0 ** (value / 10.0) if self.quantity == "snr_db" else np.expm1(value / cell.bandwidth * np.log(2.0))
+        return snr * cell.noise_power / cell.max_power
 
 
-def read_table(path: Path) -> Array:
-    """A table of gains, checked; an AutoFLError of one line where something is wrong."""
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                if "gain" not in arrays.files:
-                    raise AutoFLError(f"{path}: array 'gain' is missing; save it with numpy.savez(path, gain=...)")
-                table = np.asarray(arrays["gain"], dtype=np.float64)
-        else:
-            table = np.genfromtxt(path, delimiter=",", dtype=np.float64, ndmin=2, filling_values=np.nan)
-    except OSError as error:
-        raise AutoFLError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (ValueError, TypeError, EOFError) as error:
-        raise AutoFLError(f"{path}: not a table of gains ({' '.join(str(error).split())[:120]})") from None
-    if table.ndim != 2 or table.size == 0:
-        raise AutoFLError(f"{path}: shape {table.shape}; a table needs a row for each round and a column for each UE")
-    bad = np.argwhere(~np.isfinite(table) | (table < 0.0))
-    if len(bad):
-        row, column = bad[0]
-        raise AutoFLError(
-            f"{path}: row {row + 1}, column {column + 1}: {table[row, column]:g}; a gain is a number >= 0, no gaps"
-        )
-    return table
+@dataclass(frozen=True)
+class _TraceAt(Channel):
+    """The trace at a moment of the run."""
+
+    trace: Trace
+    time: float
+
+    def gain(self, cell: Cell, seed: int, k: int) -> Array:
+        return self.trace.gain_at(cell, self.time)

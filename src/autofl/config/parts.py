@@ -101,6 +101,7 @@ class ChannelSettings(PartSettings):
     """Where channel gains come from."""
 
     kind = "channel"
+    from_run = ("landscape",)
     name: str = Field("path-loss", min_length=1, description="where channel gains come from")
 
 

@@ -224,11 +224,11 @@ class Devices:
                 values[name][ue] = value
         return replace(self._cell, **values)
 
-    def gains(self, k: int, selected: IntArray) -> Gains:
+    def gains(self, k: int, selected: IntArray, start: float) -> Gains:
         self._fleet.greet()  # a device may have come or gone since
         self.measured = ()
         if self._emulated is not None:
-            return self._emulated.gains(k, selected)
+            return self._emulated.gains(k, selected, start)
         there = [int(ue) for ue in selected if self._fleet.is_here(int(ue))]
         blank = {ue: RecordDict({"order": ConfigRecord({"round": k})}) for ue in there}
         gain = np.zeros(len(selected))  # of a device that does not tell: it cannot be heard

@@ -10,7 +10,7 @@ from autofl.compressors.downlink import downlink_bits
 from autofl.config import MODEL_WEIGHTS, Settings
 from autofl.config.parts import JointSettings, PartSettings
 from autofl.errors import AutoFLError
-from autofl.network import DECISIONS, STATUS_NAMES, Cell, Status, decoded
+from autofl.network import DECISIONS, STATUS_NAMES, Cell, Status, decoded, drop_in_disc
 from autofl.planner import MIN_SAMPLES, Planner, check_bits
 from autofl.planner.joint import JointPlanner
 from autofl.planner.pace import LEAST_SAMPLES
@@ -43,6 +43,7 @@ def build_cell(
         distance = np.linalg.norm(np.asarray(cell.positions), axis=-1)
     else:
         distance = cell.distance.draw(stream(settings.seed, "cell.distance"), num_ue)
+    angle = _angles(settings)
     if data_size is None:
         owned = np.floor(cell.data_size.draw(stream(settings.seed, "cell.data_size"), num_ue))
     else:
@@ -53,6 +54,7 @@ def build_cell(
     weights = bits / 32.0 if num_weights is None else float(num_weights)
     return Cell(
         distance=distance,
+        angle=angle,
         data_size=owned,
         update_bits=np.array(bits),
         local_steps=np.array(float(settings.learning.local_steps)),
@@ -67,6 +69,18 @@ def build_cell(
         downlink_bits=downlink_bits(weights, downlink or build_downlink(settings)),
         **drawn,
     )
+
+
+def _angles(settings: Settings) -> Array:
+    """Directions [rad] in which the UEs are: those of their positions or of their drop, else drawn."""
+    cell, num_ue = settings.cell, settings.cell.count
+    if cell.positions is not None:
+        x, y = np.asarray(cell.positions, dtype=np.float64).T
+    elif cell.distance.law == "disc":
+        x, y = drop_in_disc(stream(settings.seed, "cell.distance"), num_ue, cell.distance.parameters[0]).T
+    else:
+        return stream(settings.seed, "cell.angle").uniform(0.0, 2.0 * np.pi, num_ue)
+    return np.arctan2(y, x)
 
 
 def update_bits(num_weights: int, compressor: Compressor | None) -> float:
@@ -89,7 +103,7 @@ def build_channel(settings: Settings) -> Channel:
     settings = settings.resolved()
     assert settings.cell.small_scale_gain is not None  # resolved
     channel: Channel = settings.channel.build(
-        fading=settings.cell.small_scale_gain.as_fading(), num_ue=settings.cell.count
+        fading=settings.cell.small_scale_gain.as_fading(), num_ue=settings.cell.count, landscape=settings.seed
     )
     return channel
 

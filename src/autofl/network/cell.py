@@ -34,6 +34,7 @@ class Cell:
     bandwidth: Array = _one(1e6)  # B [Hz]
     update_bits: Array = _one(32.0 * 79_510)  # Z [bit]
     local_steps: Array = _one(1.0)  # tau
+    angle: Array = _one(0.0)  # direction from the base station [rad], counted from the x axis
     noise_psd: float = 10.0**-20.4  # N0 [W/Hz], -174 dBm/Hz
     path_loss_exponent: float = 3.8  # kappa
     snr_threshold: float = 1000.0  # phi, 30 dB
@@ -56,6 +57,7 @@ class Cell:
         "bandwidth",
         "update_bits",
         "local_steps",
+        "angle",
     )
 
     def __post_init__(self) -> None:
@@ -73,6 +75,9 @@ class Cell:
                 continue
             value = np.asarray(getattr(self, name), dtype=np.float64)
             lowest_allowed = name in ("distance", "data_size", "max_energy", "overhead")  # these may be 0
+            if name == "angle":
+                value = np.where(np.isfinite(value), value % (2.0 * np.pi), value)
+                lowest_allowed = True
             bad = ~np.isfinite(value) | (value < 0.0 if lowest_allowed else value <= 0.0)
             if bad.any():
                 raise AutoFLError(
@@ -96,11 +101,17 @@ class Cell:
         x, y = drop_in_disc(stream(seed, "cell.distance"), num_ue, radius).T
         if "cycles_per_sample" not in others:
             others["cycles_per_sample"] = stream(seed, "cell.cycles_per_sample").uniform(0.8e5, 1.2e5, num_ue)
+        others.setdefault("angle", np.arctan2(y, x))
         return cls(distance=np.hypot(x, y), **others)  # type: ignore[arg-type]  # numbers become arrays
 
     @property
     def num_ue(self) -> int:
         return self.distance.shape[-1]
+
+    @property
+    def position(self) -> Array:
+        """x and y [m] of the UEs, the base station being at (0, 0); shape (2, num_ue)."""
+        return self.distance * np.stack([np.cos(self.angle), np.sin(self.angle)])
 
     @property
     def noise_power(self) -> Array:

@@ -1,6 +1,6 @@
 """The network's side of many rounds without any learning: who is heard, with how many samples, at what cost. NumPy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,9 +36,10 @@ def draw_horizon(network: Network, num_rounds: int) -> Horizon:
     energy, tx_power, plan_weight = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     num_samples, local_steps, bits = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
     round_time = np.zeros(num_rounds)
-    memory = network.planner.init(network.air.cell)
+    memory, sim_time = network.planner.init(network.air.cell), 0.0
     for k in range(1, num_rounds + 1):
-        this_round, memory = network_round(network, k, memory)
+        this_round, memory = network_round(replace(network, start=sim_time), k, memory)
+        sim_time += float(this_round.cost.time)
         selected[k - 1, this_round.ue] = True
         heard[k - 1, this_round.ue] = this_round.decoded
         num_samples[k - 1, this_round.ue] = this_round.decoded * this_round.plan.num_samples

@@ -113,6 +113,7 @@ def run_rounds(
 
     for k in range(checkpoint.round + 1, stop.rounds + 1):
         before = checkpoint
+        network = replace(network, start=before.sim_time)
         if before.reference is not None:
             network = replace(network, downlink_bits=before.reference.bits)
         this_round, memory = network_round(network, k, before.memory)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from autofl.channels import Channel
+from autofl.channels import Channel, channel_at
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Outage, Plan, RoundCost, decoded, round_cost, snr, stacked
 from autofl.planner import Memory, Planner
@@ -31,8 +31,8 @@ class Air(Protocol):
     @property
     def cell(self) -> Cell: ...
 
-    def gains(self, k: int, ue: IntArray) -> Gains:
-        """Gains of these UEs in round k."""
+    def gains(self, k: int, ue: IntArray, start: float) -> Gains:
+        """Gains of these UEs in round k, which begins at the simulated time `start` [s]."""
         ...
 
 
@@ -44,11 +44,12 @@ class ChannelAir:
     channel: Channel
     seed: int
 
-    def gains(self, k: int, ue: IntArray) -> Gains:
-        true = self.channel.gain(self.cell, self.seed, k)
+    def gains(self, k: int, ue: IntArray, start: float) -> Gains:
+        channel = channel_at(self.channel, start)
+        true = channel.gain(self.cell, self.seed, k)
         if true.shape != (self.cell.num_ue,) or not (true >= 0.0).all():
             raise AutoFLError(f"channel {type(self.channel).__name__}: round {k}: it must give a gain >= 0 for each UE")
-        known = self.channel.estimate(self.cell, self.seed, k, true)
+        known = channel.estimate(self.cell, self.seed, k, true)
         here = true[ue]
         return Gains(here, here if known is true else known[ue])
 
@@ -63,6 +64,7 @@ class Network:
     seed: int
     outage: Outage = "skip"
     downlink_bits: float | None = None  # Z_down of what is sent down in this round; by default the cell's
+    start: float = 0.0  # at which the round begins [s]
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,11 @@ class _Drawn(NamedTuple):
 
 def _draw(network: Network, k: int) -> _Drawn:
     air, everybody = network.air, np.arange(network.air.cell.num_ue)
-    candidates = Candidates(air.cell, k, lambda: air.gains(k, everybody).known)
+    candidates = Candidates(air.cell, k, lambda: air.gains(k, everybody, network.start).known)
     ue, probability = network.selection.draw(candidates, stream(network.seed, "selection", k))
     if ue.shape != probability.shape or (np.diff(ue) <= 0).any() or not np.isin(ue, everybody).all():
         raise AutoFLError(f"selection {type(network.selection).__name__}: A_k must be UEs in rising order, each once")
-    gains, cell = air.gains(k, ue), air.cell.take(ue)
+    gains, cell = air.gains(k, ue, network.start), air.cell.take(ue)
     if network.downlink_bits is not None:
         cell = cell.having(downlink_bits=network.downlink_bits)
     return _Drawn(ue, probability, cell, gains)

@@ -60,8 +60,8 @@ class _Here:
     def cell(self) -> Cell:
         return self.sim.cell
 
-    def gains(self, k: int, ue: IntArray) -> Gains:
-        return self.sim.air.gains(k, ue)
+    def gains(self, k: int, ue: IntArray, start: float) -> Gains:
+        return self.sim.air.gains(k, ue, start)
 
     def train(self, sent: Params, k: int, orders: Orders) -> Updates:
         sim, arm = self.sim, self.sim.arm

@@ -6,7 +6,7 @@ of its sums.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +61,7 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
     while alive:
         k += 1
         playing = [runs[r] for r in alive]
-        networks = [run.sim.network(run.sim.air) for run in playing]
+        networks = [replace(run.sim.network(run.sim.air), start=run.sim_time) for run in playing]
         rounds = network_rounds(networks, k, [run.memory for run in playing])
         drawn = _drawn(playing, [this_round for this_round, _ in rounds], k)
         finite, guarded = [True] * len(playing), np.zeros((len(playing), 0), dtype=np.int64)

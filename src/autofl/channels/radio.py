@@ -1,0 +1,257 @@
+"""A radio link as an engineer plans it: path loss, line of sight, shadowing, fading and mobility (docs/radio.md).
+
+    g_i = 10^((G_BS + G_UE - PL_i - L + X_i) / 10) h_i
+
+PL, the line of sight and the shadow X follow from the place of a UE and from the landscape; the fading h follows from
+the way it has gone and from the seed of the run.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+
+from autofl.channels.base import Channel
+from autofl.channels.doppler import SPEED_OF_LIGHT, nakagami_gain, rician_gain
+from autofl.channels.field import gaussian_field
+from autofl.channels.log_distance import log_distance
+from autofl.channels.mobility import Mobility, Place, Still, Track, Waypoint
+from autofl.channels.special import nakagami_survival, normal_cdf, rician_survival
+from autofl.channels.tr38901 import (
+    SCENARIOS,
+    Scenario,
+    Site,
+    check_site,
+    los_probability,
+    path_loss_db,
+    shadowing_deviation_db,
+)
+from autofl.errors import AutoFLError
+from autofl.network import Cell
+from autofl.rng import stream
+from autofl.units import Array, BoolArray, db_to_ratio
+
+APART = 1e3
+"""Correlation distances between the shadows with line of sight and those without: one field serves both."""
+MOST_LOOKS = 32
+"""Moments at which the fading within an upload is looked at, at most."""
+
+
+class LargeScale(NamedTuple):
+    """What the place of a UE decides, arrays of shape (num_ue,)."""
+
+    place: Place
+    los: BoolArray
+    path_loss_db: Array  # PL
+    shadow_db: Array  # X: a gain where positive
+    gain: Array  # g_i without fading, antennas and further losses included
+
+
+@dataclass(frozen=True)
+class Radio(Channel):
+    """Gains of a link of 3GPP TR 38.901, or of log-distance with an intercept."""
+
+    scenario: Annotated[
+        Literal["umi", "uma", "rma", "inh-mixed", "inh-open", "log-distance"], "path loss, line of sight, shadowing"
+    ] = "umi"
+    carrier: Annotated[float, "f_c [Hz]"] = 3.5e9
+    bs_height: Annotated[float | None, "h_BS [m]; default the scenario's"] = None
+    ue_height: Annotated[float | None, "h_UT [m]; default the scenario's"] = None
+    bs_antenna_dbi: Annotated[float, "gain of the base station's antenna"] = 0.0
+    ue_antenna_dbi: Annotated[float, "gain of a UE's antenna"] = 0.0
+    extra_loss_db: Annotated[float, "walls, bodies, cables"] = 0.0
+    line_of_sight: Annotated[Literal["by-place", "always", "never"], "who has one"] = "by-place"
+    shadowing_db: Annotated[float | None, "sigma; default the scenario's, 0: none"] = None
+    shadow_distance: Annotated[float | None, "correlation distance [m]; default the scenario's"] = None
+    small_scale: Annotated[
+        Literal["standard", "rayleigh", "rician", "nakagami", "none"],
+        "fading; standard: Rician with line of sight, else Rayleigh",
+    ] = "standard"
+    k_factor_db: Annotated[float | None, "Rician K; default the scenario's mean"] = None
+    m: Annotated[float, "of Nakagami fading"] = 2.0
+    speed: Annotated[float, "v [m/s] of UEs, or of what moves around them where they are still"] = 0.83
+    upload: Annotated[float, "seconds over which the fading of a round is averaged; 0: that at its beginning"] = 0.0
+    mobility: Annotated[Literal["still", "waypoint", "track"], "how UEs move"] = "still"
+    pause: Annotated[float, "seconds at each point; waypoint"] = 0.0
+    area: Annotated[float | None, "radius [m] in which UEs move; waypoint; default the cell's"] = None
+    track: Annotated[str | None, ".csv or .npz of positions over time; track"] = None
+    estimate_delay: Annotated[float, "age [s] of the gains the planner knows"] = 0.0
+    estimate_error_db: Annotated[float, "deviation of the error in what the planner knows"] = 0.0
+    exponent: Annotated[float, "n of log-distance"] = 3.5
+    intercept_db: Annotated[float | None, "loss at 1 m of log-distance; default free space"] = None
+    building_height: Annotated[float, "average [m]; rma"] = 5.0
+    street_width: Annotated[float, "average [m]; rma"] = 20.0
+    interval: Annotated[float, "seconds between rounds where no clock runs"] = 1.0
+    landscape: Annotated[int, "seed of line of sight, shadows and ways; default the run's"] = 1
+
+    def __post_init__(self) -> None:
+        check_site(self.law, self.site)
+        for name in ("shadowing_db", "speed", "upload", "pause", "estimate_delay", "estimate_error_db"):
+            if not 0.0 <= (getattr(self, name) or 0.0) < math.inf:
+                raise AutoFLError(f"channel radio: {name} = {getattr(self, name):g}; it must be a number >= 0")
+        for name in ("shadow_distance", "area", "exponent", "interval"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 < value < math.inf:
+                raise AutoFLError(f"channel radio: {name} = {value:g}; it must be a number > 0")
+        if not 0.5 <= self.m <= 1000.0:
+            raise AutoFLError(f"channel radio: m = {self.m:g}; Nakagami fading has m from 0.5, and here up to 1000")
+        if not -100.0 <= (self.k_factor_db or 0.0) <= 30.0:
+            raise AutoFLError(f"channel radio: k_factor_db = {self.k_factor_db:g}; it must lie between -100 and 30 dB")
+        if (self.mobility == "track") != (self.track is not None):
+            raise AutoFLError('channel radio: mobility = "track" and the file track go together')
+        _ = self.ways  # what is wrong with a track is said when it is named
+
+    @cached_property
+    def law(self) -> Scenario:
+        """The scenario's tables."""
+        if self.scenario == "log-distance":
+            return log_distance(self.exponent, self.intercept_db)
+        return SCENARIOS[self.scenario]
+
+    @cached_property
+    def site(self) -> Site:
+        bs_height, ue_height = self.law.heights
+        return Site(
+            carrier=self.carrier,
+            bs_height=bs_height if self.bs_height is None else self.bs_height,
+            ue_height=ue_height if self.ue_height is None else self.ue_height,
+            building_height=self.building_height,
+            street_width=self.street_width,
+        )
+
+    @cached_property
+    def ways(self) -> Mobility:
+        """How the UEs move."""
+        if self.mobility == "waypoint":
+            return Waypoint(self.speed, self.pause, self.area)
+        if self.track is not None:
+            track = Track(self.track)
+            _ = track.table
+            return track
+        return Still(self.speed)
+
+    @property
+    def wavelength(self) -> float:
+        """lambda = c / f_c [m]."""
+        return SPEED_OF_LIGHT / self.carrier
+
+    @property
+    def k_factor(self) -> float:
+        """Rician K, plain ratio."""
+        return db_to_ratio(self.law.k_factor_db if self.k_factor_db is None else self.k_factor_db)
+
+    def at(self, time: float) -> Channel:
+        return _RadioAt(self, time)
+
+    def gain(self, cell: Cell, seed: int, k: int) -> Array:
+        """g_i of round k, `interval` seconds after the one before; a run asks `at` its own times."""
+        return self.gain_at(cell, seed, (k - 1) * self.interval)
+
+    def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
+        return self.estimate_at(cell, seed, k, gain, (k - 1) * self.interval)
+
+    def survival(self, cell: Cell, gain: Array) -> Array:
+        return self.survival_at(cell, gain, 0.0)
+
+    def large_scale(self, cell: Cell, time: float = 0.0) -> LargeScale:
+        """Places, line of sight, path loss and shadows at this time [s]: the same for all seeds of one landscape."""
+        law, site, place = self.law, self.site, self.ways.place(cell, self.landscape, time)
+        distance = place.distance
+        los = self._line_of_sight(place, distance)
+        loss = path_loss_db(law, site, distance, los)
+        deviation = (
+            shadowing_deviation_db(law, site, distance, los)
+            if self.shadowing_db is None
+            else np.full(distance.shape, self.shadowing_db)
+        )
+        shadow = np.zeros(distance.shape)
+        if self.shadowing_db != 0.0:
+            reach = self.shadow_distance
+            scale = 1.0 / np.where(los, *law.shadow_distance) if reach is None else np.full(distance.shape, 1.0 / reach)
+            there = np.where(los, 0.0, APART)
+            shadow = deviation * gaussian_field(self.landscape, "shadowing", place.x * scale + there, place.y * scale)
+        level_db = self.bs_antenna_dbi + self.ue_antenna_dbi - self.extra_loss_db - loss + shadow
+        return LargeScale(place, los, loss, shadow, np.exp(math.log(10.0) / 10.0 * level_db))
+
+    def gain_at(self, cell: Cell, seed: int, time: float) -> Array:
+        """g_i at this time [s] of a run.
+
+        Note:
+            With `upload` the gain is the one whose rate at P_max is the mean rate over so many seconds,
+            log(1 + a g) = mean of log(1 + a g(t)), a = P_max / (N0 B); path loss and shadow are those at the beginning.
+        """
+        there = self.large_scale(cell, time)
+        if self.small_scale == "none":
+            return there.gain
+        wavelengths = there.place.way / self.wavelength
+        if self.upload == 0.0:
+            return there.gain * self._fading(cell, seed, wavelengths, there.los)
+        pace = there.place.speed / self.wavelength
+        looks = min(2 + math.ceil(8.0 * self.upload * float(pace.max(initial=0.0))), MOST_LOOKS)
+        snr_per_gain = cell.max_power / cell.noise_power
+        total = np.zeros(cell.num_ue)
+        for look in range(looks):
+            passed = wavelengths + pace * (self.upload * (look + 0.5) / looks)
+            total += np.log1p(snr_per_gain * there.gain * self._fading(cell, seed, passed, there.los))
+        return np.expm1(total / looks) / snr_per_gain
+
+    def estimate_at(self, cell: Cell, seed: int, k: int, gain: Array, time: float) -> Array:
+        """The gains of `estimate_delay` seconds ago, with an error of its own for each UE and round."""
+        known = gain
+        if self.estimate_delay > 0.0:
+            known = self.gain_at(cell, seed, max(time - self.estimate_delay, 0.0))
+        if self.estimate_error_db > 0.0:
+            error_db = self.estimate_error_db * stream(seed, "estimate", k).standard_normal(cell.num_ue)
+            known = known * 10.0 ** (error_db / 10.0)
+        return known
+
+    def survival_at(self, cell: Cell, gain: Array, time: float) -> Array:
+        """P(g_i >= gain) over the fading, given the places of the UEs at this time, shape (..., num_ue)."""
+        if self.upload > 0.0 and self.small_scale != "none":
+            raise AutoFLError("channel radio: the fading averaged over an upload has no law; set upload = 0")
+        there = self.large_scale(cell, time)
+        ratio = np.asarray(gain) / there.gain
+        if self.small_scale == "none":
+            return np.where(ratio <= 1.0, 1.0, 0.0)
+        if self.small_scale == "nakagami":
+            return nakagami_survival(self.m, ratio)
+        scattered = np.exp(-np.maximum(ratio, 0.0))
+        direct = self._direct(there.los)
+        return np.where(direct, rician_survival(self.k_factor, ratio), scattered) if direct.any() else scattered
+
+    def _line_of_sight(self, place: Place, distance: Array) -> BoolArray:
+        """Cut from a field, so that it stays with a place and neighbours share it (7.6.3.3)."""
+        if self.line_of_sight != "by-place" or self.scenario == "log-distance":
+            return np.full(distance.shape, self.line_of_sight == "always")
+        scale = 1.0 / self.law.los_distance
+        field = gaussian_field(self.landscape, "line-of-sight", place.x * scale, place.y * scale)
+        return normal_cdf(field) < los_probability(self.law, self.site, distance)
+
+    def _direct(self, los: BoolArray) -> BoolArray:
+        """Whose fading has a direct path."""
+        return los if self.small_scale == "standard" else np.full(los.shape, self.small_scale == "rician")
+
+    def _fading(self, cell: Cell, seed: int, wavelengths: Array, los: BoolArray) -> Array:
+        """h_i of mean 1 after so many wavelengths."""
+        if self.small_scale == "nakagami":
+            return nakagami_gain(seed, cell.ue, wavelengths, self.m)
+        return rician_gain(seed, cell.ue, wavelengths, np.where(self._direct(los), self.k_factor, 0.0))
+
+
+@dataclass(frozen=True)
+class _RadioAt(Channel):
+    """The link at a moment of a run."""
+
+    radio: Radio
+    time: float
+
+    def gain(self, cell: Cell, seed: int, k: int) -> Array:
+        return self.radio.gain_at(cell, seed, self.time)
+
+    def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
+        return self.radio.estimate_at(cell, seed, k, gain, self.time)
+
+    def survival(self, cell: Cell, gain: Array) -> Array:
+        return self.radio.survival_at(cell, gain, self.time)

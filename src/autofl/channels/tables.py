@@ -1,0 +1,105 @@
+"""Tables over time from .csv or .npz files, checked: what is wrong with one is said in one line."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from autofl.errors import AutoFLError
+from autofl.units import Array
+
+BRIDGED = 10.0
+"""Times the median step that two rows may lie apart, unless a limit is given; more is a gap."""
+
+
+@dataclass(frozen=True)
+class TimeTable:
+    """Rows of values, and the times [s] they belong to, the first of them 0; None where rows are rounds."""
+
+    value: Array  # shape (num_rows, ...)
+    time: Array | None
+
+    @property
+    def duration(self) -> float:
+        assert self.time is not None
+        return float(self.time[-1])
+
+
+def read_table(path: Path, array: str = "gain", least: float = 0.0, longest_gap: float | None = None) -> TimeTable:
+    """A table of a .csv with commas, or of the array of this name in an .npz.
+
+    A .csv whose first line begins with `time` has the seconds of each row in its first column, an .npz in its array
+    `time`; without them a row is a round.
+
+    Args:
+        least: no value may be below it.
+        longest_gap: seconds that two rows may lie apart; by default 10 times the median.
+    """
+    try:
+        if path.suffix == ".npz":
+            value, time = _from_npz(path, array)
+        else:
+            value, time = _from_csv(path)
+    except OSError as error:
+        raise AutoFLError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (ValueError, TypeError, EOFError) as error:
+        raise AutoFLError(f"{path}: not a table of numbers ({' '.join(str(error).split())[:120]})") from None
+    if value.ndim < 2 or value.size == 0:
+        raise AutoFLError(
+            f"{path}: shape {value.shape}; a table needs a row for each round or time, a column for each UE"
+        )
+    bad = np.argwhere(~np.isfinite(value) | (value < least))
+    if len(bad):
+        row, column = bad[0][:2]
+        wanted = "a finite number" if np.isneginf(least) else f"a number >= {least:g}"
+        raise AutoFLError(
+            f"{path}: row {row + 1}, column {column + 1}: {value[tuple(bad[0])]:g}; it must be {wanted}, no gaps"
+        )
+    return TimeTable(value, None if time is None else _checked_time(path, time, len(value), longest_gap))
+
+
+def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
+    with np.load(path, allow_pickle=False) as arrays:
+        if array not in arrays.files:
+            raise AutoFLError(f"{path}: array '{array}' is missing; save it with numpy.savez(path, {array}=...)")
+        time = np.asarray(arrays["time"], dtype=np.float64) if "time" in arrays.files else None
+        return np.asarray(arrays[array], dtype=np.float64), time
+
+
+def _from_csv(path: Path) -> tuple[Array, Array | None]:
+    with path.open(encoding="utf-8-sig") as lines:
+        timed = lines.readline().split(",")[0].strip().strip('"').lower() == "time"
+    table = np.genfromtxt(
+        path, delimiter=",", dtype=np.float64, ndmin=2, filling_values=np.nan, skip_header=1 if timed else 0
+    )
+    return (table[:, 1:], table[:, 0]) if timed and table.ndim == 2 else (table, None)
+
+
+def _checked_time(path: Path, time: Array, num_rows: int, longest_gap: float | None) -> Array:
+    """Seconds since the first row; they must rise, without holes."""
+    if time.shape != (num_rows,):
+        raise AutoFLError(f"{path}: {time.size} times for {num_rows} rows")
+    if num_rows < 2:
+        raise AutoFLError(f"{path}: one row; a table over time needs at least two")
+    bad = np.flatnonzero(~np.isfinite(time))
+    if len(bad):
+        raise AutoFLError(f"{path}: row {bad[0] + 1}: time is {time[bad[0]]:g}; it must be finite")
+    step = np.diff(time)
+    if (step <= 0.0).any():
+        row = int(np.argmax(step <= 0.0))
+        raise AutoFLError(f"{path}: row {row + 2}: time {time[row + 1]:g} s follows {time[row]:g} s; times must rise")
+    limit = BRIDGED * float(np.median(step)) if longest_gap is None else longest_gap
+    if step.max() > limit:
+        row = int(np.argmax(step))
+        raise AutoFLError(
+            f"{path}: a gap of {step[row]:g} s after row {row + 1}; rows may lie {limit:g} s apart (longest_gap)"
+        )
+    return time - time[0]
+
+
+def at_time(table: TimeTable, time: float) -> Array:
+    """The row at a time [s] between the first and the last, linear between rows."""
+    assert table.time is not None
+    row = int(np.clip(np.searchsorted(table.time, time, side="right") - 1, 0, len(table.time) - 2))
+    share = (time - table.time[row]) / (table.time[row + 1] - table.time[row])
+    return (1.0 - share) * table.value[row] + share * table.value[row + 1]
