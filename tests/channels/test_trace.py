@@ -66,6 +66,68 @@ def test_a_missing_file_and_a_missing_array(tmp_path):
         Trace(str(tmp_path / "wrong.npz"))
 
 
+TIME = np.array([10.0, 11.0, 13.0])  # the clock of whoever measured it; the run starts with the first row
+TIMED = np.array([[1e-8, 2e-8], [3e-8, 2e-8], [3e-8, 8e-8]])
+
+
+@pytest.fixture(params=["csv", "npz"])
+def timed(request, tmp_path):
+    path = tmp_path / f"timed.{request.param}"
+    if request.param == "csv":
+        rows = np.column_stack([TIME, TIMED])
+        np.savetxt(path, rows, delimiter=",", header="time,a,b", comments="")
+    else:
+        np.savez(path, gain=TIMED, time=TIME)
+    return str(path)
+
+
+def test_gains_are_interpolated_to_the_time_of_a_round(timed):
+    trace, cell = Trace(timed), Cell(distance=np.ones(2))
+    for time, expected in ((0.0, [1e-8, 2e-8]), (0.25, [1.5e-8, 2e-8]), (2.0, [3e-8, 5e-8]), (3.0, [3e-8, 8e-8])):
+        np.testing.assert_allclose(trace.at(time).gain(cell, 1, 9), expected, rtol=1e-12)
+    np.testing.assert_allclose(trace.at(3.25).gain(cell, 1, 9), [1.5e-8, 2e-8], rtol=1e-12)  # again from the start
+    np.testing.assert_allclose(trace.gain(cell, 1, 2), [3e-8, 2e-8], rtol=1e-12)  # no clock: a second a round
+    with pytest.raises(AutoFLError, match=r"ends after 3 s, 3\.5 s is asked for"):
+        Trace(timed, after_end="stop").at(3.5).gain(cell, 1, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("time,a\n0,1\n2,1\n1,1\n", "row 3: time 1 s follows 2 s; times must rise"),
+        ("time,a\n0,1\n0,1\n", "times must rise"),
+        ("time,a\n0,1\n,1\n", "row 2: time is nan"),
+        ("time,a\n0,1\n1,1\n2,1\n90,1\n", "a gap of 88 s after row 3"),
+        ("time,a\n0,1\n1,\n", "row 2, column 1: nan"),
+        ("time,a\n0,1\n1,-1\n", "row 2, column 1: -1"),
+        ("time,a\n0,1\n", "at least two"),
+    ],
+)
+def test_a_bad_table_over_time_ends_in_one_line(tmp_path, text, words):
+    path = tmp_path / "timed.csv"
+    path.write_text(text)
+    with pytest.raises(AutoFLError, match=words) as refused:
+        Trace(str(path))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_longer_gap_can_be_allowed(tmp_path):
+    (tmp_path / "timed.csv").write_text("time,a\n0,1\n1,1\n2,1\n90,1\n")
+    assert Trace(str(tmp_path / "timed.csv"), longest_gap=100.0).table.duration == 90.0
+
+
+@pytest.mark.parametrize(("quantity", "value"), [("gain_db", -80.0), ("snr_db", 34.0), ("rate", 11.2e6)])
+def test_decibels_snrs_and_rates_become_gains(tmp_path, quantity, value):
+    from autofl.network import rate, snr
+
+    np.savez(tmp_path / "trace.npz", **{quantity: np.full((2, 3), value)})
+    cell = Cell(distance=np.ones(3))
+    gain = Trace(str(tmp_path / "trace.npz"), quantity=quantity).gain(cell, 1, 1)
+    at_full_power = {"gain_db": 10.0 * np.log10(gain), "snr_db": 10.0 * np.log10(snr(cell, gain, cell.max_power))}
+    at_full_power["rate"] = rate(cell, gain, cell.max_power)
+    np.testing.assert_allclose(at_full_power[quantity], value, rtol=1e-12)
+
+
 def test_a_plan_uses_the_trace(tmp_path, capsys):
     import json
 
