@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from autofl.channels import Fading as Fading
     from autofl.channels import NoFading as NoFading
     from autofl.channels import PathLoss as PathLoss
+    from autofl.channels import Radio as Radio
     from autofl.channels import Rayleigh as Rayleigh
     from autofl.channels import success_probability as success_probability
     from autofl.compressors import Compressor as Compressor
@@ -97,7 +98,7 @@ _HOME = {
     "autofl.algorithms": ("Algorithm", "Averaging", "FedAvg", "PerFedAvg", "State", "minus", "num_steps", "step_of"),
     "autofl.api": ("Runs", "compare", "part", "simulation_of"),
     "autofl.channels": (
-        "Channel", "Exponential", "Fading", "NoFading", "PathLoss", "Rayleigh", "success_probability"
+        "Channel", "Exponential", "Fading", "NoFading", "PathLoss", "Radio", "Rayleigh", "success_probability"
     ),
     "autofl.compressors": ("Compressor", "Sent"),
     "autofl.config": ("Settings", "load_settings"),

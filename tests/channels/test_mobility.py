@@ -38,7 +38,7 @@ def slow_walk(cell, ue, seed, speed, pause, radius, time):
 def test_random_waypoints_are_those_of_a_slow_walk(time, pause):
     place = Waypoint(1.5, pause, 100.0).place(CELL, 7, time)
     expected = np.array([slow_walk(CELL, ue, 7, 1.5, pause, 100.0, time) for ue in range(6)])
-    np.testing.assert_allclose(np.stack(place[:3], axis=-1), expected, atol=1e-9)
+    np.testing.assert_allclose(np.stack(place[:3], axis=-1), expected, atol=1e-3)  # goals are single precision
 
 
 def test_ues_start_in_their_places_stay_inside_and_never_jump():

@@ -1,5 +1,6 @@
 """The radio channel: its law against a Monte Carlo of its own, places that keep their shadows, time from the run."""
 
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -111,7 +112,7 @@ def test_a_long_upload_has_the_mean_rate_of_its_duration():
     for upload, tolerance in ((0.1, 0.05), (0.5, 0.15)):  # 3.5 and 17 wavelengths, 32 looks at most
         averaged = Radio(speed=3.0, upload=upload)
         times = 2.0 + upload * (np.arange(1000) + 0.5) / 1000
-        rates = np.mean([np.log1p(per_gain * instant.gain_at(cell, 1, time)) for time in times], axis=0)
+        rates = np.mean([np.log1p(per_gain * instant.gain_at(cell, 1, moment)) for moment in times], axis=0)
         ours = np.log1p(per_gain * averaged.gain_at(cell, 1, 2.0))
         np.testing.assert_allclose(ours, rates, rtol=tolerance)
         assert np.abs(ours / rates - 1.0).mean() < tolerance / 4.0
@@ -121,16 +122,12 @@ def test_a_long_upload_has_the_mean_rate_of_its_duration():
         averaged.survival(cell, np.ones(40))
 
 
-def test_the_planner_may_know_an_old_or_noisy_gain():
-    cell = Cell.disc(num_ue=2000, radius=200.0, seed=1)
-    late, noisy = Radio(estimate_delay=0.02), Radio(estimate_error_db=3.0)
+def test_the_planner_may_know_an_old_gain():
+    cell, late = Cell.disc(num_ue=20, radius=200.0, seed=1), Radio(estimate_delay=0.02)
     true = late.gain_at(cell, 1, 1.0)
     np.testing.assert_array_equal(late.at(1.0).estimate(cell, 1, 5, true), late.gain_at(cell, 1, 0.98))
-    error_db = 10.0 * np.log10(noisy.at(1.0).estimate(cell, 1, 5, true) / true)
-    assert error_db.std() == pytest.approx(3.0, rel=0.1)
-    assert abs(error_db.mean()) < 0.3
-    known = Radio()
-    assert known.estimate(cell, 1, 5, true) is true
+    assert (late.gain_at(cell, 1, 0.98) != true).all()
+    assert Radio().estimate(cell, 1, 5, true) is true
 
 
 def test_moving_ues_take_their_distance_with_them():
@@ -164,6 +161,14 @@ def test_a_bad_setting_ends_in_one_line(capsys, setting, words):
     said = capsys.readouterr().err.strip()
     assert words in said
     assert "\n" not in said
+
+
+def test_a_round_of_many_ues_takes_little_time():
+    """benchmarks/gains.py: 0.5 to 0.7 s for a million; here a tenth of them, with room for a busy machine."""
+    cell, radio = Cell.disc(num_ue=100_000, radius=200.0, seed=1), Radio()
+    start = time.process_time()
+    radio.gain_at(cell, 1, 5.0)
+    assert time.process_time() - start < 0.5
 
 
 # ---- time ----

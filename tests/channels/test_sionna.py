@@ -1,6 +1,6 @@
 """Path loss, line of sight and shadowing against Sionna, an independent implementation of TR 38.901.
 
-Needs `pip install sionna-no-rt` (PyTorch, no ray tracing); skipped where it is not installed.
+Needs the extra `sionna` (PyTorch, no ray tracing); skipped where it is not installed.
 """
 
 import importlib

@@ -3,6 +3,7 @@
 from autofl.channels.base import Channel, channel_at, success_probability
 from autofl.channels.fading import Exponential, Fading, NoFading, OwnFading, Rayleigh
 from autofl.channels.path_loss import PathLoss
+from autofl.channels.radio import Radio
 
 __all__ = [
     "Channel",
@@ -11,6 +12,7 @@ __all__ = [
     "NoFading",
     "OwnFading",
     "PathLoss",
+    "Radio",
     "Rayleigh",
     "channel_at",
     "success_probability",

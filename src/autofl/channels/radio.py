@@ -30,7 +30,6 @@ from autofl.channels.tr38901 import (
 )
 from autofl.errors import AutoFLError
 from autofl.network import Cell
-from autofl.rng import stream
 from autofl.units import Array, BoolArray, db_to_ratio
 
 APART = 1e3
@@ -78,7 +77,6 @@ class Radio(Channel):
     area: Annotated[float | None, "radius [m] in which UEs move; waypoint; default the cell's"] = None
     track: Annotated[str | None, ".csv or .npz of positions over time; track"] = None
     estimate_delay: Annotated[float, "age [s] of the gains the planner knows"] = 0.0
-    estimate_error_db: Annotated[float, "deviation of the error in what the planner knows"] = 0.0
     exponent: Annotated[float, "n of log-distance"] = 3.5
     intercept_db: Annotated[float | None, "loss at 1 m of log-distance; default free space"] = None
     building_height: Annotated[float, "average [m]; rma"] = 5.0
@@ -88,7 +86,7 @@ class Radio(Channel):
 
     def __post_init__(self) -> None:
         check_site(self.law, self.site)
-        for name in ("shadowing_db", "speed", "upload", "pause", "estimate_delay", "estimate_error_db"):
+        for name in ("shadowing_db", "speed", "upload", "pause", "estimate_delay"):
             if not 0.0 <= (getattr(self, name) or 0.0) < math.inf:
                 raise AutoFLError(f"channel radio: {name} = {getattr(self, name):g}; it must be a number >= 0")
         for name in ("shadow_distance", "area", "exponent", "interval"):
@@ -150,7 +148,7 @@ class Radio(Channel):
         return self.gain_at(cell, seed, (k - 1) * self.interval)
 
     def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
-        return self.estimate_at(cell, seed, k, gain, (k - 1) * self.interval)
+        return self.estimate_at(cell, seed, gain, (k - 1) * self.interval)
 
     def survival(self, cell: Cell, gain: Array) -> Array:
         return self.survival_at(cell, gain, 0.0)
@@ -197,15 +195,11 @@ class Radio(Channel):
             total += np.log1p(snr_per_gain * there.gain * self._fading(cell, seed, passed, there.los))
         return np.expm1(total / looks) / snr_per_gain
 
-    def estimate_at(self, cell: Cell, seed: int, k: int, gain: Array, time: float) -> Array:
-        """The gains of `estimate_delay` seconds ago, with an error of its own for each UE and round."""
-        known = gain
-        if self.estimate_delay > 0.0:
-            known = self.gain_at(cell, seed, max(time - self.estimate_delay, 0.0))
-        if self.estimate_error_db > 0.0:
-            error_db = self.estimate_error_db * stream(seed, "estimate", k).standard_normal(cell.num_ue)
-            known = known * 10.0 ** (error_db / 10.0)
-        return known
+    def estimate_at(self, cell: Cell, seed: int, gain: Array, time: float) -> Array:
+        """The gains of `estimate_delay` seconds ago."""
+        if self.estimate_delay == 0.0:
+            return gain
+        return self.gain_at(cell, seed, max(time - self.estimate_delay, 0.0))
 
     def survival_at(self, cell: Cell, gain: Array, time: float) -> Array:
         """P(g_i >= gain) over the fading, given the places of the UEs at this time, shape (..., num_ue)."""
@@ -251,7 +245,7 @@ class _RadioAt(Channel):
         return self.radio.gain_at(cell, seed, self.time)
 
     def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
-        return self.radio.estimate_at(cell, seed, k, gain, self.time)
+        return self.radio.estimate_at(cell, seed, gain, self.time)
 
     def survival(self, cell: Cell, gain: Array) -> Array:
         return self.radio.survival_at(cell, gain, self.time)
