@@ -90,6 +90,7 @@ VALUES = [field.name for field in dataclasses.fields(Cell) if field.name != "ue"
 
 ENDLESS = [(field, value) for field in VALUES for value in (-1.0, np.nan, np.inf, -np.inf)]
 UNKNOWN = [("num_weights", np.nan), ("downlink_bits", np.nan)]  # follow from Z
+UNKNOWN += [("angle", -1.0)]  # a direction
 
 
 @pytest.mark.parametrize(("field", "value"), [each for each in ENDLESS if each not in UNKNOWN])
@@ -111,7 +112,7 @@ def test_a_ue_may_stand_at_the_antenna_or_own_no_data_or_have_no_energy(field):
 MAY_BE_ZERO = ("distance", "data_size", "max_energy", "overhead")
 
 
-@pytest.mark.parametrize("field", [name for name in VALUES if name not in MAY_BE_ZERO])
+@pytest.mark.parametrize("field", [name for name in VALUES if name not in (*MAY_BE_ZERO, "angle")])
 def test_zero_is_refused_where_something_is_divided_by_it(field):
     with pytest.raises(AutoFLError, match=rf"cell\.{field}: 0 .*> 0"):
         cell_at(distance=10.0, **{field: 0.0})

@@ -75,11 +75,10 @@ class Cell:
                 continue
             value = np.asarray(getattr(self, name), dtype=np.float64)
             lowest_allowed = name in ("distance", "data_size", "max_energy", "overhead")  # these may be 0
-            if name == "angle":
-                value = np.where(np.isfinite(value), value % (2.0 * np.pi), value)
-                lowest_allowed = True
             bad = ~np.isfinite(value) | (value < 0.0 if lowest_allowed else value <= 0.0)
-            if bad.any():
+            if name == "angle" and not np.isfinite(value).all():
+                raise AutoFLError(f"cell.angle: {value[~np.isfinite(value)].flat[0]:g} is not a finite number")
+            if name != "angle" and bad.any():
                 raise AutoFLError(
                     f"cell.{name}: {value[bad].flat[0]:g} is not a finite number {'>= 0' if lowest_allowed else '> 0'}"
                 )
