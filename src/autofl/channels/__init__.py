@@ -2,12 +2,14 @@
 
 from autofl.channels.base import Channel, success_probability
 from autofl.channels.fading import Exponential, Fading, NoFading, OwnFading, Rayleigh
+from autofl.channels.knowledge import Knowledge
 from autofl.channels.path_loss import PathLoss
 
 __all__ = [
     "Channel",
     "Exponential",
     "Fading",
+    "Knowledge",
     "NoFading",
     "OwnFading",
     "PathLoss",
