@@ -12,20 +12,22 @@ from typing import Annotated
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.network import Cell, Certificate, Plan, Status, fixed_time, make_plan
+from autofl.network import Cell, Certificate, Plan, Status, drawn_power, fixed_time, make_plan
 from autofl.planner.allocation import (
     Allocation,
     Task,
     allocate,
     allocate_fixed_band,
     least_band,
+    least_energy,
+    least_energy_fixed_band,
     shortest,
 )
 from autofl.planner.base import MIN_SAMPLES, Memory, whole
 from autofl.planner.choices import Options, choose, make_options
 from autofl.planner.exact import ExactPlanner, check_epsilon
 from autofl.planner.pace import Pace
-from autofl.planner.thrift import least_energy, least_energy_fixed_band
+from autofl.planner.power import least_upload
 from autofl.units import Array, BoolArray, IntArray
 
 STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32])
@@ -37,6 +39,8 @@ WIDEST = 40
 """Deadlines under trial in a first round: COARSE^40 is a factor of 7,500."""
 SAMPLED = 512
 """Among more UEs the deadline is found on so many of them."""
+LONG = 1e4
+"""Times the shortest round: no UE gains by a longer deadline."""
 BINDS = 1e-3
 """Budgets used up to this share bind."""
 
@@ -107,7 +111,8 @@ class JointPlanner:
 
     def _plan(self, cell: Cell, gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         options = self._options(cell, gain)
-        task = _task(cell, gain, options, self.frequency)
+        cycles = cell.cycles_per_sample[:, None] * options.local_steps * np.maximum(options.num_samples, 1)
+        task = task_of(cell, gain, cycles, options.bits_per_weight * cell.num_weights, self.frequency)
         due = memory["heard"][cell.ue] < self.floor * memory["asked"][cell.ue]
         total = float(cell.bandwidth.sum()) if self.band else None
 
@@ -124,6 +129,7 @@ class JointPlanner:
             return make_plan(cell, num_samples=nobody, tx_power=nobody, feasible=takes_part), dict(memory) | counts
         ue, option = np.flatnonzero(takes_part), picked[takes_part]
         solved = self._allocated(task.at(task.cycles.shape, ue, option), total, cell.bandwidth[ue])
+        solved = replace(solved, power=cell.pa_efficiency * solved.power)  # radiated, not drawn
         plan = _as_plan(cell, options, ue, option, solved, search.possible)
         progress = options.progress[ue, option].sum()
         learned = {
@@ -173,25 +179,46 @@ class JointPlanner:
 
 
 def _affordable(cell: Cell, gain: Array, tau: Array, bits: Array, frequency: Array) -> Array:
-    """The most samples that leave energy for the least upload, at this frequency, shape (num_ue, num_options)."""
-    phi, a = cell.snr_threshold, np.maximum(gain, 1e-300) / cell.noise_psd
-    least = bits * cell.num_weights * (phi * np.log(2.0) / np.log1p(phi) / a)[:, None]  # E_phi
+    """The most samples that leave energy for the least upload, at this frequency, shape (num_ue, num_options).
+
+    The least upload has its own band, or a narrower one that its power reaches phi in. Without circuits all bands take
+    the same energy.
+    """
+    ues = np.repeat(np.arange(cell.num_ue), bits.shape[1])
+    each_bits = cell.take(ues).having(update_bits=(bits * cell.num_weights).ravel())
+    power, least = (values.reshape(bits.shape) for values in least_upload(each_bits, np.maximum(gain, 1e-300)[ues]))
+    longer = np.maximum(power / cell.max_power[:, None], 1.0)  # in a band as much narrower
+    time = least / drawn_power(cell, power)
+    least = least + cell.circuit_power * time * (longer - 1.0)
     per_sample = 0.5 * cell.capacitance * (cell.cycles_per_sample * frequency**2)[:, None] * tau
     return whole((cell.max_energy[:, None] - least) / per_sample)
 
 
-def _task(cell: Cell, gain: Array, options: Options, frequency: bool) -> Task:
-    """The options as tasks of the allocation, arrays of shape (num_ue, num_options)."""
+def task_of(cell: Cell, gain: Array, cycles: Array, bits: Array, frequency: bool) -> Task:
+    """A task of the allocation, arrays of shape (num_ue, ...); power in it is what the amplifier draws, p/eta.
+
+    Args:
+        cycles, bits: W_i and Z_i, shape (num_ue, ...).
+        frequency: whether it is decided.
+    """
+    law, shape = cell.link, (-1, *(1,) * (np.ndim(cycles) - 1))
+    lowest = cell.least_snr / law.gap
+    levels = law.levels
+    if not levels and law.ceiling <= np.log1p(lowest):  # decodable only where the ceiling is reached: one step
+        levels = ((law.ceiling, lowest),)
     return Task(
-        cycles=cell.cycles_per_sample[:, None] * options.local_steps * np.maximum(options.num_samples, 1),
-        bits=options.bits_per_weight * cell.num_weights,
-        gain_to_noise=(gain / cell.noise_psd)[:, None],
-        max_energy=cell.max_energy[:, None],
-        max_power=cell.max_power[:, None],
-        min_frequency=(cell.min_cpu_frequency if frequency else cell.cpu_frequency)[:, None],
-        max_frequency=cell.cpu_frequency[:, None],
-        phi=cell.snr_threshold,
+        cycles=cycles,
+        bits=bits,
+        gain_to_noise=(gain / cell.noise_psd * (cell.pa_efficiency / law.gap)).reshape(shape),
+        max_energy=cell.max_energy.reshape(shape),
+        max_power=(cell.max_power / cell.pa_efficiency).reshape(shape),
+        min_frequency=(cell.min_cpu_frequency if frequency else cell.cpu_frequency).reshape(shape),
+        max_frequency=cell.cpu_frequency.reshape(shape),
+        phi=lowest,
         kappa=0.5 * cell.capacitance,
+        circuit_power=cell.circuit_power,
+        ceiling=law.ceiling,
+        levels=levels,
     )
 
 
@@ -226,7 +253,16 @@ class _Search:
 
     @cached_property
     def must(self) -> BoolArray:
-        return self.possible if self.due is None else self.possible & self.due
+        """UEs that may not be left out; where circuits make even a long upload need a band, as many as fit."""
+        must = self.possible if self.due is None else self.possible & self.due
+        if self.task.circuit_power == 0.0 or self.total is None or not must.any():
+            return must
+        ever = LONG * float(self.shortest[must].min(axis=1).max())
+        need = np.where(must, np.where(np.isfinite(self.shortest), least_band(self.task, ever), np.inf).min(axis=1), np.inf)
+        order = np.argsort(need, kind="stable")
+        fits = np.zeros(len(must), np.bool_)
+        fits[order] = np.cumsum(need[order]) <= self.total * (1.0 - 1e-9)
+        return must & fits
 
     def best(self, rate: float | None, last: float) -> IntArray:
         """The option of each UE, -1 for one that is left out; `rate` is lambda, None where it is not known yet."""

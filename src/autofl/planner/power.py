@@ -1,5 +1,6 @@
 """PowerComputation: the power of the highest rate that an energy budget allows, in closed form (Section IV-B3)."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -80,9 +81,10 @@ def power_computation(cell: Cell, gain: Array, energy: Array) -> Array:
             best = np.where((power <= cell.max_power) & (cost <= energy), power, best)
         return best
     power = np.minimum(cell.max_power, energy_limited_power(cell, gain, energy))
-    if np.isfinite(cell.link.ceiling):
-        power = np.minimum(power, _power_of(cell, gain, cell.link.gap * np.expm1(cell.link.ceiling)))
-    if cell.circuit_power > 0.0:  # below the power of least energy, more power would cost less, and there is none
+    capped = np.isfinite(cell.link.ceiling)
+    if capped:
+        power = np.minimum(power, _power_of(cell, gain, _ceiling_snr(cell)))
+    if capped or cell.circuit_power > 0.0:  # below the power of least energy, more would cost less, and there is none
         power = np.where(upload_cost(cell, gain, power).energy <= energy * (1.0 + 1e-12), power, 0.0)
     return power
 
@@ -109,9 +111,14 @@ def least_upload(cell: Cell, gain: Array) -> tuple[Array, Array]:
         snr_per_watt = gain / cell.noise_power / cell.link.gap
         best = np.expm1(_best_efficiency(cell.pa_efficiency * snr_per_watt * cell.circuit_power)) / snr_per_watt
     if np.isfinite(cell.link.ceiling):
-        best = np.minimum(best, _power_of(cell, gain, cell.link.gap * np.expm1(cell.link.ceiling)))
+        best = np.minimum(best, _power_of(cell, gain, _ceiling_snr(cell)))
     power = np.maximum(np.minimum(best, cell.max_power), least)
     return power, upload_cost(cell, gain, power).energy
+
+
+def _ceiling_snr(cell: Cell) -> float:
+    """From here on the rate does not grow; phi, where that is higher."""
+    return max(cell.link.gap * math.expm1(cell.link.ceiling), cell.snr_threshold)
 
 
 def _power_of(cell: Cell, gain: Array, snr: float) -> Array:
