@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from reference.radio_reference import band_on_a_grid, best_of_p3_p4, costs, in_a_band, lowest_snr, random_radio
 
 from autofl.errors import AutoFLError
 from autofl.planner import ExactPlanner, FixedPlanner
 from autofl.planner.allocation import allocate, allocate_fixed_band, least_energy, least_energy_fixed_band, shortest
 from autofl.planner.joint import task_of
+from reference.radio_reference import band_on_a_grid, best_of_p3_p4, costs, in_a_band, lowest_snr, random_radio
 
 NEAR = 1e-3
 
@@ -82,8 +82,8 @@ def shared_band(seed, worst):
         solved = allocate(task, total)
     except AutoFLError:
         able = np.flatnonzero(np.isfinite(shortest(task)))
-        ever = 1e3 * float(shortest(task)[able].max())
-        assert sum(band_on_a_grid(cell, gain, i, work[i], ever, points=(4000, 400)) for i in able) > total, seed
+        ever = float((work / cell.min_cpu_frequency + cell.max_energy / cell.circuit_power)[able].max())
+        assert sum(band_on_a_grid(cell, gain, i, work[i], ever) for i in able) > total, seed
         return
     there = np.flatnonzero(solved.able)
     if not len(there):
@@ -134,7 +134,8 @@ def thrift_in_shared_band(seed, worst, splits=300):
         return
     deadline = fastest.time * 1.2
     solved = least_energy(task, total, deadline)
-    assert solved.time <= deadline * (1.0 + 1e-9) and solved.band.sum() <= total * (1.0 + 1e-9)
+    assert solved.time <= deadline * (1.0 + 1e-9)
+    assert solved.band.sum() <= total * (1.0 + 1e-9)
     best = math.inf
     for share in np.linspace(0.0, 1.0, splits + 1)[1:-1]:
         best = min(

@@ -1,4 +1,4 @@
-"""Random cells with every rate law, amplifier and circuits, and the best plan on dense grids; shares no code with ours."""
+"""Random cells with every rate law, amplifier and circuits, and the best plan on dense grids, without our code."""
 
 import math
 

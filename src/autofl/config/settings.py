@@ -131,7 +131,10 @@ class KnowledgeSettings(Section):
     error_db: float = Field(0.0, ge=0, le=100, description="deviation of the error of the gains it is told [dB]")
     age: int = Field(0, ge=0, le=1_000_000, description="rounds ago that they were measured")
     outage: float | None = Field(
-        None, gt=0, lt=1, description="share of the updates that may be lost: it backs off by that quantile of the error"
+        None,
+        gt=0,
+        lt=1,
+        description="probability of outage: it backs off by that quantile of the error; default: it does not",
     )
 
 

@@ -12,7 +12,6 @@ from autofl.network.links import SHANNON, Law
 from autofl.rng import stream
 from autofl.units import Array, IntArray
 
-
 MAY_BE_ZERO = ("distance", "data_size", "max_energy", "overhead", "circuit_power", "receive_power")
 
 

@@ -84,7 +84,7 @@ def upload_cost(cell: Cell, gain: Array, tx_power: Array) -> Cost:
         t^com = Z / r_i,    e^com = (p_i/eta + P_c) t^com
 
     Args:
-        cell: update_bits Z [bit], bandwidth B [Hz], noise_psd N0 [W/Hz], link, pa_efficiency eta, circuit_power P_c [W].
+        cell: update_bits Z [bit], bandwidth B [Hz], noise_psd N0 [W/Hz], link; eta, P_c [W].
         gain: g_i, shape (..., num_ue).
         tx_power: p_i [W], shape (..., num_ue).
     Note:
@@ -173,9 +173,7 @@ def listening_energy(cell: Cell, gain: Array, takes_part: BoolArray | None = Non
     return cell.receive_power * listening_time(cell, gain, takes_part)
 
 
-def round_cost(
-    cell: Cell, gain: Array, plan: Plan, outage: Outage = "skip", known: Array | None = None
-) -> RoundCost:
+def round_cost(cell: Cell, gain: Array, plan: Plan, outage: Outage = "skip", known: Array | None = None) -> RoundCost:
     """Cost of a round, Eq. (12) and (13), and what the paper leaves out: T_over and t_down, both 0 by default.
 
         T_k = T_over + t_down + max_i (t^cmp + n t^com) over the UEs that send,    e_k^i = e^cmp + n e^com + e^rx

@@ -24,8 +24,8 @@ GUARD = 2e-14
 class Task:
     """What the UEs of one round have to do, and with what. Arrays broadcast to one shape (..., num_ue).
 
-    A UE for which any value is not a number > 0 (min_frequency: >= 0) cannot take part. An amplifier of efficiency eta and
-    a gap Gamma are no fields: power is what the amplifier draws, P/eta, and a and phi are eta a/Gamma and phi/Gamma.
+    A UE for which any value is not a number > 0 (min_frequency: >= 0) cannot take part. An amplifier of efficiency eta
+    and a gap Gamma are no fields: power is what the amplifier draws, P/eta; a and phi are eta a/Gamma and phi/Gamma.
     """
 
     cycles: Array  # W_i = C_i tau_i d_i [cycle]

@@ -1,7 +1,7 @@
 """The allocation for every rate law, with circuits: what `allocation` does for Shannon's alone, by bisection.
 
-The least band of a UE still falls with the deadline, be it in jumps, so that the least deadline whose bands add up to no
-more than there is can be bracketed as closely as floats allow (docs/radio-link.md).
+The least band of a UE still falls with the deadline, be it in jumps, so that the least deadline whose bands add up to
+no more than there is can be bracketed as closely as floats allow (docs/radio-link.md).
 """
 
 import math
@@ -19,11 +19,11 @@ from autofl.units import Array, BoolArray
 DEADLINES = 32
 """Deadlines under trial in one call, fewer where UEs are many."""
 MOST_VALUES = 20_000
-LONGEST = 200
-"""Doublings of a deadline."""
 GRID = 65
 """Bands of a UE that are compared when energy is saved, fewer where UEs are many."""
 REFINED = 5
+FEW, PIECES = 32, 400
+"""On a staircase, up to so many UEs share the spare band in so many pieces."""
 
 
 def _kind(task: Task) -> ModuleType:
@@ -50,6 +50,15 @@ def least_band(task: Task, deadline: Array | float) -> Array:
     return np.where(point.able, point.band, np.inf)
 
 
+def _longest(task: Task) -> float:
+    """A deadline beyond which no UE needs less band, as its circuits have used up the energy [s]; inf without them."""
+    if task.circuit_power == 0.0:
+        return math.inf
+    its = terms(task)
+    crawling = 1e4 * np.sqrt(its.cube / its.energy)  # computing takes 1e-8 of the energy
+    return float((np.minimum(its.slowest, crawling) + its.energy / task.circuit_power).max())
+
+
 def allocate(task: Task, total_band: float, tolerance: float = 1e-12) -> Allocation:
     """The allocation with the least T; `lower` is a deadline whose bands do not fit, `upper` one whose bands do."""
     least = shortest(task)
@@ -63,19 +72,17 @@ def allocate(task: Task, total_band: float, tolerance: float = 1e-12) -> Allocat
 
     low = high = float(least[able].max())
     if not fits(np.array([low]))[0]:
-        ladder = low * 2.0 ** np.arange(1.0, 9.0)
-        for _ in range(LONGEST // 8):
-            good = fits(ladder)
-            if good.any():
-                break
-            ladder = ladder * 256.0
-        else:
+        longest = _longest(served)
+        if longest < math.inf and not fits(np.array([longest]))[0]:
             raise AutoFLError(
-                f"allocation: {total_band:g} Hz are too few for these {int(able.sum())} UEs at any deadline: sending for"
-                " longer, their circuits use up the energy"
+                f"allocation: {total_band:g} Hz are too few for these {int(able.sum())} UEs at any deadline:"
+                " sending for longer, their circuits use up the energy"
             )
+        ladder = low * 2.0 ** np.arange(1.0, 9.0)
+        while not (good := fits(np.minimum(ladder, longest))).any():
+            ladder = ladder * 256.0
         high = float(ladder[int(np.argmax(good))])
-        low = max(low, high / 2.0)
+        low, high = max(low, high / 2.0), min(high, longest)
         trials_at_once = max(1, min(DEADLINES, MOST_VALUES // int(able.sum())))
         while high > low * (1.0 + tolerance):
             trials = low * (high / low) ** (np.arange(1, trials_at_once + 1) / (trials_at_once + 1))
@@ -143,8 +150,10 @@ def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
         low, high = (np.log(bands[np.clip(place + shift, 0, points - 1), column]) for shift in (-1, 1))
     best = bands[place, column]
     best = np.maximum(best * min(1.0, total_band / float(best.sum())), least)
-    if task.levels:
-        best = _filled(kind, served, best, most, total_band, deadline, grid[:, 0])
+    if task.levels and len(best) <= FEW:  # among more, what a price leaves over is a trifle
+        split = _split(served, least, most, total_band, deadline)
+        tried = [_filled(kind, served, bands, most, total_band, deadline, grid[:, 0]) for bands in (best, split)]
+        best = min(tried, key=lambda bands: float(kind.thriftiest(served, bands, deadline).energy.sum()))
     point = kind.thriftiest(served, best, deadline)
     narrow = kind.narrowest(served, np.asarray(deadline))
     better = point.able & (point.energy <= narrow.energy)
@@ -175,6 +184,27 @@ def _priced(energy: Array, bands: Array, total_band: float, halvings: int = 80) 
     return place, bound
 
 
+def _split(task: Task, least: Array, most: Array, total_band: float, deadline: float) -> Array:
+    """The bands of least energy where the spare band is dealt out in PIECES equal pieces, by dynamic programming."""
+    piece = max(total_band - float(least.sum()), 0.0) / PIECES
+    bands = np.minimum(least + piece * np.arange(PIECES + 1)[:, None], most)
+    trial = steps.thriftiest(task, bands, deadline)
+    energy = np.where(trial.able, trial.energy, task.max_energy)  # rounding at the very least band
+    total, picks = energy[:, 0], []
+    given = np.arange(PIECES + 1)
+    for i in range(1, len(least)):
+        rest = given[:, None] - given  # row: pieces dealt out so far, column: those of UE i
+        cost = np.where(rest >= 0, total[rest] + energy[:, i], np.inf)
+        picks.append(cost.argmin(axis=1))
+        total = cost.min(axis=1)
+    pieces, left = np.zeros(len(least), np.int64), PIECES
+    for i in range(len(least) - 1, 0, -1):
+        pieces[i] = picks[i - 1][left]
+        left -= int(pieces[i])
+    pieces[0] = left
+    return np.asarray(bands[pieces, np.arange(len(least))])
+
+
 def _filled(
     kind: ModuleType, task: Task, band: Array, most: Array, total_band: float, deadline: float, grid: Array
 ) -> Array:
@@ -182,14 +212,14 @@ def _filled(
     band = band.copy()
     for i in range(len(band)):
         room = min(band[i] + max(total_band - float(band.sum()), 0.0), float(most[i]))
-        trial = kind.thriftiest(task.at(band.shape, slice(i, i + 1)), (band[i] + (room - band[i]) * grid)[:, None], deadline)
-        cost = np.where(trial.able, trial.energy, np.inf)[:, 0]
-        band[i] = band[i] + (room - band[i]) * grid[int(cost.argmin())]
+        wider = band[i] + (room - band[i]) * grid
+        trial = kind.thriftiest(task.at(band.shape, slice(i, i + 1)), wider[:, None], deadline)
+        band[i] = wider[int(np.where(trial.able, trial.energy, np.inf)[:, 0].argmin())]
     return band
 
 
 def _some(point: Point, ues: BoolArray) -> Point:
-    return Point(*(np.broadcast_to(value, ues.shape)[ues] for value in point))
+    return Point._make(np.broadcast_to(value, ues.shape)[ues] for value in point)
 
 
 def _plan(task: Task, point: Point) -> Plan:

@@ -258,7 +258,8 @@ class _Search:
         if self.task.circuit_power == 0.0 or self.total is None or not must.any():
             return must
         ever = LONG * float(self.shortest[must].min(axis=1).max())
-        need = np.where(must, np.where(np.isfinite(self.shortest), least_band(self.task, ever), np.inf).min(axis=1), np.inf)
+        ever_needs = np.where(np.isfinite(self.shortest), least_band(self.task, ever), np.inf)
+        need = np.where(must, ever_needs.min(axis=1), np.inf)
         order = np.argsort(need, kind="stable")
         fits = np.zeros(len(must), np.bool_)
         fits[order] = np.cumsum(need[order]) <= self.total * (1.0 - 1e-9)

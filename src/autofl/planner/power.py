@@ -9,9 +9,7 @@ from autofl.network import Cell, drawn_power, longest_upload, upload_cost
 from autofl.units import Array
 
 
-def energy_limited_snr(
-    b: Array, circuit: Array | float = 0.0, tolerance: float = 1e-9, max_steps: int = 64
-) -> Array:
+def energy_limited_snr(b: Array, circuit: Array | float = 0.0, tolerance: float = 1e-9, max_steps: int = 64) -> Array:
     """The largest SNR xi > 0 with xi + k = b ln(1 + xi), that is xi = -b W_{-1}(-exp((k - 1)/b) / b) - 1; 0 for none.
 
     W_{-1} is the lower branch of Lambert's function. We evaluate it by Newton's method on the convex function
@@ -23,8 +21,8 @@ def energy_limited_snr(
 
     Args:
         b: ratio of the energy left to the least energy an upload can take, any shape.
-        circuit: k, the power of the circuits in units of the power that gives an SNR of 1. There is no root where b <= 1
-            or s < 0: no power is then low enough, or high enough to be done before the circuits have used it all.
+        circuit: k, the power of the circuits in units of the power that gives an SNR of 1. Where b <= 1 or s < 0 there
+            is no root: no power is low enough, or high enough to be done before the circuits have used it all.
         tolerance: relative size of the last step; the error left is about its square.
         max_steps: more than ever needed.
     """
@@ -70,7 +68,7 @@ def energy_limited_power(cell: Cell, gain: Array, energy: Array) -> Array:
 
 
 def power_computation(cell: Cell, gain: Array, energy: Array) -> Array:
-    """PowerComputation, (P4): the least power of the highest rate that P_max and this energy allow, shape (..., num_ue).
+    """PowerComputation, (P4): least power of the highest rate that P_max and this energy allow, shape (..., num_ue).
 
     On a curve that is min(P_max, energy_limited_power), or where the ceiling is reached; on a staircase the power that
     just reaches the highest level it can pay for. 0 where none can be paid for.

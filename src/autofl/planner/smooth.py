@@ -81,9 +81,9 @@ def narrowest(task: Task, deadline: Array) -> Point:
         for _ in range(HALVINGS):
             u = 0.5 * (low + high)
             left, most = sending(u)
-            y = spectral_efficiency(np.maximum(left, lowest_energy) / its.eta)
+            c = np.maximum(left, lowest_energy) / its.eta
             gained = np.where(u < its.slowest, 2.0 * its.cube / u**3, 0.0) + circuit  # dh/du
-            grows = (left < most) & (gained * (deadline - u) > its.eta * excess(y, np.maximum(left, lowest_energy) / its.eta))
+            grows = (left < most) & (gained * (deadline - u) > its.eta * excess(spectral_efficiency(c), c))
             on = (left < lowest_energy) | grows
             low, high = np.where(on, u, low), np.where(on, high, u)
         start = np.broadcast_to(its.quickest, shape)  # where nothing is gained by computing for longer
@@ -93,8 +93,9 @@ def narrowest(task: Task, deadline: Array) -> Point:
         energy = np.minimum(left, most)
         t = deadline - u
         able = (energy >= lowest_energy * (1.0 - SAFE)) & (t > 0.0)
-        y = np.minimum(np.maximum(spectral_efficiency(np.maximum(energy, lowest_energy) / its.eta), its.lowest), task.ceiling)
-    return _point(task, able, task.bits * math.log(2.0) / (t * y), y, np.minimum(u, its.slowest), t)
+        y = np.maximum(spectral_efficiency(np.maximum(energy, lowest_energy) / its.eta), its.lowest)
+        y = np.minimum(y, task.ceiling)
+        return _point(task, able, task.bits * math.log(2.0) / (t * y), y, np.minimum(u, its.slowest), t)
 
 
 def fastest(task: Task, band: Array) -> Point:

@@ -32,15 +32,16 @@ def narrowest(task: Task, deadline: Array) -> Point:
             left = its.energy - its.eta * snr / y
             share = (left - circuit * deadline) / its.energy
             if circuit > 0.0:
-                crossing = power_crossing(*np.broadcast_arrays(circuit * alone / its.energy, share))
+                crossing = power_crossing(circuit * alone / its.energy + 0.0 * share, share)
             else:
                 crossing = np.sqrt(np.maximum(share, 0.0))
             u = np.maximum(alone / crossing, its.quickest)
-            if circuit > 0.0:
-                u = np.where(u > its.slowest, deadline - (left - its.cube / its.slowest**2) / circuit, u)
             t = deadline - u
+            if circuit > 0.0:
+                t = np.where(u > its.slowest, (left - its.cube / its.slowest**2) / circuit, t)
+            else:
+                t = np.where(u > its.slowest, 0.0, t)
             able = (t > 0.0) & (t * task.max_power >= its.eta * snr / y * (1.0 - SAFE))
-            able = able & (u <= its.slowest) if circuit == 0.0 else able & (u >= its.quickest)
             band = task.bits * math.log(2.0) / (t * y)
             best = _kept(best, _point(task, able, band, y, snr, np.minimum(u, its.slowest), t), "band")
     assert best is not None

@@ -230,8 +230,8 @@ def _decide(network: Network, ues: Cell, gains: Gains, memory: Memory) -> tuple[
 def _planned(planner: Planner, ues: Cell, known: Array, memory: Memory) -> tuple[Plan, Memory]:
     """The plan, made with what is left of E_max once the model has been received.
 
-    How long that takes depends on who takes part: at first all that are decodable in their own bands, and whoever a plan
-    adds to them. So nobody spends more than E_max, and some a little less than they might.
+    How long that takes depends on who takes part: at first all that are decodable in their own bands, then whoever a
+    plan adds to them. So nobody spends more than E_max, and some a little less than they might.
     """
     listeners = None if ues.receive_power == 0.0 or ues.downlink_power is None else decoded(ues, known, ues.max_power)
     while True:

@@ -65,7 +65,7 @@ class Law:
         return self.levels[0][1] if self.levels else phi
 
     def needed(self, snr: Array) -> Array:
-        """The SNR that the rate chosen at this SNR needs: no more than it, and less above a ceiling or between levels."""
+        """The SNR that the rate chosen at this SNR needs: less than it above a ceiling and between levels."""
         if self.levels:
             return np.asarray(self._steps[1][self._place(snr)])
         return snr if math.isinf(self.ceiling) else np.minimum(snr, self.gap * math.expm1(self.ceiling))

@@ -33,7 +33,7 @@ class _Nr:
     Note:
         The standard has no SNRs. Gamma is the distance to Shannon's bound at a block error rate of 10 %: 2 dB is a
         round figure for LDPC codes of NR (about 1 dB for QPSK, 3 dB for 256-QAM, whose constellation alone loses up to
-        1.5 dB). Give `snr_db` where measured thresholds are at hand. MCS 17 of the first table carries less than MCS 16.
+        1.5 dB). Give `snr_db` where measured thresholds are at hand. MCS 17 of the first table carries less than 16.
     """
 
     gap_db: Annotated[float, "Gamma [dB], how much more SNR than Shannon's bound an MCS needs"] = 2.0
