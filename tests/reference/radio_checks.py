@@ -8,7 +8,7 @@ import numpy as np
 from autofl.errors import AutoFLError
 from autofl.planner import ExactPlanner, FixedPlanner
 from autofl.planner.allocation import allocate, allocate_fixed_band, least_energy, least_energy_fixed_band, shortest
-from autofl.planner.joint import task_of
+from autofl.planner.task import task_of
 from reference.radio_reference import band_on_a_grid, best_of_p3_p4, costs, in_a_band, lowest_snr, random_radio
 
 NEAR = 1e-3

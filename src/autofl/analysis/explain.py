@@ -17,7 +17,8 @@ from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan, build_network, build_planner
 from autofl.network import Cell, Plan, Status, fixed_time
 from autofl.planner.allocation import allocate, allocate_fixed_band
-from autofl.planner.joint import BINDS, JointPlanner, task_of
+from autofl.planner.joint import BINDS, JointPlanner
+from autofl.planner.task import task_of
 from autofl.rounds.round import network_round
 from autofl.units import Array, PathLike
 

@@ -22,14 +22,14 @@ class Knowledge(Channel):
 
         known = true gain of round k - age, times 10^(error_db z / 10), times the margin,    z ~ N(0, 1)
 
-    The margin is the quantile of true/known at the chosen probability of outage: in so large a share of all rounds and UEs
+    The margin is the quantile of true/known at the chosen probability of outage: in that share of all rounds and UEs
     the true gain is below what the planner reckons with. With an error alone it is 10^(error_db z_p / 10), z_p the
     normal quantile; with old gains it is learned from rounds of the same channel under another seed, all UEs together.
 
     Note:
         It holds over all rounds, not given the estimate: whoever seems strong is overrated more often than others, and
-        where only the strong are planned, more updates are lost than asked for. The first rounds of a run know the gains
-        of round 1.
+        where only the strong are planned, more updates are lost than asked for. The first rounds know the gains of
+        round 1.
     """
 
     channel: Channel

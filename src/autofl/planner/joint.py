@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.network import Cell, Certificate, Plan, Status, drawn_power, fixed_time, make_plan
+from autofl.network import Cell, Certificate, Plan, Status, fixed_time, make_plan
 from autofl.planner.allocation import (
     Allocation,
     Task,
@@ -27,7 +27,7 @@ from autofl.planner.base import MIN_SAMPLES, Memory, whole
 from autofl.planner.choices import Options, choose, make_options
 from autofl.planner.exact import ExactPlanner, check_epsilon
 from autofl.planner.pace import Pace
-from autofl.planner.power import least_upload
+from autofl.planner.task import affordable_beside, task_of
 from autofl.units import Array, BoolArray, IntArray
 
 STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32])
@@ -60,11 +60,15 @@ class JointPlanner:
     bits: Annotated[bool, "decide the bits of a weight"] = True
     thrift: Annotated[float, "0 to 1: how much longer than the least time a round may take to save energy"] = 0.0
     floor: Annotated[float, "share of its rounds in which a UE that can be heard is"] = 0.5
+    patience: Annotated[int, "rounds by which it may fall behind that, to wait for a better channel"] = 4
     least_steps: Annotated[int, "fewest local steps"] = 2
     least_samples: Annotated[int, "fewest samples of a local step"] = 8
+    most_samples: Annotated[int, "most samples of a local step, unless least_samples is more"] = 20
     least_bits: Annotated[float, "fewest bits of a weight, where the compressor offers them"] = 0.15
     epsilon: Annotated[float, "accuracy; 1/epsilon samples where they are not decided"] = 0.02
-    pace: Annotated[list[float] | None, "constant, per_step, noise, rounding of learning; default shipped"] = None
+    pace: Annotated[list[float] | None, "constant, per_step, per_ue, noise, rounding of learning; default shipped"] = (
+        None
+    )
     rates: Annotated[list[list[float]] | None, "[bits a weight, variance] to choose from; default compressor's"] = None
 
     def __post_init__(self) -> None:
@@ -77,6 +81,8 @@ class JointPlanner:
             raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
         if not 0.0 <= self.least_bits <= 32.0:
             raise AutoFLError(f"least_bits: {self.least_bits} is not between 0 and 32")
+        if self.patience < 0:
+            raise AutoFLError(f"patience: {self.patience} is negative")
         if not 1 <= self.least_steps <= STEPS[-1]:
             raise AutoFLError(f"least_steps: {self.least_steps} is not between 1 and {STEPS[-1]}")
         if not MIN_SAMPLES <= self.least_samples <= SAMPLES[-1]:
@@ -113,13 +119,15 @@ class JointPlanner:
         options = self._options(cell, gain)
         cycles = cell.cycles_per_sample[:, None] * options.local_steps * np.maximum(options.num_samples, 1)
         task = task_of(cell, gain, cycles, options.bits_per_weight * cell.num_weights, self.frequency)
-        due = memory["heard"][cell.ue] < self.floor * memory["asked"][cell.ue]
+        behind = np.maximum(self.floor * memory["asked"][cell.ue] - memory["heard"][cell.ue], 0.0)
+        due = behind > self.patience
+        worth = options.progress * (1.0 + behind)[:, None]
         total = float(cell.bandwidth.sum()) if self.band else None
 
         def fixed(there: BoolArray) -> float:
             return float(fixed_time(cell, gain, there))
 
-        search = _Search(task, options.progress, due if self.admission else None, total, cell.bandwidth, fixed)
+        search = _Search(task, worth, due if self.admission else None, total, cell.bandwidth, fixed)
         rate = float(memory["progress"] / memory["time"]) if memory["time"] > 0.0 else None
         picked = search.best(rate, float(memory["deadline"]))
         takes_part = picked >= 0
@@ -147,7 +155,9 @@ class JointPlanner:
         rates = np.array(offered if self.bits and offered else [own_rate])
         steps = STEPS[self.least_steps <= STEPS] if self.steps else np.array([int(cell.local_steps.max())])
         wanted = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
-        samples = SAMPLES[self.least_samples <= SAMPLES] if self.samples else wanted
+        allowed = SAMPLES[(self.least_samples <= SAMPLES) & (self.most_samples >= SAMPLES)]
+        allowed = allowed if len(allowed) else np.array([self.least_samples])
+        samples = allowed if self.samples else wanted
         grid = make_options(
             self.learning,
             tuple(steps.tolist()),
@@ -160,7 +170,7 @@ class JointPlanner:
         bits = np.broadcast_to(grid.bits_per_weight, d.shape)
         if not self.samples:  # accuracy yields to energy, as in `exact`
             lowest = cell.min_cpu_frequency if self.frequency else cell.cpu_frequency
-            d = np.minimum(d, _affordable(cell, gain, tau, bits, lowest))
+            d = np.minimum(d, affordable_beside(cell, gain, tau, bits, lowest))
         variance = np.interp(bits, rates[:, 0], rates[:, 1])
         progress = self.learning.progress(tau, np.maximum(d, 1.0), variance, cell.num_ue)
         return Options(tau.astype(np.int64), d.astype(np.int64), bits, np.where(d >= MIN_SAMPLES, progress, 0.0))
@@ -176,50 +186,6 @@ class JointPlanner:
         if not frugal.able.all():  # rounding at the very edge of a deadline
             return fastest
         return replace(frugal, lower=fastest.lower, upper=fastest.upper, residual=fastest.residual)
-
-
-def _affordable(cell: Cell, gain: Array, tau: Array, bits: Array, frequency: Array) -> Array:
-    """The most samples that leave energy for the least upload, at this frequency, shape (num_ue, num_options).
-
-    The least upload has its own band, or a narrower one that its power reaches phi in. Without circuits all bands take
-    the same energy.
-    """
-    ues = np.repeat(np.arange(cell.num_ue), bits.shape[1])
-    each_bits = cell.take(ues).having(update_bits=(bits * cell.num_weights).ravel())
-    power, least = (values.reshape(bits.shape) for values in least_upload(each_bits, np.maximum(gain, 1e-300)[ues]))
-    longer = np.maximum(power / cell.max_power[:, None], 1.0)  # in a band as much narrower
-    time = least / drawn_power(cell, power)
-    least = least + cell.circuit_power * time * (longer - 1.0)
-    per_sample = 0.5 * cell.capacitance * (cell.cycles_per_sample * frequency**2)[:, None] * tau
-    return whole((cell.max_energy[:, None] - least) / per_sample)
-
-
-def task_of(cell: Cell, gain: Array, cycles: Array, bits: Array, frequency: bool) -> Task:
-    """A task of the allocation, arrays of shape (num_ue, ...); power in it is what the amplifier draws, p/eta.
-
-    Args:
-        cycles, bits: W_i and Z_i, shape (num_ue, ...).
-        frequency: whether it is decided.
-    """
-    law, shape = cell.link, (-1, *(1,) * (np.ndim(cycles) - 1))
-    lowest = cell.least_snr / law.gap
-    levels = law.levels
-    if not levels and law.ceiling <= np.log1p(lowest):  # decodable only where the ceiling is reached: one step
-        levels = ((law.ceiling, lowest),)
-    return Task(
-        cycles=cycles,
-        bits=bits,
-        gain_to_noise=(gain / cell.noise_psd * (cell.pa_efficiency / law.gap)).reshape(shape),
-        max_energy=cell.max_energy.reshape(shape),
-        max_power=(cell.max_power / cell.pa_efficiency).reshape(shape),
-        min_frequency=(cell.min_cpu_frequency if frequency else cell.cpu_frequency).reshape(shape),
-        max_frequency=cell.cpu_frequency.reshape(shape),
-        phi=lowest,
-        kappa=0.5 * cell.capacitance,
-        circuit_power=cell.circuit_power,
-        ceiling=law.ceiling,
-        levels=levels,
-    )
 
 
 @dataclass(frozen=True)
@@ -279,7 +245,9 @@ class _Search:
             if not edge or (last <= 0.0 and deadline < trials[-1]):
                 break
             deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2.0, 3.0), rate, rows)
-        deadline, _ = self._best_of(deadline * FINE ** np.arange(-3.0, 4.0), rate, rows)
+        # Options jump: the best may lie just below the next shorter trial, which was judged with time to spare.
+        shorter = -3.0 if last > 0.0 else -7.0
+        deadline, _ = self._best_of(deadline * FINE ** np.arange(shorter, 4.0), rate, rows)
         picked, _ = self._choices(np.array([deadline]), np.arange(num))
         return picked[0]
 
