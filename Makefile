@@ -4,8 +4,9 @@
 # EXTRAS=demo,dev,flower,ray installs Flower and Ray too: make test then runs the tests that need them
 # make bench  measures our engines and the field, writes docs/performance.md
 # make allocation  holds the exact allocation against an independent solver on 1,000 random cells
+# make radio  holds all planners against brute force on 1,000 random cells with every rate law and circuits
 # make reproduction  redraws docs/reproduction.md and its pictures from the committed results
-.PHONY: setup demo test lint bench allocation reproduction clean
+.PHONY: setup demo test lint bench allocation radio reproduction clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,6 +40,9 @@ bench: setup
 
 allocation: setup
 	$(BIN)/python benchmarks/allocation.py
+
+radio: setup
+	$(BIN)/python benchmarks/radio.py
 
 reproduction: setup
 	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from autofl.models import lenet5 as lenet5
     from autofl.models import mlp as mlp
     from autofl.network import Cell as Cell
+    from autofl.network import Law as Law
     from autofl.network import Plan as Plan
     from autofl.network import Status as Status
     from autofl.network import make_plan as make_plan
@@ -112,7 +113,7 @@ _HOME = {
     "autofl.experiments.build": ("build_simulation",),
     "autofl.experiments.run": ("run",),
     "autofl.models": ("Loss", "Params", "lenet5", "mlp"),
-    "autofl.network": ("Cell", "Plan", "Status", "make_plan", "round_cost"),
+    "autofl.network": ("Cell", "Law", "Plan", "Status", "make_plan", "round_cost"),
     "autofl.planner": (
         *("ExactPlanner", "FixedPlanner", "JointPlanner", "PaperPlanner"),
         *("Memory", "Memoryless", "Planner"),

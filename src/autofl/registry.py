@@ -18,7 +18,18 @@ from typing import Any, Literal
 
 from autofl.errors import AutoFLError
 
-Kind = Literal["algorithm", "planner", "channel", "model", "data", "partition", "compressor", "aggregator", "selection"]
+Kind = Literal[
+    "algorithm",
+    "planner",
+    "channel",
+    "link",
+    "model",
+    "data",
+    "partition",
+    "compressor",
+    "aggregator",
+    "selection",
+]
 
 
 PlannedBy = Literal["planner", "baseline", "joint"]
@@ -66,6 +77,13 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "path-loss": Entry("autofl.channels.path_loss:PathLoss", "path loss times fading"),
         "radio": Entry("autofl.channels.radio:Radio", "a radio link: 3GPP TR 38.901, shadows, fading, mobility"),
         "trace": Entry("autofl.channels.trace:Trace", "gains from a file"),
+    },
+    "link": {
+        "shannon": Entry("autofl.network.links.shannon:Shannon", "Shannon's capacity"),
+        "gap": Entry("autofl.network.links.gap:Gap", "Shannon's capacity with a gap and a ceiling"),
+        "nr-64qam": Entry("autofl.network.links.nr:Nr64", "MCS of NR up to 64-QAM, TS 38.214"),
+        "nr-256qam": Entry("autofl.network.links.nr:Nr256", "MCS of NR up to 256-QAM, TS 38.214"),
+        "table": Entry("autofl.network.links.table:Table", "own levels of rate and SNR"),
     },
     "selection": {
         "uniform": Entry("autofl.selection.uniform:Uniform", "uniform"),
@@ -198,6 +216,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "algorithm": ("init", "client_update", "server_update"),
     "planner": ("init", "__call__"),
     "channel": ("gain", "estimate", "survival"),
+    "link": ("law",),
     "selection": ("probability", "draw"),
     "compressor": ("update_bits", "init", "__call__", "unpack"),
     "aggregator": ("__call__",),

@@ -13,7 +13,7 @@ from autofl.channels import Channel
 from autofl.compressors import Sent
 from autofl.data import Dataset
 from autofl.errors import AutoFLError
-from autofl.network import decoded, make_plan, round_cost
+from autofl.network import Law, decoded, make_plan, round_cost
 from autofl.planner import MIN_SAMPLES, Memoryless
 from autofl.rng import stream
 from autofl.selection import Selection
@@ -87,6 +87,16 @@ class Waves(Channel):
 
     def estimate(self, cell, seed, k, gain):
         return self.gain(cell, seed, k - 1)
+
+
+@dataclass(frozen=True)
+class TwoRates:
+    """A radio that knows two rates."""
+
+    slow_db: Annotated[float, "SNR of the slow one [dB]"] = 0.0
+
+    def law(self):
+        return Law(levels=((0.5, 10.0 ** (self.slow_db / 10.0)), (3.0, 100.0)))
 
 
 @dataclass(frozen=True)

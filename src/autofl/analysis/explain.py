@@ -16,8 +16,9 @@ from autofl.config.parts import CompressorSettings
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan, build_network, build_planner
 from autofl.network import Cell, Plan, Status, fixed_time
-from autofl.planner.allocation import Task, allocate, allocate_fixed_band
+from autofl.planner.allocation import allocate, allocate_fixed_band
 from autofl.planner.joint import BINDS, JointPlanner
+from autofl.planner.task import task_of
 from autofl.rounds.round import network_round
 from autofl.units import Array, PathLike
 
@@ -179,17 +180,8 @@ def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, floa
 
 def _least_time(planner: JointPlanner, cell: Cell, gain: Array, plan: Plan, all_band: float) -> float:
     """The shortest round for what a plan asks of its UEs."""
-    task = Task(
-        cycles=cell.cycles_per_sample * plan.local_steps * plan.num_samples,
-        bits=plan.bits_per_weight * cell.num_weights,
-        gain_to_noise=gain / cell.noise_psd,
-        max_energy=cell.max_energy,
-        max_power=cell.max_power,
-        min_frequency=cell.min_cpu_frequency if planner.frequency else cell.cpu_frequency,
-        max_frequency=cell.cpu_frequency,
-        phi=cell.snr_threshold,
-        kappa=0.5 * cell.capacitance,
-    )
+    cycles = cell.cycles_per_sample * plan.local_steps * plan.num_samples
+    task = task_of(cell, gain, cycles, plan.bits_per_weight * cell.num_weights, planner.frequency)
     return (allocate(task, all_band, certify=False) if planner.band else allocate_fixed_band(task, cell.bandwidth)).time
 
 
@@ -213,7 +205,7 @@ def bounds_of(settings: Settings, made: RoundPlan) -> list[Bound]:
         "power": plan.tx_power >= near * cell.max_power,
         "frequency": plan.cpu_frequency >= near * cell.cpu_frequency,
         "band": np.full(cell.num_ue, full_band),
-        "decoding": this_round.snr <= cell.snr_threshold * (1.0 + BINDS),
+        "decoding": this_round.snr <= cell.least_snr * (1.0 + BINDS),
         "data": plan.num_samples >= np.floor(cell.data_size),
     }
     hurries = plan.feasible & (own >= near * slowest)

@@ -2,6 +2,7 @@
 
 from autofl.channels.base import Channel, channel_at, success_probability
 from autofl.channels.fading import Exponential, Fading, NoFading, OwnFading, Rayleigh
+from autofl.channels.knowledge import Knowledge
 from autofl.channels.path_loss import PathLoss
 from autofl.channels.radio import Radio
 
@@ -9,6 +10,7 @@ __all__ = [
     "Channel",
     "Exponential",
     "Fading",
+    "Knowledge",
     "NoFading",
     "OwnFading",
     "PathLoss",

@@ -44,7 +44,7 @@ def success_probability(cell: Cell, channel: Channel, tx_power: Array, select_pr
         q_i = P(selected) P(xi_i >= phi),    xi_i >= phi when g_i >= phi N0 B / p_i
 
     Args:
-        cell: snr_threshold phi, noise_psd N0, bandwidth B.
+        cell: least_snr phi, noise_psd N0, bandwidth B.
         channel: law of g_i.
         tx_power: p_i [W], shape (..., num_ue).
         select_probability: P(s_i = 1), |A_k| / n under uniform selection.
@@ -52,5 +52,5 @@ def success_probability(cell: Cell, channel: Channel, tx_power: Array, select_pr
         Eq. (8) as printed forgets path loss; see `printed_success_probability`.
     """
     with np.errstate(divide="ignore"):
-        least_gain = cell.snr_threshold * cell.noise_power / np.asarray(tx_power)
+        least_gain = cell.least_snr * cell.noise_power / np.asarray(tx_power)
     return select_probability * channel.survival(cell, least_gain)

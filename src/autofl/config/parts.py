@@ -105,6 +105,16 @@ class ChannelSettings(PartSettings):
     name: str = Field("path-loss", min_length=1, description="where channel gains come from")
 
 
+class LinkSettings(PartSettings):
+    """From SNR to rate, and what happens where the rate was too high."""
+
+    kind = "link"
+    name: str = Field("shannon", min_length=1, description="rate law: shannon, gap, nr-64qam, nr-256qam, table")
+    tries: int = Field(
+        1, ge=1, le=1000, description="transmissions of an update at most, the copies combined; 1: it is lost"
+    )
+
+
 class SelectionSettings(PartSettings):
     """Who takes part in a round."""
 

@@ -13,6 +13,7 @@ from autofl.config.parts import (
     CompressorSettings,
     DownlinkSettings,
     JointSettings,
+    LinkSettings,
     ModelSettings,
     PartSettings,
     PlannerSettings,
@@ -73,14 +74,25 @@ class CellSettings(Section):
     max_power: Annotated[PerUE, Bounds(0, 1e6)] = Field(PerUE(value=0.01), description="P_max [W]")
     bandwidth: Annotated[PerUE, Bounds(0, 1e12)] = Field(PerUE(value=1e6), description="B [Hz] of each UE")
     noise_dbm_per_hz: float = Field(-174.0, ge=-300, le=100, description="N0 [dBm/Hz]")
+    noise_figure_db: float = Field(0.0, ge=0, le=100, description="of the base station [dB]")
+    noise_rise_db: float = Field(0.0, ge=0, le=100, description="interference over thermal noise and more [dB]")
     path_loss_exponent: float = Field(3.8, gt=0, le=20, description="kappa")
-    snr_threshold_db: float = Field(30.0, ge=-100, le=200, description="phi [dB]")
+    snr_threshold_db: float = Field(30.0, ge=-100, le=200, description="phi [dB]; of links shannon and gap")
+    pa_efficiency: float = Field(1.0, gt=0, le=1, description="eta of the power amplifier: sending draws p / eta")
+    circuit_power: float = Field(0.0, ge=0, le=1e6, description="P_c [W] that a UE draws besides while it sends")
+    receive_power: float = Field(0.0, ge=0, le=1e6, description="P_rx [W] that a UE draws while it receives the model")
     capacitance: float = Field(1e-27, gt=0, le=1, description="varsigma [J s^2/cycle^3]")
     update_bits: float | None = Field(None, gt=0, le=1e15, description="Z [bit]; default 32 a weight")
     min_distance: float = Field(1.0, gt=0, le=1e6, description="r_min [m]")
     overhead: float = Field(0.0, ge=0, le=1e6, description="T_over [s] of a round beside computing and sending")
     downlink_power: float | None = Field(
         None, gt=0, le=1e6, description="P_bs [W] of the base station; default: sending the model down takes no time"
+    )
+    downlink_mode: Literal["broadcast", "unicast"] = Field(
+        "broadcast", description="the model is sent down once for all, or to each UE in turn"
+    )
+    downlink_noise_figure_db: float | None = Field(
+        None, ge=0, le=100, description="of the UEs [dB]; default: noise as at the base station"
     )
 
     @model_validator(mode="after")
@@ -111,6 +123,19 @@ class CellSettings(Section):
             if isinstance(value, PerUE) and value.length is not None:
                 return value.length
         return len(self.positions) if self.positions is not None else self.num_ue or 20
+
+
+class KnowledgeSettings(Section):
+    """What the planner knows of the channel gains; by default everything."""
+
+    error_db: float = Field(0.0, ge=0, le=100, description="deviation of the error of the gains it is told [dB]")
+    age: int = Field(0, ge=0, le=1_000_000, description="rounds ago that they were measured")
+    outage: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="probability of outage: it backs off by that quantile of the error; default: it does not",
+    )
 
 
 class DataSettings(Section):
@@ -282,6 +307,8 @@ class Settings(Section):
     algorithm: str = Field("autofl", min_length=1, description='what simulate runs; own: "module:object"')
     cell: CellSettings = CellSettings()
     channel: ChannelSettings = ChannelSettings()
+    link: LinkSettings = LinkSettings()
+    knowledge: KnowledgeSettings = KnowledgeSettings()
     selection: SelectionSettings = SelectionSettings()
     planner: PlannerSettings = PlannerSettings()
     baseline: BaselineSettings = BaselineSettings()
@@ -371,7 +398,7 @@ class Settings(Section):
         }
         usual = "lenet5" if self.data.name == "cifar10" else "mlp"
         model = usual if self.model.name == "auto" else self.model.name
-        parts = ("channel", "selection", "planner", "baseline", "joint", "compressor", "downlink", "aggregator")
+        parts = ("channel", "link", "selection", "planner", "baseline", "joint", "compressor", "downlink", "aggregator")
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         grad_clip, guard = self.learning.grad_clip, self.learning.guard
         if self.planned_by() is self.joint:

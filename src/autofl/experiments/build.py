@@ -25,6 +25,7 @@ from autofl.experiments.cell import (
     build_downlink,
     build_planner,
     build_selection,
+    informed,
 )
 from autofl.experiments.data import load_federated
 from autofl.models import Params, build, check_model, num_weights, params_of
@@ -181,7 +182,8 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
     check_model(model, data.sample_shape, data.num_classes)
     device = pick_device(settings.simulation.device)
     data, model = data.to(device), model.to(device)
-    params, channel = params_of(model, data.dtype), own.get("channel") or build_channel(settings)
+    params, given = params_of(model, data.dtype), own.get("channel")
+    channel = build_channel(settings) if given is None else informed(settings, given)
     sent = num_weights((own.get("algorithm") or build_algorithm(settings)).init(params).sent)
     cell = build_cell(settings, data.partition.train_size, sent, own.get("compressor"), own.get("downlink"))
     training = build_training(settings, params, cell, channel, own)

@@ -4,13 +4,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from autofl.channels import Channel, success_probability
+from autofl.channels import Channel, Knowledge, success_probability
 from autofl.compressors import Compressor
 from autofl.compressors.downlink import downlink_bits
 from autofl.config import MODEL_WEIGHTS, Settings
 from autofl.config.parts import JointSettings, PartSettings
 from autofl.errors import AutoFLError
-from autofl.network import DECISIONS, STATUS_NAMES, Cell, Status, decoded, drop_in_disc
+from autofl.network import DECISIONS, STATUS_NAMES, Cell, Law, Status, decoded, drop_in_disc
 from autofl.planner import MIN_SAMPLES, Planner, check_bits
 from autofl.planner.joint import JointPlanner
 from autofl.planner.pace import SAMPLES_OF
@@ -58,7 +58,7 @@ def build_cell(
         data_size=owned,
         update_bits=np.array(bits),
         local_steps=np.array(float(settings.learning.local_steps)),
-        noise_psd=dbm_to_watt(cell.noise_dbm_per_hz),
+        noise_psd=dbm_to_watt(cell.noise_dbm_per_hz + cell.noise_figure_db + cell.noise_rise_db),
         path_loss_exponent=cell.path_loss_exponent,
         snr_threshold=db_to_ratio(cell.snr_threshold_db),
         capacitance=cell.capacitance,
@@ -67,6 +67,15 @@ def build_cell(
         overhead=cell.overhead,
         downlink_power=cell.downlink_power,
         downlink_bits=downlink_bits(weights, downlink or build_downlink(settings)),
+        downlink_noise_psd=None
+        if cell.downlink_noise_figure_db is None
+        else dbm_to_watt(cell.noise_dbm_per_hz + cell.downlink_noise_figure_db),
+        downlink_mode=cell.downlink_mode,
+        pa_efficiency=cell.pa_efficiency,
+        circuit_power=cell.circuit_power,
+        receive_power=cell.receive_power,
+        link=build_link(settings),
+        tries=settings.link.tries,
         **drawn,
     )
 
@@ -105,7 +114,21 @@ def build_channel(settings: Settings) -> Channel:
     channel: Channel = settings.channel.build(
         fading=settings.cell.small_scale_gain.as_fading(), num_ue=settings.cell.count, landscape=settings.seed
     )
-    return channel
+    return informed(settings, channel)
+
+
+def informed(settings: Settings, channel: Channel) -> Channel:
+    """The channel with what the planner knows of it."""
+    knowledge = settings.knowledge
+    if knowledge.error_db == 0.0 and knowledge.age == 0:
+        return channel
+    return Knowledge(channel, knowledge.error_db, knowledge.age, knowledge.outage)
+
+
+def build_link(settings: Settings) -> Law:
+    """From SNR to rate."""
+    law: Law = settings.link.build().law()
+    return law
 
 
 def build_selection(settings: Settings) -> Selection:

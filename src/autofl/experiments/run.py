@@ -105,7 +105,8 @@ def manifest_of(settings: Settings, sim: Simulation, own: Mapping[str, Any]) -> 
 
 def origins_of(settings: Settings) -> dict[str, dict[str, str]]:
     """Where the parts came from that settings name, by kind; the compressor of the downlink goes by its section."""
-    sections = [settings.channel, settings.selection, settings.planned_by(), settings.aggregator, settings.model]
+    sections = [settings.channel, settings.link, settings.selection, settings.planned_by(), settings.aggregator]
+    sections.append(settings.model)
     named = [find("data", settings.data.name), find("partition", settings.data.partition)]
     parts = [find("algorithm", settings.algorithm), *named, *(section.part for section in sections)]
     ways = {"compressor": settings.compressor, "downlink": settings.downlink}

@@ -3,13 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from autofl.errors import AutoFLError
+from autofl.network.links import SHANNON, Law
 from autofl.rng import stream
 from autofl.units import Array, IntArray
+
+MAY_BE_ZERO = ("distance", "data_size", "max_energy", "overhead", "circuit_power", "receive_power")
 
 
 def _one(value: float) -> Any:
@@ -35,15 +38,22 @@ class Cell:
     update_bits: Array = _one(32.0 * 79_510)  # Z [bit]
     local_steps: Array = _one(1.0)  # tau
     angle: Array = _one(0.0)  # direction from the base station [rad], counted from the x axis
-    noise_psd: float = 10.0**-20.4  # N0 [W/Hz], -174 dBm/Hz
+    noise_psd: float = 10.0**-20.4  # N0 [W/Hz] at the base station, -174 dBm/Hz; noise figure and noise rise included
     path_loss_exponent: float = 3.8  # kappa
-    snr_threshold: float = 1000.0  # phi, 30 dB
+    snr_threshold: float = 1000.0  # phi, 30 dB; a rate law with levels has its own
     capacitance: float = 1e-27  # varsigma [J s^2/cycle^3]
     min_distance: float = 1.0  # r_min [m]: the path-loss law diverges at the antenna
     num_weights: float = math.nan  # that an update has; by default Z / 32
     overhead: float = 0.0  # T_over [s] of a round beside computing and sending; the paper has none
     downlink_power: float | None = None  # P_bs [W]; None: sending the model down costs no time, as in the paper
     downlink_bits: float = math.nan  # Z_down [bit]; by default 32 for each weight
+    downlink_noise_psd: float | None = None  # N0 [W/Hz] at the UEs; None: that of the base station
+    downlink_mode: Literal["broadcast", "unicast"] = "broadcast"  # once for all, or a model to each UE in turn
+    pa_efficiency: float = 1.0  # eta of the power amplifier: sending at p draws p / eta
+    circuit_power: float = 0.0  # P_c [W] that a UE draws besides while it sends
+    receive_power: float = 0.0  # P_rx [W] that a UE draws while it listens to the downlink
+    link: Law = SHANNON  # from SNR to rate
+    tries: int = 1  # transmissions of an update at most, where the first is not decoded
     ue: IntArray = field(default_factory=lambda: np.empty(0, np.int64))  # numbers in the whole cell; 0, 1, ... there
 
     PER_UE = (
@@ -66,15 +76,17 @@ class Cell:
             object.__setattr__(self, "num_weights", float(np.max(self.update_bits)) / 32.0)
         if math.isnan(self.downlink_bits):
             object.__setattr__(self, "downlink_bits", 32.0 * self.num_weights)
+        if self.downlink_mode not in ("broadcast", "unicast"):
+            raise AutoFLError(f"cell.downlink_mode: {self.downlink_mode!r} is not broadcast or unicast")
         if np.size(self.ue) == 0:
             object.__setattr__(self, "ue", np.arange(num_ue))
         elif np.size(self.ue) != num_ue:
             raise AutoFLError(f"cell.ue: {np.size(self.ue)} values for {num_ue} UEs; leave it out, or give {num_ue}")
         for name in (cell_field.name for cell_field in fields(self)):
-            if name == "ue" or getattr(self, name) is None:
+            if name in ("ue", "link", "downlink_mode") or getattr(self, name) is None:
                 continue
             value = np.asarray(getattr(self, name), dtype=np.float64)
-            lowest_allowed = name in ("distance", "data_size", "max_energy", "overhead")  # these may be 0
+            lowest_allowed = name in MAY_BE_ZERO
             bad = ~np.isfinite(value) | (value < 0.0 if lowest_allowed else value <= 0.0)
             if name == "angle" and not np.isfinite(value).all():
                 raise AutoFLError(f"cell.angle: {value[~np.isfinite(value)].flat[0]:g} is not a finite number")
@@ -90,6 +102,10 @@ class Cell:
                 value = np.broadcast_to(value.reshape(-1), (num_ue,)).copy()
                 value.setflags(write=False)
                 object.__setattr__(self, name, value)
+        if self.pa_efficiency > 1.0 or self.tries != int(self.tries):
+            raise AutoFLError(
+                f"cell: pa_efficiency = {self.pa_efficiency:g} and tries = {self.tries:g}; a share <= 1, a whole number"
+            )
         object.__setattr__(self, "min_cpu_frequency", np.minimum(self.min_cpu_frequency, self.cpu_frequency))
 
     @classmethod
@@ -116,6 +132,11 @@ class Cell:
     def noise_power(self) -> Array:
         """N0 B [W]. Note: the paper divides by N0 alone, a density; we use the power in the band."""
         return self.noise_psd * self.bandwidth
+
+    @property
+    def least_snr(self) -> float:
+        """The lowest SNR that is decoded: phi, or that of the lowest level of the rate law."""
+        return self.link.least_snr(self.snr_threshold)
 
     @property
     def energy_per_sample(self) -> Array:

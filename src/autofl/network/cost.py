@@ -6,13 +6,11 @@ from typing import Literal
 import numpy as np
 
 from autofl.network.cell import Cell
+from autofl.network.links import DECODE_SLACK
 from autofl.network.plan import Plan
 from autofl.units import Array, BoolArray, IntArray
 
 Outage = Literal["skip", "wait"]
-
-DECODE_SLACK = 1e-12
-"""Relative slack of the decoding test: a power computed to reach phi exactly may fall short by rounding."""
 
 
 @dataclass(frozen=True)
@@ -51,30 +49,56 @@ def snr(cell: Cell, gain: Array, tx_power: Array) -> Array:
 
 
 def decoded(cell: Cell, gain: Array, tx_power: Array) -> BoolArray:
-    """Whether an update is decoded, xi_i >= phi, shape (..., num_ue)."""
-    return np.asarray(snr(cell, gain, tx_power) >= cell.snr_threshold * (1.0 - DECODE_SLACK))
+    """Whether an update is decoded, xi_i >= phi or the SNR of the lowest level of the rate law, shape (..., num_ue)."""
+    return np.asarray(snr(cell, gain, tx_power) >= cell.least_snr * (1.0 - DECODE_SLACK))
+
+
+def tries_needed(cell: Cell, gain: Array, known: Array, tx_power: Array) -> Array:
+    """How often an update must be sent whose rate was chosen for another gain, whole numbers >= 1, shape (..., num_ue).
+
+    Copies are combined before they are decoded (Chase 1985), and the SNR of n copies is n times that of one: it takes
+    the least n with n xi >= xi', xi' being the SNR that the chosen rate needs. Infinite at gain 0.
+
+    Args:
+        gain: g_i, the true one.
+        known: what the rate was chosen for.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = cell.link.needed(snr(cell, known, tx_power)) / snr(cell, gain, tx_power)
+    return np.ceil(np.maximum(np.nan_to_num(ratio, nan=np.inf, posinf=np.inf) * (1.0 - DECODE_SLACK), 1.0))
+
+
+def arrives(cell: Cell, gain: Array, known: Array, tx_power: Array) -> BoolArray:
+    """Whether an update whose rate was chosen for `known` is decoded after at most cell.tries transmissions."""
+    return np.asarray(tries_needed(cell, gain, known, tx_power) <= cell.tries)
 
 
 def rate(cell: Cell, gain: Array, tx_power: Array) -> Array:
-    """Uplink rate r_i = B log2(1 + xi_i) [bit/s], Eq. (9), shape (..., num_ue)."""
-    # log1p keeps tiny SNRs from rounding to 0
-    return cell.bandwidth * np.log1p(snr(cell, gain, tx_power)) / np.log(2.0)
+    """Uplink rate r_i = B log2(1 + xi_i) [bit/s], Eq. (9), or that of another rate law, shape (..., num_ue)."""
+    return cell.bandwidth * cell.link.efficiency(snr(cell, gain, tx_power)) / np.log(2.0)
 
 
 def upload_cost(cell: Cell, gain: Array, tx_power: Array) -> Cost:
     """Time and energy for sending one update, Eq. (10) and (12); infinite time at power 0.
 
-        t^com = Z / r_i,    e^com = p_i t^com
+        t^com = Z / r_i,    e^com = (p_i/eta + P_c) t^com
 
     Args:
-        cell: update_bits Z [bit], bandwidth B [Hz], noise_psd N0 [W/Hz].
+        cell: update_bits Z [bit], bandwidth B [Hz], noise_psd N0 [W/Hz], link; eta, P_c [W].
         gain: g_i, shape (..., num_ue).
         tx_power: p_i [W], shape (..., num_ue).
+    Note:
+        The paper has eta = 1 and P_c = 0. Computing draws no P_c: its energy is that of the CPU alone.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         time = cell.update_bits / rate(cell, gain, tx_power)
-        energy = np.where(tx_power > 0.0, tx_power * time, 0.0)
+        energy = np.where(tx_power > 0.0, drawn_power(cell, tx_power) * time, 0.0)
     return Cost(time=time, energy=energy)
+
+
+def drawn_power(cell: Cell, tx_power: Array) -> Array:
+    """What sending at this power takes from the battery, p/eta + P_c [W]."""
+    return tx_power / cell.pa_efficiency + cell.circuit_power
 
 
 def compute_cost(cell: Cell, num_samples: Array | IntArray) -> Cost:
@@ -95,31 +119,45 @@ def compute_cost(cell: Cell, num_samples: Array | IntArray) -> Cost:
 
 def longest_upload(cell: Cell) -> Array:
     """Time of the slowest upload that can be decoded, Z / (B log2(1 + phi)) [s], shape (num_ue,)."""
-    return cell.update_bits * np.log(2.0) / (cell.bandwidth * np.log1p(cell.snr_threshold))
+    return cell.update_bits * np.log(2.0) / (cell.bandwidth * cell.link.efficiency(np.asarray(cell.least_snr)))
 
 
-def downlink_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None) -> Array:
-    """Time of sending the model down, once for all, 0 where the downlink is free or nobody takes part.
+def listening_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None) -> Array:
+    """Time for which a UE listens to the downlink [s], shape (..., num_ue); 0 where it is free or nobody takes part.
 
-        t_down = Z_down / (B log2(1 + P_bs g_min / (N0 B))),    B = sum_i B_i,    g_min = min_i g_i
+        broadcast:  Z_down / (B log2(1 + P_bs g_min / (N0 B))),    g_min = min_i g_i of those that take part
+        unicast:    Z_down / (B log2(1 + P_bs g_i / (N0 B)))
 
-    The base station has the whole band of the round for it, and sends at the rate of the weakest UE that takes part.
+    with B = sum_i B_i, the whole band of the round, N0 at the UE, and the rate law of the cell. Below the lowest level
+    of a staircase, blocks are repeated.
 
     Args:
         cell: the selected UEs; downlink_power P_bs [W], downlink_bits Z_down [bit], bandwidth B_i [Hz].
         gain: g_i, shape (..., num_ue); down as up.
         takes_part: who is sent the model, shape (..., num_ue); by default all.
-    Returns:
-        t_down [s], shape (...).
     """
     part = np.ones(np.shape(gain), np.bool_) if takes_part is None else takes_part
-    weakest = np.where(part, gain, np.inf).min(axis=-1, initial=np.inf)
     if cell.downlink_power is None:
-        return np.zeros(weakest.shape)
-    band = cell.bandwidth.sum(axis=-1)
+        return np.zeros(np.shape(gain))
+    served = np.where(part, gain, np.inf)
+    weakest = served if cell.downlink_mode == "unicast" else served.min(axis=-1, initial=np.inf, keepdims=True)
+    band = cell.bandwidth.sum(axis=-1, keepdims=True)
+    noise_psd = cell.noise_psd if cell.downlink_noise_psd is None else cell.downlink_noise_psd
     with np.errstate(divide="ignore"):
-        spectral = np.log1p(cell.downlink_power * weakest / (cell.noise_psd * band)) / np.log(2.0)
-        return np.asarray(cell.downlink_bits / (band * spectral))  # to nobody: infinitely fast
+        spectral = cell.link.repeated(cell.downlink_power * weakest / (noise_psd * band)) / np.log(2.0)
+        time = np.asarray(cell.downlink_bits / (band * spectral))
+    return np.broadcast_to(np.where(np.isinf(weakest), 0.0, time), np.shape(gain))
+
+
+def downlink_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None) -> Array:
+    """Time of sending the model down, once for all or to one UE after another, t_down [s], shape (...).
+
+    0 where the downlink is free or nobody takes part; arguments as for `listening_time`.
+    """
+    time = listening_time(cell, gain, takes_part)
+    if cell.downlink_mode == "broadcast":
+        return np.asarray(time.max(axis=-1, initial=0.0))
+    return np.asarray(np.where(True if takes_part is None else takes_part, time, 0.0).sum(axis=-1))
 
 
 def fixed_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None) -> Array:
@@ -130,32 +168,43 @@ def fixed_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None) -> 
     return cell.overhead + downlink_time(cell, gain, takes_part)
 
 
-def round_cost(cell: Cell, gain: Array, plan: Plan, outage: Outage = "skip") -> RoundCost:
+def listening_energy(cell: Cell, gain: Array, takes_part: BoolArray | None = None) -> Array:
+    """P_rx times `listening_time` [J], shape (..., num_ue)."""
+    return cell.receive_power * listening_time(cell, gain, takes_part)
+
+
+def round_cost(cell: Cell, gain: Array, plan: Plan, outage: Outage = "skip", known: Array | None = None) -> RoundCost:
     """Cost of a round, Eq. (12) and (13), and what the paper leaves out: T_over and t_down, both 0 by default.
 
-        T_k = T_over + t_down + max_i (t^cmp + t^com) over the UEs that send,    e_k^i = e^cmp + e^com
+        T_k = T_over + t_down + max_i (t^cmp + n t^com) over the UEs that send,    e_k^i = e^cmp + n e^com + e^rx
 
-    A UE with no samples or no power takes no part and costs nothing (Algorithm 2, line 8: the base station knows
-    the channel). Listening costs a UE no energy.
+    n = 1 where the gains are known. A UE with no samples or no power takes no part and costs nothing (Algorithm 2, line
+    8: the base station knows the channel). Listening costs a UE that takes part e^rx = P_rx t_down, 0 by default.
 
     Args:
         cell: the selected UEs. Its own bands, whatever the plan makes of them, are what the downlink has.
         gain: g_i, shape (..., num_ue).
         plan: every decision; frequency, band, bits and local steps take the place of the cell's.
         outage: "wait" makes the base station wait `longest_upload` for a selected UE that does not send.
+        known: the gains for which rates were chosen, by default the true ones. Where they are not, an update is sent
+            until it is decoded, at most cell.tries times.
     Note:
         A round in which nobody sends costs the longest upload too, under both settings: time passes until the
         base station can know that nothing comes. The paper does not treat this case. Nothing is sent down in it.
     """
     sends = (plan.num_samples > 0) & (plan.tx_power > 0.0)
-    down = downlink_time(cell, gain, sends)
+    believed = gain if known is None else known
+    down, listening = downlink_time(cell, believed, sends), listening_energy(cell, believed, sends)
     cell = plan.applied(cell)
-    upload = upload_cost(cell, gain, plan.tx_power)
+    upload = upload_cost(cell, believed, plan.tx_power)
+    if known is not None and known is not gain:
+        copies = np.minimum(tries_needed(cell, gain, known, plan.tx_power), cell.tries)
+        upload = Cost(copies * upload.time, copies * upload.energy)
     compute = compute_cost(cell, plan.num_samples)
     upload_time, compute_time, energy = np.broadcast_arrays(
         np.where(sends, upload.time, 0.0),
         np.where(sends, compute.time, 0.0),
-        np.where(sends, upload.energy + compute.energy, 0.0),
+        np.where(sends, upload.energy + compute.energy + listening, 0.0),
     )
     waits = ~sends if outage == "wait" else ~sends & ~sends.any(axis=-1, keepdims=True)
     waiting = np.where(waits, longest_upload(cell), 0.0)

@@ -8,15 +8,18 @@ Least T such that, for every UE i that takes part,
 It is convex in the logarithms. `least_band` gives the least band b_i(T) of each UE, and sum_i b_i(T) = B_tot is solved
 by Newton's method in ln T. It never overshoots, so that each iterate is a lower bound of T; the plan itself, evaluated
 on its own, is an upper bound.
+
+A rate with a ceiling or in steps, and circuits that draw power, are served by `general`, slower and by bisection.
 """
 
 import math
 
 from autofl.errors import AutoFLError
-from autofl.planner.band import GUARD, Task, band_and_slope, least_band, shortest
+from autofl.planner import band, fixed_band, general, thrift
+from autofl.planner.band import GUARD, Task, band_and_slope
 from autofl.planner.certificate import kkt_residual
-from autofl.planner.fixed_band import Allocation, allocate_fixed_band, fixed_band_plan, part, spread
-from autofl.planner.thrift import least_energy, least_energy_fixed_band
+from autofl.planner.fixed_band import Allocation, fixed_band_plan, part, spread
+from autofl.units import Array
 
 __all__ = [
     "Allocation",
@@ -44,6 +47,8 @@ def allocate(
     """
     if not 0.0 < total_band < math.inf:
         raise AutoFLError(f"allocation: total_band = {total_band} Hz; it must be a finite number > 0")
+    if not task.is_plain:
+        return general.allocate(task, total_band)
     able = task.limits.able
     served = part(task, able)
     if not able.any():
@@ -52,16 +57,42 @@ def allocate(
     rate_limit = float((served.bits * math.log(2.0) / limits.ends[2]).sum())
     deadline = lower = max(float(limits.shortest.max()), rate_limit / total_band)
     for _ in range(max_steps):
-        band, slope = band_and_slope(served, deadline)
-        total = float(band.sum())
+        bands, slope = band_and_slope(served, deadline)
+        total = float(bands.sum())
         surplus = math.log(total / total_band)
         step = surplus * total / -float(slope.sum())
         lower = max(lower, deadline * math.exp(step))  # where a tangent of a convex function vanishes
         if surplus < tolerance or step < 1e-15:
-            band = band + max(step, 0.0) * slope
+            bands = bands + max(step, 0.0) * slope
             break
         deadline = lower
-    band = band * (min(1.0, total_band / float(band.sum())) * (1.0 - 3.0 * GUARD))
-    plan = fixed_band_plan(served, band)
+    bands = bands * (min(1.0, total_band / float(bands.sum())) * (1.0 - 3.0 * GUARD))
+    plan = fixed_band_plan(served, bands)
     residual = kkt_residual(served, plan, total_band) if certify else math.nan
     return spread(task, plan, lower=lower, residual=residual)
+
+
+def shortest(task: Task) -> Array:
+    """Least deadline that a UE can make with any band [s], shape (..., num_ue); inf where it can never take part."""
+    return band.shortest(task) if task.is_plain else general.shortest(task)
+
+
+def least_band(task: Task, deadline: Array | float) -> Array:
+    """b_i(T): the least band with which UE i makes deadline T [Hz]; inf where no band is enough."""
+    return band.least_band(task, deadline) if task.is_plain else general.least_band(task, deadline)
+
+
+def allocate_fixed_band(task: Task, own: Array | float) -> Allocation:
+    """The least time of each UE in a band that is not decided [Hz], and T the largest of them."""
+    solver = fixed_band.allocate_fixed_band if task.is_plain else general.allocate_fixed_band
+    return solver(task, own)
+
+
+def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
+    """The allocation of least total energy among those that make the deadline, no less than that of `allocate`."""
+    return (thrift if task.is_plain else general).least_energy(task, total_band, deadline)
+
+
+def least_energy_fixed_band(task: Task, own: Array | float, deadline: float) -> Allocation:
+    """The same where the band is not decided: each UE alone, the deadline never before its own least time."""
+    return (thrift if task.is_plain else general).least_energy_fixed_band(task, own, deadline)

@@ -7,7 +7,7 @@ x = p a/B its SNR, everything is explicit (docs/joint-planner.md has the derivat
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,8 @@ GUARD = 2e-14
 class Task:
     """What the UEs of one round have to do, and with what. Arrays broadcast to one shape (..., num_ue).
 
-    A UE for which any value is not a number > 0 (min_frequency: >= 0) cannot take part.
+    A UE for which any value is not a number > 0 (min_frequency: >= 0) cannot take part. An amplifier of efficiency eta
+    and a gap Gamma are no fields: power is what the amplifier draws, P/eta; a and phi are eta a/Gamma and phi/Gamma.
     """
 
     cycles: Array  # W_i = C_i tau_i d_i [cycle]
@@ -36,6 +37,9 @@ class Task:
     max_frequency: Array  # [cycle/s]
     phi: float  # least SNR that is decoded
     kappa: float  # varsigma / 2 [J s^2/cycle^3]
+    circuit_power: float = 0.0  # P_c [W] while a UE sends
+    ceiling: float = math.inf  # of the spectral efficiency [nat/s/Hz]
+    levels: tuple[tuple[float, float], ...] = ()  # (y [nat/s/Hz], SNR) of a staircase
 
     def __post_init__(self) -> None:
         for name in ("phi", "kappa"):
@@ -46,14 +50,19 @@ class Task:
     def at(self, shape: tuple[int, ...], *index: Any) -> "Task":
         """The task at this index of its arrays, once these have the given shape."""
         values = {name: np.broadcast_to(np.asarray(getattr(self, name)), shape)[index] for name in PER_UE}
-        return Task(**values, phi=self.phi, kappa=self.kappa)
+        return replace(self, **values)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the fast method serves it: Shannon's rate, and no power for circuits."""
+        return self.circuit_power == 0.0 and math.isinf(self.ceiling) and not self.levels
 
     @cached_property
     def limits(self) -> "Limits":
         return _limits(self)
 
 
-PER_UE = tuple(field.name for field in fields(Task) if field.name not in ("phi", "kappa"))
+PER_UE = tuple(field.name for field in fields(Task) if field.type is Array)
 """The arrays of a task."""
 
 

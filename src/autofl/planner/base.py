@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
-from autofl.network import Cell, Plan, Status
+from autofl.network import Cell, Plan, Status, snr
 from autofl.units import Array
 
 Memory = Mapping[str, NDArray[Any]]
@@ -93,6 +93,18 @@ def affordable_samples(cell: Cell, wanted: float, energy: Array) -> tuple[Array,
     owned_binds = np.where(owned < whole_wanted, Status.DATA, Status.ACCURACY)
     limit = np.where(affordable < wanted_or_owned, Status.ENERGY, owned_binds)
     return np.minimum(affordable, wanted_or_owned), limit.astype(np.int8)
+
+
+def power_limit(cell: Cell, gain: Array, tx_power: Array) -> NDArray[np.int8] | None:
+    """POWER where P_max would give no higher rate, else ENERGY; None where P_max itself tells (`make_plan`).
+
+    The top of a rate law is reached with less than P_max: more power, energy or not, would not be faster.
+    """
+    if not cell.link.levels and np.isinf(cell.link.ceiling):
+        return None
+    top = cell.link.efficiency(snr(cell, gain, cell.max_power))
+    reached = cell.link.efficiency(snr(cell, gain, tx_power)) >= top * (1.0 - ROUNDING)
+    return np.where(reached, Status.POWER, Status.ENERGY).astype(np.int8)
 
 
 def check_bits(planner: object, has_compressor: bool) -> None:

@@ -6,9 +6,9 @@ from typing import Annotated
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.network import Cell, Plan, compute_cost, decoded, longest_upload, make_plan
-from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless, affordable_samples
-from autofl.planner.power import power_computation
+from autofl.network import Cell, Plan, compute_cost, decoded, make_plan
+from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless, affordable_samples, power_limit
+from autofl.planner.power import least_upload, power_computation
 from autofl.units import Array
 
 
@@ -25,7 +25,9 @@ class ExactPlanner(Memoryless):
 
     Time grows with d and falls with p, so d = min(1/epsilon, D_i) and p is the largest power that the remaining
     energy allows, as long as the update stays decodable: p >= p_phi = phi N0 B / g. That least power costs
-    p_phi Z / (B log2(1 + phi)), and what it leaves of E_max caps d.
+    p_phi Z / (B log2(1 + phi)), and what it leaves of E_max caps d. With circuits that draw power, or a staircase of
+    rates, the upload of least energy takes the place of p_phi (`least_upload`), and the power that reaches the highest
+    rate that of the largest power (`power_computation`).
     """
 
     epsilon: Annotated[float, "accuracy; 1/epsilon samples are wanted"] = 0.02
@@ -36,13 +38,11 @@ class ExactPlanner(Memoryless):
         check_epsilon(self.epsilon)
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
-        with np.errstate(divide="ignore"):
-            least_power = cell.snr_threshold * cell.noise_power / channel_gain  # p_phi
-        least_energy = least_power * longest_upload(cell)
+        least_power, least_energy = least_upload(cell, channel_gain)
         num_samples, samples_limit = affordable_samples(cell, 1.0 / self.epsilon, cell.max_energy - least_energy)
         compute_energy = compute_cost(cell, num_samples).energy
         tx_power = power_computation(cell, channel_gain, cell.max_energy - compute_energy)
-        # Where d takes all but the least energy, the two routes to p_phi differ by rounding only.
+        # Where d takes all but the least energy, the two routes to the least power differ by rounding only.
         tx_power = np.minimum(np.maximum(tx_power, least_power), cell.max_power)
         plan = make_plan(
             cell,
@@ -50,5 +50,6 @@ class ExactPlanner(Memoryless):
             num_samples=num_samples,
             tx_power=tx_power,
             samples_limit=samples_limit,
+            power_limit=power_limit(cell, channel_gain, tx_power),
         )
         return plan, memory

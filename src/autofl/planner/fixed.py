@@ -7,7 +7,7 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan, Status, compute_cost, decoded, make_plan, upload_cost
-from autofl.planner.base import MIN_SAMPLES, MOST_SAMPLES, ROUNDING, Memory, Memoryless
+from autofl.planner.base import MIN_SAMPLES, MOST_SAMPLES, ROUNDING, Memory, Memoryless, power_limit
 from autofl.planner.power import power_computation
 from autofl.units import Array
 
@@ -71,5 +71,6 @@ class FixedPlanner(Memoryless):
             num_samples=num_samples,
             tx_power=tx_power,
             samples_limit=np.where(num_samples < self.num_samples, Status.DATA, Status.ACCURACY).astype(np.int8),
+            power_limit=power_limit(cell, channel_gain, tx_power),
         )
         return plan, memory

@@ -19,13 +19,15 @@ from autofl.planner.allocation import (
     allocate,
     allocate_fixed_band,
     least_band,
+    least_energy,
+    least_energy_fixed_band,
     shortest,
 )
 from autofl.planner.base import MIN_SAMPLES, Memory, whole
 from autofl.planner.choices import Options, choose, make_options
 from autofl.planner.exact import ExactPlanner, check_epsilon
 from autofl.planner.pace import Pace
-from autofl.planner.thrift import least_energy, least_energy_fixed_band
+from autofl.planner.task import affordable_beside, task_of
 from autofl.units import Array, BoolArray, IntArray
 
 STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32])
@@ -37,6 +39,8 @@ WIDEST = 40
 """Deadlines under trial in a first round: COARSE^40 is a factor of 7,500."""
 SAMPLED = 512
 """Among more UEs the deadline is found on so many of them."""
+LONG = 1e4
+"""Times the shortest round: no UE gains by a longer deadline."""
 BINDS = 1e-3
 """Budgets used up to this share bind."""
 
@@ -113,7 +117,8 @@ class JointPlanner:
 
     def _plan(self, cell: Cell, gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         options = self._options(cell, gain)
-        task = _task(cell, gain, options, self.frequency)
+        cycles = cell.cycles_per_sample[:, None] * options.local_steps * np.maximum(options.num_samples, 1)
+        task = task_of(cell, gain, cycles, options.bits_per_weight * cell.num_weights, self.frequency)
         behind = np.maximum(self.floor * memory["asked"][cell.ue] - memory["heard"][cell.ue], 0.0)
         due = behind > self.patience
         worth = options.progress * (1.0 + behind)[:, None]
@@ -132,6 +137,7 @@ class JointPlanner:
             return make_plan(cell, num_samples=nobody, tx_power=nobody, feasible=takes_part), dict(memory) | counts
         ue, option = np.flatnonzero(takes_part), picked[takes_part]
         solved = self._allocated(task.at(task.cycles.shape, ue, option), total, cell.bandwidth[ue])
+        solved = replace(solved, power=cell.pa_efficiency * solved.power)  # radiated, not drawn
         plan = _as_plan(cell, options, ue, option, solved, search.possible)
         progress = options.progress[ue, option].sum()
         learned = {
@@ -164,7 +170,7 @@ class JointPlanner:
         bits = np.broadcast_to(grid.bits_per_weight, d.shape)
         if not self.samples:  # accuracy yields to energy, as in `exact`
             lowest = cell.min_cpu_frequency if self.frequency else cell.cpu_frequency
-            d = np.minimum(d, _affordable(cell, gain, tau, bits, lowest))
+            d = np.minimum(d, affordable_beside(cell, gain, tau, bits, lowest))
         variance = np.interp(bits, rates[:, 0], rates[:, 1])
         progress = self.learning.progress(tau, np.maximum(d, 1.0), variance, cell.num_ue)
         return Options(tau.astype(np.int64), d.astype(np.int64), bits, np.where(d >= MIN_SAMPLES, progress, 0.0))
@@ -180,29 +186,6 @@ class JointPlanner:
         if not frugal.able.all():  # rounding at the very edge of a deadline
             return fastest
         return replace(frugal, lower=fastest.lower, upper=fastest.upper, residual=fastest.residual)
-
-
-def _affordable(cell: Cell, gain: Array, tau: Array, bits: Array, frequency: Array) -> Array:
-    """The most samples that leave energy for the least upload, at this frequency, shape (num_ue, num_options)."""
-    phi, a = cell.snr_threshold, np.maximum(gain, 1e-300) / cell.noise_psd
-    least = bits * cell.num_weights * (phi * np.log(2.0) / np.log1p(phi) / a)[:, None]  # E_phi
-    per_sample = 0.5 * cell.capacitance * (cell.cycles_per_sample * frequency**2)[:, None] * tau
-    return whole((cell.max_energy[:, None] - least) / per_sample)
-
-
-def _task(cell: Cell, gain: Array, options: Options, frequency: bool) -> Task:
-    """The options as tasks of the allocation, arrays of shape (num_ue, num_options)."""
-    return Task(
-        cycles=cell.cycles_per_sample[:, None] * options.local_steps * np.maximum(options.num_samples, 1),
-        bits=options.bits_per_weight * cell.num_weights,
-        gain_to_noise=(gain / cell.noise_psd)[:, None],
-        max_energy=cell.max_energy[:, None],
-        max_power=cell.max_power[:, None],
-        min_frequency=(cell.min_cpu_frequency if frequency else cell.cpu_frequency)[:, None],
-        max_frequency=cell.cpu_frequency[:, None],
-        phi=cell.snr_threshold,
-        kappa=0.5 * cell.capacitance,
-    )
 
 
 @dataclass(frozen=True)
@@ -236,7 +219,17 @@ class _Search:
 
     @cached_property
     def must(self) -> BoolArray:
-        return self.possible if self.due is None else self.possible & self.due
+        """UEs that may not be left out; where circuits make even a long upload need a band, as many as fit."""
+        must = self.possible if self.due is None else self.possible & self.due
+        if self.task.circuit_power == 0.0 or self.total is None or not must.any():
+            return must
+        ever = LONG * float(self.shortest[must].min(axis=1).max())
+        ever_needs = np.where(np.isfinite(self.shortest), least_band(self.task, ever), np.inf)
+        need = np.where(must, ever_needs.min(axis=1), np.inf)
+        order = np.argsort(need, kind="stable")
+        fits = np.zeros(len(must), np.bool_)
+        fits[order] = np.cumsum(need[order]) <= self.total * (1.0 - 1e-9)
+        return must & fits
 
     def best(self, rate: float | None, last: float) -> IntArray:
         """The option of each UE, -1 for one that is left out; `rate` is lambda, None where it is not known yet."""

@@ -6,9 +6,9 @@ from typing import Annotated
 import numpy as np
 
 from autofl.network import Cell, Plan, compute_cost, decoded, make_plan, upload_cost
-from autofl.planner.base import MIN_SAMPLES, Memory, affordable_samples
+from autofl.planner.base import MIN_SAMPLES, Memory, affordable_samples, power_limit
 from autofl.planner.exact import check_epsilon
-from autofl.planner.power import power_computation
+from autofl.planner.power import least_upload, power_computation
 from autofl.units import Array
 
 
@@ -22,7 +22,8 @@ class PaperPlanner:
     Note:
         Started at P_max it stalls: d = D_p(P_max) uses all the energy, so p stays at P_max and d never reaches
         1/epsilon although a lower power would allow it. `ExactPlanner` does not. Where no power at all fits the
-        energy, the paper's p_k^i does not exist; the UE takes no part and keeps p_{k-1}^i.
+        energy, the paper's p_k^i does not exist; the UE takes no part and keeps p_{k-1}^i. On a staircase of rates a
+        p_{k-1}^i that does not reach the lowest level today is raised to the upload of least energy.
     """
 
     epsilon: Annotated[float, "accuracy; 1/epsilon samples are wanted"] = 0.02
@@ -40,6 +41,8 @@ class PaperPlanner:
         ue = np.broadcast_to(cell.ue, channel_gain.shape)
         power = np.broadcast_to(memory["power"], (*rounds, num_ue)).copy()
         previous_power = np.minimum(np.take_along_axis(power, ue, axis=-1), cell.max_power)
+        if cell.link.levels:  # below the lowest level nothing is carried, at any energy
+            previous_power = np.minimum(np.maximum(previous_power, least_upload(cell, channel_gain)[0]), cell.max_power)
         energy_left = cell.max_energy - upload_cost(cell, channel_gain, previous_power).energy
         num_samples, samples_limit = affordable_samples(cell, 1.0 / self.epsilon, energy_left)
         compute_energy = compute_cost(cell, num_samples).energy
@@ -50,6 +53,7 @@ class PaperPlanner:
             num_samples=num_samples,
             tx_power=tx_power,
             samples_limit=samples_limit,
+            power_limit=power_limit(cell, channel_gain, tx_power),
         )
         np.put_along_axis(power, ue, np.where(tx_power > 0.0, tx_power, previous_power), axis=-1)
         return plan, {"power": power}

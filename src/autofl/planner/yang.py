@@ -50,6 +50,10 @@ class YangPlanner(Memoryless):
             raise AutoFLError(f"reach: {self.reach!r} is not own or any")
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
+        if not cell.link.is_shannon or cell.circuit_power > 0.0 or cell.pa_efficiency < 1.0:
+            raise AutoFLError(
+                "planner yang: its formulas are those of link shannon without amplifier and circuits; take joint"
+            )
         samples = np.minimum(float(self.num_samples), np.floor(cell.data_size))
         feasible = (samples >= MIN_SAMPLES) & self._can_be_heard(cell, channel_gain)
         there = np.flatnonzero(feasible)

@@ -11,7 +11,7 @@ import numpy as np
 
 from autofl.channels import Channel, channel_at
 from autofl.errors import AutoFLError
-from autofl.network import Cell, Outage, Plan, RoundCost, decoded, round_cost, snr, stacked
+from autofl.network import Cell, Outage, Plan, RoundCost, arrives, decoded, listening_energy, round_cost, snr, stacked
 from autofl.planner import Memory, Planner
 from autofl.rng import stream
 from autofl.selection import Candidates, Selection
@@ -76,6 +76,7 @@ class Round:
     probability: Array  # with which each was selected
     cell: Cell  # of the selected UEs
     gain: Array  # g_k^i, the true one
+    known: Array  # what the planner knows of it; the same array where it knows it
     plan: Plan
     sends: BoolArray  # takes part as far as the base station knows
     decoded: BoolArray  # sends, and is decoded
@@ -105,7 +106,9 @@ def network_rounds(networks: Sequence[Network], k: int, memories: Sequence[Memor
             made, after = _decide(network, members[0].cell, members[0].gains, own[0])
             results = [(made, after)]
         else:
-            gains = Gains(*(np.stack(values) for values in zip(*(member.gains for member in members), strict=True)))
+            true = np.stack([member.gains.true for member in members])
+            sure = all(member.gains.known is member.gains.true for member in members)
+            gains = Gains(true, true if sure else np.stack([member.gains.known for member in members]))
             memory = {name: np.stack([planner_memory[name] for planner_memory in own]) for name in own[0]}
             made, after = _decide(network, stacked([member.cell for member in members]), gains, memory)
             results = [(made.part(r), {name: values[r] for name, values in after.items()}) for r in range(len(group))]
@@ -125,7 +128,15 @@ def with_bits(this_round: Round, arrived: BoolArray, bits: Array, outage: Outage
         return this_round
     really = np.where(planned | ~arrived, plan.bits_per_weight, bits / num_weights)
     sent = replace(plan.only(this_round.sends), bits_per_weight=really)
-    return replace(this_round, cost=round_cost(this_round.cell, this_round.gain, sent, outage))
+    return replace(
+        this_round, cost=round_cost(this_round.cell, this_round.gain, sent, outage, _unless_true(this_round))
+    )
+
+
+def _unless_true(gains: "Gains | Round") -> Array | None:
+    """What is known of the gains, None where that is all."""
+    true = gains.true if isinstance(gains, Gains) else gains.gain
+    return None if gains.known is true else gains.known
 
 
 class _Drawn(NamedTuple):
@@ -197,22 +208,42 @@ class _Decision:
         return _Decision(self.plan.part(r), self.sends[r], self.decoded[r], self.snr[r], cost)
 
     def round(self, k: int, drawn: _Drawn) -> Round:
-        known = (drawn.ue, drawn.probability, drawn.cell, drawn.gains.true)
+        known = (drawn.ue, drawn.probability, drawn.cell, *drawn.gains)
         return Round(k, *known, self.plan, self.sends, self.decoded, self.snr, self.cost)
 
 
 def _decide(network: Network, ues: Cell, gains: Gains, memory: Memory) -> tuple[_Decision, Memory]:
-    """Plan, who is heard, cost: lines 6 to 8 of Algorithm 2."""
-    planned = network.planner(ues, gains.known, memory)
-    if not isinstance(planned, tuple) or len(planned) != 2 or not isinstance(planned[0], Plan):
-        raise AutoFLError(f"planner {type(network.planner).__name__}: it must give a Plan and its memory")
-    plan, memory = planned
+    """Plan, who is heard, cost: lines 6 to 8 of Algorithm 2.
+
+    The planner sees what is known of the gains, and chooses rates by it; whether these are decoded, the true gains say.
+    """
+    plan, memory = _planned(network.planner, ues, gains.known, memory)
     if (problem := plan.problem(ues)) is not None:
         raise AutoFLError(f"planner {type(network.planner).__name__}: {problem}")
     decided = plan.applied(ues)
     sends = plan.feasible & decoded(decided, gains.known, plan.tx_power)
-    heard = sends if gains.true is gains.known else sends & decoded(decided, gains.true, plan.tx_power)
+    guess = _unless_true(gains)
+    heard = sends if guess is None else sends & arrives(decided, gains.true, guess, plan.tx_power)
     strength = snr(decided, gains.true, plan.tx_power)
-    return _Decision(
-        plan, sends, heard, strength, round_cost(ues, gains.true, plan.only(sends), network.outage)
-    ), memory
+    cost = round_cost(ues, gains.true, plan.only(sends), network.outage, guess)
+    return _Decision(plan, sends, heard, strength, cost), memory
+
+
+def _planned(planner: Planner, ues: Cell, known: Array, memory: Memory) -> tuple[Plan, Memory]:
+    """The plan, made with what is left of E_max once the model has been received.
+
+    How long that takes depends on who takes part: at first all that are decodable in their own bands, then whoever a
+    plan adds to them. So nobody spends more than E_max, and some a little less than they might.
+    """
+    listeners = None if ues.receive_power == 0.0 or ues.downlink_power is None else decoded(ues, known, ues.max_power)
+    while True:
+        cell = ues
+        if listeners is not None:
+            left = ues.max_energy - listening_energy(ues, known, listeners)
+            cell = ues.having(max_energy=np.maximum(left, 0.0))
+        planned = planner(cell, known, memory)
+        if not isinstance(planned, tuple) or len(planned) != 2 or not isinstance(planned[0], Plan):
+            raise AutoFLError(f"planner {type(planner).__name__}: it must give a Plan and its memory")
+        if listeners is None or (listeners | ~planned[0].feasible).all():
+            return planned
+        listeners = listeners | planned[0].feasible

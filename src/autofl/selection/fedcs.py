@@ -125,6 +125,8 @@ class FedCS(Selection):
     def _times(self, candidates: Candidates) -> Array:
         """Seconds of computing and of sending, shape (2, num_ue); sending is infinite for who cannot be heard."""
         cell, gain = candidates.cell, candidates.gain
+        if cell.link.levels or cell.circuit_power > 0.0:
+            raise AutoFLError("selection fedcs: its estimate knows no staircase of rates and no circuit power")
         compute = compute_cost(cell, np.minimum(float(self.num_samples), np.floor(cell.data_size)))
         rest = cell.max_energy - compute.energy
         low, high = np.zeros(cell.num_ue), cell.max_power.copy()

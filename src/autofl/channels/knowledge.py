@@ -1,0 +1,87 @@
+"""What a planner knows of a channel: gains that were measured with an error, or some rounds ago."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+
+from autofl.channels.base import Channel
+from autofl.errors import AutoFLError
+from autofl.network import Cell
+from autofl.rng import stream
+from autofl.units import Array
+
+LAW_VALUES = 20_000
+"""Ratios of true and known gain from which a quantile is learned, at least."""
+
+
+@dataclass(frozen=True)
+class Knowledge(Channel):
+    """A channel as it is, and an estimate of it that is wrong.
+
+        known = true gain of round k - age, times 10^(error_db z / 10), times the margin,    z ~ N(0, 1)
+
+    The margin is the quantile of true/known at the chosen probability of outage: in that share of all rounds and UEs
+    the true gain is below what the planner reckons with. With an error alone it is 10^(error_db z_p / 10), z_p the
+    normal quantile; with old gains it is learned from rounds of the same channel under another seed, all UEs together.
+
+    Note:
+        It holds over all rounds, not given the estimate: whoever seems strong is overrated more often than others, and
+        where only the strong are planned, more updates are lost than asked for. The first rounds know the gains of
+        round 1.
+    """
+
+    channel: Channel
+    error_db: float = 0.0
+    age: int = 0
+    outage: float | None = None  # None: no margin
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.error_db < np.inf or self.age < 0:
+            raise AutoFLError(f"knowledge: error_db = {self.error_db} and age = {self.age}; both must be >= 0")
+        if self.outage is not None and not 0.0 < self.outage < 1.0:
+            raise AutoFLError(f"knowledge: outage = {self.outage} is not a probability > 0 and < 1")
+
+    def gain(self, cell: Cell, seed: int, k: int) -> Array:
+        return self.channel.gain(cell, seed, k)
+
+    def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
+        return self._measured(cell, seed, k, gain) * self._margin(cell)
+
+    def survival(self, cell: Cell, gain: Array) -> Array:
+        return self.channel.survival(cell, gain)
+
+    def _measured(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
+        then = max(k - self.age, 1)
+        before = gain if then == k else self.channel.gain(cell, seed, then)
+        known = self.channel.estimate(cell, seed, then, before)
+        if self.error_db > 0.0:
+            error = stream(seed, "knowledge", k).standard_normal(cell.num_ue)
+            known = known * 10.0 ** (self.error_db * error / 10.0)
+        return known
+
+    def _margin(self, cell: Cell) -> float:
+        if self.outage is None:
+            return 1.0
+        if self.age == 0:
+            return float(10.0 ** (self.error_db * NormalDist().inv_cdf(self.outage) / 10.0))
+        place = cell.distance.tobytes()
+        if place not in self._learned:
+            self._learned[place] = self._quantile(cell)
+        return self._learned[place]
+
+    @cached_property
+    def _learned(self) -> dict[bytes, float]:
+        return {}
+
+    def _quantile(self, cell: Cell) -> float:
+        """The quantile of true/known at the chosen probability, from rounds under a seed of its own."""
+        assert self.outage is not None
+        seed = int(stream(0, "knowledge.law").integers(2**31))
+        ratios = []
+        for k in range(self.age + 1, self.age + 2 + LAW_VALUES // cell.num_ue):
+            gain = self.channel.gain(cell, seed, k)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratios.append(gain / self._measured(cell, seed, k, gain))
+        return float(np.nanquantile(np.concatenate(ratios), self.outage))

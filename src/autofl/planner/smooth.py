@@ -1,0 +1,181 @@
+"""One UE of the allocation where the rate is a curve with a ceiling and circuits draw power (docs/radio-link.md).
+
+With y the spectral efficiency, c(y) = (exp(y) - 1)/y, eta = Z ln 2/a and u the time before the upload begins:
+
+    energy kappa W^3/s^2 + eta c(y) + P_c t <= E,    s = min(u, W/f_min),    t = T - u,    eta c(y) <= P t
+
+Each function is one bisection on the derivative of a function that is convex or concave, for all UEs at once.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from autofl.planner.band import Task, excess, spectral_efficiency
+from autofl.units import Array, BoolArray
+
+SAFE = 1e-12
+"""Budgets are read as E (1 - SAFE) and phi as phi (1 + SAFE): rounding then stays on the feasible side."""
+HALVINGS = 50
+
+
+class Point(NamedTuple):
+    """How a UE sends, shape (..., num_ue); where `able` is False the rest means nothing."""
+
+    able: BoolArray
+    band: Array  # [Hz]
+    snr: Array
+    y: Array  # [nat/s/Hz]
+    compute_time: Array  # [s]
+    upload_time: Array  # [s]
+    energy: Array  # [J]
+
+
+class _Terms(NamedTuple):
+    energy: Array  # E (1 - SAFE)
+    cube: Array  # kappa W^3
+    quickest: Array  # W/f_max
+    slowest: Array  # W/f_min
+    eta: Array  # Z ln 2 / a
+    lowest: float  # y at phi
+
+
+def terms(task: Task) -> _Terms:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return _Terms(
+            np.asarray(task.max_energy * (1.0 - SAFE)),
+            np.asarray(task.kappa * task.cycles**3),
+            np.asarray(task.cycles / task.max_frequency),
+            np.asarray(task.cycles / task.min_frequency),
+            np.asarray(task.bits * math.log(2.0) / task.gain_to_noise),
+            math.log1p(task.phi * (1.0 + SAFE)),
+        )
+
+
+def least_upload_energy(task: Task) -> Array:
+    """eta c(y) of the upload that takes least energy with any band, circuits not counted [J]."""
+    its = terms(task)
+    return its.eta * math.expm1(its.lowest) / its.lowest
+
+
+def narrowest(task: Task, deadline: Array) -> Point:
+    """The least band with which a UE makes a deadline.
+
+    The energy left for the amplifier, h(u) = E - kappa W^3/s^2 - P_c (T - u), is concave and grows with u. y is the
+    least of three concave functions of u, so ln t + ln y is concave: the best u is where it stops growing.
+    """
+    its, circuit = terms(task), task.circuit_power
+    lowest_energy = its.eta * math.expm1(its.lowest) / its.lowest
+    at_ceiling = np.inf if math.isinf(task.ceiling) else its.eta * math.expm1(task.ceiling) / task.ceiling
+    shape = np.broadcast_shapes(np.shape(deadline), its.eta.shape, np.shape(task.max_power), its.energy.shape)
+
+    def sending(u: Array) -> tuple[Array, Array]:
+        """Energy that the budget leaves, and that power and ceiling allow."""
+        s, t = np.minimum(u, its.slowest), deadline - u
+        return its.energy - its.cube / s**2 - circuit * t, np.minimum(task.max_power * t, at_ceiling)
+
+    with np.errstate(all="ignore"):
+        low = np.broadcast_to(its.quickest, shape)
+        high = np.broadcast_to(np.maximum(deadline, low), shape)
+        for _ in range(HALVINGS):
+            u = 0.5 * (low + high)
+            left, most = sending(u)
+            c = np.maximum(left, lowest_energy) / its.eta
+            gained = np.where(u < its.slowest, 2.0 * its.cube / u**3, 0.0) + circuit  # dh/du
+            grows = (left < most) & (gained * (deadline - u) > its.eta * excess(spectral_efficiency(c), c))
+            on = (left < lowest_energy) | grows
+            low, high = np.where(on, u, low), np.where(on, high, u)
+        start = np.broadcast_to(its.quickest, shape)  # where nothing is gained by computing for longer
+        at_once = (sending(start)[0] >= lowest_energy) & (high - start <= 2.0**-48 * np.abs(high))
+        u = np.where(at_once, start, high)
+        left, most = sending(u)
+        energy = np.minimum(left, most)
+        t = deadline - u
+        able = (energy >= lowest_energy * (1.0 - SAFE)) & (t > 0.0)
+        y = np.maximum(spectral_efficiency(np.maximum(energy, lowest_energy) / its.eta), its.lowest)
+        y = np.minimum(y, task.ceiling)
+        return _point(task, able, task.bits * math.log(2.0) / (t * y), y, np.minimum(u, its.slowest), t)
+
+
+def fastest(task: Task, band: Array) -> Point:
+    """The least time in a band: s(y) + M/y is convex, M = Z ln 2/B, s(y) = sqrt(kappa W^3/(E - g(y))).
+
+    g(y) = eta c(y) + P_c M/y, the energy of the upload, is convex too.
+    """
+    its, circuit = terms(task), task.circuit_power
+    with np.errstate(all="ignore"):
+        upload = task.bits * math.log(2.0) / band
+        top = np.minimum(np.log1p(task.max_power * task.gain_to_noise / band), task.ceiling)
+        budget = its.energy - its.cube / its.slowest**2
+
+        def sending(y: Array) -> tuple[Array, Array]:
+            c = np.expm1(y) / y
+            return its.eta * c + circuit * upload / y, its.eta * excess(y, c) / y - circuit * upload / y**2
+
+        low = np.broadcast_to(np.asarray(its.lowest), top.shape)
+        high = np.maximum(top, low)
+        low, high = _turning(low, high, lambda y: _faster(sending(y), its, budget, upload, y))
+        points = []
+        for y in (low, high):
+            used = sending(y)[0]
+            s = np.maximum(np.sqrt(its.cube / (its.energy - used)), its.quickest)
+            able = (used <= budget * (1.0 + SAFE)) & (its.lowest <= top * (1.0 + SAFE)) & (s > 0.0)
+            points.append(_point(task, able, band, y, np.minimum(s, its.slowest), upload / y))
+    return _better(points[0], points[1], lambda point: point.compute_time + point.upload_time)
+
+
+def _faster(sending: tuple[Array, Array], its: _Terms, budget: Array, upload: Array, y: Array) -> BoolArray:
+    """Whether a higher efficiency takes less time, or comes nearer to the budget."""
+    used, slope = sending
+    left = its.energy - used
+    s = np.sqrt(its.cube / np.maximum(left, 1e-300))
+    falls = (s <= its.quickest) | (0.5 * s / left * slope < upload / y**2)
+    return np.asarray(np.where(used > budget, slope < 0.0, falls))
+
+
+def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
+    """The least energy in a band within a deadline: kappa W^3/s^2 + g(y), s = min(T - M/y, W/f_min), is convex in y."""
+    its, circuit = terms(task), task.circuit_power
+    with np.errstate(all="ignore"):
+        upload = task.bits * math.log(2.0) / band
+        hurried = upload / np.maximum(deadline - its.quickest, 0.0)
+        bottom = np.maximum(its.lowest, hurried)
+        top = np.minimum(np.log1p(task.max_power * task.gain_to_noise / band), task.ceiling)
+
+        def saves(y: Array) -> BoolArray:
+            s = deadline - upload / y
+            slope = its.eta * excess(y, np.expm1(y) / y) / y - circuit * upload / y**2
+            return np.asarray(np.where(s < its.slowest, 2.0 * its.cube / s**3 * upload / y**2, 0.0) > slope)
+
+        low, high = _turning(bottom, np.maximum(top, bottom), saves)
+        y = 0.5 * (low + high)
+        s = np.minimum(deadline - upload / y, its.slowest)
+        able = (bottom <= top * (1.0 + SAFE)) & (s >= its.quickest * (1.0 - SAFE))
+        point = _point(task, able, band, y, np.maximum(s, its.quickest), upload / y)
+        return point._replace(able=able & (point.energy <= task.max_energy * (1.0 + 1e-9)))
+
+
+def _turning(low: Array, high: Array, goes_on) -> tuple[Array, Array]:  # type: ignore[no-untyped-def]
+    """The two ends of the interval in which `goes_on` turns from true to false; an end where it does not."""
+    if_none = np.where(goes_on(high), high, low)
+    on, off = goes_on(low), ~goes_on(high)
+    inside = on & off
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        further = goes_on(middle)
+        low, high = np.where(further, middle, low), np.where(further, high, middle)
+    return np.where(inside, low, if_none), np.where(inside, high, if_none)
+
+
+def _better(one: Point, other: Point, cost) -> Point:  # type: ignore[no-untyped-def]
+    first = one.able & (~other.able | (cost(one) <= cost(other)))
+    return Point(*(np.where(first, a, b) for a, b in zip(one, other, strict=True)))
+
+
+def _point(task: Task, able: BoolArray, band: Array, y: Array, compute_time: Array, upload_time: Array) -> Point:
+    with np.errstate(all="ignore"):
+        snr = np.expm1(y)
+        its = terms(task)
+        energy = its.cube / compute_time**2 + its.eta * snr / y + task.circuit_power * upload_time
+    return Point(able, band, snr, y, compute_time, upload_time, energy)

@@ -1,0 +1,102 @@
+"""Planners with every rate law, amplifier and circuits against dense grids; `make radio` has 1,000 cells."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from autofl.errors import AutoFLError
+from autofl.network import Status, round_cost, upload_cost
+from autofl.network.links.nr import Nr256
+from autofl.planner import ExactPlanner, FixedPlanner, PaperPlanner
+from autofl.planner.allocation import allocate, allocate_fixed_band, least_energy, least_energy_fixed_band, shortest
+from autofl.planner.joint import JointPlanner
+from autofl.planner.power import least_upload
+from autofl.planner.yang import YangPlanner
+from reference.allocation_reference import random_cell
+from reference.radio_checks import CHECKS, Worst
+from reference.radio_reference import random_radio
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_no_plan_on_a_dense_grid_is_better_by_a_thousandth(check):
+    worst = Worst()
+    for seed in range(12 if check.__name__.startswith("thrift_in_shared") else 60):
+        check(seed, worst)
+    assert worst.count >= 10
+    assert worst.off <= 1e-3
+    assert worst.violation <= 1e-9
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_without_circuits_and_ceiling_the_general_method_gives_the_fast_ones_times(seed):
+    """A ceiling that is never reached sends the task the slow way."""
+    task, total = random_cell(seed)
+    other = dataclasses.replace(task, ceiling=600.0)
+    fast, slow = allocate(task, total), allocate(other, total)
+    np.testing.assert_array_equal(np.isfinite(shortest(other)), fast.able)
+    if not fast.able.any():
+        return
+    np.testing.assert_allclose(slow.time, fast.time, rtol=1e-9)
+    deadline = 1.2 * fast.time
+    thrifty = least_energy(task, total, deadline).energy.sum()
+    np.testing.assert_allclose(least_energy(other, total, deadline).energy.sum(), thrifty, rtol=1e-6)
+    own = np.full(len(task.cycles), total / len(task.cycles))
+    one, two = allocate_fixed_band(task, own), allocate_fixed_band(other, own)
+    np.testing.assert_array_equal(one.able, two.able)
+    np.testing.assert_allclose(two.ue_time, one.ue_time, rtol=1e-9)
+    if one.able.any():
+        one, two = (least_energy_fixed_band(kind, own, 1.2 * one.time) for kind in (task, other))
+        np.testing.assert_allclose(two.energy, one.energy, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_planner_keeps_every_budget(seed):
+    cell, gain = random_radio(seed, 5)
+    rates = [[1.0, 1.5], [4.0, 0.1]]
+    for planner in (
+        ExactPlanner(0.02),
+        PaperPlanner(0.02),
+        FixedPlanner(10),
+        JointPlanner(rates=rates),
+        JointPlanner(rates=rates, thrift=0.3),
+        JointPlanner(rates=rates, band=False),
+        JointPlanner(samples=False, bits=False, epsilon=0.1),
+    ):
+        memory = planner.init(cell)
+        for _ in range(2):
+            plan, memory = planner(cell, gain, memory)
+            assert plan.problem(cell) is None
+            cost = round_cost(cell, gain, plan)
+            assert (cost.energy <= cell.max_energy * (1.0 + 1e-9)).all(), planner
+            assert np.isfinite(cost.upload_time).all()
+            assert plan.bandwidth[plan.feasible].sum() <= cell.bandwidth.sum() * (1.0 + 1e-9)
+            if isinstance(planner, JointPlanner) and plan.certificate is not None:
+                slowest = (cost.upload_time + cost.compute_time).max()
+                assert slowest <= plan.certificate.upper * (1.0 + planner.thrift) * (1.0 + 1e-9)
+
+
+def test_at_the_top_of_the_table_more_power_is_not_asked_for():
+    cell, _ = random_radio(4, 3)
+    strong = dataclasses.replace(cell, max_energy=np.full(3, 10.0), link=Nr256().law())
+    plan, _ = ExactPlanner(0.02)(strong, np.full(3, 1e-6), {})
+    assert (plan.tx_power < strong.max_power).all()
+    assert (plan.power_limit == Status.POWER).all()
+
+
+def test_with_circuits_the_power_of_least_energy_is_not_the_lowest():
+    """An SNR of 1,000 a watt and 0.2 W of circuits: (x + 200)/ln(1 + x) is least between phi = 0.1 and P_max."""
+    cell = dataclasses.replace(random_radio(0, 1)[0], circuit_power=0.2, pa_efficiency=1.0, snr_threshold=0.1)
+    power, energy = least_upload(cell, cell.noise_power * 1e3)
+    snr = np.geomspace(0.1, 1e4, 1_000_001)
+    best = snr[((snr + 200.0) / np.log1p(snr)).argmin()]
+    strong = cell.having(max_power=np.array([1.0]))
+    np.testing.assert_allclose(least_upload(strong, cell.noise_power * 1e3)[0] * 1e3, best, rtol=1e-4)
+    np.testing.assert_allclose(power, np.minimum(best / 1e3, cell.max_power), rtol=1e-4)
+    assert energy < upload_cost(cell, cell.noise_power * 1e3, np.array([1e-4])).energy
+
+
+def test_a_rival_whose_formulas_do_not_hold_says_so():
+    cell, gain = random_radio(4, 3)
+    with pytest.raises(AutoFLError, match="planner yang: its formulas are those of link shannon"):
+        YangPlanner(10)(cell, gain, {})
