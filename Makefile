@@ -4,8 +4,9 @@
 # EXTRAS=demo,dev,flower,ray installs Flower and Ray too: make test then runs the tests that need them
 # make bench  measures our engines and the field, writes docs/performance.md
 # make allocation  holds the exact allocation against an independent solver on 1,000 random cells
+# make faults  kills, floods and corrupts runs on purpose, writes docs/reliability.md
 # make reproduction  redraws docs/reproduction.md and its pictures from the committed results
-.PHONY: setup demo test lint bench allocation reproduction clean
+.PHONY: setup demo test lint bench allocation faults reproduction clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,6 +40,9 @@ bench: setup
 
 allocation: setup
 	$(BIN)/python benchmarks/allocation.py
+
+faults: setup
+	$(BIN)/python benchmarks/faults.py
 
 reproduction: setup
 	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md

@@ -144,7 +144,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, pack
 
 def _fill(file: IO[bytes], content: NDArray[np.uint8]) -> None:
     """Read exactly as much as there is room for, and find the end after it."""
-    room, done = memoryview(content), 0
+    room, done = content.data, 0
     while done < len(room):
         num = file.readinto(room[done : done + 2**20])  # type: ignore[attr-defined]
         if not num:
@@ -189,13 +189,19 @@ def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
             if sync:
                 os.fsync(file.fileno())
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             part.unlink()
-        raise
+        raise naming(path, error) from None
     if sync:
         sync_folder(path.parent)
     return hashlib.sha256(content).hexdigest()
+
+
+def naming(path: PathLike, error: BaseException) -> BaseException:
+    """The error, with the name of the file where the system left it out."""
+    bare = isinstance(error, OSError) and error.errno is not None and error.filename is None
+    return OSError(error.errno, error.strerror, str(path)) if isinstance(error, OSError) and bare else error
 
 
 PART = ".part"

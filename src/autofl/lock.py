@@ -17,10 +17,11 @@ from typing import Any, Literal
 from autofl.errors import AutoFLError
 from autofl.units import PathLike
 
+fcntl: Any
 try:
     import fcntl
 except ImportError:  # no POSIX system: the note alone counts
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None
 
 LOCK = ".lock"
 SILENCE = 600.0

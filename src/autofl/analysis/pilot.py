@@ -105,6 +105,6 @@ def run_pilots(
     """Every pilot as a run folder, and what a forecast needs of each; those that are there already are kept."""
     pilots = pilot_settings(settings, labels, num_seeds)
     jobs = [Job(one, Path(folder) / name, name, resume=is_same(one, Path(folder) / name)) for name, one in pilots]
-    with locked(folder):
+    with locked(Path(folder)):
         run_jobs(jobs, workers, on_progress=on_progress)
     return [pilot_of(read_run(job.place)) for job in jobs]

@@ -9,6 +9,7 @@ import numpy as np
 
 from autofl.channels.base import Channel
 from autofl.errors import AutoFLError
+from autofl.files import opening, read_arrays, read_bytes
 from autofl.network import Cell
 from autofl.units import Array
 
@@ -43,20 +44,21 @@ class Trace(Channel):
         return self.table[(k - 1) % num_rounds, : cell.num_ue].copy()
 
 
+MOST_TRACE = 64 * 2**20
+"""Bytes of a trace in text."""
+
+
 def read_table(path: Path) -> Array:
     """A table of gains, checked; an AutoFLError of one line where something is wrong."""
-    try:
+    with opening(path, "a table of gains"):
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                if "gain" not in arrays.files:
-                    raise AutoFLError(f"{path}: array 'gain' is missing; save it with numpy.savez(path, gain=...)")
-                table = np.asarray(arrays["gain"], dtype=np.float64)
+            arrays = read_arrays(path, ["gain"], "a table of gains")
+            if "gain" not in arrays:
+                raise AutoFLError(f"{path}: array 'gain' is missing; save it with numpy.savez(path, gain=...)")
+            table = np.asarray(arrays["gain"], dtype=np.float64)
         else:
-            table = np.genfromtxt(path, delimiter=",", dtype=np.float64, ndmin=2, filling_values=np.nan)
-    except OSError as error:
-        raise AutoFLError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (ValueError, TypeError, EOFError) as error:
-        raise AutoFLError(f"{path}: not a table of gains ({' '.join(str(error).split())[:120]})") from None
+            text = read_bytes(path, MOST_TRACE).decode("utf-8").splitlines()
+            table = np.genfromtxt(text, delimiter=",", dtype=np.float64, ndmin=2, filling_values=np.nan)
     if table.ndim != 2 or table.size == 0:
         raise AutoFLError(f"{path}: shape {table.shape}; a table needs a row for each round and a column for each UE")
     bad = np.argwhere(~np.isfinite(table) | (table < 0.0))

@@ -12,7 +12,17 @@ from autofl.algorithms import State
 from autofl.errors import AutoFLError, in_own_code
 from autofl.files import read_toml
 from autofl.lock import FolderLock
-from autofl.records import Kept, RoundRecord, Run, RunWriter, is_run, newest_checkpoint, read_manifest, read_run
+from autofl.records import (
+    Kept,
+    RoundRecord,
+    Run,
+    RunWriter,
+    is_run,
+    mark_run,
+    newest_checkpoint,
+    read_manifest,
+    read_run,
+)
 from autofl.rounds.checkpoint import packed, packed_memory, unpacked, unpacked_memory
 from autofl.simulation import Past, Simulation, play
 from autofl.version import __version__
@@ -47,8 +57,11 @@ def write_run(
         return read_run(folder)
     try:
         past, writer, spent = _begin(sim, folder, config_text, manifest, lock, resume)
-    except BaseException:
+    except BaseException as error:
         lock.release()
+        if isinstance(error, OSError) and is_run(folder):
+            with contextlib.suppress(OSError):
+                mark_run(folder, "failed", error.strerror)
         raise
     keeper = _Keeper(writer, begin=time.perf_counter() - spent)
     last = RoundRecord(-1) if past is None else RoundRecord(past.checkpoint.round, past.checkpoint.sim_time)
@@ -72,7 +85,8 @@ def write_run(
         if past is not None and status != "finished":
             with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
                 keeper.keep(past)
-        finish_run(writer, status, last, past and past.checkpoint.state, keeper.begin, problem)
+        state = None if past is None else past.checkpoint.state
+        finish_run(writer, status, last, state, keeper.begin, problem)
     return read_run(folder)
 
 

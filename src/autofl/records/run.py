@@ -96,7 +96,7 @@ class RunWriter:
         self.lock = lock or FolderLock(folder)
         self.folder, self._manifest = folder, dict(manifest)
         self._say("running", sync=False)  # first: an earlier run in the same place must not pass as finished any more
-        for path in (folder / WEIGHTS, folder / DEVICES, *folder.glob(f".*{PART}")):
+        for path in (folder / WEIGHTS, folder / DEVICES):
             path.unlink(missing_ok=True)
         remove_generations(folder)
         self._sums = {CONFIG: write_whole(folder / CONFIG, config_text, sync=False)}
@@ -126,7 +126,9 @@ class RunWriter:
     def _open(self, tables: dict[str, GrowingTable], number: int) -> None:
         self._tables, self._number, self._config_lasts = tables, number, False
         self._mark = {name: table.extent for name, table in tables.items()}
-        (self.folder / RESERVE).write_bytes(b"0" * 2**13)
+        for half_written in self.folder.glob(f".*{PART}"):
+            half_written.unlink(missing_ok=True)
+        write_whole(self.folder / RESERVE, b"0" * 2**13, sync=False)
 
     def write(self, record: RoundRecord) -> None:
         quality = asdict(record.evaluation) if record.evaluation is not None else {}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofl.files import write_all
+from autofl.files import naming, write_all
 
 Column = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]
 WHOLE = {"round", "ue", "num_selected", "num_decoded", "num_samples", "local_steps", "decoded", "guarded"}
@@ -37,9 +37,9 @@ class GrowingTable:
         content = lines(rows).encode("utf-8")
         try:
             write_all(self._file, content)
-        except OSError:
+        except OSError as error:
             os.ftruncate(self._file.fileno(), self._size)
-            raise
+            raise naming(self.path, error) from None
         self._sum.update(content)
         self._size += len(content)
 
