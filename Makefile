@@ -11,6 +11,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= demo,dev
+SIZE ?= full
 comma := ,
 STAMP := $(VENV)/.ready-$(subst $(comma),-,$(EXTRAS))
 
@@ -42,7 +43,7 @@ allocation: setup
 	$(BIN)/python benchmarks/allocation.py
 
 faults: setup
-	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/faults.py --size $(SIZE)
 
 reproduction: setup
 	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md

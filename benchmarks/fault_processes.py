@@ -10,7 +10,7 @@ from pathlib import Path
 SMALL = {
     "cell": {"num_ue": 4},
     "simulation": {"num_selected": 2, "device": "cpu"},
-    "stop": {"rounds": 5},
+    "stop": {"rounds": 3},
     "evaluation": {"every": 2, "test_samples": 5, "train_samples": 20},
     "compare": {"algorithms": ["autofl", "fedavg-1"], "seeds": 1},
 }

@@ -352,7 +352,7 @@ def draw_page(results: Path, page: Path) -> None:
         "# What was broken on purpose, and what was seen",
         "",
         "`make faults` injects every fault below and writes this page; the tests in `tests/faults` inject a sample of",
-        "them in every CI run. A row holds if the two numbers are equal.",
+        "them in every CI run. A row holds if its two numbers are equal. `SIZE=quick make faults` takes minutes.",
     ]
     for path in sorted(results.glob("*.json")):
         counted = json.loads(path.read_text(encoding="utf-8"))
@@ -380,7 +380,7 @@ if __name__ == "__main__":
         seen += rows
         for row in rows:
             print(f"{row.held:6d} of {row.injected:6d}  {row.fault}: {row.seen}", flush=True)
-    counts = {"title": "Runs, checkpoints, disks and files", "rows": [asdict(row) for row in seen]}
+    counts = {"title": "Runs, checkpoints, disks and files", "size": chosen.size, "rows": [asdict(row) for row in seen]}
     chosen.out.mkdir(parents=True, exist_ok=True)
     (chosen.out / "store.json").write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
     draw_page(chosen.out, chosen.page)

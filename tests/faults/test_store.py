@@ -67,7 +67,7 @@ def test_a_broken_file_is_read_or_refused_in_one_line(tmp_path, dice, fuzz):
 
 
 def test_a_small_file_cannot_take_much_memory(tmp_path):
-    holds(fault_files.bombs(tmp_path, 600_000_000))
+    holds(fault_files.bombs(tmp_path, 400_000_000))
 
 
 def test_an_ascii_terminal_gets_the_whole_table(tmp_path):
