@@ -5,12 +5,14 @@
 # make bench  measures our engines and the field, writes docs/performance.md
 # make allocation  holds the exact allocation against an independent solver on 1,000 random cells
 # make radio  holds all planners against brute force on 1,000 random cells with every rate law and circuits
+# make faults  kills, floods and corrupts runs on purpose, writes docs/reliability.md
 # make reproduction  redraws docs/reproduction.md and its pictures from the committed results
-.PHONY: setup demo test lint bench allocation radio reproduction clean
+.PHONY: setup demo test lint bench allocation radio faults reproduction clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= demo,dev
+SIZE ?= full
 comma := ,
 STAMP := $(VENV)/.ready-$(subst $(comma),-,$(EXTRAS))
 
@@ -43,6 +45,9 @@ allocation: setup
 
 radio: setup
 	$(BIN)/python benchmarks/radio.py
+
+faults: setup
+	$(BIN)/python benchmarks/faults.py --size $(SIZE)
 
 reproduction: setup
 	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md

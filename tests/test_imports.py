@@ -11,7 +11,7 @@ from autofl.registry import PARTS
 
 ROOT = Path(__file__).parents[1] / "src" / "autofl"
 ROWS = [
-    ["version", "errors", "units", "rng", "registry"],
+    ["version", "errors", "units", "rng", "registry", "files", "lock"],
     ["network", "theory"],
     ["channels", "selection", "compressors"],
     ["planner"],

@@ -31,7 +31,8 @@ from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import update_bits
 from autofl.experiments.jobs import OnProgress, Progress, file_names
-from autofl.experiments.run import facts_of, write_run
+from autofl.experiments.run import facts_of
+from autofl.experiments.write import write_run
 from autofl.models import build, check_model, num_weights, params_of
 from autofl.network import Cell, Outage
 from autofl.planner import Planner

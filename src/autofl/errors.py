@@ -1,8 +1,33 @@
-"""The one exception for what a user can mend."""
+"""The one exception for what a user can mend, and the one for being told to end."""
 
+import signal
 import sys
 import sysconfig
 from pathlib import Path
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was told to end by a signal other than the terminal's; its number is the exit status less 128."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.number = number
+
+
+def raise_when_told_to_end() -> None:
+    """From now on the usual signals to end raise `Terminated` once, so that what is open can be closed."""
+
+    def end(number: int, _: object) -> None:
+        for other in ENDING:
+            signal.signal(other, signal.SIG_IGN)  # a second one must not stop the last words
+        raise Terminated(number)
+
+    for number in ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has its reasons
+            signal.signal(number, end)
+
+
+ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class AutoFLError(Exception):

@@ -1,11 +1,14 @@
 """Lists of runs that differ in anything."""
 
+from dataclasses import replace
+
 import pytest
 
 from autofl.config import load_settings
+from autofl.errors import AutoFLError
 from autofl.experiments import jobs
 from autofl.experiments.jobs import Job, run_jobs
-from autofl.records import is_run, read_run
+from autofl.records import read_manifest, read_run
 
 SMALL = ["stop.rounds=3", "evaluation.every=3", "evaluation.test_samples=5", "simulation.device=cpu"]
 MIXED = (
@@ -19,7 +22,7 @@ MIXED = (
 
 def mixed(folder):
     return [
-        Job(load_settings(overrides=[*SMALL, *words]), folder / f"{place}.part", str(place), folder / str(place))
+        Job(load_settings(overrides=[*SMALL, *words]), folder / str(place), str(place))
         for place, words in enumerate(MIXED)
     ]
 
@@ -40,12 +43,13 @@ def test_runs_that_differ_in_anything_share_batches_and_give_what_they_give_alon
         assert batch.manifest["status"] == "finished"
 
 
-def test_a_run_has_its_lasting_name_only_when_it_is_whole(tmp_path):
-    [job, *_] = mixed(tmp_path)
-    seen = []
-    run_jobs([job], on_progress=lambda progress: seen.append((is_run(job.place), job.becomes.exists())))
-    assert seen == [(True, False)] * 2
-    assert not job.place.exists()
-    assert is_run(job.becomes)
-    run_jobs([job])  # made again beside a whole one: the whole one stays
-    assert not job.place.exists()
+def test_a_finished_run_is_kept_and_one_of_other_settings_is_not_gone_on_with(tmp_path):
+    job, other, *_ = mixed(tmp_path)
+    run_jobs([job])
+    ended = read_manifest(job.place)["ended_at"]
+    run_jobs([replace(job, resume=True)])
+    assert read_manifest(job.place)["ended_at"] == ended
+    run_jobs([job])
+    assert read_manifest(job.place)["ended_at"] > ended
+    with pytest.raises(AutoFLError, match=r"other settings is there \(data.partition"):
+        run_jobs([replace(other, place=job.place, resume=True)])

@@ -1,6 +1,7 @@
 """Run folders: the same seed gives the same bytes, killed runs can be read, frames come out of them."""
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -40,8 +41,6 @@ def digest(folder):
 
 
 def test_the_same_seed_gives_the_same_bytes_twice_and_in_a_fresh_process(tmp_path):
-    import json
-
     settings = parse_settings(SMALL)
     for name in ("one", "two"):
         run(settings, tmp_path / name)
@@ -175,6 +174,8 @@ def test_an_interrupted_comparison_stops_at_once_and_starts_nothing_more(tmp_pat
 
 def test_half_a_line_at_the_end_is_left_out(tmp_path):
     found = run(parse_settings(SMALL), tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "status": "interrupted"}))  # as if it were killed
     for name in ("rounds.csv", "ues.csv"):
         path = tmp_path / name
         path.write_text(path.read_text()[:-7])

@@ -10,7 +10,7 @@ from autofl.analysis.forecast import pilot_of
 from autofl.analysis.pilot_files import Pilot
 from autofl.config import PerUE, Settings
 from autofl.config.parts import BaselineSettings, CompressorSettings, JointSettings, PlannerSettings
-from autofl.experiments.jobs import Job, OnProgress, run_jobs
+from autofl.experiments.jobs import Job, OnProgress, is_same, locked, run_jobs
 from autofl.records import read_run
 from autofl.rng import stream
 from autofl.units import PathLike
@@ -102,7 +102,9 @@ def run_pilots(
     workers: int = 1,
     on_progress: OnProgress | None = None,
 ) -> list[Pilot]:
-    """Every pilot as a run folder, and what a forecast needs of each."""
-    jobs = [Job(one, Path(folder) / name, name) for name, one in pilot_settings(settings, labels, num_seeds)]
-    run_jobs(jobs, workers, on_progress=on_progress)
+    """Every pilot as a run folder, and what a forecast needs of each; those that are there already are kept."""
+    pilots = pilot_settings(settings, labels, num_seeds)
+    jobs = [Job(one, Path(folder) / name, name, resume=is_same(one, Path(folder) / name)) for name, one in pilots]
+    with locked(Path(folder)):
+        run_jobs(jobs, workers, on_progress=on_progress)
     return [pilot_of(read_run(job.place)) for job in jobs]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autofl.errors import AutoFLError
+from autofl.files import opening, read_json, write_whole
 from autofl.records.metrics import passes, smoothed
 from autofl.units import Array, PathLike
 
@@ -88,19 +88,17 @@ def write_pilots(path: PathLike, pilots: list[Pilot], command: str) -> None:
     path = Path(path)
     text = ",\n".join("  " + json.dumps(asdict(pilot)) for pilot in pilots)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'{{"command": {json.dumps(command)}, "pilots": [\n{text}\n]}}\n', encoding="utf-8")
+    write_whole(path, f'{{"command": {json.dumps(command)}, "pilots": [\n{text}\n]}}\n')
 
 
 def read_pilots(path: PathLike) -> tuple[list[Pilot], str]:
     """The pilots of a file, or of all files in a folder, and the command that made them."""
-    try:
-        tables = [json.loads(file.read_text(encoding="utf-8")) for file in _files(Path(path))]
+    with opening(path, "a file of pilots", "; make one with autofl pilot"):
+        tables = [read_json(file, "a file of pilots") for file in _files(Path(path))]
         pilots = [Pilot(**row) for table in tables for row in table["pilots"]]
         if not pilots:
             raise ValueError("no pilots in it")
         return pilots, "; ".join(str(table["command"]) for table in tables)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AutoFLError(f"{path}: not a file of pilots ({error}); make one with autofl pilot") from None
 
 
 def _files(path: Path) -> list[Path]:

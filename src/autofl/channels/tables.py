@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from autofl.errors import AutoFLError
+from autofl.files import opening, read_arrays, read_bytes
 from autofl.units import Array
 
+MOST_BYTES = 64 * 2**20
+"""Of a table in text."""
 BRIDGED = 10.0
 """Times the median step that two rows may lie apart, unless a limit is given; more is a gap."""
 
@@ -35,15 +38,8 @@ def read_table(path: Path, array: str = "gain", least: float = 0.0, longest_gap:
         least: no value may be below it.
         longest_gap: seconds that two rows may lie apart; by default 10 times the median.
     """
-    try:
-        if path.suffix == ".npz":
-            value, time = _from_npz(path, array)
-        else:
-            value, time = _from_csv(path)
-    except OSError as error:
-        raise AutoFLError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (ValueError, TypeError, EOFError) as error:
-        raise AutoFLError(f"{path}: not a table of numbers ({' '.join(str(error).split())[:120]})") from None
+    with opening(path, "a table of numbers"):
+        value, time = _from_npz(path, array) if path.suffix == ".npz" else _from_csv(path)
     if value.ndim < 2 or value.size == 0:
         raise AutoFLError(
             f"{path}: shape {value.shape}; a table needs a row for each round or time, a column for each UE"
@@ -59,18 +55,18 @@ def read_table(path: Path, array: str = "gain", least: float = 0.0, longest_gap:
 
 
 def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
-    with np.load(path, allow_pickle=False) as arrays:
-        if array not in arrays.files:
-            raise AutoFLError(f"{path}: array '{array}' is missing; save it with numpy.savez(path, {array}=...)")
-        time = np.asarray(arrays["time"], dtype=np.float64) if "time" in arrays.files else None
-        return np.asarray(arrays[array], dtype=np.float64), time
+    arrays = read_arrays(path, [array, "time"], "a table of numbers")
+    if array not in arrays:
+        raise AutoFLError(f"{path}: array '{array}' is missing; save it with numpy.savez(path, {array}=...)")
+    time = np.asarray(arrays["time"], dtype=np.float64) if "time" in arrays else None
+    return np.asarray(arrays[array], dtype=np.float64), time
 
 
 def _from_csv(path: Path) -> tuple[Array, Array | None]:
-    with path.open(encoding="utf-8-sig") as lines:
-        timed = lines.readline().split(",")[0].strip().strip('"').lower() == "time"
+    lines = read_bytes(path, MOST_BYTES).decode("utf-8-sig").splitlines()
+    timed = bool(lines) and lines[0].split(",")[0].strip().strip('"').lower() == "time"
     table = np.genfromtxt(
-        path, delimiter=",", dtype=np.float64, ndmin=2, filling_values=np.nan, skip_header=1 if timed else 0
+        lines, delimiter=",", dtype=np.float64, ndmin=2, filling_values=np.nan, skip_header=1 if timed else 0
     )
     return (table[:, 1:], table[:, 0]) if timed and table.ndim == 2 else (table, None)
 

@@ -14,6 +14,7 @@ from autofl.cli.shared import (
     Out,
     PlannerName,
     Ray,
+    Resume,
     Set,
     Workers,
     device_for,
@@ -22,6 +23,7 @@ from autofl.cli.shared import (
     num_workers,
     options,
     report_new_runs,
+    settings_to_resume,
 )
 
 EXAMPLE = "Example: autofl compare --seeds 5 --set data.name=mnist; autofl compare --algorithms autofl,mine:Rule"
@@ -38,6 +40,7 @@ def command(
     ray: Ray = None,
     out: Out = None,
     force: Force = False,
+    resume: Resume = None,
     workers: Workers = None,
     overrides: Set = None,
     as_json: Json = False,
@@ -53,8 +56,12 @@ def command(
             "simulation.device": device_for(device, ray),
         }
     )
-    settings = load_settings(config, [*(overrides or ()), *chosen])
-    folder = out if out is not None else free_folder("compare")
+    said = [*(overrides or ()), *chosen]
+    if resume is not None:
+        settings, folder = settings_to_resume(resume, False, config, out, force, said), resume
+    else:
+        settings = load_settings(config, said)
+        folder = out if out is not None else free_folder("compare")
     names, number = settings.compare.algorithms, settings.compare.seeds
     say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
     from autofl.experiments.jobs import run_comparison
@@ -62,7 +69,8 @@ def command(
     count = num_workers(workers, settings.simulation.threads)
     with ProgressBar(len(names) * number * settings.stop.rounds) as bar:
         try:
-            runs = run_comparison(settings, folder, force=force, workers=count, ray=ray, on_progress=bar)
-        except KeyboardInterrupt:
-            leave(folder)
+            again = resume is not None
+            runs = run_comparison(settings, folder, force=force, resume=again, workers=count, ray=ray, on_progress=bar)
+        except KeyboardInterrupt as error:
+            leave(folder, f"autofl compare --resume {folder}", error)
     report_new_runs([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)

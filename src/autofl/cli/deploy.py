@@ -85,8 +85,8 @@ def run_command(
 
         try:
             run(settings, folder, place, on_round, resume is not None)
-        except KeyboardInterrupt:
-            leave(place)
+        except KeyboardInterrupt as error:
+            leave(place, f"autofl deploy run --resume {place}", error)
     report_new_runs([place], place, settings.compare.target_accuracy, as_json)
 
 

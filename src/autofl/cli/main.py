@@ -14,8 +14,9 @@ import typer
 from autofl.cli import analyze, compare, parts, pilot, plan, report, reproduce, settings, simulate, tune
 from autofl.cli.data import data_app
 from autofl.cli.deploy import deploy_app
-from autofl.cli.shared import BAD_INPUT, INTERRUPTED
-from autofl.errors import AutoFLError, in_own_code
+from autofl.cli.screen import write_anywhere
+from autofl.cli.shared import BAD_INPUT, INTERRUPTED, exit_status
+from autofl.errors import AutoFLError, in_own_code, raise_when_told_to_end
 from autofl.version import __version__
 
 app = typer.Typer(
@@ -56,17 +57,19 @@ def autofl(
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    raise_when_told_to_end()
     sys.exit(run(argv))
 
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
+    write_anywhere()
     try:
         status = _program()(args=None if argv is None else list(argv), prog_name="autofl", standalone_mode=False)
     except AutoFLError as error:
         return _fail(str(error))
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        return exit_status(error)
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -79,6 +82,8 @@ def run(argv: Sequence[str] | None = None) -> int:
             return _fail(f"{error.format_message()} (see --help)")
         if type(error).__name__ == "Abort":
             return INTERRUPTED
+        if isinstance(error, RecursionError):
+            return _fail("input nested too deep")
         if (own := in_own_code(error)) is not None:
             return _fail(str(own))
         raise

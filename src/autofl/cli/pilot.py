@@ -21,7 +21,7 @@ def command(
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Run short trainings from which `autofl plan --target` forecasts learning time and energy."""
+    """Run short trainings from which `autofl plan --target` forecasts. Goes on where it was interrupted."""
     from autofl.config import load_settings
 
     settings = load_settings(config, overrides or ())
@@ -40,8 +40,8 @@ def command(
     ) as bar:
         try:
             pilots = run_pilots(settings, folder, label_counts, seeds, count, bar)
-        except KeyboardInterrupt:
-            leave(folder)
+        except KeyboardInterrupt as error:
+            leave(folder, "the same command", error)
     words = ["autofl pilot", *([str(config)] if config else []), *(f"--set {override}" for override in overrides or ())]
     command = " ".join([*words, f"--labels {','.join(map(str, label_counts))}", f"--seeds {seeds}"])
     write_pilots(out, pilots, command)

@@ -7,12 +7,12 @@ import typer
 
 from autofl.cli.screen import ProgressBar, say
 from autofl.cli.shared import (
-    INTERRUPTED,
     Device,
     Json,
     Ray,
     Workers,
     device_for,
+    exit_status,
     num_workers,
     show_joint,
     show_reproduction,
@@ -117,6 +117,6 @@ def _make(entries: "dict[str, list[Entry]]", folder: Path, count: int, ray: str 
     with ProgressBar(max(1, sum(entry.settings.stop.rounds for entry in left)), each_run=False) as bar:
         try:
             run_entries(left, count, ray, bar)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             say(f"interrupted; the same command goes on from here (finished runs are in {folder / 'runs'})")
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(exit_status(error)) from None

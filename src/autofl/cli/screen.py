@@ -1,5 +1,7 @@
 """What people see: tables on standard output, progress and remarks on standard error."""
 
+import codecs
+import io
 import sys
 import time
 from dataclasses import replace
@@ -10,6 +12,24 @@ from autofl.report.table import Table
 __all__ = ["DownloadBar", "ProgressBar", "Stages", "say", "show_table"]
 
 MOST_ROWS = 50
+PLAIN = {"–": "-", "²": "^2", "‖": "|", "×": "x", "±": "+-", "≤": "<=", "≥": ">=", "…": "...", "µ": "u"}
+"""How the characters of our tables are written where only ASCII can be."""
+
+
+def write_anywhere() -> None:
+    """Let standard output and error take any text: what their encoding lacks is spelled out."""
+    codecs.register_error("autofl", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="autofl")
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    spelled = "".join(PLAIN.get(character, "?") for character in lost)
+    return spelled, error.end
 
 
 def show_table(table: Table) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from autofl.cli.screen import say, show_table
-from autofl.errors import AutoFLError
+from autofl.errors import AutoFLError, Terminated
+from autofl.files import make_folder
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ PlannerName = Annotated[
     str | None, typer.Option("--planner", help="One of `autofl parts planner`, or your own as module:object.")
 ]
 Workers = Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Go on with what is there, by its own settings; finished runs are kept."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite runs that are there already.")]
 
 BAD_INPUT, DIVERGED, INTERRUPTED = 2, 3, 130
@@ -142,16 +147,32 @@ def num_workers(given: int | None, threads: int = 1) -> int:
 
 
 def free_folder(kind: str) -> Path:
-    """runs/KIND-N with the first N that is free."""
-    number = 1
-    while (folder := Path("runs") / f"{kind}-{number}").exists():
-        number += 1
-    return folder
+    """runs/KIND-N with the first N that is free, made at once: no two commands get the same."""
+    return make_folder(Path("runs") / kind)
 
 
-def leave(folder: Path) -> NoReturn:
-    say(f"interrupted; the rounds so far are in {folder} (autofl report {folder})")
-    raise typer.Exit(INTERRUPTED)
+def leave(folder: Path, command: str, error: KeyboardInterrupt) -> NoReturn:
+    """What an interrupted command says, and its exit status."""
+    say(f"interrupted; the rounds so far are in {folder} (autofl report {folder}); {command} goes on from here")
+    raise typer.Exit(exit_status(error))
+
+
+def exit_status(error: KeyboardInterrupt) -> int:
+    return 128 + error.number if isinstance(error, Terminated) else INTERRUPTED
+
+
+def settings_to_resume(
+    resume: Path, one_run: bool, config: Path | None, out: Path | None, force: bool, said: Sequence[str]
+) -> "Settings":
+    """The settings of what is in a folder; options that would change them are refused."""
+    from autofl.config import load_settings
+    from autofl.records import is_run
+
+    if config is not None or out is not None or force or said:
+        raise AutoFLError("--resume goes on with the settings that are there; give no file, --out, --force or setting")
+    if not (resume / "config.toml").is_file() or is_run(resume) != one_run:
+        raise AutoFLError(f"{resume}: no {'run' if one_run else 'comparison'} there to go on with")
+    return load_settings(resume / "config.toml")
 
 
 def print_json(value: Any) -> None:

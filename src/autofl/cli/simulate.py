@@ -13,6 +13,7 @@ from autofl.cli.shared import (
     Out,
     PlannerName,
     Ray,
+    Resume,
     Set,
     device_for,
     free_folder,
@@ -20,6 +21,7 @@ from autofl.cli.shared import (
     options,
     report_new_runs,
     say_foregone,
+    settings_to_resume,
 )
 from autofl.errors import AutoFLError
 
@@ -36,6 +38,7 @@ def command(
     ray: Ray = None,
     out: Out = None,
     force: Force = False,
+    resume: Resume = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -44,17 +47,25 @@ def command(
     from autofl.records import is_run
 
     chosen = options({"algorithm": algorithm, "planner.name": planner, "simulation.device": device_for(device, ray)})
-    settings = load_settings(config, [*(overrides or ()), *chosen])
-    folder = out if out is not None else free_folder("simulate")
-    if is_run(folder) and not force:
-        raise AutoFLError(f"{folder}: a run is there already; name another folder (--out) or overwrite it (--force)")
+    said = [*(overrides or ()), *chosen]
+    if resume is not None:
+        settings, folder = settings_to_resume(resume, True, config, out, force, said), resume
+    else:
+        settings = load_settings(config, said)
+        folder = out if out is not None else free_folder("simulate")
+    if resume is None and is_run(folder) and not force:
+        raise AutoFLError(
+            f"{folder}: a run is there already; name another folder (--out), overwrite it (--force) or go on with it"
+            f" (--resume {folder})"
+        )
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
     say_foregone(settings)
     from autofl.experiments.jobs import Job, run_with_progress
 
     with ProgressBar(settings.stop.rounds) as bar:
         try:
-            run_with_progress(Job(settings, folder, f"{settings.algorithm} seed {settings.seed}"), bar, ray=ray)
-        except KeyboardInterrupt:
-            leave(folder)
+            job = Job(settings, folder, f"{settings.algorithm} seed {settings.seed}", resume is not None)
+            run_with_progress(job, bar, ray=ray)
+        except KeyboardInterrupt as error:
+            leave(folder, f"autofl simulate --resume {folder}", error)
     report_new_runs([folder], folder, settings.compare.target_accuracy, as_json)

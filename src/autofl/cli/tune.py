@@ -24,6 +24,7 @@ from autofl.cli.shared import (
     print_json,
 )
 from autofl.errors import AutoFLError
+from autofl.files import write_whole
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def command(
     ray: Ray = None,
     out: Out = None,
     force: Force = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="With the same options and --out: keep finished runs, go on with others.")
+    ] = False,
     workers: Workers = None,
     overrides: Set = None,
     as_json: Json = False,
@@ -61,6 +65,8 @@ def command(
 
     chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen])
+    if resume and out is None:
+        raise AutoFLError("--resume: name the folder to go on in (--out)")
     if seeds < 1:
         raise AutoFLError(f"--seeds {seeds}: at least 1 is needed")
     d, tau, num_selected = (
@@ -85,16 +91,17 @@ def command(
                 seeds=range(settings.seed, settings.seed + seeds),
                 target=target,
                 force=force,
+                resume=resume,
                 workers=num_workers(workers, settings.simulation.threads),
                 ray=ray,
                 on_progress=bar,
             )
-        except KeyboardInterrupt:
-            leave(folder)
+        except KeyboardInterrupt as error:
+            leave(folder, f"the same command with --out {folder} --resume", error)
     chosen_settings = tuned.best_settings
     file = folder / "tuned.toml"
     if chosen_settings is not None:
-        file.write_text(dump_settings(chosen_settings), encoding="utf-8")
+        write_whole(file, dump_settings(chosen_settings))
     _show(tuned, folder, file, as_json)
 
 
@@ -108,7 +115,7 @@ def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
         "settings": None if tuned.best is None else str(file),
         "trials": [trial.row() for trial in tuned.trials],
     }
-    (folder / "tuned.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    write_whole(folder / "tuned.json", json.dumps(told, indent=2) + "\n")
     if as_json:
         print_json(told)
     else:

@@ -2,9 +2,7 @@
 
 import difflib
 import reprlib
-import tomllib
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import tomli_w
@@ -13,13 +11,14 @@ from pydantic import BaseModel, ValidationError
 from autofl.config.parts import PartSettings
 from autofl.config.settings import Settings
 from autofl.errors import AutoFLError
+from autofl.files import parse_toml, read_toml
 from autofl.registry import find
 from autofl.units import PathLike
 
 
 def load_settings(path: PathLike | None = None, overrides: Iterable[str] = ()) -> Settings:
     """Settings of a TOML file (the defaults without one), then each override "section.key=value" on top."""
-    table = _read(Path(path)) if path is not None else {}
+    table = read_toml(path) if path is not None else {}
     origin = str(path) if path is not None else "settings"
     file = {section: dict(value) for section, value in table.items() if isinstance(value, dict)}
     overrides = list(overrides)
@@ -43,6 +42,8 @@ def parse_settings(table: dict[str, Any], origin: str = "settings") -> Settings:
         problems = error.errors(include_url=False)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise AutoFLError(f"{origin}: {_one_line(problems[0])}{more}") from None
+    except RecursionError:
+        raise AutoFLError(f"{origin}: nested too deep") from None
 
 
 def dump_settings(settings: Settings) -> str:
@@ -50,32 +51,25 @@ def dump_settings(settings: Settings) -> str:
     return tomli_w.dumps(settings.table())
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise AutoFLError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except UnicodeDecodeError:
-        raise AutoFLError(f"{path}: not a text file in UTF-8") from None
-    except RecursionError:
-        raise AutoFLError(f"{path}: not a settings file (nested too deep)") from None
-    except ValueError as error:  # TOMLDecodeError, and numbers of thousands of digits
-        raise AutoFLError(f"{path}: not valid TOML ({_shortened(str(error), 120)})") from None
-
-
 def _apply(table: dict[str, Any], override: str) -> None:
     key, sign, text = override.partition("=")
     if not sign or not key.strip():
-        raise AutoFLError(f"--set {override}: write it as section.key=value, for example stop.rounds=50")
+        raise AutoFLError(
+            f"--set {_shortened(override, 60)}: write it as section.key=value, for example stop.rounds=50"
+        )
+    *sections, last = key.strip().split(".")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        value = parse_toml(f"value = {text}")["value"]
+    except RecursionError:
+        raise AutoFLError(f"--set {_shortened(override, 60)}: nested too deep") from None
     except ValueError:
         value = text.strip()  # a bare word such as exact
-    *sections, last = key.strip().split(".")
+    if len(sections) > 8:
+        raise AutoFLError(f"--set {_shortened(override, 60)}: a setting is section.key=value")
     for section in sections:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
-            raise AutoFLError(f"--set {override}: {section} is a value, not a section")
+            raise AutoFLError(f"--set {_shortened(override, 60)}: {section} is a value, not a section")
     table[last] = value
 
 

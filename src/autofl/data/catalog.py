@@ -4,9 +4,12 @@ import hashlib
 import importlib.util
 import os
 import tarfile
+import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from autofl.data.dataset import CIFAR10_BATCHES, Dataset, read_cifar10, read_mnist, read_mnist5k
 from autofl.errors import AutoFLError
@@ -17,7 +20,10 @@ _MNIST_STEMS = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for ki
 
 @dataclass(frozen=True)
 class Source:
-    """A known data set: its folder, its reader, its files, and the mirror and md5 of what is downloaded."""
+    """A known data set: its folder, its reader, its files, and the mirror and md5 of what is downloaded.
+
+    `published` are the CRC-32 of all samples (None: not looked at) and of all labels, as bytes; None: unknown.
+    """
 
     title: str
     folder: str
@@ -25,6 +31,7 @@ class Source:
     files: tuple[str, ...]
     mirror: str
     md5: dict[str, str]
+    published: tuple[int | None, int] | None = None
 
 
 CATALOG = {
@@ -40,6 +47,7 @@ CATALOG = {
             "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
             "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
         },
+        published=(0x56F7EF93, 0xA7DB7A22),
     ),
     "fashion-mnist": Source(
         title="Fashion-MNIST, 70,000 garments 28x28",
@@ -53,6 +61,7 @@ CATALOG = {
             "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
             "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
         },
+        published=(0x3803899E, 0xF1793760),
     ),
     "cifar10": Source(
         title="CIFAR-10, 60,000 colour images 32x32",
@@ -61,6 +70,7 @@ CATALOG = {
         files=CIFAR10_BATCHES,
         mirror="https://www.cs.toronto.edu/~kriz/",
         md5={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+        published=(None, 0x5B5D5001),
     ),
 }
 
@@ -103,7 +113,23 @@ def load(name: str, folder: PathLike | None = None) -> Dataset:
     if place is None:
         where = folder if folder is not None else "AUTOFL_DATA or the cache"
         raise AutoFLError(f"{name} is not in {where}: run 'autofl data fetch {name}', or name its folder (data.folder)")
-    return read_mnist5k(place) if name == "mnist5k" else CATALOG[name].read(place)
+    return read_mnist5k(place) if name == "mnist5k" else checked(CATALOG[name].read(place), name, place)
+
+
+def checked(dataset: Dataset, name: str, place: Path) -> Dataset:
+    """Refuse another known data set under this name, or a damaged one; files that nobody knows are called so."""
+    published = CATALOG[name].published
+    if published is None:
+        return dataset
+    labels = zlib.crc32(dataset.y.astype(np.uint8).data)
+    for other, source in CATALOG.items():
+        if other != name and source.published is not None and labels == source.published[1]:
+            raise AutoFLError(f"{place}: these are the files of {other}, not of {name}; set data.name={other}")
+    if labels != published[1]:
+        return replace(dataset, name=f"{name}, files of one's own")
+    if published[0] is not None and zlib.crc32(np.ascontiguousarray(dataset.x).data) != published[0]:
+        raise AutoFLError(f"{place}: the images are not {name}'s (checksum); fetch them: autofl data fetch {name}")
+    return dataset
 
 
 def fetch(name: str, folder: PathLike | None = None, progress: object = False) -> Path:

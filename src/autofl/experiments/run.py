@@ -3,28 +3,24 @@
 import os
 import platform
 import subprocess
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 import torch
 
-from autofl.algorithms import State
 from autofl.config import Settings, dump_settings
 from autofl.engines import use_machine
-from autofl.errors import in_own_code
 from autofl.experiments.build import Own, build_simulation
 from autofl.experiments.cluster import spread
+from autofl.experiments.write import OnRound, write_run
 from autofl.models import num_weights
-from autofl.records import RoundRecord, Run, RunWriter, read_run
+from autofl.records import Run
 from autofl.registry import find
-from autofl.simulation import Simulation, simulate
+from autofl.simulation import Simulation
 from autofl.units import IntArray
 from autofl.version import __version__
-
-OnRound = Callable[[RoundRecord], None]
 
 
 def run(
@@ -33,12 +29,15 @@ def run(
     *,
     on_round: OnRound | None = None,
     ray: str | None = None,
+    resume: bool = False,
+    wait: bool = False,
     **own: Unpack[Own],
 ) -> Run:
     """Simulate these settings into a run folder and read it back.
 
     `own` takes the objects of `build_simulation`; `ray` is the address of a cluster that shares the UEs' work. An
-    interrupted or failed run keeps its rounds and its last weights, and its manifest says so.
+    interrupted or failed run keeps its rounds, its last weights and a checkpoint, and its manifest says so; for
+    `resume` and `wait` see `write_run`.
     """
     settings = settings.resolved()
     use_machine(settings.simulation.threads)
@@ -47,44 +46,8 @@ def run(
     else:  # the machines of a cluster compute on their CPUs, and so does this one
         here = settings.simulation.model_copy(update={"device": "cpu"})
         sim = spread(build_simulation(settings.model_copy(update={"simulation": here}), **own), ray)
-    return write_run(sim, folder, dump_settings(settings), manifest_of(settings, sim, own), on_round)
-
-
-def write_run(
-    sim: Simulation,
-    folder: Path | str,
-    config_text: str,
-    manifest: Mapping[str, Any],
-    on_round: OnRound | None = None,
-) -> Run:
-    """Play a simulation into a run folder and read it back."""
-    writer = RunWriter(Path(folder), config_text, manifest)
-    state, last, status, begin = None, RoundRecord(round=-1), "failed", time.perf_counter()
-    try:
-        for record, after in simulate(sim):
-            last, state = record, after
-            writer.write(last)
-            if on_round is not None:
-                on_round(last)
-        status = "finished"
-    except KeyboardInterrupt:
-        status = "interrupted"
-        raise
-    except Exception as error:
-        raise in_own_code(error) or error from None
-    finally:
-        finish_run(writer, status, last, state, begin)
-    return read_run(Path(folder))
-
-
-def finish_run(writer: RunWriter, status: str, last: RoundRecord, state: State | None, begin: float) -> None:
-    """Leave a readable run: the last weights, and how it ended."""
-    if state is not None:
-        writer.write_weights({name: p.cpu().numpy() for name, p in state.params.items()})
-    host_time = round(time.perf_counter() - begin, 3)
-    facts = {"rounds": last.round, "sim_time": last.sim_time, "host_time": host_time, "ended_at": round(time.time(), 3)}
-    writer.finish(status, stop=last.stop, **facts)
-    writer.close()
+    text, about = dump_settings(settings), manifest_of(settings, sim, own)
+    return write_run(sim, folder, text, about, on_round, resume=resume, wait=wait)
 
 
 def manifest_of(settings: Settings, sim: Simulation, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from autofl.config import Settings, parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.jobs import Job, OnProgress, run_jobs
-from autofl.records import Run, is_run, read_run, time_to_accuracy
+from autofl.experiments.jobs import Job, OnProgress, check_free, locked, run_jobs
+from autofl.records import Run, read_run, time_to_accuracy
 from autofl.registry import find
 
 
@@ -159,6 +159,7 @@ def tune(
     seeds: Sequence[int],
     target: float,
     force: bool = False,
+    resume: bool = False,
     workers: int = 1,
     ray: str | None = None,
     on_progress: OnProgress | None = None,
@@ -180,14 +181,16 @@ def tune(
             constants.applied(settings, seed, target_accuracy=target),
             Path(folder) / f"{constants.name}-seed{seed}",
             f"{constants.name} seed {seed}",
+            resume,
         )
         for seed in seeds
         for constants in grid
     }
-    in_use = [job.place for job in places.values() if is_run(job.place)]
-    if in_use and not force:
-        raise AutoFLError(f"{in_use[0]}: a run is there already; name another folder (--out) or overwrite it (--force)")
-    run_jobs(list(places.values()), workers, ray, on_progress)
+    jobs = list(places.values())
+    if not resume:
+        check_free(jobs, force)
+    with locked(folder):
+        run_jobs(jobs, workers, ray, on_progress)
     trials = [
         trial_of(constants, [read_run(places[constants, seed].place) for seed in seeds], target) for constants in grid
     ]

@@ -1,5 +1,6 @@
 """Runs on disk, and what can be read off them. The standard library and NumPy."""
 
+from autofl.records.checkpoints import Kept
 from autofl.records.metrics import convergence_round, mean_interval, reaches, smoothed, time_to_accuracy
 from autofl.records.round import DeviceRecord, Evaluation, RoundRecord
 from autofl.records.run import (
@@ -8,6 +9,7 @@ from autofl.records.run import (
     find_runs,
     is_run,
     mark_run,
+    newest_checkpoint,
     read_checkpoint,
     read_manifest,
     read_run,
@@ -17,6 +19,7 @@ from autofl.records.run import (
 __all__ = [
     "DeviceRecord",
     "Evaluation",
+    "Kept",
     "RoundRecord",
     "Run",
     "RunWriter",
@@ -25,6 +28,7 @@ __all__ = [
     "is_run",
     "mark_run",
     "mean_interval",
+    "newest_checkpoint",
     "reaches",
     "read_checkpoint",
     "read_manifest",

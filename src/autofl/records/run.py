@@ -2,12 +2,13 @@
 
 Both tables grow round by round, so a run that was stopped, even by force, can be read up to its last whole round.
 They hold no measured time: the same seed gives the same bytes. pandas and polars read them as they are. A deployment
-adds devices.csv, which is all measured, and checkpoint.safetensors, from which it can go on.
+adds devices.csv, which is all measured. One process at a time writes into the folder, and leaves checkpoints from which
+the run can go on.
 """
 
-import csv
-import io
+import errno
 import json
+import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,19 +20,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
+from autofl.files import PART, opening, read_json, read_toml, write_whole
+from autofl.lock import FolderLock, Locked, is_locked
 from autofl.network import LIMITS
+from autofl.records.checkpoints import Kept, read_generations, remove_generations, write_generation
 from autofl.records.round import UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
+from autofl.records.tables import Column, GrowingTable, cut, holds, read_table, text_of
 from autofl.units import PathLike
 
-CONFIG, MANIFEST, ROUNDS, UES, DEVICES, WEIGHTS, CHECKPOINT = (
+CONFIG, MANIFEST, ROUNDS, UES, DEVICES, WEIGHTS = (
     "config.toml",
     "manifest.json",
     "rounds.csv",
     "ues.csv",
     "devices.csv",
     "weights.safetensors",
-    "checkpoint.safetensors",
 )
+TABLES = (ROUNDS, UES, DEVICES)
+RESERVE = ".reserve"
+"""Room on the disk for the last words of a run that fills it."""
+KILLED = "its process ended without a word: killed, or the machine went down"
 QUALITY = tuple(field.name for field in fields(Evaluation))
 ROUND_COLUMNS = (
     "round",
@@ -50,7 +58,6 @@ OLDEST_UE_TABLE = {"round", "ue", "channel_gain", "num_samples", "tx_power", "sn
                    "energy", "status", "decoded"}  # fmt: skip
 """Columns that runs of every version have."""
 DEVICE_COLUMNS = ("round", *(field.name for field in fields(DeviceRecord)))
-Column = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]
 
 
 @dataclass(frozen=True)
@@ -79,39 +86,49 @@ class Run:
 
 
 class RunWriter:
-    """Writes one run folder, a round at a time."""
+    """Writes one run folder, a round at a time, holding its lock."""
 
-    def __init__(self, folder: PathLike, config_text: str, manifest: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: PathLike, config_text: str, manifest: Mapping[str, Any], lock: FolderLock | None = None
+    ) -> None:
+        """Begin a run in a folder; what an earlier one left there goes."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        self.lock = lock or FolderLock(folder)
         self.folder, self._manifest = folder, dict(manifest)
-        self.finish("running")  # first: an earlier run in the same place must not pass as finished any more
-        for name in (WEIGHTS, DEVICES, CHECKPOINT):
-            (folder / name).unlink(missing_ok=True)
-        _write_whole(folder / CONFIG, config_text)
-        for name, columns in ((ROUNDS, ROUND_COLUMNS), (UES, UE_TABLE)):
-            (folder / name).write_text(_line(columns), encoding="utf-8", newline="")
-        self._open()
+        self._say("running", sync=False)  # first: an earlier run in the same place must not pass as finished any more
+        for path in (folder / WEIGHTS, folder / DEVICES):
+            path.unlink(missing_ok=True)
+        remove_generations(folder)
+        self._sums = {CONFIG: write_whole(folder / CONFIG, config_text, sync=False)}
+        headers: dict[str, Sequence[str]] = {ROUNDS: ROUND_COLUMNS, UES: UE_TABLE}
+        self._open({name: GrowingTable(folder / name, header) for name, header in headers.items()}, number=0)
 
     @classmethod
-    def go_on(cls, folder: PathLike, after: int) -> "RunWriter":
+    def go_on(
+        cls, folder: PathLike, after: int, kept: Kept | None = None, lock: FolderLock | None = None
+    ) -> "RunWriter":
         """A writer that goes on after this round; what was written of later rounds is dropped."""
         folder = Path(folder)
-        for name in (ROUNDS, UES, DEVICES):
-            if (folder / name).is_file():
-                header, *rows = _whole_lines(folder / name)
-                kept = [row for row in rows if int(row[0]) <= after]
-                _write_whole(folder / name, "".join(_line(row) for row in (header, *kept)))
         writer = cls.__new__(cls)
+        writer.lock = lock or FolderLock(folder)
+        there = [name for name in TABLES if (folder / name).is_file()]
+        for name in there:
+            cut(folder / name, after, kept.tables[name][0] if kept is not None and name in kept.tables else None)
         writer.folder, writer._manifest = folder, read_manifest(folder)
-        writer.finish("running")
-        writer._open()
+        whole = [one.number for one in read_generations(folder) if isinstance(one, Kept)]
+        writer._sums = {CONFIG: _sum_of(folder / CONFIG)}
+        number = kept.number if kept is not None else max(whole, default=-1)
+        writer._open({name: GrowingTable(folder / name) for name in there}, number + 1)
+        resumed = [*writer._manifest.get("resumed", []), after]
+        writer.finish("running", resumed=resumed, problem=None)
         return writer
 
-    def _open(self) -> None:
-        self._rounds, self._ues = (
-            (self.folder / name).open("a", newline="", encoding="utf-8") for name in (ROUNDS, UES)
-        )
+    def _open(self, tables: dict[str, GrowingTable], number: int) -> None:
+        self._tables, self._number, self._config_lasts = tables, number, False
+        self._mark = {name: table.extent for name, table in tables.items()}
+        for half_written in self.folder.glob(f".*{PART}"):
+            half_written.unlink(missing_ok=True)
+        write_whole(self.folder / RESERVE, b"0" * 2**13, sync=False)
 
     def write(self, record: RoundRecord) -> None:
         quality = asdict(record.evaluation) if record.evaluation is not None else {}
@@ -125,75 +142,96 @@ class RunWriter:
             float(record.cost.energy.sum()),
         )
         rows = zip(*record.ue_columns().values(), strict=True)
-        csv.writer(self._ues).writerows((record.round, *row) for row in rows)
-        measured = (_text(quality.get(name, math.nan)) for name in QUALITY)
-        csv.writer(self._rounds).writerow((*shared, *measured, float(record.cost.downlink_time)))
-        self._ues.flush()
-        self._rounds.flush()
+        measured = (text_of(quality.get(name, math.nan)) for name in QUALITY)
+        self.lock.check()
+        self._tables[UES].add((record.round, *row) for row in rows)
+        self._tables[ROUNDS].add([(*shared, *measured, float(record.cost.downlink_time))])
+        self._mark = {name: table.extent for name, table in self._tables.items()}
 
     def write_devices(self, round_index: int, devices: Sequence[DeviceRecord]) -> None:
         """What was measured on the devices of a round, in a table of its own."""
-        path = self.folder / DEVICES
-        lines = [] if path.is_file() else [_line(DEVICE_COLUMNS)]
-        for device in devices:
-            cells = (_text(value) if isinstance(value, float) else value for value in asdict(device).values())
-            lines.append(_line((round_index, *cells)))
-        with path.open("a", newline="", encoding="utf-8") as file:
-            file.writelines(lines)
+        self.lock.check()
+        if DEVICES not in self._tables:
+            self._tables[DEVICES] = GrowingTable(self.folder / DEVICES, DEVICE_COLUMNS)
+        cells = [[text_of(v) if isinstance(v, float) else v for v in asdict(device).values()] for device in devices]
+        self._tables[DEVICES].add((round_index, *row) for row in cells)
+        self._mark = {name: table.extent for name, table in self._tables.items()}
 
     def write_checkpoint(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-        """What a run needs to go on, as one file that is whole or not there."""
-        from safetensors.numpy import save_file
-
-        part = self.folder / f"{CHECKPOINT}.part"
-        names = json.dumps(list(arrays))  # the file sorts them, and compressors go by the order of the weights
-        save_file(dict(arrays), part, metadata={"facts": json.dumps(facts), "names": names})
-        os.replace(part, self.folder / CHECKPOINT)
+        """What a run needs to go on, as one file that is whole or not there; the one before it stays."""
+        self.lock.check()
+        self._sync()
+        write_generation(self.folder, self._number, arrays, facts, self._mark)
+        self._number += 1
 
     def write_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
-        save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, self.folder / WEIGHTS)
+        self.lock.check()
+        content = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
+        self._sums[WEIGHTS] = write_whole(self.folder / WEIGHTS, content)
 
     def finish(self, status: str, **facts: Any) -> None:
-        """Say in the manifest how things stand: running, finished, interrupted or failed."""
-        self._manifest.update(status=status, **facts)
-        _write_whole(self.folder / MANIFEST, json.dumps(self._manifest, indent=2) + "\n")
+        """Say in the manifest how things stand: running, finished, interrupted or failed.
+
+        A finished run's manifest holds the SHA-256 of its files, and its checkpoints go.
+        """
+        self.lock.check()
+        if status == "finished":
+            self._sync()
+            facts["sha256"] = self._sums | {name: table.extent[1] for name, table in self._tables.items()}
+        self._manifest.update(facts)
+        self._say(status)
+        if status == "finished":
+            remove_generations(self.folder)
+        if status != "running":
+            (self.folder / RESERVE).unlink(missing_ok=True)
+
+    def _say(self, status: str, sync: bool = True) -> None:
+        self._manifest["status"] = status
+        text = json.dumps(self._manifest, indent=2) + "\n"
+        try:
+            write_whole(self.folder / MANIFEST, text, sync)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not (self.folder / RESERVE).exists():
+                raise
+            (self.folder / RESERVE).unlink()
+            write_whole(self.folder / MANIFEST, text, sync)
+
+    def _sync(self) -> None:
+        """What a checkpoint or a finished run stands on must outlast a power cut."""
+        for table in self._tables.values():
+            table.sync()
+        if not self._config_lasts:
+            with open(self.folder / CONFIG, "rb") as file:
+                os.fsync(file.fileno())
+            self._config_lasts = True
 
     def close(self) -> None:
-        self._rounds.close()
-        self._ues.close()
+        for table in self._tables.values():
+            table.close()
+        self.lock.release()
 
 
-def _line(cells: Iterable[object]) -> str:
-    text = io.StringIO()
-    csv.writer(text).writerow(cells)
-    return text.getvalue()
+def _sum_of(path: Path) -> str:
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _whole_lines(path: Path) -> list[list[str]]:
-    content = path.read_bytes().decode("utf-8")
-    content = content[: content.rfind("\n") + 1]  # a killed run may leave half a line
-    return list(csv.reader(io.StringIO(content, newline="")))
-
-
-def _text(value: float) -> str:
-    return "" if math.isnan(value) else repr(value)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half."""
-    part = path.with_suffix(path.suffix + ".part")
-    part.write_text(text, encoding="utf-8", newline="")
-    os.replace(part, path)
-
-
-def mark_run(folder: PathLike, status: str) -> None:
-    """Say of a run whose writer is gone how it ended."""
-    folder = Path(folder)
-    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    if manifest["status"] != "finished":
-        _write_whole(folder / MANIFEST, json.dumps({**manifest, "status": status}, indent=2) + "\n")
+def mark_run(folder: PathLike, status: str, problem: str | None = None) -> None:
+    """Say of a run whose writer is gone how it ended; a writer that lives will say so itself."""
+    try:
+        lock = FolderLock(folder)
+    except Locked:
+        return
+    try:
+        manifest = _manifest_there(Path(folder))
+        if manifest.get("status") != "finished":
+            said = {**manifest, "status": status} | ({} if problem is None else {"problem": problem})
+            write_whole(Path(folder) / MANIFEST, json.dumps(said, indent=2) + "\n")
+    finally:
+        lock.release()
 
 
 def is_run(folder: PathLike) -> bool:
@@ -216,10 +254,23 @@ def find_runs(places: PathLike | Iterable[PathLike]) -> list[Path]:
 
 
 def read_manifest(folder: PathLike) -> dict[str, Any]:
-    """What a run says of itself."""
+    """What a run says of itself. One that says "running" though nobody writes it was killed, and says so from here."""
+    manifest = _manifest_there(Path(folder))
+    if manifest.get("status") == "running" and not is_locked(folder):
+        manifest = _manifest_there(Path(folder))  # it may have ended between the two looks
+        if manifest.get("status") == "running":
+            manifest |= {"status": "interrupted", "problem": KILLED}
+            try:
+                mark_run(folder, "interrupted", KILLED)
+            except OSError:  # a folder that is only to be read
+                logging.getLogger(__name__).debug("%s cannot be written to", folder)
+    return manifest
+
+
+def _manifest_there(folder: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        manifest = read_json(folder / MANIFEST)
+    except AutoFLError as error:
         raise AutoFLError(f"{folder}: not a readable run ({error})") from None
     if not isinstance(manifest, dict):
         raise AutoFLError(f"{folder}: not a readable run ({MANIFEST} is no table)")
@@ -227,19 +278,17 @@ def read_manifest(folder: PathLike) -> dict[str, Any]:
 
 
 def read_run(folder: PathLike) -> Run:
-    """A run folder, whole rounds only."""
-    import tomllib
-
+    """A run folder, whole rounds only. The files of a finished run must be those it wrote."""
     folder = Path(folder)
-    try:
+    with opening(folder, "a readable run"):
         manifest = read_manifest(folder)
-        config = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        rounds = _read_table(folder / ROUNDS, OLDEST_ROUND_TABLE, text=())
-        ues = _read_table(folder / UES, OLDEST_UE_TABLE, text=LIMITS)
+        check_manifest(manifest)
+        check_sums(folder, manifest, (CONFIG, *TABLES))
+        config = read_toml(folder / CONFIG)
+        rounds = read_table(folder / ROUNDS, OLDEST_ROUND_TABLE, text=())
+        ues = read_table(folder / UES, OLDEST_UE_TABLE, text=LIMITS)
         measured = (folder / DEVICES).is_file()
-        devices = _read_table(folder / DEVICES, set(DEVICE_COLUMNS), text=("outcome",)) if measured else {}
-    except (OSError, ValueError, KeyError) as error:
-        raise AutoFLError(f"{folder}: not a readable run ({error})") from None
+        devices = read_table(folder / DEVICES, set(DEVICE_COLUMNS), text=("outcome",)) if measured else {}
     last = int(rounds["round"].max(initial=-1))
 
     def whole(table: dict[str, Column]) -> dict[str, Column]:
@@ -248,46 +297,59 @@ def read_run(folder: PathLike) -> Run:
     return Run(folder, config, manifest, rounds, whole(ues), whole(devices))
 
 
+def check_manifest(manifest: Mapping[str, Any]) -> None:
+    """What reports rely on, of the right kind."""
+    if type(manifest.get("seed")) is not int or not isinstance(manifest.get("algorithm"), str):
+        raise ValueError(f"{MANIFEST} names no algorithm or no seed")
+    for key in ("label", "stop", "status", "data"):
+        if not isinstance(manifest.get(key), str | None):
+            raise ValueError(f"{key} in {MANIFEST} is no text")
+
+
+def check_sums(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse files of a finished run that are not what it wrote."""
+    sums = manifest.get("sha256")
+    if manifest.get("status") != "finished" or not isinstance(sums, dict):
+        return
+    for name in set(names) & set(sums):
+        if _sum_of(folder / name) != sums[name]:
+            raise ValueError(f"{name} is not what the run wrote: its SHA-256 is another")
+
+
 def read_weights(folder: PathLike) -> dict[str, NDArray[Any]]:
     """The final weights of a run."""
     from safetensors.numpy import load_file
 
     path = Path(folder) / WEIGHTS
-    try:
+    with opening(path, "readable weights"):
+        check_sums(Path(folder), read_manifest(folder) if is_run(folder) else {}, (WEIGHTS,))
         weights: dict[str, NDArray[Any]] = load_file(path)
-    except Exception as error:  # the library has its own error type
-        raise AutoFLError(f"{path}: cannot be read ({error})") from None
     return weights
 
 
+def newest_checkpoint(folder: PathLike) -> tuple[Kept | None, list[str]]:
+    """The newest checkpoint that is whole and whose tables are there, and what is wrong with newer ones."""
+    folder, problems = Path(folder), []
+    for kept in read_generations(folder):
+        if isinstance(kept, AutoFLError):
+            problems.append(str(kept))
+            continue
+        short = [name for name, extent in kept.tables.items() if not _holds(folder / name, extent)]
+        if not short:
+            return kept, problems
+        problems.append(f"{folder / kept.name}: {short[0]} is not what it was then")
+    return None, problems
+
+
+def _holds(path: Path, extent: tuple[int, str]) -> bool:
+    return path.is_file() and holds(path, extent)
+
+
 def read_checkpoint(folder: PathLike) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Arrays and facts of the last checkpoint of a run."""
-    from safetensors import safe_open
-
-    try:
-        with safe_open(Path(folder) / CHECKPOINT, framework="numpy") as file:
-            said = file.metadata()
-            names = json.loads(said["names"]) if "names" in said else file.keys()
-            return {name: file.get_tensor(name) for name in names}, json.loads(said["facts"])
-    except Exception as error:  # the library has its own error type
-        raise AutoFLError(f"{folder}: no checkpoint to go on from ({error})") from None
-
-
-def _read_table(path: Path, needed: set[str], text: tuple[str, ...]) -> dict[str, Column]:
-    """The columns of a table by name; those that are needed must be there."""
-    header, *rows = _whole_lines(path) or [[]]
-    if missing := sorted(needed - set(header)):
-        raise ValueError(f"{path.name} lacks the column {missing[0]}")
-    cells = list(zip(*rows, strict=True)) or [()] * len(header)
-    return {name: _column(name, cell, name in text) for name, cell in zip(header, cells, strict=True)}
-
-
-WHOLE = {"round", "ue", "num_selected", "num_decoded", "num_samples", "local_steps", "decoded", "guarded"}
-
-
-def _column(name: str, cells: tuple[str, ...], is_text: bool) -> Column:
-    if is_text:
-        return np.array(cells, dtype=np.str_)
-    if name in WHOLE:
-        return np.array(cells, dtype=np.int64)
-    return np.array([float(cell) if cell else math.nan for cell in cells], dtype=np.float64)
+    """Arrays and facts of the last whole checkpoint of a run; a damaged one before it is told of."""
+    kept, problems = newest_checkpoint(folder)
+    for problem in problems:
+        logging.getLogger(__name__).warning("%s; going on from an older checkpoint", problem)
+    if kept is None:
+        raise AutoFLError(f"{folder}: no checkpoint to go on from ({'; '.join(problems) or 'there is none'})")
+    return kept.arrays, kept.facts

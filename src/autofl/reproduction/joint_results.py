@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from autofl.config import parse_settings
-from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_cell
+from autofl.files import opening, read_json
 from autofl.network import LIMITS
 from autofl.records import Run, reaches, read_run, time_to_accuracy
 from autofl.reproduction.joint import DRAWN, JOINT_STUDIES, JointScale
@@ -196,8 +196,8 @@ def read_joint(folder: Path) -> dict[str, JointStudy]:
     for path in (folder / f"{name}.json" for name in JOINT_STUDIES):
         if not path.is_file():
             continue
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+        with opening(path, "readable results"):
+            content = read_json(path)
             rows = [
                 JointRow(
                     row["condition"],
@@ -209,8 +209,6 @@ def read_joint(folder: Path) -> dict[str, JointStudy]:
                 for row in content["rows"]
             ]
             studies[path.stem] = JointStudy(path.stem, content["about"], rows)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise AutoFLError(f"{path}: not readable results ({error!r})") from None
     return studies
 
 

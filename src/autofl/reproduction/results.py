@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autofl.errors import AutoFLError
+from autofl.files import opening, read_json
 from autofl.records import Run, convergence_round, read_run, time_to_accuracy
 from autofl.reproduction.recipes import CURVES, TARGETS, Arm
 from autofl.units import Array
@@ -176,15 +176,13 @@ def read_results(folder: Path) -> dict[str, Study]:
     for path in sorted(folder.glob("*.json")):
         if not path.with_suffix(".csv").is_file():
             continue
-        try:
+        with opening(path.with_suffix(".csv"), "readable results"):
             studies[path.stem] = _read_study(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise AutoFLError(f"{path.with_suffix('.csv')}: not readable results ({error!r})") from None
     return studies
 
 
 def _read_study(path: Path) -> Study:
-    about = json.loads(path.read_text(encoding="utf-8"))
+    about = read_json(path)
     with path.with_suffix(".csv").open(newline="", encoding="utf-8") as file:
         rows = [
             Row(

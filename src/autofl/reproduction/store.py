@@ -1,12 +1,10 @@
 """The runs behind the paper's figures, in a store: a run is named by its settings and is never made twice.
 
-A run is made in a folder of its own process and renamed when it is whole. So what lies in the store under its lasting
-name is finished, whatever happened to the command that made it.
+Its manifest says whether it is finished. One that was stopped goes on from its last checkpoint, and one that another
+command is making is waited for.
 """
 
 import hashlib
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +12,8 @@ from pathlib import Path
 from autofl.config import Settings, dump_settings, load_settings
 from autofl.data import find
 from autofl.experiments.jobs import Job, OnProgress, run_jobs
-from autofl.records import is_run, read_manifest
+from autofl.experiments.write import is_finished
 from autofl.reproduction.recipes import STUDIES, Arm, Scale
-from autofl.version import __version__
-
-PART = ".part-"
 
 
 @dataclass(frozen=True)
@@ -31,10 +26,7 @@ class Entry:
     place: Path
 
     def is_finished(self) -> bool:
-        if not is_run(self.place):
-            return False
-        manifest = read_manifest(self.place)
-        return manifest.get("status") == "finished" and manifest.get("version") == __version__
+        return is_finished(self.place, dump_settings(self.settings.resolved()))
 
 
 def entries_of(study: str, scale: Scale, store: Path, device: str) -> list[Entry]:
@@ -77,37 +69,13 @@ def run_entries(
     entries: Sequence[Entry], workers: int = 1, ray: str | None = None, on_progress: OnProgress | None = None
 ) -> None:
     """Make these runs; the results depend neither on the number of workers nor on earlier interruptions."""
-    if not entries:
-        return
-    store = entries[0].place.parent
-    store.mkdir(parents=True, exist_ok=True)
-    _sweep(store)
-    jobs = []
-    for entry in _in_order_of_data(entries):
-        if entry.place.exists():  # of another version
-            shutil.rmtree(entry.place)
-        part = store / f"{entry.place.name}{PART}{os.getpid()}"
-        jobs.append(Job(entry.settings, part, f"{entry.arm.label}, seed {entry.seed}", becomes=entry.place))
+    jobs = [
+        Job(entry.settings, entry.place, f"{entry.arm.label}, seed {entry.seed}", resume=True, wait=True)
+        for entry in _in_order_of_data(entries)
+    ]
     run_jobs(jobs, workers, ray, on_progress)
 
 
 def _in_order_of_data(entries: Sequence[Entry]) -> list[Entry]:
     """Runs on the same data set together, the longest first: the last one to end should be short."""
     return sorted(entries, key=lambda entry: (-entry.settings.stop.rounds, entry.settings.data.name, entry.seed))
-
-
-def _sweep(store: Path) -> None:
-    """Remove what processes that are no more have left half done."""
-    for part in store.glob(f"*{PART}*"):
-        if not _is_alive(int(part.name.rpartition(PART)[2])):
-            shutil.rmtree(part, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -19,7 +19,7 @@ from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.arm import Arm
 from autofl.rounds.downlink import Reference, next_reference
 from autofl.rounds.round import Air, Network, Round, network_round, with_bits
-from autofl.rounds.stop import Stop
+from autofl.rounds.stop import History, Stop, watched
 from autofl.units import Array, BoolArray, IntArray
 
 
@@ -79,7 +79,7 @@ class Checkpoint:
     state: State
     memory: Memory  # of the planner
     sim_time: float
-    history: tuple[tuple[int, Evaluation], ...]  # the evaluated rounds
+    history: History  # the evaluated rounds that a stop rule still looks at
     reference: Reference | None = None  # what the UEs have where the downlink is compressed; else the model itself
 
     @property
@@ -139,9 +139,10 @@ def run_rounds(
         due = diverged or stop.is_over(k, sim_time) or k % training.evaluate_every == 0
         evaluation = world.evaluate(after.judged) if due else None
         memory = observed(arm.planner, memory, evaluation)
-        history = _longer(before.history, k, evaluation)
+        longer = before.history if evaluation is None else (*before.history, (k, evaluation))
+        reason = "diverged" if diverged else stop.reason(k, sim_time, longer)
+        history = before.history if evaluation is None else watched(before.history, k, evaluation)
         checkpoint = Checkpoint(k, after.state, memory, sim_time, history, after.reference)
-        reason = "diverged" if diverged else stop.reason(k, sim_time, checkpoint.history)
         yield record_of(this_round, sim_time, arrived, bits, evaluation, reason, guarded), checkpoint
         if reason is not None:
             return
@@ -196,9 +197,3 @@ def record_of(
 
 def is_finite(params: Params) -> bool:
     return all(bool(torch.isfinite(p).all()) for p in params.values())
-
-
-def _longer(
-    history: tuple[tuple[int, Evaluation], ...], k: int, evaluation: Evaluation | None
-) -> tuple[tuple[int, Evaluation], ...]:
-    return history if evaluation is None else (*history, (k, evaluation))

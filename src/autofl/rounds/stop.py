@@ -8,8 +8,21 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.records import Evaluation, convergence_round, reaches
+from autofl.records.metrics import PLATEAU_ROUNDS, SMOOTHING
 
 Metric = Literal["adapted", "global"]
+History = tuple[tuple[int, Evaluation], ...]
+"""Evaluated rounds, the last ones."""
+
+
+def watched(history: History, k: int, evaluation: Evaluation) -> History:
+    """The evaluations that a rule still looks at after this one: those it averages, and those of open windows.
+
+    A window of the plateau rule that was whole before has been judged before, so the cost of a rule does not grow.
+    """
+    longer = (*history, (k, evaluation))
+    inside = sum(begin > k - PLATEAU_ROUNDS for begin, _ in longer)
+    return longer[-max(inside, SMOOTHING) :]
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,10 @@ class Stop:
         return round_index >= self.rounds or (self.sim_time is not None and sim_time >= self.sim_time)
 
     def reason(self, round_index: int, sim_time: float, history: Sequence[tuple[int, Evaluation]]) -> str | None:
-        """Why to stop after this round, or None to go on. `history` holds the evaluated rounds so far."""
+        """Why to stop after this round, or None to go on; asked at every evaluation.
+
+        `history` holds the evaluated rounds so far, or as many as `watched` kept before and this one.
+        """
         if self.sim_time is not None and sim_time >= self.sim_time:
             return "sim_time"
         if history and history[-1][0] == round_index:

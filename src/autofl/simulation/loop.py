@@ -14,7 +14,7 @@ from autofl.evaluation import Evaluator, PreparedEvaluator, personal_models
 from autofl.models import Params
 from autofl.network import Cell
 from autofl.records import Evaluation, RoundRecord
-from autofl.rounds.loop import Orders, Training, run_rounds
+from autofl.rounds.loop import Checkpoint, Orders, Training, run_rounds
 from autofl.rounds.round import ChannelAir, Gains
 from autofl.units import IntArray
 
@@ -42,10 +42,25 @@ class Simulation(Training):
 
 def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
     """Rounds of Algorithm 2, each with the state after it; see `run_rounds`."""
+    for record, past in play(sim):
+        yield record, past.checkpoint.state
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a simulation has behind it: the loop's checkpoint, and what the UEs remember."""
+
+    checkpoint: Checkpoint
+    memory: ClientMemory
+
+
+def play(sim: Simulation, past: Past | None = None) -> Iterator[tuple[RoundRecord, Past]]:
+    """Rounds of Algorithm 2, each with all that is needed to go on after it; with `past`, the rounds after that."""
     personal = personal_models(sim.arm.algorithm, sim.model, sim.params, sim.evaluator.sample_loss)
-    world = _Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, personal))
-    for record, checkpoint in run_rounds(sim, world):
-        yield record, checkpoint.state
+    memory = ClientMemory() if past is None else past.memory
+    world = _Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, personal), memory)
+    for record, checkpoint in run_rounds(sim, world, None if past is None else past.checkpoint):
+        yield record, Past(checkpoint, memory)
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,10 @@ from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointEvaluator
 from autofl.models import Params, cross_entropy, num_weights
 from autofl.planner import Memory, observed
-from autofl.records import Evaluation, RoundRecord
+from autofl.records import RoundRecord
 from autofl.rounds.loop import Orders, record_of
 from autofl.rounds.round import WHOLE_CELL, Round, are_equal, network_rounds
+from autofl.rounds.stop import History, watched
 from autofl.simulation.loop import Simulation
 from autofl.units import Array
 
@@ -37,7 +38,7 @@ class _Run:
     state: State
     memory: Memory  # of the planner
     sim_time: float
-    history: list[tuple[int, Evaluation]]
+    history: History
 
 
 def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRecord, State]]:
@@ -50,10 +51,10 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
     assert layers is not None
     assert isinstance(algorithm, FedAvg | PerFedAvg)
     evaluator = JointEvaluator.of([(sim.evaluator, sim.data, sim.seed) for sim in sims], layers)
-    runs = [_Run(sim, sim.arm.algorithm.init(sim.params), sim.arm.planner.init(sim.cell), 0.0, []) for sim in sims]
+    runs = [_Run(sim, sim.arm.algorithm.init(sim.params), sim.arm.planner.init(sim.cell), 0.0, ()) for sim in sims]
     alive, params = list(range(len(sims))), _stacked(runs)
     for r, evaluation in enumerate(evaluator(params, alive)):
-        runs[r].history.append((0, evaluation))
+        runs[r].history = ((0, evaluation),)
         runs[r].memory = observed(runs[r].sim.arm.planner, runs[r].memory, evaluation)
         yield r, RoundRecord(round=0, evaluation=evaluation), runs[r].state
 
@@ -82,9 +83,9 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
         for place, (r, run) in enumerate(zip(alive, playing, strict=True)):
             this_round, evaluation_here = rounds[place][0], evaluations.get(place)
             run.memory = observed(run.sim.arm.planner, run.memory, evaluation_here)
-            if evaluation_here is not None:
-                run.history.append((k, evaluation_here))
-            reason = run.sim.stop.reason(k, run.sim_time, run.history) if finite[place] else "diverged"
+            longer = run.history if evaluation_here is None else (*run.history, (k, evaluation_here))
+            reason = run.sim.stop.reason(k, run.sim_time, longer) if finite[place] else "diverged"
+            run.history = run.history if evaluation_here is None else watched(run.history, k, evaluation_here)
             bits = np.full(len(this_round.ue), 32.0 * num_weights(run.state.sent))
             senders = this_round.ue[this_round.decoded]
             counts = this_round.placed(senders, guarded[place, : len(senders)])

@@ -1,0 +1,60 @@
+"""What the injection of faults shares: a row of the page, a child process and what it said, a small run."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+SMALL = {
+    "cell": {"num_ue": 4},
+    "simulation": {"num_selected": 2, "device": "cpu"},
+    "stop": {"rounds": 3},
+    "evaluation": {"every": 2, "test_samples": 5, "train_samples": 20},
+    "compare": {"algorithms": ["autofl", "fedavg-1"], "seeds": 1},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A fault, how often it was injected, how often it ended as it must, and what that is."""
+
+    fault: str
+    injected: int
+    held: int
+    seen: str
+
+
+def forked(work: Callable[[], object], stderr: Path | None = None) -> tuple[int, int]:
+    """Exit status and signal of a child that does this work; what it says goes through a pipe to a file."""
+    source, sink = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 70
+        try:
+            os.close(source)
+            for number in (1, 2):
+                os.dup2(sink, number)
+            speak("utf-8")
+            work()
+            status = 0
+        except SystemExit as error:
+            status = int(error.code or 0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(sink)
+    with open(source, "rb") as said:
+        text = said.read()
+    if stderr is not None:
+        stderr.write_bytes(text)
+    _, ended = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(ended) if not os.WIFSIGNALED(ended) else -1, os.WTERMSIG(ended)
+
+
+def speak(encoding: str) -> None:
+    """Standard output and error in this encoding, as a terminal of it would set them."""
+    files = [open(number, "w", encoding=encoding, closefd=False, buffering=1) for number in (1, 2)]  # noqa: SIM115
+    sys.stdout, sys.stderr = files

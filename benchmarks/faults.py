@@ -1,0 +1,387 @@
+"""Faults injected into runs, checkpoints, disks and files, and what was seen: docs/reliability.md.
+
+`make faults` runs all of it; the tests take a sample (tests/faults). Processes are forked, not started anew, so that a
+thousand faults take minutes. Each function gives rows (fault, how many were injected, how many ended as they must).
+"""
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from fault_files import ascii_terminals, bombs, fuzz_data, fuzz_runs, fuzz_settings, misnamed_data
+from fault_processes import SMALL, Row, forked
+
+from autofl import files
+from autofl.cli.main import main
+from autofl.config import parse_settings
+from autofl.errors import AutoFLError
+from autofl.experiments import write
+from autofl.experiments.jobs import run_comparison
+from autofl.experiments.run import run
+from autofl.files import make_folder
+from autofl.lock import FolderLock, Locked, is_locked
+from autofl.records import Evaluation, RunWriter, newest_checkpoint, read_checkpoint, read_manifest, read_run, tables
+from autofl.records.checkpoints import GENERATIONS
+from autofl.rounds.stop import Stop, watched
+
+ROOT = Path(__file__).parents[1]
+REMEMBERING = {"algorithm": "scaffold", "compressor": {"name": "top-k"}, "downlink": {"name": "quantise"}}
+
+
+class Moments:
+    """Counts the moments before, in and after each write, fsync and rename; kills this process at one of them."""
+
+    def __init__(self, kill_at: int | None = None) -> None:
+        self.count, self.kill_at = 0, kill_at
+
+    def __enter__(self) -> "Moments":
+        self._kept = files.write_all, os.fsync, os.replace
+        files.write_all = tables.write_all = self._write
+        os.fsync, os.replace = self._around(os.fsync), self._around(os.replace)
+        write.BETWEEN_CHECKPOINTS, write.MOST_OF_THE_TIME = 0.0, 1e9
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        files.write_all, os.fsync, os.replace = self._kept
+        tables.write_all = files.write_all
+        write.BETWEEN_CHECKPOINTS, write.MOST_OF_THE_TIME = 10.0, 0.05
+
+    def _pass(self) -> None:
+        self.count += 1
+        if self.count - 1 == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _around(self, call: Callable[..., object]) -> Callable[..., object]:
+        def moment(*args: object) -> object:
+            self._pass()
+            answer = call(*args)
+            self._pass()
+            return answer
+
+        return moment
+
+    def _write(self, file: io.RawIOBase, content: bytes) -> None:
+        self._pass()
+        self._kept[0](file, content[: len(content) // 2])
+        self._pass()
+        self._kept[0](file, content[len(content) // 2 :])
+        self._pass()
+
+
+def digest(folder: Path) -> dict[str, str]:
+    """The SHA-256 of everything in a run, or in several, that must not depend on what happened on the way."""
+    kinds = ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors")
+    paths = sorted(path for kind in kinds for path in folder.rglob(kind))
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+# Faults
+
+
+def kills(place: Path, num: int, dice: random.Random) -> list[Row]:
+    """SIGKILL before, in and after writes, spread over all of them; then the same once more with --resume."""
+    plain, remembering = parse_settings(SMALL), parse_settings({**SMALL, **REMEMBERING})
+    works: dict[str, Callable[[Path, bool], object]] = {
+        "simulate": lambda folder, resume: run(plain, folder, resume=resume),
+        "simulate, UEs that remember": lambda folder, resume: run(remembering, folder, resume=resume),
+        "compare": lambda folder, resume: run_comparison(plain, folder, resume=resume),
+    }
+    rows = []
+    for name, work in works.items():
+        whole = place / name / "whole"
+        with Moments() as counted:
+            work(whole, False)
+        moments = [*dice.sample(range(counted.count), num)]
+        same = 0
+        for moment in moments:
+            folder = place / name / str(moment)
+
+            def killed(moment: int = moment, folder: Path = folder, work: Callable = work) -> None:
+                with Moments(moment):
+                    work(folder, False)
+
+            died = forked(killed)[1] == signal.SIGKILL
+            work(folder, True)
+            same += died and digest(folder) == digest(whole) and not list(folder.rglob(f"*{files.PART}"))
+        rows.append(Row(f"SIGKILL of {name}", num, same, "goes on, same SHA-256 as without it"))
+    return rows
+
+
+def flips(place: Path, num: int, dice: random.Random) -> list[Row]:
+    """Bits flipped in the newest of two checkpoints, and each length it can be cut to."""
+    writer = RunWriter(place, "seed = 1\n", {"algorithm": "autofl", "seed": 1})
+    weights = np.random.default_rng(1).normal(size=40).astype(np.float32)
+    for number in (1, 2):
+        writer.write_checkpoint({"state.params.w": weights * number}, {"round": number})
+    writer.close()
+    newest = place / GENERATIONS[1]
+    content = newest.read_bytes()
+    assert read_checkpoint(place)[1]["round"] == 2
+
+    def older(damaged: bytes) -> bool:
+        newest.write_bytes(damaged)
+        kept, problems = newest_checkpoint(place)
+        return kept is not None and kept.facts["round"] == 1 and len(problems) == 1
+
+    detected = 0
+    for _ in range(num):
+        damaged, place_of_bit = bytearray(content), dice.randrange(8 * len(content))
+        damaged[place_of_bit // 8] ^= 1 << place_of_bit % 8
+        detected += older(bytes(damaged))
+    lengths = range(0, len(content), max(1, len(content) // num))
+    cut = sum(older(content[:length]) for length in lengths)
+    said = "detected, the older checkpoint is used"
+    return [
+        Row("one bit of a checkpoint flipped", num, detected, said),
+        Row("a checkpoint cut short", len(lengths), cut, said),
+    ]
+
+
+def flipped_runs(place: Path, num: int, dice: random.Random) -> list[Row]:
+    """Bits flipped in the tables of a finished run."""
+    folder = run(parse_settings(SMALL), place / "run").folder
+    detected = 0
+    for _ in range(num):
+        path = folder / dice.choice(["rounds.csv", "ues.csv", "config.toml"])
+        content = path.read_bytes()
+        damaged, place_of_bit = bytearray(content), dice.randrange(8 * len(content))
+        damaged[place_of_bit // 8] ^= 1 << place_of_bit % 8
+        path.write_bytes(damaged)
+        try:
+            read_run(folder)
+        except AutoFLError as error:
+            detected += "SHA-256" in str(error)
+        path.write_bytes(content)
+    return [Row("one bit of a finished run's tables flipped", num, detected, "refused, one line")]
+
+
+def two_writers(place: Path, num: int) -> list[Row]:
+    """Two processes for one folder, and several that look for a free name at once."""
+    settings, refused = parse_settings(SMALL), 0
+    for k in range(num):
+        lock = FolderLock(place / f"one-{k}")
+        said = place / f"said-{k}"
+        with contextlib.suppress(Locked):
+            status, _ = forked(lambda k=k: main(["simulate", "--out", str(place / f"one-{k}")]), said)
+            refused += status == 2 and "another process writes" in said.read_text() and is_one_line(said)
+        lock.release()
+    pids = []
+    for k in range(8):
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            (place / f"name-{k}").write_text(str(make_folder(place / "runs" / "simulate")))
+            os._exit(0)
+    for pid in pids:
+        os.waitpid(pid, 0)
+    names = {(place / f"name-{k}").read_text() for k in range(8)}
+    stale = RunWriter(place / "stale", "seed = 1\n", {"algorithm": "autofl", "seed": 1})
+    note_file = place / "stale" / ".lock"
+    note_file.write_text(json.dumps({**json.loads(note_file.read_text()), "attempt": 99}))
+    try:
+        stale.write_checkpoint({"w": np.zeros(2)}, {"round": 0})
+        stopped = 0
+    except AutoFLError as error:
+        stopped = int("taken this folder over" in str(error))
+    del settings
+    return [
+        Row("a second `simulate` into the same folder", num, refused, "refused, one line, status 2"),
+        Row("folders asked for at the same moment", 8, len(names), "a folder each"),
+        Row("a writer that another has overruled", 1, stopped, "stops itself before it writes"),
+    ]
+
+
+def liveness(place: Path) -> list[Row]:
+    """Whether a run is alive is told by its lock, whatever process numbers mean."""
+    lock = FolderLock(place / "live")
+    note_file = place / "live" / ".lock"
+    held = note_file.read_text()
+    note_file.write_text(json.dumps({**json.loads(held), "process": 2**22 - 1, "machine": "elsewhere"}))
+    alive = int(is_locked(place / "live"))  # its process number is nobody's here, as in another container
+    note_file.write_text(held)
+    lock.release()
+    writer = RunWriter(place / "dead", "seed = 1\n", {"algorithm": "autofl", "seed": 1})
+    writer.close()  # without a word: the manifest still says running
+    honest = int(read_manifest(place / "dead")["status"] == "interrupted")
+    on_disk = int(json.loads((place / "dead" / "manifest.json").read_text())["status"] == "interrupted")
+    return [
+        Row("a live run seen from another container", 1, alive, "it is alive: its lock is held"),
+        Row("a killed run's manifest", 1, honest & on_disk, "interrupted, with the reason"),
+    ]
+
+
+def is_one_line(said: Path) -> bool:
+    """Whether what a command said has no traceback and ends in one line of ours."""
+    text = said.read_text()
+    return "Traceback" not in text and text.strip().splitlines()[-1].startswith(("autofl: ", "interrupted"))
+
+
+def signals(place: Path) -> list[Row]:
+    """SIGTERM and SIGHUP in the middle of a run."""
+    ended, seconds = 0, 0.0
+    endless = ["--set", "stop.rounds=1000000", "--set", "evaluation.test_samples=5", "--set", "simulation.device=cpu"]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        folder, said = place / number.name, place / f"{number.name}.txt"
+
+        def work(folder: Path = folder, number: int = number) -> None:
+            parent = os.getpid()
+            if os.fork() == 0:  # waits for some rounds, then tells its parent to end
+                while not (folder / "rounds.csv").is_file() or (folder / "rounds.csv").read_bytes().count(b"\n") < 9:
+                    time.sleep(0.02)
+                os.kill(parent, number)
+                (folder.parent / "sent").write_text(str(time.time()))
+                os._exit(0)
+            for handled in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(handled, signal.SIG_DFL)
+            main(["simulate", "--out", str(folder), *endless])
+
+        status, _ = forked(work, said)
+        seconds = max(seconds, time.time() - float((place / "sent").read_text()))
+        manifest, kept = read_manifest(folder), newest_checkpoint(folder)[0]
+        fine = status == 128 + number and manifest["status"] == "interrupted" and is_one_line(said)
+        ended += fine and kept is not None and number.name in manifest["problem"]
+    return [Row("SIGTERM, SIGHUP", 2, ended, f"a checkpoint, the reason, one line; within {seconds:.1f} s")]
+
+
+def full_disk(place: Path) -> list[Row]:
+    """A file that may not grow, and a disk of 700 kB where one can be mounted."""
+    rows = []
+
+    def limited(folder: Path, limit: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        main(["simulate", "--out", str(folder), *sets(SMALL)])
+
+    held, limits = 0, (0, 100, 3_000, 100_000)
+    for limit in limits:
+        folder, said = place / f"limit-{limit}", place / f"limit-{limit}.txt"
+        status, _ = forked(lambda folder=folder, limit=limit: limited(folder, max(limit, 1)), said)
+        manifest = json.loads(text) if (text := _text(folder / "manifest.json")) else {"status": "none"}
+        held += status == 2 and manifest["status"] in ("failed", "none") and is_one_line(said)
+    rows.append(Row("no more bytes may be written, at four sizes", len(limits), held, "failed, status 2, no traceback"))
+    disk = place / "disk"
+    disk.mkdir()
+    if os.geteuid() == 0 and os.system(f"mount -t tmpfs -o size=280k tmpfs {disk} 2>/dev/null") == 0:
+        said = place / "disk.txt"
+        try:
+            status, _ = forked(lambda: main(["simulate", "--out", str(disk / "run"), *sets(SMALL)]), said)
+            manifest = json.loads((disk / "run" / "manifest.json").read_text())
+            fine = status == 2 and manifest["status"] == "failed" and "No space left" in manifest["problem"]
+            rows.append(
+                Row("a disk that is full", 1, int(fine and is_one_line(said)), "failed, with the reason, one line")
+            )
+        finally:
+            os.system(f"umount {disk}")
+    return rows
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
+
+
+def sets(table: dict) -> list[str]:
+    """A table of settings as words of a command line."""
+    return [
+        word
+        for section, values in table.items()
+        for key, value in values.items()
+        for word in ("--set", f"{section}.{key}={json.dumps(value)}")
+    ]
+
+
+def plateau(num: int) -> list[Row]:
+    """The cost of the stop rules at the last of many evaluations, against the first hundred."""
+    stop = Stop(rounds=10 * num, plateau=True, target_accuracy=0.99)
+    history: tuple = ()
+    times = []
+    for k in range(num):
+        begin = time.perf_counter()
+        evaluation = Evaluation(adapted_accuracy=0.5 + 0.3 * (k % 2))
+        assert stop.reason(k, 0.0, (*history, (k, evaluation))) is None
+        history = watched(history, k, evaluation)
+        times.append(time.perf_counter() - begin)
+    early, late = np.median(times[: num // 10]), np.median(times[-num // 10 :])
+    said = f"{1e6 * late:.0f} us each at the end, {1e6 * early:.0f} us at the beginning"
+    return [Row(f"{num:,} evaluations with a plateau rule", 1, int(late < 2 * early), said)]
+
+
+# The page
+
+
+def inject_all(size: str) -> Iterator[list[Row]]:
+    """Every fault, as often as a size says."""
+    many = {"full": (50, 1000, 10_000), "quick": (4, 60, 200)}[size]
+    dice = random.Random(15)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+
+        def at(name: str) -> Path:
+            (place / name).mkdir()
+            return place / name
+
+        yield kills(at("kills"), many[0], dice)
+        yield flips(at("flips"), many[1], dice)
+        yield flipped_runs(at("runs"), many[1], dice)
+        yield two_writers(at("two"), 3)
+        yield liveness(at("live"))
+        yield signals(at("signals"))
+        yield full_disk(at("full"))
+        yield fuzz_settings(at("settings"), many[2], dice)
+        yield fuzz_runs(at("folders"), many[2], dice)
+        yield fuzz_data(at("data"), many[2], dice)
+        yield bombs(at("bombs"))
+        yield ascii_terminals(at("ascii"))
+        yield misnamed_data()
+        yield plateau(20_000)
+
+
+def draw_page(results: Path, page: Path) -> None:
+    """docs/reliability.md from the counts beside it, every file a table."""
+    text = [
+        "# What was broken on purpose, and what was seen",
+        "",
+        "`make faults` injects every fault below and writes this page; the tests in `tests/faults` inject a sample of",
+        "them in every CI run. A row holds if its two numbers are equal. `SIZE=quick make faults` takes minutes.",
+    ]
+    for path in sorted(results.glob("*.json")):
+        counted = json.loads(path.read_text(encoding="utf-8"))
+        text += [
+            "",
+            f"## {counted['title']}",
+            "",
+            "| fault | injected | ended as it must | which is |",
+            "|---|---|---|---|",
+        ]
+        text += [
+            f"| {row['fault']} | {row['injected']:,} | {row['held']:,} | {row['seen']} |" for row in counted["rows"]
+        ]
+    page.write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=["full", "quick"], default="full")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "faults")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "reliability.md")
+    chosen = parser.parse_args()
+    seen: list[Row] = []
+    for rows in inject_all(chosen.size):
+        seen += rows
+        for row in rows:
+            print(f"{row.held:6d} of {row.injected:6d}  {row.fault}: {row.seen}", flush=True)
+    counts = {"title": "Runs, checkpoints, disks and files", "size": chosen.size, "rows": [asdict(row) for row in seen]}
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    (chosen.out / "store.json").write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
+    draw_page(chosen.out, chosen.page)
+    sys.exit(any(row.held < row.injected for row in seen))

@@ -1,0 +1,209 @@
+"""A simulation on disk: played into its folder round by round, and taken up again where it was left."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autofl.algorithms import State
+from autofl.errors import AutoFLError, in_own_code
+from autofl.files import read_toml
+from autofl.lock import FolderLock
+from autofl.records import (
+    Kept,
+    RoundRecord,
+    Run,
+    RunWriter,
+    is_run,
+    mark_run,
+    newest_checkpoint,
+    read_manifest,
+    read_run,
+)
+from autofl.rounds.checkpoint import packed, packed_memory, unpacked, unpacked_memory
+from autofl.simulation import Past, Simulation, play
+from autofl.version import __version__
+
+OnRound = Callable[[RoundRecord], None]
+BETWEEN_CHECKPOINTS = 10.0
+"""Seconds of work that a killed run loses at most."""
+MOST_OF_THE_TIME = 0.05
+"""Share of the time that may go into checkpoints."""
+log = logging.getLogger(__name__)
+
+
+def write_run(
+    sim: Simulation,
+    folder: Path | str,
+    config_text: str,
+    manifest: Mapping[str, Any],
+    on_round: OnRound | None = None,
+    *,
+    resume: bool = False,
+    wait: bool = False,
+) -> Run:
+    """Play a simulation into a run folder and read it back.
+
+    With `resume` a finished run of the same settings is only read, and one that was stopped goes on from its last
+    checkpoint, to the same bytes as a run that was never stopped. With `wait`, wait for a process that makes it now.
+    """
+    folder = Path(folder)
+    lock = FolderLock(folder, wait)
+    if resume and is_finished(folder, config_text):
+        lock.release()
+        return read_run(folder)
+    try:
+        past, writer, spent = _begin(sim, folder, config_text, manifest, lock, resume)
+    except BaseException as error:
+        lock.release()
+        if isinstance(error, OSError) and is_run(folder):
+            with contextlib.suppress(OSError):
+                mark_run(folder, "failed", error.strerror)
+        raise
+    keeper = _Keeper(writer, begin=time.perf_counter() - spent)
+    last = RoundRecord(-1) if past is None else RoundRecord(past.checkpoint.round, past.checkpoint.sim_time)
+    status, problem = "failed", None
+    try:
+        for record, after in play(sim, past):
+            writer.write(record)
+            last, past = record, after
+            keeper.offer(past)
+            if on_round is not None:
+                on_round(record)
+        status = "finished"
+    except KeyboardInterrupt as error:
+        status, problem = "interrupted", str(error) or "interrupted by a user"
+        raise
+    except Exception as error:
+        own = in_own_code(error)
+        problem = " ".join(str(own or error).split()) or type(error).__name__
+        raise own or error from None
+    finally:
+        if past is not None and status != "finished":
+            with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
+                keeper.keep(past)
+        state = None if past is None else past.checkpoint.state
+        finish_run(writer, status, last, state, keeper.begin, problem)
+    return read_run(folder)
+
+
+def is_finished(folder: Path, config_text: str) -> bool:
+    """Whether a folder holds a finished run of these settings and this version."""
+    if not is_run(folder):
+        return False
+    try:
+        manifest = read_manifest(folder)
+        return (
+            manifest.get("status") == "finished"
+            and manifest.get("version") == __version__
+            and (folder / "config.toml").read_bytes() == config_text.encode("utf-8")
+        )
+    except (AutoFLError, OSError):
+        return False
+
+
+def check_same_settings(folder: Path, config_text: str) -> None:
+    """Refuse to go on with a run of other settings, which would mix two runs."""
+    import tomllib
+
+    if not (folder / "config.toml").is_file() or not is_run(folder):
+        return
+    there, wanted = _flat(read_toml(folder / "config.toml")), _flat(tomllib.loads(config_text))
+    other = sorted(key for key in there.keys() | wanted.keys() if there.get(key) != wanted.get(key))
+    if other:
+        raise AutoFLError(
+            f"{folder}: a run with other settings is there ({other[0]} = {there.get(other[0])}, not"
+            f" {wanted.get(other[0])}); name another folder or overwrite it (--force)"
+        )
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _begin(
+    sim: Simulation, folder: Path, config_text: str, manifest: Mapping[str, Any], lock: FolderLock, resume: bool
+) -> tuple[Past | None, RunWriter, float]:
+    """A writer at the beginning of a run, or after the last checkpoint of the one that is there; its seconds."""
+    kept: Kept | None = None
+    if resume and _version_there(folder) == __version__:
+        check_same_settings(folder, config_text)
+        kept, problems = newest_checkpoint(folder)
+        for problem in problems:
+            log.warning("%s; %s", problem, "it starts over" if kept is None else "it goes on from an older checkpoint")
+    if kept is None:
+        return None, RunWriter(folder, config_text, manifest, lock), 0.0
+    device = str(sim.data.x.device)
+    checkpoint = unpacked(kept.arrays, kept.facts, sim.arm.algorithm, device)
+    past = Past(checkpoint, unpacked_memory(kept.arrays, device))
+    return past, RunWriter.go_on(folder, checkpoint.round, kept, lock), float(kept.facts["host_time"])
+
+
+def _version_there(folder: Path) -> str | None:
+    """The version that began the run in a folder; None where there is no run, or one that says nothing any more."""
+    try:
+        return str(read_manifest(folder).get("version")) if is_run(folder) else None
+    except AutoFLError as error:
+        log.warning("%s; it starts over", error)
+        return None
+
+
+@dataclass
+class _Keeper:
+    """Keeps a checkpoint now and then: often enough for little to be lost, seldom enough to cost little."""
+
+    writer: RunWriter
+    begin: float
+    due: float = 0.0
+    possible: bool = True
+
+    def __post_init__(self) -> None:
+        self.due = time.monotonic() + BETWEEN_CHECKPOINTS
+
+    def offer(self, past: Past) -> None:
+        if self.possible and time.monotonic() >= self.due:
+            self.keep(past)
+
+    def keep(self, past: Past) -> None:
+        """A part of a user's own may remember what no file can hold; such a run cannot go on, but it can run."""
+        begin = time.monotonic()
+        try:
+            arrays, facts = packed(past.checkpoint)
+            arrays |= packed_memory(past.memory)
+            facts["host_time"] = time.perf_counter() - self.begin
+        except AutoFLError as error:
+            self.possible = False
+            log.warning("no checkpoints: %s", error)
+            return
+        self.writer.write_checkpoint(arrays, facts)
+        spent = time.monotonic() - begin
+        self.due = time.monotonic() + max(BETWEEN_CHECKPOINTS, spent / MOST_OF_THE_TIME)
+
+
+def finish_run(
+    writer: RunWriter, status: str, last: RoundRecord, state: State | None, begin: float, problem: str | None = None
+) -> None:
+    """Leave a readable run: the last weights, and how it ended."""
+    trouble: OSError | None = None
+    try:
+        try:
+            if state is not None:
+                writer.write_weights({name: p.cpu().numpy() for name, p in state.params.items()})
+        except OSError as error:
+            problem = problem or error.strerror or str(error)
+            if status == "finished":
+                status, trouble = "failed", error
+        host_time = round(time.perf_counter() - begin, 3)
+        facts = {"rounds": last.round, "sim_time": last.sim_time, "host_time": host_time}
+        ended = {"ended_at": round(time.time(), 3), "problem": problem}
+        writer.finish(status, stop=last.stop, **facts, **ended)
+    finally:
+        writer.close()
+    if trouble is not None:
+        raise trouble

@@ -1,0 +1,237 @@
+"""One door for files: what is read is bounded and fails in one line, what is written is there whole or not at all.
+
+Sizes are looked at before memory is taken. The readers of every format end here, so that a damaged or hostile file is
+an `AutoFLError` that names the file and the reason.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import math
+import os
+import tomllib
+import zipfile
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofl.errors import AutoFLError
+from autofl.units import PathLike
+
+MOST_TEXT = 8 * 2**20
+"""Bytes of a settings or JSON file: as Python objects they take up to 40 times the memory."""
+MOST_DEPTH = 40
+"""Levels of nested tables or lists; what walks them calls itself for each."""
+SMALL_ARRAYS = 128 * 2**20
+"""Bytes that packed arrays may unpack to, however well they are packed."""
+MOST_UNPACKED = 20
+"""How many times its packed size a larger array may unpack to."""
+
+_counter = count()
+
+
+@contextlib.contextmanager
+def opening(path: PathLike, what: str, mend: str = "") -> Iterator[None]:
+    """Whatever goes wrong in here as one line: `path: not WHAT (reason)MEND`."""
+    try:
+        yield
+    except AutoFLError:
+        raise
+    except MemoryError:
+        raise AutoFLError(f"{path}: not enough memory to read it") from None
+    except RecursionError:
+        raise AutoFLError(f"{path}: not {what} (nested too deep){mend}") from None
+    except gzip.BadGzipFile as error:
+        raise AutoFLError(f"{path}: not {what} ({error}){mend}") from None
+    except OSError as error:
+        raise AutoFLError(f"{path}: cannot be read ({error.strerror or error}){mend}") from None
+    except Exception as error:  # each format has errors of its own, and some have none
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise AutoFLError(f"{path}: not {what} ({reason}){mend}") from None
+
+
+def read_bytes(path: PathLike, most: int = MOST_TEXT) -> bytes:
+    """The content of a file of at most so many bytes."""
+    with open(path, "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise AutoFLError(f"{path}: longer than {most:,} bytes")
+    return content
+
+
+def read_toml(path: PathLike) -> dict[str, Any]:
+    """A TOML file as a table."""
+    with opening(path, "valid TOML"):
+        try:
+            text = read_bytes(path).decode("utf-8")
+        except UnicodeDecodeError:
+            raise AutoFLError(f"{path}: not a text file in UTF-8") from None
+        return parse_toml(text)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """A table from TOML text, nested no deeper than settings are."""
+    table = tomllib.loads(text)
+    check_depth(table)
+    return table
+
+
+def read_json(path: PathLike, what: str = "valid JSON") -> Any:
+    """What a JSON file holds."""
+    with opening(path, what):
+        return parse_json(read_bytes(path).decode("utf-8"))
+
+
+def parse_json(text: str) -> Any:
+    """What JSON text holds, nested no deeper than our own files are."""
+    value = json.loads(text)
+    check_depth(value)
+    return value
+
+
+def check_depth(value: object, most: int = MOST_DEPTH) -> None:
+    """Refuse what is nested deeper, without calling oneself."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise ValueError(f"nested more than {most} levels deep")
+
+
+def read_arrays(path: PathLike, names: Sequence[str], what: str = "a readable .npz file") -> dict[str, NDArray[Any]]:
+    """Those of the named arrays that an .npz file holds, numbers or truth values. No pickle is read."""
+    arrays = {}
+    with opening(path, what), zipfile.ZipFile(path) as archive:
+        members = {info.filename: info for info in archive.infolist()}
+        for name in names:
+            if (info := members.get(f"{name}.npy")) is not None:
+                arrays[name] = _read_array(archive, info, name, os.path.getsize(path))
+    return arrays
+
+
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, packed: int) -> NDArray[Any]:
+    """One array; its header, the archive's directory and the bytes must agree."""
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = read_header(member)
+        if dtype.hasobject or dtype.kind not in "biuf":
+            raise ValueError(f"array {name!r} holds {dtype}, neither numbers nor truth values")
+        size = math.prod(shape) * dtype.itemsize
+        if size != info.file_size - member.tell():
+            raise ValueError(f"array {name!r} of shape {shape} has not the bytes it claims")
+        if size > max(SMALL_ARRAYS, MOST_UNPACKED * min(info.compress_size, packed)):
+            raise ValueError(f"array {name!r} unpacks to {size:,} bytes; save it with numpy.savez, unpacked")
+        content = np.empty(size, dtype=np.uint8)
+        _fill(member, content)
+    if dtype.kind == "b" and content.max(initial=0) > 1:
+        raise ValueError(f"array {name!r} holds bytes that are neither true nor false")
+    return content.view(dtype).reshape(shape, order="F" if by_columns else "C")
+
+
+def _fill(file: IO[bytes], content: NDArray[np.uint8]) -> None:
+    """Read exactly as much as there is room for, and find the end after it."""
+    room, done = content.data, 0
+    while done < len(room):
+        num = file.readinto(room[done : done + 2**20])  # type: ignore[attr-defined]
+        if not num:
+            raise ValueError("the file is too short")
+        done += num
+    if file.read(1):
+        raise ValueError("the file is too long")
+
+
+def read_blocks(path: PathLike, num_bytes: int) -> tuple[bytes, IO[bytes]]:
+    """The first bytes of a file, gzipped or plain, and the file, open after them."""
+    file = Path(path).open("rb")  # noqa: SIM115 -- it is given back open
+    try:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        content: IO[bytes] = gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[assignment]
+        return content.read(num_bytes), content
+    except BaseException:
+        file.close()
+        raise
+
+
+def read_rest(file: IO[bytes], num_bytes: int) -> NDArray[np.uint8]:
+    """The bytes that follow, exactly so many."""
+    content = np.empty(num_bytes, dtype=np.uint8)
+    with file:
+        _fill(file, content)
+    return content
+
+
+def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
+    """Write a file so that a reader sees the old one or the new one, never half, also after a power cut; its SHA-256.
+
+    Aside, fsync, rename, fsync of the folder. `sync=False` leaves out both where a later write makes up for it.
+    """
+    path = Path(path)
+    content = content.encode("utf-8") if isinstance(content, str) else content
+    part = path.with_name(f".{path.name}.{os.getpid()}-{next(_counter)}{PART}")
+    try:
+        with open(part, "wb", buffering=0) as file:
+            write_all(file, content)
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise naming(path, error) from None
+    if sync:
+        sync_folder(path.parent)
+    return hashlib.sha256(content).hexdigest()
+
+
+def naming(path: PathLike, error: BaseException) -> BaseException:
+    """The error, with the name of the file where the system left it out."""
+    bare = isinstance(error, OSError) and error.errno is not None and error.filename is None
+    return OSError(error.errno, error.strerror, str(path)) if isinstance(error, OSError) and bare else error
+
+
+PART = ".part"
+"""How a file is called that is not whole yet."""
+
+
+def write_all(file: io.RawIOBase | IO[bytes], content: bytes) -> None:
+    """Write all of it to an unbuffered file, which may take less at a time."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]
+
+
+def sync_folder(folder: PathLike) -> None:
+    """Make the names in a folder last; a system that cannot is none the worse for it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def make_folder(stem: PathLike) -> Path:
+    """STEM-N with the first N that is free, made at once, so that no two callers get the same."""
+    stem = Path(stem)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        folder = stem.with_name(f"{stem.name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+    raise AssertionError

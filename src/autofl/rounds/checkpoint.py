@@ -1,0 +1,96 @@
+"""A checkpoint of the loop as arrays and facts, and back: what a run folder keeps, and what UEs remember."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from autofl.algorithms import Algorithm, State
+from autofl.engines import ClientMemory
+from autofl.errors import AutoFLError
+from autofl.models import Params
+from autofl.records import Evaluation
+from autofl.rounds.downlink import Reference
+from autofl.rounds.loop import Checkpoint
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def packed(checkpoint: Checkpoint) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """All of a checkpoint: arrays by name, and facts that JSON holds to the bit."""
+    arrays = {f"planner.{name}": _plain(held, name) for name, held in checkpoint.memory.items()}
+    for state_field in fields(checkpoint.state):
+        arrays |= _named(f"state.{state_field.name}", getattr(checkpoint.state, state_field.name))
+    facts: dict[str, Any] = {
+        "round": checkpoint.round,
+        "sim_time": checkpoint.sim_time,
+        "history": [(k, asdict(evaluation)) for k, evaluation in checkpoint.history],
+    }
+    if checkpoint.reference is not None:
+        arrays |= _named("reference", checkpoint.reference.params)
+        facts["downlink_bits"] = checkpoint.reference.bits
+    return arrays, facts
+
+
+def unpacked(arrays: Arrays, facts: Mapping[str, Any], algorithm: Algorithm, device: str = "cpu") -> Checkpoint:
+    """The checkpoint that `packed` gave these of."""
+    reference = None
+    if "downlink_bits" in facts:
+        reference = Reference(_params(arrays, "reference", device), facts["downlink_bits"])
+    return Checkpoint(
+        round=facts["round"],
+        state=_state_of(arrays, algorithm, device),
+        memory=group(arrays, "planner"),
+        sim_time=facts["sim_time"],
+        history=tuple((int(k), Evaluation(**metrics)) for k, metrics in facts["history"]),
+        reference=reference,
+    )
+
+
+def packed_memory(memory: ClientMemory) -> dict[str, NDArray[Any]]:
+    """What the UEs remember."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for (purpose, ue), own in memory.whole().items():
+        arrays |= _named(f"ue.{purpose}.{ue}", own)
+    return arrays
+
+
+def unpacked_memory(arrays: Arrays, device: str = "cpu") -> ClientMemory:
+    """The memory that `packed_memory` gave these of."""
+    owned: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
+    for name, array in group(arrays, "ue").items():
+        purpose, ue, own = name.split(".", 2)
+        owned.setdefault((purpose, int(ue)), {})[own] = torch.from_numpy(array).to(device)
+    return ClientMemory(owned)
+
+
+def group(arrays: Arrays, prefix: str) -> dict[str, NDArray[Any]]:
+    """The arrays of this prefix, without it."""
+    return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
+
+
+def _named(prefix: str, params: Params) -> dict[str, NDArray[Any]]:
+    if not isinstance(params, Mapping):
+        raise AutoFLError(f"{prefix}: a {type(params).__name__}, not tensors by name; no checkpoint can hold it")
+    return {f"{prefix}.{name}": _plain(p, f"{prefix}.{name}") for name, p in params.items()}
+
+
+def _plain(held: Any, name: str) -> NDArray[Any]:
+    array = held.detach().cpu().numpy() if isinstance(held, torch.Tensor) else np.asarray(held)
+    if array.dtype.kind not in "biuf":
+        raise AutoFLError(f"{name}: {array.dtype} values, not numbers; no checkpoint can hold them")
+    return array
+
+
+def _params(arrays: Arrays, prefix: str, device: str) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array).to(device) for name, array in group(arrays, prefix).items()}
+
+
+def _state_of(arrays: Arrays, algorithm: Algorithm, device: str) -> State:
+    """The server's state, every field of it."""
+    state = algorithm.init(_params(arrays, "state.params", device))
+    kept = {part: _params(arrays, f"state.{part}", device) for part in (one.name for one in fields(state))}
+    return replace(state, **kept)
