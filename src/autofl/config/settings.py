@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from autofl.config.parts import (
     AggregatorSettings,
+    AttackSettings,
     BaselineSettings,
     ChannelSettings,
     CompressorSettings,
@@ -309,6 +310,7 @@ class Settings(Section):
     compressor: CompressorSettings = CompressorSettings()
     downlink: DownlinkSettings = DownlinkSettings()
     aggregator: AggregatorSettings = AggregatorSettings()
+    attack: AttackSettings = AttackSettings()
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     learning: LearningSettings = LearningSettings()
@@ -392,7 +394,17 @@ class Settings(Section):
         }
         usual = "lenet5" if self.data.name == "cifar10" else "mlp"
         model = usual if self.model.name == "auto" else self.model.name
-        parts = ("channel", "selection", "planner", "baseline", "joint", "compressor", "downlink", "aggregator")
+        parts = (
+            "channel",
+            "selection",
+            "planner",
+            "baseline",
+            "joint",
+            "compressor",
+            "downlink",
+            "aggregator",
+            "attack",
+        )
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         grad_clip = self.learning.grad_clip
         if self.planned_by() is self.joint:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 
 from autofl.data.federated import PixelSums
@@ -116,7 +116,8 @@ class Fleet:
 
     def _claimed(self, answer: Answer) -> int:
         """The UE a node says it is, if nobody else is; used to name it where its key does not tell."""
-        said = answer.content.config_records.get("device", {}).get("ue") if answer.content is not None else None
+        content = answer.content if answer.content is not None else RecordDict()
+        said = content.config_records.get("device", ConfigRecord()).get("ue")
         return said if type(said) is int and 0 <= said < self._cell.num_ue and said not in self.known else NOBODY
 
     def _refuse(self, node: int, why: str, ue: int) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import io
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -162,7 +163,7 @@ def _arrays(record: RecordDict, name: str) -> ArrayRecord:
     return record.array_records[name]
 
 
-def _decoded(array: Array, name: str, kind: np.dtype[np.generic], shape: tuple[int, ...]) -> NDArray[np.generic]:
+def _decoded(array: Array, name: str, kind: np.dtype[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
     """The array of this type and shape. Both are read from its bytes before anything is allocated for its values."""
     size, label = math.prod(shape) * kind.itemsize, shown(name[:200])
     if len(array.data) > size + HEADER:

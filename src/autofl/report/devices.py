@@ -13,7 +13,6 @@ from autofl.records import Run
 from autofl.report.plots import COLOURS, figure_of, save
 from autofl.units import Array, PathLike
 
-
 OTHERS = ("introduction: ", "evaluation: ", "channel: ")
 """Outcomes of other questions than for an update; a device has such a row only where its answer was refused."""
 
