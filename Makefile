@@ -5,7 +5,8 @@
 # make bench  measures our engines and the field, writes docs/performance.md
 # make allocation  holds the exact allocation against an independent solver on 1,000 random cells
 # make reproduction  redraws docs/reproduction.md and its pictures from the committed results
-.PHONY: setup demo test lint bench allocation reproduction clean
+# make liars  measures what each aggregator stands, writes docs/reliability-aggregation.md
+.PHONY: setup demo test lint bench allocation liars reproduction clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,6 +40,9 @@ bench: setup
 
 allocation: setup
 	$(BIN)/python benchmarks/allocation.py
+
+liars: setup
+	$(BIN)/python benchmarks/liars.py
 
 reproduction: setup
 	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md

@@ -154,8 +154,9 @@ def write_page() -> None:
                 )
     text = f"""# What an aggregator stands
 
-Adapted accuracy in % on MNIST-5k after {ROUNDS} rounds of AutoFL with liars among its 20 UEs; 5 labels a UE, {NUM_SELECTED}
-selected in a round, mean of {len(seeds)} seed{"s" if len(seeds) > 1 else ""}. Made by `make liars`; raw values in `results/liars.json`.
+Adapted accuracy in % on MNIST-5k after {ROUNDS} rounds of AutoFL with liars among its 20 UEs; 5 labels a UE,
+{NUM_SELECTED} selected in a round, mean of {len(seeds)} seed{"s" if len(seeds) > 1 else ""}. Made by `make liars`; raw
+values in `results/liars.json`.
 
 {table(rows, ["attack", "liars", *(named.get(rule, rule) for rule in RULES)])}
 
@@ -173,10 +174,11 @@ With the default, over all rounds: lies told, lies left out, honest updates left
 
 ## How to choose
 
-- Against broken devices and crude lies (NaN, huge values, long flips) the default is enough: they are left out and named, and
-  the run is that of the honest, to the bit.
-- Lies as long as an honest update pass the bound. `autofl compare --attack sign-flip --attackers 0.2 --aggregator mixed`
-  measures a rule on your own settings; `autofl parts aggregator` lists them, `autofl parts attack` the lies.
+- Against broken devices and crude lies (NaN, huge values, long flips) the default is enough: they are left out and
+  named, and the run is that of the honest, to the bit.
+- Lies as long as an honest update pass the bound. `autofl compare --attack sign-flip --attackers 0.2
+  --aggregator mixed` measures a rule on your own settings; `autofl parts aggregator` lists the rules, `autofl parts
+  attack` the lies.
 - Every rule but the mean looks at single updates, and so needs them formed: memory grows with UEs times weights.
 """
     PAGE.write_text(text, encoding="utf-8")
