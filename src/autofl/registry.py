@@ -48,7 +48,7 @@ class Entry:
 
 JOINT: dict[str, dict[str, Any]] = {
     "compressor": {"name": "entropy"},
-    "learning": {"split": [0.1, 0.8, 0.1], "lr_decay": 0.1, "guard": 1.0},
+    "learning": {"split": [0.1, 0.8, 0.1], "lr_decay": 0.1},
 }
 """What goes with the joint planner: updates that are small, and steps that hold up when there are many."""
 

@@ -69,9 +69,9 @@ def test_a_ue_that_must_take_part_does_so_at_the_price_of_others():
 
 
 def test_pace_by_hand():
-    # K = 4 + (8 + 100 / (5 * 10)) / 2 + 3 * 0.5 / 5 = 9.3
-    pace = Pace(4.0, 8.0, 100.0, 3.0)
-    assert float(pace.progress(np.array(2.0), np.array(10.0), np.array(0.5), 5)) == pytest.approx(1 / (5 * 9.3))
+    # K = 4 + (8 + 100 / (5 * 10)) / 2 + (6 + 3 * 0.5) / 5 = 10.5
+    pace = Pace(4.0, 8.0, 6.0, 100.0, 3.0)
+    assert float(pace.progress(np.array(2.0), np.array(10.0), np.array(0.5), 5)) == pytest.approx(1 / (5 * 10.5))
 
 
 def test_options_are_those_that_pay():

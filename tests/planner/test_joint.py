@@ -117,18 +117,33 @@ def test_overhead_calls_for_more_work_in_a_round():
     assert work[0] < work[1] < work[2]
 
 
+def heard_at_the_edge(rounds, **given):
+    """How often a UE is heard that all others would rather do without, and in which rounds, its channel fading."""
+    cell = Cell(distance=np.array([50.0, 60.0, 70.0, 600.0]), update_bits=np.array(32.0 * 79_510))
+    planner, rng = JointPlanner(rates=RATES, **given), np.random.default_rng(8)
+    memory, fading, heard = planner.init(cell), [], []
+    for _ in range(rounds):
+        fading.append(rng.uniform(0.7, 3.0))
+        plan, memory = planner(cell, channel_gain(cell, np.array([1.0, 1.0, 1.0, fading[-1]])), memory)
+        heard.append(bool(plan.feasible[3]))
+    return np.array(fading), np.array(heard)
+
+
 def test_nobody_starves():
-    """A UE at the edge would be left out for ever; the floor has it heard in half of its rounds."""
-    cell = Cell(distance=np.array([50.0, 60.0, 70.0, 700.0]), update_bits=np.array(32.0 * 79_510))
-    for floor, least in ((0.0, 0), (0.5, 20)):
-        planner = JointPlanner(rates=RATES, floor=floor)
-        memory, heard = planner.init(cell), 0
-        gain = channel_gain(cell, np.ones(4))
-        for _ in range(40):
-            plan, memory = planner(cell, gain, memory)
-            heard += int(plan.feasible[3])
-        assert heard == least if floor == 0.0 else least - 1 <= heard <= least + 1
-    assert plan.status[3] in (Status.LEFT_OUT, Status.ENERGY, Status.POWER, Status.ACCURACY)
+    """A UE at the edge would be left out for ever; the floor has it heard, at most `patience` rounds late."""
+    assert not heard_at_the_edge(60, floor=0.0)[1].any()
+    for patience in (0, 4):
+        _, heard = heard_at_the_edge(60, floor=0.5, patience=patience)
+        behind = 0.5 * np.arange(1, 61) - np.cumsum(heard)
+        assert behind.max() <= patience + 0.5
+        assert behind[-1] >= -1.0  # and no more often than it must
+
+
+def test_patience_waits_for_a_better_channel():
+    fading, at_once = heard_at_the_edge(200, floor=0.3, patience=0)
+    _, patient = heard_at_the_edge(200, floor=0.3, patience=4)
+    assert patient.sum() >= at_once.sum() - 5
+    assert fading[patient].mean() > 1.1 * fading[at_once].mean()
 
 
 def test_lambda_is_the_progress_a_second_so_far():
@@ -153,8 +168,9 @@ def test_lambda_is_the_progress_a_second_so_far():
         ({"thrift": -0.1}, "thrift"),
         ({"floor": 2.0}, "floor"),
         ({"rates": [[0.0, 1.0]]}, "rates"),
-        ({"pace": [1.0, 2.0]}, "four"),
-        ({"pace": [0.0, 0.0, 1.0, 1.0]}, "not both 0"),
+        ({"pace": [1.0, 2.0]}, "five"),
+        ({"pace": [0.0, 0.0, 1.0, 1.0, 1.0]}, "not both 0"),
+        ({"patience": -1}, "patience"),
         ({"least_samples": 2}, "least_samples"),
         ({"least_steps": 0}, "least_steps"),
     ],

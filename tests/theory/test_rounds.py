@@ -65,10 +65,10 @@ def test_rounding_comes_back_and_a_term_below_zero_is_left_out():
     y = np.array([0.1, 0.2, 0.1, 0.4, 0.3, 0.1, 0.2, 0.1, 0.8, 0.6])
     h, skew = np.full(10, 0.2), np.zeros(10)
     model = fit_rounds(x, tau, h, skew, y, 9 + (20 + 1000 * x) / tau + 5 * y)
-    np.testing.assert_allclose(model.pace(0.2), [9, 20, 1000, 5], rtol=1e-7)
+    np.testing.assert_allclose(model.pace(0.2), [9, 20, 0, 1000, 5], rtol=1e-7)
     odd = fit_rounds(x, tau, h, skew, y, 9 + (-6 + 1000 * x) / tau + 5 * y)
-    constant, per_step, noise, rounding = odd.pace(0.2)
-    assert per_step == 0.0
+    constant, per_step, per_ue, noise, rounding = odd.pace(0.2)
+    assert per_step == per_ue == 0.0
     assert min(constant, noise, rounding) > 0.0
     columns = np.stack([x / tau, np.ones(10), y], axis=1)  # a least-squares fit of the others, by hand
     K, fitted = 9 + (-6 + 1000 * x) / tau + 5 * y, 9 + (-6 + 1000 * x) / tau + 5 * y
@@ -79,3 +79,16 @@ def test_rounding_comes_back_and_a_term_below_zero_is_left_out():
     at, deviation = odd.rounds(np.array(0.02), 4, 0.2, 0.0, 0.2)
     assert at == pytest.approx(constant + noise * 0.02 / 4 + rounding * 0.2)
     assert deviation > odd.scatter
+
+
+def test_few_ues_stand_for_all_where_pilots_differ_in_both_their_number_and_their_samples():
+    d, m = np.array([5.0, 10, 20, 5, 10, 20, 5, 10, 20]), np.repeat([2.0, 5, 10], 3)
+    tau = np.array([2.0, 4, 8, 4, 8, 2, 8, 2, 4])
+    h, none, x = np.full(9, 0.2), np.zeros(9), 1 / (d * m)
+    K = 3 + (10 + 1000 * x) / tau + 30 / m
+    model = fit_rounds(x, tau, h, none, none, K, share=1 / m)
+    np.testing.assert_allclose(model.pace(0.2), [3, 10, 30, 1000, 0], rtol=1e-6, atol=1e-6)
+    assert model.rounds(np.array(0.02), 4, 0.2, 0.0, share=0.2)[0] == pytest.approx(3 + (10 + 20) / 4 + 6)
+    assert model.outside(0.02, 4, 0.2, 0.0, share=0.05) == ["1/m"]
+    same_d = 1 / (5 * m)
+    assert fit_rounds(same_d, tau, h, none, none, 3 + 1000 * same_d / tau, share=1 / m).pace(0.2)[2] == 0.0

@@ -33,11 +33,12 @@ ENOUGH = 4
 
 
 class Drawn(NamedTuple):
-    """What decides the rounds a network needs: x, chi^2, y, and tau as one over the mean of 1/tau."""
+    """What decides the rounds a network needs: x, chi^2, y, z, and tau as one over the mean of 1/tau."""
 
     noise: float  # x, mean of 1/(d m)
     skew: float  # chi^2
     rounding: float  # y, mean of omega/m
+    share: float  # z, mean of 1/m
     local_steps: float
 
     @classmethod
@@ -48,6 +49,7 @@ class Drawn(NamedTuple):
             mean_noise(heard, horizon.num_samples),
             excess_skew(heard, horizon.selected) if even else participation(heard).skew,
             mean_rounding(heard, variance(horizon.bits_per_weight)),
+            mean_rounding(heard, np.ones(heard.shape)),
             float(1.0 / (1.0 / horizon.local_steps[heard]).mean()),
         )
 
@@ -147,7 +149,7 @@ def forecast_of(settings: Settings, fitted: Fitted, networks: Iterable[Horizon],
         if not horizon.decoded.any():
             continue
         its = Drawn.of(horizon, variance, even)
-        needed, deviation = model.rounds(np.array(its.noise), its.local_steps, h, its.skew, its.rounding)
+        needed, deviation = model.rounds(np.array(its.noise), its.local_steps, h, its.skew, its.rounding, its.share)
         factors = np.exp(float(deviation) * rng.standard_normal(100 if few else 10))
         wanted = float(needed) * np.array([1.0, *factors])
         if few:
@@ -177,7 +179,7 @@ def forecast_of(settings: Settings, fitted: Fitted, networks: Iterable[Horizon],
         num_pilots=fitted.num_pilots,
         scatter=model.scatter,
         source=fitted.source,
-        outside=model.outside(typical.noise, typical.local_steps, h, typical.skew, typical.rounding),
+        outside=model.outside(typical.noise, typical.local_steps, h, typical.skew, typical.rounding, typical.share),
     )
 
 
@@ -200,6 +202,7 @@ def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> 
         skew=np.array([pilot.skew for pilot in reached]),
         rounding=np.array([pilot.rounding for pilot in reached]),
         rounds=np.maximum([pilot.rounds_to(target) for pilot in reached], 1.0),  # 0: passed before training
+        share=np.array([pilot.share for pilot in reached]),
     )
     return model, reached
 

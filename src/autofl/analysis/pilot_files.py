@@ -29,6 +29,11 @@ class Pilot:
     accuracy: tuple[float, ...]  # adapted accuracy at them
     rounding: float = 0.0  # mean over rounds of sum_i a_i^2 omega_i, omega the variance of the compressor
 
+    @property
+    def share(self) -> float:
+        """Mean over rounds of 1/m; a pilot's UEs all use d samples."""
+        return self.noise * self.num_samples
+
     @cached_property
     def _smoothed(self) -> Array:
         return smoothed(np.array(self.accuracy))  # once for all targets

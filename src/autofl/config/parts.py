@@ -93,7 +93,7 @@ class JointSettings(PartSettings):
     """Who decides for AutoFL-J and FedAvg-J."""
 
     kind = "planner"
-    from_run = ("pace", "rates", "least_samples")
+    from_run = ("pace", "rates", "least_samples", "most_samples")
     name: str = Field("joint", min_length=1, description="planner of AutoFL-J and FedAvg-J")
 
 

@@ -35,11 +35,11 @@ WITHOUT_OWN_SETTINGS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)
-JOINT_STEPS = {"cifar10": (0.15, 2.0)}
-"""beta and the length of a clipped gradient where the joint planner chooses local steps and samples; else MNIST's.
+JOINT_STEPS = {"cifar10": (0.15, 2.0, 0.2)}
+"""beta, grad_clip and guard where the joint planner chooses local steps and samples; else MNIST's.
 
 beta decays there (learning.lr_decay), so it begins higher."""
-JOINT_MNIST_STEPS = (0.25, 5.0)
+JOINT_MNIST_STEPS = (0.25, 5.0, 1.0)
 
 
 class Section(BaseModel):
@@ -406,10 +406,11 @@ class Settings(Section):
             "attack",
         )
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
-        grad_clip = self.learning.grad_clip
+        grad_clip, guard = self.learning.grad_clip, self.learning.guard
         if self.planned_by() is self.joint:
-            outer_lr, usual_clip = JOINT_STEPS.get(self.data.name, JOINT_MNIST_STEPS)
+            outer_lr, usual_clip, usual_guard = JOINT_STEPS.get(self.data.name, JOINT_MNIST_STEPS)
             grad_clip = usual_clip if grad_clip is None else grad_clip
+            guard = usual_guard if guard is None else guard
         learning = self.learning
         return self.model_copy(
             update={
@@ -426,6 +427,7 @@ class Settings(Section):
                         "inner_lr": inner_lr if learning.inner_lr is None else learning.inner_lr,
                         "outer_lr": outer_lr if learning.outer_lr is None else learning.outer_lr,
                         "grad_clip": grad_clip,
+                        "guard": guard,
                     }
                 ),
                 "simulation": self.simulation.model_copy(

@@ -13,7 +13,7 @@ from autofl.errors import AutoFLError
 from autofl.network import DECISIONS, STATUS_NAMES, Cell, Status, decoded
 from autofl.planner import MIN_SAMPLES, Planner, check_bits
 from autofl.planner.joint import JointPlanner
-from autofl.planner.pace import LEAST_SAMPLES
+from autofl.planner.pace import SAMPLES_OF
 from autofl.registry import Lazy
 from autofl.rng import stream
 from autofl.rounds.round import ChannelAir, Network, Round, network_round
@@ -124,8 +124,10 @@ def build_planner(settings: Settings, algorithm: str | None = None, num_weights:
 
 def _planner_of(settings: Settings, section: PartSettings, num_weights: int | None = None) -> Planner:
     compressor = build_compressor(settings)
+    least, most = SAMPLES_OF.get(settings.data.name, (JointPlanner.least_samples, JointPlanner.most_samples))
     planner: Planner = section.build(
-        least_samples=LEAST_SAMPLES.get(settings.data.name, JointPlanner.least_samples),
+        least_samples=least,
+        most_samples=most,
         rates=Lazy(lambda: rates_of(compressor, num_weights)),
     )
     check_bits(planner, compressor is not None)

@@ -56,11 +56,15 @@ class JointPlanner:
     bits: Annotated[bool, "decide the bits of a weight"] = True
     thrift: Annotated[float, "0 to 1: how much longer than the least time a round may take to save energy"] = 0.0
     floor: Annotated[float, "share of its rounds in which a UE that can be heard is"] = 0.5
+    patience: Annotated[int, "rounds by which it may fall behind that, to wait for a better channel"] = 4
     least_steps: Annotated[int, "fewest local steps"] = 2
     least_samples: Annotated[int, "fewest samples of a local step"] = 8
+    most_samples: Annotated[int, "most samples of a local step, unless least_samples is more"] = 20
     least_bits: Annotated[float, "fewest bits of a weight, where the compressor offers them"] = 0.15
     epsilon: Annotated[float, "accuracy; 1/epsilon samples where they are not decided"] = 0.02
-    pace: Annotated[list[float] | None, "constant, per_step, noise, rounding of learning; default shipped"] = None
+    pace: Annotated[list[float] | None, "constant, per_step, per_ue, noise, rounding of learning; default shipped"] = (
+        None
+    )
     rates: Annotated[list[list[float]] | None, "[bits a weight, variance] to choose from; default compressor's"] = None
 
     def __post_init__(self) -> None:
@@ -73,6 +77,8 @@ class JointPlanner:
             raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
         if not 0.0 <= self.least_bits <= 32.0:
             raise AutoFLError(f"least_bits: {self.least_bits} is not between 0 and 32")
+        if self.patience < 0:
+            raise AutoFLError(f"patience: {self.patience} is negative")
         if not 1 <= self.least_steps <= STEPS[-1]:
             raise AutoFLError(f"least_steps: {self.least_steps} is not between 1 and {STEPS[-1]}")
         if not MIN_SAMPLES <= self.least_samples <= SAMPLES[-1]:
@@ -108,13 +114,15 @@ class JointPlanner:
     def _plan(self, cell: Cell, gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         options = self._options(cell, gain)
         task = _task(cell, gain, options, self.frequency)
-        due = memory["heard"][cell.ue] < self.floor * memory["asked"][cell.ue]
+        behind = np.maximum(self.floor * memory["asked"][cell.ue] - memory["heard"][cell.ue], 0.0)
+        due = behind > self.patience
+        worth = options.progress * (1.0 + behind)[:, None]
         total = float(cell.bandwidth.sum()) if self.band else None
 
         def fixed(there: BoolArray) -> float:
             return float(fixed_time(cell, gain, there))
 
-        search = _Search(task, options.progress, due if self.admission else None, total, cell.bandwidth, fixed)
+        search = _Search(task, worth, due if self.admission else None, total, cell.bandwidth, fixed)
         rate = float(memory["progress"] / memory["time"]) if memory["time"] > 0.0 else None
         picked = search.best(rate, float(memory["deadline"]))
         takes_part = picked >= 0
@@ -141,7 +149,9 @@ class JointPlanner:
         rates = np.array(offered if self.bits and offered else [own_rate])
         steps = STEPS[self.least_steps <= STEPS] if self.steps else np.array([int(cell.local_steps.max())])
         wanted = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
-        samples = SAMPLES[self.least_samples <= SAMPLES] if self.samples else wanted
+        allowed = SAMPLES[(self.least_samples <= SAMPLES) & (self.most_samples >= SAMPLES)]
+        allowed = allowed if len(allowed) else np.array([self.least_samples])
+        samples = allowed if self.samples else wanted
         grid = make_options(
             self.learning,
             tuple(steps.tolist()),
@@ -242,7 +252,9 @@ class _Search:
             if not edge or (last <= 0.0 and deadline < trials[-1]):
                 break
             deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2.0, 3.0), rate, rows)
-        deadline, _ = self._best_of(deadline * FINE ** np.arange(-3.0, 4.0), rate, rows)
+        # Options jump: the best may lie just below the next shorter trial, which was judged with time to spare.
+        shorter = -3.0 if last > 0.0 else -7.0
+        deadline, _ = self._best_of(deadline * FINE ** np.arange(shorter, 4.0), rate, rows)
         picked, _ = self._choices(np.array([deadline]), np.arange(num))
         return picked[0]
 

@@ -251,7 +251,7 @@ def besides(scale: JointScale) -> list[Arm]:
     return arms
 
 
-PACE_NAMES = ("constant", "per_step", "noise", "rounding")
+PACE_NAMES = ("constant", "per_step", "per_ue", "noise", "rounding")
 
 
 def guesses(scale: JointScale) -> list[Arm]:

@@ -13,16 +13,17 @@ SKEWED = 0.05
 
 @dataclass(frozen=True)
 class RoundsModel:
-    """K = (a + b x + e chi^2)/tau + c + q y with x = 1/(d m) and y = omega/m; a, b, e are straight lines in h.
+    """K = (a + b x + e chi^2)/tau + c + q y + s z with x = 1/(d m), y = omega/m and z = 1/m.
 
-    omega is the variance of the compressor, h the heterogeneity.
+    omega is the variance of the compressor, h the heterogeneity; a, b, e are straight lines in h. The last term is
+    there because few UEs stand for all.
 
     Fields:
         coefficients: of the columns that `columns` gives, in their order.
         covariance: of the coefficients.
         scatter: standard deviation of ln K between a run and the fit.
-        lowest, highest: of x, tau, h, chi^2 and y among the pilots, shape (5,). Where pilots do not differ in h, tau,
-            chi^2 or y, its columns are left out.
+        lowest, highest: of x, tau, h, chi^2, y and z among the pilots, shape (6,). Where pilots do not differ in h,
+            tau, chi^2, y or z, its columns are left out.
     """
 
     coefficients: Array
@@ -38,11 +39,12 @@ class RoundsModel:
         heterogeneity: Array | float,
         skew: Array | float,
         rounding: Array | float = 0.0,
+        share: Array | float = 0.0,
     ) -> Array:
-        """1, x and chi^2 over tau, each times h too, 1 and y, as far as the pilots tell; shape (..., num_columns)."""
-        given = (noise, local_steps, heterogeneity, skew, rounding)
-        x, tau, h, chi, y = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in given))
-        _, by_steps, by_heterogeneity, by_skew, by_rounding = self._differs
+        """1, x, chi^2 over tau, each times h too, 1, y and z, as far as the pilots tell; shape (..., num_columns)."""
+        given = (noise, local_steps, heterogeneity, skew, rounding, share)
+        x, tau, h, chi, y, z = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in given))
+        _, by_steps, by_heterogeneity, by_skew, by_rounding, by_share = self._differs
         terms = [1.0 / tau, x / tau]
         if by_skew:
             terms.append(chi / tau)
@@ -52,16 +54,18 @@ class RoundsModel:
             terms.append(np.ones_like(tau))
         if by_rounding:
             terms.append(y)
+        if by_share:
+            terms.append(z)
         return np.stack(terms, axis=-1)
 
     @property
     def terms(self) -> list[IntArray]:
-        """The columns of a, b, e, c and q, as far as they are there."""
-        _, by_steps, by_heterogeneity, by_skew, by_rounding = self._differs
+        """The columns of a, b, e, c, q and s, as far as they are there."""
+        _, by_steps, by_heterogeneity, by_skew, by_rounding, by_share = self._differs
         num = 3 if by_skew else 2
         lines = num * (2 if by_heterogeneity else 1)
         pairs = [np.arange(place, lines, num) for place in range(num)]
-        return [*pairs, *(np.array([lines + place]) for place in range(by_steps + by_rounding))]
+        return [*pairs, *(np.array([lines + place]) for place in range(by_steps + by_rounding + by_share))]
 
     def is_negative(self, term: IntArray) -> bool:
         """Whether what it stands for is below 0 at every heterogeneity of the pilots: noise takes no rounds away."""
@@ -71,43 +75,69 @@ class RoundsModel:
 
     @property
     def _differs(self) -> list[bool]:
-        return (self.highest - self.lowest > (0.0, 0.0, 0.0, SKEWED, 0.0)).tolist()
+        return (self.highest - self.lowest > (0.0, 0.0, 0.0, SKEWED, 0.0, 0.0)).tolist()
 
-    def pace(self, heterogeneity: float) -> tuple[float, float, float, float]:
-        """c, a, b and q at this heterogeneity: K of UEs that are equally heard, as a planner weighs it."""
+    def pace(self, heterogeneity: float) -> tuple[float, float, float, float, float]:
+        """c, a, s, b and q at this heterogeneity: K of UEs that are equally heard, as a planner weighs it."""
 
-        def at(noise: float, local_steps: float, rounding: float) -> float:
-            columns = self.columns(np.array(noise), local_steps, heterogeneity, 0.0, rounding)
+        def at(noise: float, local_steps: float, rounding: float, share: float) -> float:
+            columns = self.columns(np.array(noise), local_steps, heterogeneity, 0.0, rounding, share)
             return float(columns @ self.coefficients)
 
         endless = 1e12
-        constant = at(0.0, endless, 0.0) if self._differs[1] else 0.0
-        per_step = at(0.0, 1.0, 0.0) - constant
-        values = (constant, per_step, at(1.0, 1.0, 0.0) - per_step - constant, at(0.0, endless, 1.0) - constant)
+        constant = at(0.0, endless, 0.0, 0.0) if self._differs[1] else 0.0
+        per_step = at(0.0, 1.0, 0.0, 0.0) - constant
+        values = (
+            constant,
+            per_step,
+            at(0.0, endless, 0.0, 1.0) - at(0.0, endless, 0.0, 0.0),
+            at(1.0, 1.0, 0.0, 0.0) - per_step - constant,
+            at(0.0, endless, 1.0, 0.0) - at(0.0, endless, 0.0, 0.0),
+        )
         return tuple(max(value, 0.0) for value in values)  # type: ignore[return-value]
 
     def rounds(
-        self, noise: Array, local_steps: float, heterogeneity: float, skew: Array | float, rounding: float = 0.0
+        self,
+        noise: Array,
+        local_steps: float,
+        heterogeneity: float,
+        skew: Array | float,
+        rounding: float = 0.0,
+        share: float = 0.0,
     ) -> tuple[Array, Array]:
         """K and the standard deviation of ln K of a single run around it, the fit's own error included."""
-        columns = self.columns(noise, local_steps, heterogeneity, skew, rounding)
+        columns = self.columns(noise, local_steps, heterogeneity, skew, rounding, share)
         mean = np.maximum(columns @ self.coefficients, 1.0)
         of_fit = np.einsum("...i,ij,...j->...", columns, self.covariance, columns) / mean**2
         return mean, np.sqrt(self.scatter**2 + of_fit)
 
     def outside(
-        self, noise: float, local_steps: float, heterogeneity: float, skew: float, rounding: float = 0.0
+        self,
+        noise: float,
+        local_steps: float,
+        heterogeneity: float,
+        skew: float,
+        rounding: float = 0.0,
+        share: float | None = None,
     ) -> list[str]:
         """In what a setting lies outside the pilots, so that its forecast extrapolates."""
-        asked = np.array([noise, local_steps, heterogeneity, skew, rounding])
-        slack = np.array([0.0, 0.0, 0.0, SKEWED, 0.0])
+        asked = np.array(
+            [noise, local_steps, heterogeneity, skew, rounding, self.lowest[5] if share is None else share]
+        )
+        slack = np.array([0.0, 0.0, 0.0, SKEWED, 0.0, 0.0])
         bad = (asked < 0.8 * self.lowest - slack) | (asked > 1.25 * self.highest + slack)
-        names = ("1/(d m)", "tau", "heterogeneity", "unequal chances to be heard (chi^2)", "rounding (omega/m)")
+        names = ("1/(d m)", "tau", "heterogeneity", "unequal chances to be heard (chi^2)", "rounding (omega/m)", "1/m")
         return [name for name, out in zip(names, bad, strict=True) if out]
 
 
 def fit_rounds(
-    noise: Array, local_steps: Array, heterogeneity: Array, skew: Array, rounding: Array, rounds: Array
+    noise: Array,
+    local_steps: Array,
+    heterogeneity: Array,
+    skew: Array,
+    rounding: Array,
+    rounds: Array,
+    share: Array | None = None,
 ) -> RoundsModel:
     """Least squares over pilots, with errors that grow with the number of rounds.
 
@@ -118,10 +148,15 @@ def fit_rounds(
         noise: x, the mean over rounds of sum_i a_i^2/d_i, which is 1/(d m) for m UEs with d samples, shape (num,).
         local_steps, heterogeneity, skew, rounding: tau, h, chi^2 and y, shape (num,).
         rounds: K, rounds in which somebody was heard until the target was passed, shape (num,).
+        share: z, shape (num,); left out where the pilots do not tell it from the other terms.
     """
-    given = np.stack([noise, local_steps, heterogeneity, skew, rounding])
+    if share is not None and not _tells(noise, share):
+        share = None
+    given = np.stack(
+        [noise, local_steps, heterogeneity, skew, rounding, np.zeros_like(noise) if share is None else share]
+    )
     shape = RoundsModel(np.empty(0), np.empty(0), 0.0, given.min(axis=1), given.max(axis=1))
-    columns = shape.columns(noise, local_steps, heterogeneity, skew, rounding)
+    columns = shape.columns(*given)
     num, width = columns.shape
     if num <= width or np.linalg.matrix_rank(columns) < width:
         raise AutoFLError(f"{num} pilots do not fix the {width} numbers of the fit; vary d and |A_k|, use more seeds")
@@ -136,6 +171,12 @@ def fit_rounds(
     covariance = np.zeros((width, width))
     covariance[np.ix_(kept, kept)] = scatter**2 * np.linalg.inv(scaled[:, kept].T @ scaled[:, kept])
     return replace(model, covariance=covariance, scatter=scatter)
+
+
+def _tells(noise: Array, share: Array) -> bool:
+    """Whether pilots differ both in m and in d = z/x, so that x and z are two things."""
+    samples = share / noise
+    return bool(np.ptp(share) > 0.01 * share.max() and np.ptp(samples) > 0.01 * samples.max())
 
 
 def _least_squares(columns: Array, rounds: Array, kept: BoolArray) -> tuple[Array, Array, Array]:
