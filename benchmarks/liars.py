@@ -43,7 +43,7 @@ ATTACKS: dict[str, tuple[str, list[str]]] = {
     "replay": ("replay", []),
     "x1000": ("scaled", []),
     "huge": ("huge", []),
-    "NaN": ("nan", []),
+    "NaN": ("not-a-number", []),
     "zeros": ("zeros", []),
 }
 QUICK = ("sign flip x10", "sign flip x3", "noise x3", "label flip", "little is enough")

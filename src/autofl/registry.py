@@ -100,7 +100,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "mixed": Entry("autofl.aggregators.mixed:Mixed", "nearest-neighbour mixing, trimmed mean"),
     },
     "attack": {
-        "nan": Entry("autofl.attacks.not_a_number:NotANumber", "NaN in every weight"),
+        "not-a-number": Entry("autofl.attacks.not_a_number:NotANumber", "NaN in every weight"),
         "huge": Entry("autofl.attacks.huge:Huge", "a huge number in every weight"),
         "scaled": Entry("autofl.attacks.scaled:Scaled", "their update, far too long"),
         "sign-flip": Entry("autofl.attacks.sign_flip:SignFlip", "the opposite of their update"),

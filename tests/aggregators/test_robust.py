@@ -142,7 +142,7 @@ def test_one_liar_is_enough_for_the_mean(rng):
     assert Mean()(SENT, arrived)["w"].abs().max() > 1e3
 
 
-@pytest.mark.parametrize(("name", "num"), itertools.product([*ROBUST, "norm-bound"], [1, 2, 3]))
+@pytest.mark.parametrize(("name", "num"), list(itertools.product([*ROBUST, "norm-bound"], [1, 2, 3])))
 def test_few_updates_are_aggregated_too(rng, name, num):
     table = rng.normal(size=(num, 8))
     made = aggregated(name, table)
