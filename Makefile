@@ -7,7 +7,8 @@
 # make radio  holds all planners against brute force on 1,000 random cells with every rate law and circuits
 # make faults  kills, floods and corrupts runs on purpose, writes docs/reliability.md
 # make reproduction  redraws docs/reproduction.md and its pictures from the committed results
-.PHONY: setup demo test lint bench allocation radio faults reproduction clean
+# make liars  measures what each aggregator stands, writes docs/reliability-aggregation.md
+.PHONY: setup demo test lint bench allocation radio faults liars reproduction clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -48,6 +49,9 @@ radio: setup
 
 faults: setup
 	$(BIN)/python benchmarks/faults.py --size $(SIZE)
+
+liars: setup
+	$(BIN)/python benchmarks/liars.py
 
 reproduction: setup
 	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md

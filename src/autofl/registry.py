@@ -29,6 +29,7 @@ Kind = Literal[
     "compressor",
     "aggregator",
     "selection",
+    "attack",
 ]
 
 
@@ -99,6 +100,24 @@ PARTS: dict[Kind, dict[str, Entry]] = {
     "aggregator": {
         "mean": Entry("autofl.aggregators.mean:Mean", "weighted mean"),
         "unbiased": Entry("autofl.aggregators.unbiased:Unbiased", "weights 1/(n q_i)"),
+        "norm-bound": Entry("autofl.aggregators.norm_bound:NormBound", "mean of updates cut to a median length"),
+        "median": Entry("autofl.aggregators.median:Median", "coordinate-wise median"),
+        "trimmed-mean": Entry("autofl.aggregators.trimmed_mean:TrimmedMean", "mean without the extremes"),
+        "krum": Entry("autofl.aggregators.krum:Krum", "multi-Krum"),
+        "geometric-median": Entry("autofl.aggregators.geometric_median:GeometricMedian", "geometric median (RFA)"),
+        "centred-clipping": Entry("autofl.aggregators.centred_clipping:CentredClipping", "centred clipping"),
+        "mixed": Entry("autofl.aggregators.mixed:Mixed", "nearest-neighbour mixing, trimmed mean"),
+    },
+    "attack": {
+        "not-a-number": Entry("autofl.attacks.not_a_number:NotANumber", "NaN in every weight"),
+        "huge": Entry("autofl.attacks.huge:Huge", "a huge number in every weight"),
+        "scaled": Entry("autofl.attacks.scaled:Scaled", "their update, far too long"),
+        "sign-flip": Entry("autofl.attacks.sign_flip:SignFlip", "the opposite of their update"),
+        "zeros": Entry("autofl.attacks.zeros:Zeros", "no change"),
+        "noise": Entry("autofl.attacks.noise:Noise", "Gaussian noise"),
+        "replay": Entry("autofl.attacks.replay:Replay", "their first update again"),
+        "label-flip": Entry("autofl.attacks.label_flip:LabelFlip", "honest training on wrong labels"),
+        "little-is-enough": Entry("autofl.attacks.little_is_enough:LittleIsEnough", "hidden among the honest (ALIE)"),
     },
     "model": {
         "mlp": Entry("autofl.models.mlp:mlp", "MLP with 100 hidden units"),
@@ -220,6 +239,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "selection": ("probability", "draw"),
     "compressor": ("update_bits", "init", "__call__", "unpack"),
     "aggregator": ("__call__",),
+    "attack": ("__call__",),
     "partition": ("__call__",),
 }
 """The functions that a part of each kind has."""

@@ -176,3 +176,11 @@ class Halves:
         order = rng.permutation(len(label))
         weight = np.where(np.arange(num_ue) < num_ue / 2, self.times, 1.0)
         return np.split(order, np.round(np.cumsum(weight / weight.sum())[:-1] * len(label)).astype(int))
+
+
+@dataclass(frozen=True)
+class Twice:
+    """An attack: twice what is right."""
+
+    def __call__(self, attacked, rng):
+        return 2.0 * attacked.own

@@ -12,6 +12,7 @@ import torch
 
 from autofl.aggregators import Arrived
 from autofl.algorithms import Algorithm, is_stateful
+from autofl.attacks import Attacked
 from autofl.config import load_settings
 from autofl.data.federated import federate
 from autofl.engines import ClientMemory, CompressedUpdates, StackedUpdates, make_engine, pick_engine
@@ -40,6 +41,7 @@ OWN = {
     "selection": "contracts.own_parts:Nearest",
     "compressor": "contracts.own_parts:Signs",
     "aggregator": "contracts.own_parts:Median",
+    "attack": "contracts.own_parts:Twice",
     "model": "contracts.own_parts:tiny",
     "data": "contracts.own_parts:stripes",
     "partition": "contracts.own_parts:Halves",
@@ -396,6 +398,23 @@ def test_updates_that_change_nothing_leave_the_model(name):
     updates = StackedUpdates(np.arange(4), {"w": sent["w"].repeat(4, 1)}, sent)
     same = aggregator(sent, Arrived(updates, np.ones(4), np.full(4, 0.5), 12))
     torch.testing.assert_close(same["w"], sent["w"], rtol=1e-12, atol=0)
+
+
+# ---- attacks ----
+
+
+@pytest.mark.parametrize("name", names("attack"))
+def test_an_attack_is_a_function_of_the_round_and_its_stream_and_leaves_the_honest_alone(name):
+    attack = find("attack", name).build({}, CONTEXT)
+    torch.manual_seed(5)
+    honest, liars = torch.randn(9, 40), np.array([1, 4, 8])
+    before = honest.clone()
+    attacked = Attacked(honest, liars, torch.randn(3, 40))
+    told, again = (attack(attacked, stream(1, "lies", 3)) for _ in range(2))
+    assert told.shape == (3, 40)
+    assert told.dtype == honest.dtype
+    assert torch.equal(honest, before)
+    assert torch.equal(told.nan_to_num(7.0), again.nan_to_num(7.0))
 
 
 # ---- algorithms and the engines that serve them ----

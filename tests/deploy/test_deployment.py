@@ -191,6 +191,53 @@ def test_after_the_superlink_is_killed_the_run_goes_on_from_its_folder_to_the_bi
     assert read_run(out).manifest["status"] == "finished"
 
 
+def test_one_run_at_a_time_and_a_killed_command_leaves_no_second_writer(whole, site, tmp_path):
+    out = tmp_path / "run"
+    words = [sys.executable, "-m", "autofl", "deploy", "run", "--folder", str(site.folder)]
+    seven = autofl("deploy", "run", "--folder", site.folder, *sets("cell.num_ue=7"), check=False)
+    assert (seven.returncode, seven.stderr.count("3 devices were set up")) == (2, 1)
+    running = subprocess.Popen([*words, "--out", str(out)])
+    wait_for(lambda: manifest(out).get("rounds", -1) >= 1, "the first round")
+    second = autofl("deploy", "run", "--folder", site.folder, "--out", tmp_path / "second", check=False)
+    assert second.returncode == 2
+    assert "a run is on these devices already" in second.stderr
+    assert not (tmp_path / "second").exists()
+    running.kill()  # which tells nobody
+    running.wait()
+    autofl("deploy", "run", "--folder", site.folder, "--resume", out)
+    for name in ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors"):
+        assert (out / name).read_bytes() == (whole.folder / name).read_bytes(), name
+    run = read_run(out)
+    asked = list(zip(run.devices["round"].tolist(), run.devices["ue"].tolist(), strict=True))
+    assert len(asked) == len(set(asked))  # no round was trained twice
+    assert run.manifest["status"] == "finished"
+    assert not site.servers()
+
+
+def test_a_device_that_lies_is_named_and_sigterm_ends_the_training(whole, site, tmp_path):
+    out, liar = tmp_path / "run", site.node(1, ".npz")
+    honest = liar.read_bytes()
+    with np.load(liar) as arrays:
+        kept = dict(arrays)
+    words = [sys.executable, "-m", "autofl", "deploy", "run", "--folder", str(site.folder), "--out", str(out)]
+    try:
+        np.savez(liar, **{**kept, "num_classes": 9_999})
+        running = subprocess.Popen([*words, *sets("stop.rounds=50", "deploy.join=0", "preset=paper")])
+        wait_for(lambda: manifest(out).get("rounds", -1) >= 1, "the first round")
+        running.terminate()
+        assert running.wait(timeout=60) == 130
+    finally:
+        liar.write_bytes(honest)
+    run = read_run(out)
+    assert run.manifest["status"] == "interrupted"
+    assert not site.servers()
+    said = {(ue, why) for ue, why in zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)}
+    assert said == {(0, "ok"), (2, "ok"), (1, "introduction: 9999 classes, not 10 (deploy.num_classes sets them)")}
+    assert run.manifest["num_weights"] == 79_510
+    listed = autofl("deploy", "status", "--folder", site.folder, "--json").stdout
+    assert all(entry["status"].startswith("finished") for entry in json.loads(listed)["runs"])
+
+
 def manifest(folder: Path):
     path = folder / "manifest.json"
     return json.loads(path.read_text()) if path.is_file() else {}

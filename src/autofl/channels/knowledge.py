@@ -1,12 +1,12 @@
 """What a planner knows of a channel: gains that were measured with an error, or some rounds ago."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
 
-from autofl.channels.base import Channel
+from autofl.channels.base import Channel, channel_at
 from autofl.errors import AutoFLError
 from autofl.network import Cell
 from autofl.rng import stream
@@ -42,12 +42,18 @@ class Knowledge(Channel):
             raise AutoFLError(f"knowledge: error_db = {self.error_db} and age = {self.age}; both must be >= 0")
         if self.outage is not None and not 0.0 < self.outage < 1.0:
             raise AutoFLError(f"knowledge: outage = {self.outage} is not a probability > 0 and < 1")
+        if self.age > 0 and channel_at(self.channel, 0.0) is not self.channel:
+            raise AutoFLError("knowledge.age counts rounds, and this channel follows the clock: set its estimate_delay")
 
     def gain(self, cell: Cell, seed: int, k: int) -> Array:
         return self.channel.gain(cell, seed, k)
 
     def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
         return self._measured(cell, seed, k, gain) * self._margin(cell)
+
+    def at(self, time: float) -> Channel:
+        channel = channel_at(self.channel, time)
+        return self if channel is self.channel else replace(self, channel=channel)
 
     def survival(self, cell: Cell, gain: Array) -> Array:
         return self.channel.survival(cell, gain)

@@ -7,6 +7,9 @@ import typer
 
 from autofl.cli.screen import ProgressBar, say
 from autofl.cli.shared import (
+    AggregatorName,
+    Attack,
+    Attackers,
     Config,
     Device,
     Force,
@@ -36,6 +39,9 @@ def command(
     ] = None,
     planner: PlannerName = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+    attack: Attack = None,
+    attackers: Attackers = None,
+    aggregator: AggregatorName = None,
     device: Device = None,
     ray: Ray = None,
     out: Out = None,
@@ -53,6 +59,9 @@ def command(
             "compare.algorithms": None if algorithms is None else json.dumps([*map(str.strip, algorithms.split(","))]),
             "planner.name": planner,
             "compare.seeds": seeds,
+            "attack.name": attack,
+            "attack.share": attackers,
+            "aggregator.name": aggregator,
             "simulation.device": device_for(device, ray),
         }
     )

@@ -31,6 +31,13 @@ Ray = Annotated[
 PlannerName = Annotated[
     str | None, typer.Option("--planner", help="One of `autofl parts planner`, or your own as module:object.")
 ]
+AggregatorName = Annotated[
+    str | None, typer.Option("--aggregator", help="One of `autofl parts aggregator`, or your own as module:object.")
+]
+Attack = Annotated[
+    str | None, typer.Option(help="Some UEs lie: one of `autofl parts attack`, or your own as module:object.")
+]
+Attackers = Annotated[float | None, typer.Option(help="Share of the UEs that lie; default 0.2.")]
 Workers = Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")]
 Resume = Annotated[
     Path | None,

@@ -6,6 +6,9 @@ import typer
 
 from autofl.cli.screen import ProgressBar, say
 from autofl.cli.shared import (
+    AggregatorName,
+    Attack,
+    Attackers,
     Config,
     Device,
     Force,
@@ -34,6 +37,9 @@ def command(
         str | None, typer.Option(help="One of `autofl parts algorithm`, or your own as module:object.")
     ] = None,
     planner: PlannerName = None,
+    attack: Attack = None,
+    attackers: Attackers = None,
+    aggregator: AggregatorName = None,
     device: Device = None,
     ray: Ray = None,
     out: Out = None,
@@ -46,7 +52,16 @@ def command(
     from autofl.config import load_settings
     from autofl.records import is_run
 
-    chosen = options({"algorithm": algorithm, "planner.name": planner, "simulation.device": device_for(device, ray)})
+    chosen = options(
+        {
+            "algorithm": algorithm,
+            "planner.name": planner,
+            "attack.name": attack,
+            "attack.share": attackers,
+            "aggregator.name": aggregator,
+            "simulation.device": device_for(device, ray),
+        }
+    )
     said = [*(overrides or ()), *chosen]
     if resume is not None:
         settings, folder = settings_to_resume(resume, True, config, out, force, said), resume

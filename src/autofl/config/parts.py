@@ -123,18 +123,18 @@ class SelectionSettings(PartSettings):
     name: str = Field("uniform", min_length=1, description="who takes part in a round")
 
 
-class CompressorSettings(PartSettings):
-    """What becomes of an update on its way."""
+class OptionalPartSettings(PartSettings):
+    """A part that may be missing: `name = "none"`."""
 
-    kind = "compressor"
-    name: str = Field("none", min_length=1, description="what becomes of an update on its way; none: 32 bits a weight")
+    name: str = Field("none", min_length=1)
 
     @model_validator(mode="after")
     def _known_settings(self) -> Self:
         if self.name == "none":
             if self.given:
                 key = next(iter(self.given))
-                raise PydanticCustomError("part", "compressor none: unknown setting '{key}'; it has none", {"key": key})
+                said = {"kind": self.kind, "key": key}
+                raise PydanticCustomError("part", "{kind} none: unknown setting '{key}'; it has none", said)
             return self
         return super()._known_settings()  # type: ignore[operator]
 
@@ -142,10 +142,25 @@ class CompressorSettings(PartSettings):
         return self if self.name == "none" else super().resolved()
 
 
+class CompressorSettings(OptionalPartSettings):
+    """What becomes of an update on its way."""
+
+    kind = "compressor"
+    name: str = Field("none", min_length=1, description="what becomes of an update on its way; none: 32 bits a weight")
+
+
 class DownlinkSettings(CompressorSettings):
     """What becomes of the model on its way down."""
 
     name: str = Field("none", min_length=1, description="compressor of what is sent down; none: the model as it is")
+
+
+class AttackSettings(OptionalPartSettings):
+    """UEs that lie, in a simulation."""
+
+    kind = "attack"
+    name: str = Field("none", min_length=1, description="what UEs that lie send, in simulations; none: nobody lies")
+    share: float = Field(0.2, ge=0, le=1, description="of the UEs that lie, drawn once")
 
 
 class AggregatorSettings(PartSettings):

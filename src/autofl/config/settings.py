@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from autofl.config.parts import (
     AggregatorSettings,
+    AttackSettings,
     BaselineSettings,
     ChannelSettings,
     CompressorSettings,
@@ -267,9 +268,21 @@ class DeploySettings(Section):
     statistics: Literal["shared", "own"] = Field(
         "shared", description="pixels standardised by the sums of all devices, or by each device's own"
     )
+    sample_shape: list[int] | None = Field(
+        None, min_length=1, max_length=4, description="of the devices' data; default what was dealt out, or most have"
+    )
+    num_classes: int | None = Field(None, ge=1, le=10_000, description="of the devices' data; goes with sample_shape")
     clip: float | None = Field(None, gt=0, le=1e9, description="norm to which a device clips its update")
     noise_multiplier: float = Field(0.0, ge=0, le=1e6, description="deviation of its noise, in units of clip")
     delta: float = Field(1e-5, gt=0, lt=1, description="delta of the (epsilon, delta) guarantee")
+
+    @model_validator(mode="after")
+    def _form(self) -> Self:
+        if (self.sample_shape is None) != (self.num_classes is None):
+            raise PydanticCustomError("deploy", "sample_shape and num_classes go together")
+        if self.sample_shape is not None and not all(1 <= extent <= 10_000 for extent in self.sample_shape):
+            raise PydanticCustomError("deploy", "sample_shape: extents from 1 to 10000")
+        return self
 
     @model_validator(mode="after")
     def _private(self) -> Self:
@@ -278,6 +291,14 @@ class DeploySettings(Section):
         if self.clip is not None and self.statistics == "shared":
             raise PydanticCustomError("deploy", 'clip needs statistics = "own": shared pixel sums are not private')
         return self
+
+
+class CheckSettings(Section):
+    """What the server asks of an update that is well-formed: in deployments, and where liars are simulated."""
+
+    norm_bound: float = Field(
+        5.0, ge=0, le=1e9, description="longest update, in medians of its round; longer ones are left out; 0: off"
+    )
 
 
 class CompareSettings(Section):
@@ -316,12 +337,14 @@ class Settings(Section):
     compressor: CompressorSettings = CompressorSettings()
     downlink: DownlinkSettings = DownlinkSettings()
     aggregator: AggregatorSettings = AggregatorSettings()
+    attack: AttackSettings = AttackSettings()
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     learning: LearningSettings = LearningSettings()
     simulation: SimulationSettings = SimulationSettings()
     stop: StopSettings = StopSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    checks: CheckSettings = CheckSettings()
     compare: CompareSettings = CompareSettings()
     deploy: DeploySettings = DeploySettings()
 
@@ -398,7 +421,18 @@ class Settings(Section):
         }
         usual = "lenet5" if self.data.name == "cifar10" else "mlp"
         model = usual if self.model.name == "auto" else self.model.name
-        parts = ("channel", "link", "selection", "planner", "baseline", "joint", "compressor", "downlink", "aggregator")
+        parts = (
+            "channel",
+            "link",
+            "selection",
+            "planner",
+            "baseline",
+            "joint",
+            "compressor",
+            "downlink",
+            "aggregator",
+            "attack",
+        )
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         grad_clip, guard = self.learning.grad_clip, self.learning.guard
         if self.planned_by() is self.joint:

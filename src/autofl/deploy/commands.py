@@ -1,10 +1,15 @@
 """A first deployment on one machine: up, run, status, down; and the commands for several machines."""
 
+import contextlib
+import json
 import shlex
+import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import tomli_w
@@ -12,6 +17,7 @@ import tomli_w
 from autofl.config import Settings, dump_settings, load_settings
 from autofl.data import write_device
 from autofl.deploy.folder import LINK, PATIENCE, Site, answers, free_port, wait_for
+from autofl.deploy.lease import held
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
@@ -19,18 +25,25 @@ from autofl.records import Run, is_run, mark_run, read_manifest, read_run
 from autofl.version import __version__
 
 Tell = Callable[[str], None]
+NODES = "nodes/registered.json"
+"""Which node is which UE: Flower's numbers of the keys that were registered."""
 LOOK = 0.5
 """Seconds between looks at a run folder."""
 ASK = 5.0
 """Seconds between questions to Flower how a run is."""
 
 
+ENDING = 10.0
+"""Seconds a stopped run may take to be gone."""
+
+
 def write_data(settings: Settings, site: Site) -> None:
-    """The data of every UE as a file of its own, cut as the simulator cuts it."""
+    """The data of every UE as a file of its own, cut as the simulator cuts it; the form of samples is noted."""
     dataset, owner = load_data(settings)
     partition = build_partition(settings, dataset, owner)
     for ue in range(partition.num_ue):
         write_device(site.node(ue, ".npz"), dataset, partition.train_of(ue), partition.test_of(ue))
+    site.keep({**site.state, "form": " ".join(map(str, (*dataset.sample_shape, dataset.num_classes)))})
 
 
 def up(settings: Settings, folder: Path, tell: Tell) -> None:
@@ -88,19 +101,34 @@ def start_nodes(site: Site, ues: list[int], address: str) -> None:
 
 
 def register(site: Site, ue: int) -> None:
-    """Tell the SuperLink the public key of a node; one it knows already is fine."""
+    """Tell the SuperLink the public key of a node, and note its number; a key it knows already is fine."""
     try:
-        site.call(site.register(ue))
+        number = site.call(site.register(ue))["node-id"]
     except AutoFLError as error:
         if "already in use" not in str(error):
             raise
+    else:
+        (site.folder / NODES).write_text(json.dumps({**nodes_of(site), str(ue): str(number)}), encoding="utf-8")
 
 
-def write_app(settings: Settings, site: Site, out: Path, resume: bool, attempt: str) -> Path:
-    """The Flower app of a run: settings, where the results go, and the names of server and client."""
+def nodes_of(site: Site) -> dict[str, str]:
+    """The node that the SuperLink made of each UE's key, as far as keys were registered from this folder."""
+    try:
+        return dict(json.loads((site.folder / NODES).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def write_app(settings: Settings, site: Site, out: Path, resume: bool, attempt: str, lease: Path) -> Path:
+    """The Flower app of a run: settings, where the results go, who is who, and the names of server and client."""
     app = site.folder / "app"
     app.mkdir(parents=True, exist_ok=True)
-    place = {"folder": str(out.resolve()), "resume": resume, "attempt": attempt}
+    place = {"folder": str(out.resolve()), "resume": resume, "attempt": attempt, "lease": str(lease.resolve())}
+    nodes = nodes_of(site)
+    if all(str(ue) in nodes for ue in range(settings.cell.count)):
+        place["nodes"] = " ".join(f"{ue}={nodes[str(ue)]}" for ue in range(settings.cell.count))
+    if "form" in site.state:
+        place["form"] = str(site.state["form"])
     project = {
         "project": {"name": "autofl", "version": __version__, "license": "Apache-2.0", "dependencies": []},
         "tool": {
@@ -127,21 +155,83 @@ def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], N
         raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up")
     if resume and not is_run(out):
         raise AutoFLError(f"{out}: no run to go on with")
+    check_fits(settings, settings_of(folder))
     attempt = str(time.time_ns())
-    app = write_app(settings, site, out, resume, attempt)
-    answer = site.call(["flwr", "run", str(app), LINK])
-    number = str(answer["run-id"])
-    try:
-        _follow(site, number, out, attempt, on_round)
-    except KeyboardInterrupt:
-        site.call(["flwr", "stop", number, LINK])
-        time.sleep(2.0)  # for the server to be gone, who could write once more
-        _mark(out, "interrupted")
-        raise
-    except AutoFLError:
-        _mark(out, "failed")
-        raise
+    with held(folder, attempt) as lease, _ended_by_sigterm():
+        _end_orphan(site)
+        app = write_app(settings, site, out, resume, attempt, lease)
+        number = str(site.call(["flwr", "run", str(app), LINK])["run-id"])
+        site.keep({**site.state, "run": number})
+        try:
+            _follow(site, number, out, attempt, on_round)
+        except KeyboardInterrupt:
+            _end(site, number)
+            _mark(out, "interrupted")
+            raise
+        except AutoFLError:
+            _mark(out, "failed")
+            raise
     return read_run(out)
+
+
+def check_fits(settings: Settings, up: Settings) -> None:
+    """Refuse settings for other devices than those that are up: their number and their data are fixed by `up`."""
+    if settings.cell.count != up.cell.count:
+        raise AutoFLError(
+            f"cell.num_ue: {settings.cell.count}, but {up.cell.count} devices were set up;"
+            f" autofl deploy up --nodes {settings.cell.count} makes others"
+        )
+    changed = [
+        name
+        for name in type(up.data).model_fields
+        if name != "standardise" and getattr(settings.data, name) != getattr(up.data, name)
+    ]
+    if changed:
+        raise AutoFLError(f"data.{changed[0]}: the devices have the data they were set up with; give it to deploy up")
+
+
+def _end_orphan(site: Site) -> None:
+    """End what an earlier `deploy run` left on the devices; refuse to share them with anybody else's run."""
+    for number in _active(site):
+        if number != site.state.get("run"):
+            raise AutoFLError(
+                f"{site.folder}: run {number}, which this folder did not start, is on these devices;"
+                f" wait for its end, or: flwr stop {number} {LINK}"
+            )
+        _end(site, number)
+
+
+def _active(site: Site) -> list[str]:
+    """Flower's numbers of the runs that have not ended."""
+    runs = site.call(["flwr", "list", LINK])["runs"]
+    return [str(entry["run-id"]) for entry in runs if not str(entry["status"]).startswith("finished")]
+
+
+def _end(site: Site, number: str) -> None:
+    """Stop a run, and wait until its server app is gone, which could write once more."""
+    with contextlib.suppress(AutoFLError):  # it may have ended by itself meanwhile
+        site.call(["flwr", "stop", number, LINK])
+    end = time.monotonic() + ENDING
+    while site.servers() and time.monotonic() < end:
+        time.sleep(0.2)
+    site.end_servers()
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM is taken as Ctrl-C is: the run is stopped, not left behind."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _mark(out: Path, status: str) -> None:

@@ -148,12 +148,20 @@ class Site:
         nodes = self.call(["flwr", "supernode", "list", LINK])["nodes"]
         return sum(node["status"] == "online" for node in nodes)
 
-    def end_servers(self) -> None:
-        """End server apps that outlived their SuperLink: they would write into the run folder once more."""
+    def servers(self) -> list[int]:
+        """Processes of server apps that were started from this folder."""
+        pids = []
         for pid in _marked(self.folder):
             with contextlib.suppress(OSError):
                 if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    os.kill(pid, signal.SIGKILL)
+                    pids.append(pid)
+        return pids
+
+    def end_servers(self) -> None:
+        """End server apps that outlived their SuperLink or their run: they would write into the folder once more."""
+        for pid in self.servers():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> list[str]:
         """End everything that was started from this folder; the names of what ran. Nothing to end is no error."""

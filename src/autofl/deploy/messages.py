@@ -1,29 +1,30 @@
-"""What travels between server and devices, and which replies are refused.
+"""What travels between server and devices, and what is refused.
 
 Down: {"params", "order", "model"} and, where pixels are standardised by all devices' statistics, {"pixels"}. Up:
-{"params", "measured"}, with a compressor {"packed", "measured"}, {"quality"} or {"device"}. A device's reply is
-data from outside: every value is checked before use.
+{"params", "measured"}, with a compressor {"packed", "measured"}, {"quality"} or {"device"}. Each message has a stamp
+that its reply repeats. What comes from another machine is checked before use, by `schema` and here.
 """
 
+import hashlib
+import io
 import math
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from autofl.compressors import Compressor
 from autofl.data.federated import PixelSums
+from autofl.deploy.schema import FIELDS, MOST_PIXELS, MOST_SAMPLES, SMALL, RefusedError, read, shown
 from autofl.errors import AutoFLError
 from autofl.models import Params, num_weights
 
 NAN = float("nan")
-
-
-class RefusedError(Exception):
-    """A reply that is not used; the text says why."""
+HEADER = 4096
+"""Bytes that the description of an array may take, beside its values."""
 
 
 def params_record(params: Params) -> ArrayRecord:
@@ -31,28 +32,29 @@ def params_record(params: Params) -> ArrayRecord:
 
 
 def params_of(record: RecordDict) -> Params:
-    """Parameters as they came, unchecked: what a device does with its server's."""
+    """Parameters as they are, unchecked: what a device does with its own."""
     return {name: torch.from_numpy(array.numpy().copy()) for name, array in _arrays(record, "params").items()}
 
 
 def checked_params(record: RecordDict, like: Params) -> Params:
-    """The parameters of a reply, if they are those of `like` in name, shape and type, and finite."""
+    """The parameters of a message, if they are those of `like` in name, shape and type, and finite."""
     arrays = _arrays(record, "params")
     if set(arrays) != set(like):
         odd = sorted(set(arrays) ^ set(like))
-        raise RefusedError(f"wrong keys: {_shown(odd[0])} is {'missing' if odd[0] in like else 'unknown'}")
+        raise RefusedError(f"wrong keys: {shown(odd[0][:200])} is {'missing' if odd[0] in like else 'unknown'}")
     params: Params = {}
     for name, expected in like.items():
         wanted = expected.detach().cpu().numpy()
-        array = _decoded(arrays[name], name)
-        if array.dtype != wanted.dtype:
-            raise RefusedError(f"{name}: type {array.dtype}, not {wanted.dtype}")
-        if array.shape != wanted.shape:
-            raise RefusedError(f"{name}: shape {array.shape}, not {wanted.shape}")
+        array = _decoded(arrays[name], name, wanted.dtype, wanted.shape)
         if not np.isfinite(array).all():
             raise RefusedError(f"{name}: not finite")
         params[name] = torch.from_numpy(array.copy())
     return params
+
+
+def params_bytes(like: Params) -> float:
+    """The most bytes that a message with such parameters has."""
+    return sum(p.numel() * p.element_size() + HEADER for p in like.values()) + SMALL
 
 
 def packed_record(payload: bytes) -> ConfigRecord:
@@ -61,28 +63,46 @@ def packed_record(payload: bytes) -> ConfigRecord:
 
 def checked_payload(record: RecordDict, most_bits: float) -> bytes:
     """The bytes of a compressed update, if they are no more than was planned for."""
-    payload = record.config_records.get("packed", ConfigRecord()).get("update")
+    packed = record.config_records.get("packed", ConfigRecord())
+    payload = packed.get("update")
     if not isinstance(payload, bytes):
         raise RefusedError("packed update: missing")
+    if len(packed) > 1:
+        raise RefusedError("packed update: there is more than one")
     if 8 * len(payload) > most_bits:
         raise RefusedError(f"packed update: {len(payload)} bytes, planned {most_bits / 8:g}")
     return payload
 
 
 def unpacked(payload: bytes, compressor: Compressor, like: Params) -> torch.Tensor:
-    """w_i - w in one row, of the type of `like`, if the compressor can read it and it is finite."""
+    """w_i - w in one row, of the type of `like`, if the compressor can read it and it is finite.
+
+    An update near the largest number of its type (3.4e38) overflows on the way through a compressor: the device must
+    be told that its values are too large, not that its bytes were damaged.
+    """
     num, kind = num_weights(like), next(iter(like.values()))
     try:
         row = compressor.unpack(payload, num)
     except AutoFLError as error:
-        raise RefusedError(_shown(str(error))) from None
+        raise RefusedError(shown(str(error)[:200])) from None
     except Exception as error:  # a user's own compressor, and bytes from outside
         raise RefusedError(f"packed update: not readable ({type(error).__name__})") from None
     if row.shape != (num,):
         raise RefusedError(f"packed update: shape {tuple(row.shape)}, not ({num},)")
-    if not torch.isfinite(row).all():
-        raise RefusedError("packed update: not finite")
+    if not torch.isfinite(row).all() or not torch.isfinite(row.to(kind)).all():
+        raise RefusedError("packed update: not finite; values near 3.4e38 become so on their way")
     return row.to(kind)
+
+
+def digest_of(record: RecordDict) -> bytes:
+    """SHA-256 of an update: its arrays, or its packed bytes; the same for the same values."""
+    made = hashlib.sha256()
+    for group in ("params", "packed"):
+        for name, array in sorted(record.array_records.get(group, ArrayRecord()).items()):
+            made.update(f"{group}.{name}:{array.dtype}:{array.shape}:".encode() + array.data)
+        for name, value in sorted(record.config_records.get(group, ConfigRecord()).items()):
+            made.update(f"{group}.{name}:".encode() + (value if isinstance(value, bytes) else b""))
+    return made.digest()
 
 
 def pixels_record(sums: PixelSums) -> ArrayRecord:
@@ -90,20 +110,22 @@ def pixels_record(sums: PixelSums) -> ArrayRecord:
     return ArrayRecord({name: Array(array) for name, array in parts.items()})
 
 
-def pixels_of(record: RecordDict, sample_shape: tuple[int, ...]) -> PixelSums | None:
-    """The pixel sums of a message, None if it has none."""
+def pixels_of(record: RecordDict, sample_shape: tuple[int, ...], most: int = MOST_SAMPLES) -> PixelSums | None:
+    """The pixel sums of a message, of at most so many samples; None if it has none."""
     if "pixels" not in record.array_records:
         return None
     arrays = _arrays(record, "pixels")
-    try:
-        sums = [_decoded(arrays[name], name) for name in ("num", "total", "squares")]
-    except KeyError as error:
-        raise RefusedError(f"pixels: {error.args[0]} is missing") from None
-    if [part.shape for part in sums] != [(), sample_shape, sample_shape] or {p.dtype.kind for p in sums} != {"i"}:
-        raise RefusedError("pixels: not whole numbers of the shape of a sample")
-    num, total, squares = (part.astype(np.int64) for part in sums)
-    # Sums of bytes over n samples: n s^2 >= (sum)^2 holds for any real data, 0 <= sum <= 255 n.
-    if num < 1 or (total < 0).any() or (total > 255 * num).any() or (squares * num < total**2).any():
+    if set(arrays) != {"num", "total", "squares"} or math.prod(sample_shape) > MOST_PIXELS:
+        raise RefusedError("pixels: not num, total and squares of a sample")
+    kind = np.dtype(np.int64)
+    shapes = {"num": (), "total": sample_shape, "squares": sample_shape}
+    num, total, squares = (_decoded(arrays[name], name, kind, shape) for name, shape in shapes.items())
+    # For bytes x over n samples: 0 <= sum x <= 255 n, sum x <= sum x^2 <= 255 sum x, (sum x)^2 <= n sum x^2.
+    if not 1 <= num <= most:
+        raise RefusedError(f"pixels: of {int(num)} samples; 1 to {most} can be")
+    if (total < 0).any() or (total > 255 * num).any() or (squares < total).any() or (squares > 255 * total).any():
+        raise RefusedError("pixels: sums that no images have")
+    if (squares * num < total**2).any():  # neither side overflows: num, total and squares are bounded by now
         raise RefusedError("pixels: sums that no images have")
     return PixelSums(int(num), total, squares)
 
@@ -123,48 +145,15 @@ class Order:
 
     @classmethod
     def of(cls, record: RecordDict) -> "Order":
-        values = record.config_records["order"]
-        made = {field.name: _typed(field.type, str(values[field.name.replace("_", "-")])) for field in fields(cls)}
-        return cls(**made)
-
-
-def _typed(kind: object, text: str) -> Any:
-    return int(text) if kind in (int, "int") else float(text)
-
-
-def measured(record: RecordDict, name: str) -> float:
-    """A number a device says it measured; NaN for what is missing or cannot be."""
-    return _number(record, "measured", name)
-
-
-def whole(record: RecordDict | None, name: str) -> int:
-    """A count that a device says it made; 0 for what is missing or cannot be."""
-    value = NAN if record is None else measured(record, name)
-    return 0 if math.isnan(value) else int(min(value, 2**31))
-
-
-def quality(record: RecordDict, name: str) -> float:
-    """A number of a device's evaluation."""
-    value = _number(record, "quality", name)
-    if math.isnan(value):
-        raise RefusedError(f"{name}: missing or not a number >= 0")
-    return value
-
-
-def _number(record: RecordDict, group: str, name: str) -> float:
-    value = record.metric_records.get(group, MetricRecord()).get(name)
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value >= 0 else NAN
-
-
-def size_of(record: RecordDict) -> int:
-    """Bytes of a message's records."""
-    return sum(part.count_bytes() for part in record.values())
+        values = read(record, "order", FIELDS["order"])
+        return cls(**{field.name: values[field.name.replace("_", "-")] for field in fields(cls)})
 
 
 def content_of(reply: Message) -> RecordDict:
     """The content of a reply that is no error."""
     if reply.has_error():
-        raise RefusedError(_shown(f"error {reply.error.code}: {reply.error.reason or 'no reason given'}"))
+        reason = str(reply.error.reason or "no reason given")[:400]
+        raise RefusedError(shown(f"error {reply.error.code}: {reason}"))
     return reply.content
 
 
@@ -174,14 +163,24 @@ def _arrays(record: RecordDict, name: str) -> ArrayRecord:
     return record.array_records[name]
 
 
-def _decoded(array: Array, name: str) -> NDArray[np.generic]:
+def _decoded(array: Array, name: str, kind: np.dtype[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The array of this type and shape. Both are read from its bytes before anything is allocated for its values."""
+    size, label = math.prod(shape) * kind.itemsize, shown(name[:200])
+    if len(array.data) > size + HEADER:
+        said = f"shape {tuple(array.shape)[:8]}, not {shape}" if tuple(array.shape) != shape else "too many bytes"
+        raise RefusedError(f"{label}: {said}")
     try:
-        return array.numpy()
+        stream = io.BytesIO(array.data)
+        version = np.lib.format.read_magic(stream)
+        reads = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        own_shape, fortran, own_kind = reads[version](stream)
     except Exception as error:  # bytes from outside: anything may be wrong with them
-        raise RefusedError(f"{_shown(name)}: not a readable array ({type(error).__name__})") from None
-
-
-def _shown(text: str) -> str:
-    """One short line, whatever a device wrote."""
-    line = " ".join(text.split())
-    return line if len(line) <= 160 else line[:157] + "..."
+        raise RefusedError(f"{label}: not a readable array ({type(error).__name__})") from None
+    if own_kind != kind:
+        raise RefusedError(f"{label}: type {own_kind}, not {kind}")
+    if own_shape != shape:
+        raise RefusedError(f"{label}: shape {own_shape[:8]}, not {shape}")
+    values = array.data[stream.tell() :]
+    if len(values) != size:
+        raise RefusedError(f"{label}: {len(values)} bytes, not {size}")
+    return np.frombuffer(values, dtype=kind).reshape(shape, order="F" if fortran else "C")

@@ -1,12 +1,47 @@
 """The settings of a run as Flower carries them to the server and to each device."""
 
 import tomllib
+from collections.abc import Callable
+from pathlib import Path
 
 from flwr.app import Context
 
 from autofl.config import Settings, parse_settings
+from autofl.deploy.fleet import Form
+from autofl.deploy.lease import watcher
+from autofl.errors import AutoFLError
+
+MOST_TEXT = 1_000_000
+"""Letters of settings."""
 
 
 def settings_of(context: Context) -> Settings:
     """The settings of a run, as its server and each of its devices get them."""
-    return parse_settings(tomllib.loads(str(context.run_config["settings"])), "settings of the run").resolved()
+    text = str(context.run_config["settings"])
+    if len(text) > MOST_TEXT:
+        raise AutoFLError(f"settings of the run: {len(text)} letters; at most {MOST_TEXT}")
+    return parse_settings(tomllib.loads(text), "settings of the run").resolved()
+
+
+def nodes_of(context: Context) -> dict[int, int]:
+    """Which UE each node is registered for, {node: UE}; empty where that is not known. Written "UE=NODE UE=NODE"."""
+    pairs = (pair.partition("=") for pair in str(context.run_config.get("nodes", "")).split())
+    return {int(node): int(ue) for ue, _, node in pairs}
+
+
+def form_of(settings: Settings, context: Context) -> Form | None:
+    """What samples look like: as set, else as they were when they were dealt out; None where nobody on this side knows.
+
+    Written "784 10": the extents, then the number of classes.
+    """
+    deploy = settings.deploy
+    if deploy.sample_shape is not None and deploy.num_classes is not None:
+        return Form(tuple(deploy.sample_shape), deploy.num_classes)
+    *shape, classes = [int(word) for word in str(context.run_config.get("form", "")).split()] or [0]
+    return Form(tuple(shape), classes) if shape else None
+
+
+def watch_of(context: Context) -> Callable[[], None]:
+    """What the server calls before it does anything; a run that was started without a lease is not watched."""
+    lease = str(context.run_config.get("lease", ""))
+    return watcher(Path(lease), str(context.run_config["attempt"])) if lease else lambda: None

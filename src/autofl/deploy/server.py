@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from autofl.algorithms import Algorithm, State
 from autofl.config import Settings, dump_settings
 from autofl.data.federated import PixelSums
-from autofl.deploy.fleet import Devices, Fleet, Post, total_sums
+from autofl.deploy.fleet import Fleet, total_sums
+from autofl.deploy.lease import LeftAloneError, TakenOverError
+from autofl.deploy.post import Post
 from autofl.deploy.privacy import spent
-from autofl.deploy.run_config import settings_of
+from autofl.deploy.run_config import form_of, nodes_of, settings_of, watch_of
+from autofl.deploy.world import Devices
 from autofl.engines import use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import evaluated_ues
@@ -43,13 +46,20 @@ def serve(grid: Grid, context: Context) -> None:
     status: str = "failed"
     problem: str | None = "the server stopped on the way; deploy run --resume goes on"
     try:
-        _serve(grid, settings, writer, past)
+        _serve(grid, context, settings, writer, past)
         status, problem = "finished", None
+    except TakenOverError:
+        status = "taken over"  # the folder is another attempt's by now
+        raise
+    except LeftAloneError as error:
+        status, problem = "interrupted", str(error)
+        raise
     except AutoFLError as error:
         problem = str(error)
         raise
     finally:
-        writer.finish(status, problem=problem)
+        if status != "taken over":
+            writer.finish(status, problem=problem)
         writer.close()
 
 
@@ -123,37 +133,40 @@ def _begin(settings: Settings, folder: Path, resume: bool, attempt: str) -> tupl
     return writer, past
 
 
-def _serve(grid: Grid, settings: Settings, writer: RunWriter, past: Past) -> None:
+def _serve(grid: Grid, context: Context, settings: Settings, writer: RunWriter, past: Past) -> None:
     begin = time.perf_counter() - past.host_time
     if settings.stop.gradient_norm_sq is not None:
         raise AutoFLError("stop.gradient_norm_sq: needs all data in one place; a deployment cannot measure it")
-    num_ue, ask = settings.cell.count, Post(grid, settings.deploy.deadline)
-    fleet = Fleet(grid, ask, num_ue)
+    num_ue, watch = settings.cell.count, watch_of(context)
+    ask = Post(grid, settings.deploy.deadline, watch)
+    nobody = np.zeros(num_ue, dtype=np.int64)
+    fleet = Fleet(grid, ask, build_cell(settings, nobody, 1), nodes_of(context), form_of(settings, context))
     fleet.gather(settings.deploy.join)
-    if not fleet.known:
-        raise AutoFLError(f"no device came within {settings.deploy.join:g} s; see autofl deploy status")
-    shapes = {one.sample_shape for one in fleet.known.values()}
-    if len(shapes) > 1:
-        raise AutoFLError(f"the devices have samples of different shapes: {', '.join(map(str, sorted(shapes)))}")
-    num_classes = max(one.num_classes for one in fleet.known.values())
-    params = params_of_model(build_model(settings, shapes.pop(), num_classes))
+    if not fleet.known or fleet.form is None:
+        why = "; ".join(sorted({record.outcome for record in fleet.refused()})[:3])
+        raise AutoFLError(
+            f"no device came within {settings.deploy.join:g} s{f' ({why})' if why else ''}; see autofl deploy status"
+        )
+    params = params_of_model(build_model(settings, fleet.form.sample_shape, fleet.form.num_classes))
     size = np.array([one.data_size for one in fleet.known.values()])
     writer.finish(
         "running", data=settings.data.name, num_ue=num_ue, num_weights=num_weights(params), data_size=size_range(size)
     )
     sent = num_weights(build_algorithm(settings).init(params).sent)
-    cell = build_cell(settings, np.zeros(num_ue, dtype=np.int64), sent)
+    cell = build_cell(settings, nobody, sent)
     shared = settings.data.standardise and settings.deploy.statistics == "shared"
     sums = past.sums or (total_sums(fleet.known) if shared else None)
     evaluated = evaluated_ues(build_evaluator(settings), num_ue, settings.seed)
     emulated, channel = None, build_channel(settings)
     if settings.deploy.channel == "emulated":  # the channels the simulator draws with the same seed
         emulated = ChannelAir(cell, channel, settings.seed)
-    world = Devices(fleet, ask, cell, emulated, sums, evaluated, num_classes, build_compressor(settings))
+    compressor, bound = build_compressor(settings), settings.checks.norm_bound
+    world = Devices(fleet, ask, cell, emulated, sums, evaluated, compressor, bound)
     releases = dict(past.releases)
     for record, checkpoint in run_rounds(build_training(settings, params, world.cell, channel), world, past.checkpoint):
+        watch()
         writer.write(record)
-        writer.write_devices(record.round, world.measured)
+        writer.write_devices(record.round, (*world.measured, *world.refused()))
         releases = _counted(releases, world.measured, num_ue)
         host_time = round(time.perf_counter() - begin, 3)
         _keep(writer, checkpoint, sums, releases, host_time)

@@ -40,6 +40,7 @@ from autofl.rounds.round import ChannelAir, Network
 from autofl.rounds.stop import Stop
 from autofl.selection import Selection
 from autofl.simulation import Simulation
+from autofl.simulation.liars import Lies
 from autofl.units import Array
 
 LAW_ROUNDS = 2_000
@@ -197,4 +198,13 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
         engine=make_engine(engine, model),
         engine_name=engine,
         evaluator=build_evaluator(settings),
+        lies=build_lies(settings, cell.num_ue),
     )
+
+
+def build_lies(settings: Settings, num_ue: int) -> Lies | None:
+    """Who lies in a simulation, and how; None where nobody does."""
+    section = settings.attack
+    if section.name == "none":
+        return None
+    return Lies.draw(section.build(), section.share, num_ue, settings.seed, settings.checks.norm_bound)

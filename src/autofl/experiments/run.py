@@ -72,7 +72,7 @@ def origins_of(settings: Settings) -> dict[str, dict[str, str]]:
     sections.append(settings.model)
     named = [find("data", settings.data.name), find("partition", settings.data.partition)]
     parts = [find("algorithm", settings.algorithm), *named, *(section.part for section in sections)]
-    ways = {"compressor": settings.compressor, "downlink": settings.downlink}
+    ways = {"compressor": settings.compressor, "downlink": settings.downlink, "attack": settings.attack}
     named_ways = {way: section.part.origin() for way, section in ways.items() if section.name != "none"}
     return {part.kind: part.origin() for part in parts} | named_ways
 
@@ -86,6 +86,7 @@ def facts_of(sim: Simulation) -> dict[str, Any]:
         "data_size": size_range(sim.data.partition.train_size),
         "engine": sim.engine_name,
         "device": torch.cuda.get_device_name() if sim.data.x.is_cuda else "cpu",
+        **({} if sim.lies is None else {"liars": sim.lies.ue.tolist()}),
         **machine_facts(),
     }
 

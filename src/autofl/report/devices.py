@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,18 @@ from autofl.records import Run
 from autofl.report.plots import COLOURS, figure_of, save
 from autofl.units import Array, PathLike
 
+OTHERS = ("introduction: ", "evaluation: ", "channel: ")
+"""Outcomes of other questions than for an update; a device has such a row only where its answer was refused."""
+
 
 def facts(run: Run) -> dict[str, Any]:
     """Measured and modelled cost of a deployment, SI units; None where nothing was measured."""
+    refused = Counter(
+        f"UE {ue}: {why}" if int(ue) >= 0 else str(why)
+        for ue, why in zip(run.devices["ue"], run.devices["outcome"], strict=True)
+        if str(why).startswith(OTHERS)
+    )
+    run = _updates(run)
     ok = run.devices["outcome"] == "ok"
     sent = run.ues["decoded"].astype(np.int64) == 1
     lost = Counter(_plain(outcome) for outcome in run.devices["outcome"][~ok].tolist())
@@ -23,6 +33,7 @@ def facts(run: Run) -> dict[str, Any]:
         "updates_asked": len(ok),
         "updates_used": int(ok.sum()),
         "left_out": dict(lost),
+        "refused": dict(refused),
         "round_time": _both(_slowest(run), run.rounds["round_time"].astype(np.float64)[1:]),
         "train_time": _both(_column(run, "train_time")[ok], run.ues["compute_time"].astype(np.float64)[sent]),
         "energy": _both(_column(run, "energy")[ok], run.ues["energy"].astype(np.float64)[sent]),
@@ -30,6 +41,12 @@ def facts(run: Run) -> dict[str, Any]:
         "bytes_down": _both(_column(run, "bytes_down"), np.empty(0)),
         "privacy": run.manifest.get("privacy"),
     }
+
+
+def _updates(run: Run) -> Run:
+    """The run with the rows of devices that were asked for an update, and no others."""
+    there = np.array([not str(outcome).startswith(OTHERS) for outcome in run.devices["outcome"]], dtype=np.bool_)
+    return replace(run, devices={name: column[there] for name, column in run.devices.items()})
 
 
 def _booked_bytes(run: Run) -> Array:
@@ -82,6 +99,9 @@ def lines(run: Run) -> list[str]:
         f"a client update: {_text(costs['train_time'], 's')}; {told}, {_number(energy['modelled'], 'J')} modelled",
         f"an update up: {_text(costs['bytes_up'], 'bytes')}; an order down: {_number(down, 'bytes')}",
     ]
+    if costs["refused"]:
+        some = ", ".join(f"{why} ({num} times)" for why, num in list(costs["refused"].items())[:5])
+        said.insert(1, f"refused beside updates: {some}")
     if costs["privacy"] is not None:
         spent = costs["privacy"]
         said.append(
@@ -112,6 +132,7 @@ def plot_devices(runs: Sequence[Run], folder: PathLike) -> list[Path]:
 
 def draw_devices(run: Run) -> Figure:
     """Time of each round, measured and modelled, and what came of asking each device."""
+    run = _updates(run)
     with figure_of(8.0, 3.4) as figure:
         left, right = figure.subplots(1, 2)
         rounds = np.unique(run.devices["round"].astype(np.int64))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import nn
 
@@ -16,6 +17,7 @@ from autofl.network import Cell
 from autofl.records import Evaluation, RoundRecord
 from autofl.rounds.loop import Checkpoint, Orders, Training, run_rounds
 from autofl.rounds.round import ChannelAir, Gains
+from autofl.simulation.liars import Liars, Lies
 from autofl.units import IntArray
 
 
@@ -30,6 +32,7 @@ class Simulation(Training):
     engine: Engine
     engine_name: str
     evaluator: Evaluator
+    lies: Lies | None = None  # of UEs that do not send what they should
 
     def __post_init__(self) -> None:
         if self.cell.num_ue != self.data.partition.num_ue:
@@ -58,18 +61,27 @@ def play(sim: Simulation, past: Past | None = None) -> Iterator[tuple[RoundRecor
     """Rounds of Algorithm 2, each with all that is needed to go on after it; with `past`, the rounds after that."""
     personal = personal_models(sim.arm.algorithm, sim.model, sim.params, sim.evaluator.sample_loss)
     memory = ClientMemory() if past is None else past.memory
-    world = _Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, personal), memory)
+    if past is not None and sim.lies is not None and getattr(sim.lies.attack, "remembers", False):
+        raise AutoFLError("what these liars remember is not kept: begin the run anew (--force)")
+    liars = None if sim.lies is None else Liars(sim.lies, sim.seed)
+    world = _Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, personal), memory, liars)
     for record, checkpoint in run_rounds(sim, world, None if past is None else past.checkpoint):
         yield record, Past(checkpoint, memory)
 
 
 @dataclass(frozen=True)
 class _Here:
-    """The world of a simulation: channels are drawn, batches come from the one pool, every update arrives."""
+    """The world of a simulation: channels are drawn, batches come from the one pool, every honest update arrives."""
 
     sim: Simulation
     evaluator: PreparedEvaluator
     memory: ClientMemory = field(default_factory=ClientMemory)
+    liars: Liars | None = None
+
+    @cached_property
+    def data(self) -> FederatedData:
+        """What UEs train on."""
+        return self.sim.data if self.liars is None else self.liars.lies.data(self.sim.data)
 
     @property
     def cell(self) -> Cell:
@@ -82,11 +94,12 @@ class _Here:
         sim, arm = self.sim, self.sim.arm
         self.memory.turn()
         split = split_of(arm.algorithm)
-        batches = sim.data.draw(orders.ue, orders.num_samples, orders.local_steps, sim.seed, k, split)
-        updates = sim.engine(at_round(arm.algorithm, k), sent, batches, orders.ue, self.memory)
-        if arm.compressor is None:
-            return updates
-        return CompressedUpdates(updates, sent, arm.compressor, orders.bits_per_weight, sim.seed, k, self.memory)
+        batches = self.data.draw(orders.ue, orders.num_samples, orders.local_steps, sim.seed, k, split)
+        updates: Updates = sim.engine(at_round(arm.algorithm, k), sent, batches, orders.ue, self.memory)
+        if arm.compressor is not None:
+            bits = orders.bits_per_weight
+            updates = CompressedUpdates(updates, sent, arm.compressor, bits, sim.seed, k, self.memory)
+        return updates if self.liars is None else self.liars.received(updates, sent, k, orders)
 
     def evaluate(self, params: Params) -> Evaluation:
         self.memory.turn()

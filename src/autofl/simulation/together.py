@@ -135,6 +135,7 @@ def _in_summed_form(sim: Simulation) -> bool:
         and arm.compressor is None
         and arm.downlink is None
         and type(arm.aggregator) is Mean
+        and sim.lies is None
         and sim.evaluator.sample_loss is cross_entropy
     )
 

@@ -1,0 +1,46 @@
+"""The geometric median, by Weiszfeld's iteration."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from autofl.aggregators.base import Arrived
+from autofl.aggregators.rows import aggregate
+from autofl.errors import AutoFLError
+from autofl.models import Params
+
+
+@dataclass(frozen=True)
+class GeometricMedian:
+    """argmin_z sum_i a_i |w_i - z|, smoothed: RFA (Pillutla, Kakade and Harchaoui, IEEE Trans. Signal Process. 2022).
+
+        z <- sum_i b_i x_i / sum_i b_i,    b_i = a_i / max(nu, |x_i - z|)
+
+    nu is 1e-6 of the median distance. Liars with less than half of the weight cannot carry it away.
+    """
+
+    steps: Annotated[int, "of Weiszfeld's iteration, at most"] = 100
+    tolerance: Annotated[float, "of the last step, relative to the median distance"] = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or not self.tolerance > 0.0:
+            raise AutoFLError(f"steps, tolerance: {self.steps}, {self.tolerance}; at least 1, more than 0")
+
+    def __call__(self, sent: Params, arrived: Arrived) -> Params:
+        return aggregate(self.rule, sent, arrived)
+
+    def rule(self, table: Tensor, weight: Tensor) -> Tensor:
+        centre = table.median(dim=0).values  # the mean would begin where liars put it
+        for _ in range(self.steps):
+            distance = (table - centre).norm(dim=1)
+            scale = float(distance.median())
+            if scale == 0.0:
+                return centre  # more than half are the same
+            pull = weight / distance.clamp(min=1e-6 * scale)
+            after = torch.einsum("u,up->p", pull / pull.sum(), table)
+            if float((after - centre).norm()) <= self.tolerance * scale:
+                return after
+            centre = after
+        return centre

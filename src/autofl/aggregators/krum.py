@@ -1,0 +1,35 @@
+"""Multi-Krum: the mean of the updates that have the nearest neighbours."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from torch import Tensor
+
+from autofl.aggregators.base import Arrived
+from autofl.aggregators.rows import aggregate, check_share, distances_sq, num_liars
+from autofl.models import Params
+
+
+@dataclass(frozen=True)
+class Krum:
+    """Mean of the m - f updates with the smallest sum of |w_i - w_j|^2 over their m - f - 2 nearest.
+
+    Blanchard et al., NeurIPS 2017. f is the share of the updates, rounded up. It is proven for 2 f + 2 < m; f is cut to
+    what m allows.
+    """
+
+    share: Annotated[float, "of the updates that may lie"] = 0.3
+
+    def __post_init__(self) -> None:
+        check_share(self.share)
+
+    def __call__(self, sent: Params, arrived: Arrived) -> Params:
+        return aggregate(self.rule, sent, arrived)
+
+    def rule(self, table: Tensor, weight: Tensor) -> Tensor:
+        num = len(table)
+        liars = num_liars(self.share, num, max(0, (num - 3) // 2))
+        nearest = distances_sq(table).sort(dim=1).values[:, 1 : max(2, num - liars - 1)]
+        best = nearest.sum(dim=1).sort(stable=True).indices[: num - liars]
+        kept = best.sort().values  # summed in the order of the UEs
+        return weight[kept] @ table[kept] / weight[kept].sum()

@@ -1,0 +1,37 @@
+"""Nearest-neighbour mixing before the trimmed mean: the rule that stands data that are not i.i.d."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from autofl.aggregators.base import Arrived
+from autofl.aggregators.rows import aggregate, check_share, distances_sq, num_liars
+from autofl.aggregators.trimmed_mean import TrimmedMean
+from autofl.models import Params
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Each update is replaced by the mean of its m - f nearest, itself among them; then the trimmed mean.
+
+    Allouah et al., AISTATS 2023: mixing takes away most of what honest UEs differ by, so that the trimmed mean loses
+    little of it and what is left far away is a lie. f is the share of the updates, rounded up.
+    """
+
+    share: Annotated[float, "of the updates that may lie"] = 0.3
+
+    def __post_init__(self) -> None:
+        check_share(self.share)
+
+    def __call__(self, sent: Params, arrived: Arrived) -> Params:
+        return aggregate(self.rule, sent, arrived)
+
+    def rule(self, table: Tensor, weight: Tensor) -> Tensor:
+        num = len(table)
+        near = num - num_liars(self.share, num, (num - 1) // 2)
+        nearest = distances_sq(table).sort(dim=1, stable=True).indices[:, :near].sort(dim=1).values
+        own = weight[nearest]
+        mixed = torch.einsum("un,unp->up", own / own.sum(dim=1, keepdim=True), table[nearest])
+        return TrimmedMean(self.share).rule(mixed, torch.full_like(weight, 1.0 / num))

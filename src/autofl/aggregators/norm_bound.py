@@ -1,0 +1,34 @@
+"""The mean of updates none of which is much longer than the others."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+
+from autofl.aggregators.base import Arrived
+from autofl.aggregators.rows import moved, table_of
+from autofl.errors import AutoFLError
+from autofl.models import Params
+
+
+@dataclass(frozen=True)
+class NormBound:
+    """The weighted mean, each w_i - w cut to a multiple of the median length (Sun et al. 2019).
+
+    Where none is longer it is the mean, to the bit.
+    """
+
+    bound: Annotated[float, "longest change, in medians"] = 3.0
+
+    def __post_init__(self) -> None:
+        if not self.bound >= 1.0:
+            raise AutoFLError(f"bound: {self.bound} is not >= 1")
+
+    def __call__(self, sent: Params, arrived: Arrived) -> Params:
+        table, weight = table_of(sent, arrived)
+        length = table.norm(dim=1)
+        most = self.bound * float(length.median())
+        if not (length > most).any():
+            return arrived.updates.mean(arrived.weight)
+        cut = weight * (most / length.clamp(min=1e-300)).clamp(max=1.0)
+        return moved(sent, torch.einsum("u,up->p", cut, table))

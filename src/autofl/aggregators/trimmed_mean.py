@@ -1,0 +1,34 @@
+"""The mean without the extremes of each coordinate."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from autofl.aggregators.base import Arrived
+from autofl.aggregators.rows import aggregate, check_share, num_liars
+from autofl.models import Params
+
+
+@dataclass(frozen=True)
+class TrimmedMean:
+    """The mean of w_i - w without the f largest and the f smallest of each weight (Yin et al., ICML 2018).
+
+    f is the share of the updates, rounded up, and stands as many liars.
+    """
+
+    share: Annotated[float, "of the updates that may lie; as many are cut at both ends"] = 0.3
+
+    def __post_init__(self) -> None:
+        check_share(self.share)
+
+    def __call__(self, sent: Params, arrived: Arrived) -> Params:
+        return aggregate(self.rule, sent, arrived)
+
+    def rule(self, table: Tensor, weight: Tensor) -> Tensor:
+        num = len(table)
+        cut = num_liars(self.share, num, (num - 1) // 2)
+        values, order = table.sort(dim=0, stable=True)
+        kept, own = values[cut : num - cut], weight[order][cut : num - cut]
+        return torch.einsum("up,up->p", own, kept) / own.sum(dim=0)

@@ -1,0 +1,5 @@
+"""Attacks: what UEs that lie send instead of their updates, for simulations that measure what a rule stands."""
+
+from autofl.attacks.base import Attack, Attacked
+
+__all__ = ["Attack", "Attacked"]

@@ -1,0 +1,40 @@
+"""What an attack is: from the honest updates of a round to what its liars send."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from autofl.units import IntArray
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """A round as its liars see it, who know everything.
+
+    Fields:
+        honest: w_i - w of all UEs of the round as the honest would send them, shape (num_updates, num_weights).
+        liars: the rows of those who lie, one at least.
+        first: what each liar would have sent in its first round, shape (num_liars, num_weights).
+    """
+
+    honest: Tensor
+    liars: IntArray
+    first: Tensor
+
+    @property
+    def own(self) -> Tensor:
+        """The liars' own honest updates."""
+        return self.honest[self.liars.tolist()]
+
+
+class Attack(Protocol):
+    """An attack: a frozen dataclass of settings with this function.
+
+    One that has `labels(y, num_classes)` too has its liars train on those labels.
+    """
+
+    def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
+        """What the liars send, shape (num_liars, num_weights)."""
+        ...

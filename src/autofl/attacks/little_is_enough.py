@@ -1,0 +1,34 @@
+"""Liars who hide among the honest."""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Annotated
+
+import numpy as np
+from torch import Tensor
+
+from autofl.attacks.base import Attacked
+
+LEAST = 0.3
+"""Deviations of liars who are too few for the paper's formula, which has them send the mean."""
+
+
+@dataclass(frozen=True)
+class LittleIsEnough:
+    """mean - z deviation of the honest updates, weight by weight (Baruch, Baruch and Goldberg, NeurIPS 2019).
+
+    z is the largest with which the liars and the honest beyond them are still half of all:
+    Phi(z) = (m - f - s)/(m - f), s = floor(m/2 + 1) - f.
+    """
+
+    z: Annotated[float | None, "deviations from the mean; default the paper's, by the number of liars"] = None
+
+    def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
+        num, liars = len(attacked.honest), len(attacked.liars)
+        others = attacked.honest[[row for row in range(num) if row not in set(attacked.liars.tolist())]]
+        if len(others) < 2:
+            return -attacked.own  # nobody to hide among
+        needed = num // 2 + 1 - liars
+        share = min(max((num - liars - needed) / (num - liars), 0.01), 0.99)
+        z = max(NormalDist().inv_cdf(share), LEAST) if self.z is None else self.z
+        return (others.mean(dim=0) - z * others.std(dim=0)).expand(liars, -1)

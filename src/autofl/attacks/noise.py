@@ -1,0 +1,22 @@
+"""Liars who send noise."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autofl.attacks.base import Attacked
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Gaussian noise, so many times as long as their own update."""
+
+    scale: Annotated[float, "length, in lengths of their own update"] = 3.0
+
+    def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
+        own = attacked.own
+        drawn = torch.from_numpy(rng.standard_normal(tuple(own.shape))).to(own)
+        return drawn * (self.scale * own.norm(dim=1, keepdim=True) / drawn.norm(dim=1, keepdim=True))

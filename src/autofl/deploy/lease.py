@@ -1,0 +1,74 @@
+"""Who may use a deployment: one `deploy run` at a time, and a server app for as long as its command lives.
+
+The command holds a lock on a file of the deployment's folder, with the number of its attempt in it. The system lets go
+of the lock when the command ends, however it ends. The server app, which Flower started in a process of its own, looks
+before everything it does whether the lock is still held by its own attempt: if not, it stops.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from autofl.errors import AutoFLError
+
+FILE = "run.lock"
+
+
+class LeftAloneError(AutoFLError):
+    """The command of this run is gone; nobody else has taken over."""
+
+
+class TakenOverError(AutoFLError):
+    """Another attempt holds the devices: this one must not write any more."""
+
+
+@contextlib.contextmanager
+def held(folder: Path, attempt: str) -> Iterator[Path]:
+    """Hold the lease of a deployment; another one who holds it is an error of one line."""
+    path = folder / FILE
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not _locked(descriptor):
+            raise AutoFLError(
+                f"{folder}: a run is on these devices already; wait for its end, or end it (Ctrl-C, kill)"
+            )
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, attempt.encode(), 0)
+        yield path
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether the lock could be had; a server app that looks at it holds it for a moment too."""
+    for _ in range(10):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            time.sleep(0.1)
+    return False
+
+
+def watcher(path: Path, attempt: str) -> Callable[[], None]:
+    """What a server app calls to know that it may go on."""
+
+    def watch() -> None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise LeftAloneError(f"{path}: {error.strerror}; the run ends") from None
+        try:
+            holder = os.pread(descriptor, 64, 0).decode(errors="replace")
+            if holder != attempt:
+                raise TakenOverError("another attempt has taken over; this one ends")
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                raise LeftAloneError("the command that started this run is gone; deploy run --resume goes on")
+        finally:
+            os.close(descriptor)
+
+    return watch

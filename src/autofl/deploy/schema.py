@@ -1,0 +1,183 @@
+"""Every field of every message, with its type and range: the one place where what another machine says is checked.
+
+The same table serves both ways. What is not in it is refused, and so is what is there and should not be; nothing is
+converted, so no text is ever parsed as a number.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import RecordDict
+
+MOST_SAMPLES = 10_000_000
+"""Of one device. With bytes as pixels, n sum x^2 and (sum x)^2 then fit into 64 bits."""
+MOST_CLASSES = 10_000
+MOST_EXTENT = 10_000
+"""Of one axis of a sample."""
+MOST_AXES = 4
+MOST_PIXELS = 1_000_000
+SMALL = 65_536
+"""Bytes of all that travels beside arrays and packed updates."""
+STAMP = "stamp"
+
+
+class RefusedError(Exception):
+    """A message that is not used; the text says why."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number."""
+
+    low: int
+    high: int
+
+    def allows(self, value: object) -> bool:
+        return type(value) is int and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"a whole number from {self.low} to {self.high}"
+
+
+@dataclass(frozen=True)
+class Real:
+    """A finite number."""
+
+    low: float
+    high: float
+
+    def allows(self, value: object) -> bool:
+        return type(value) in (int, float) and self.low <= value <= self.high  # type: ignore[operator]
+
+    def __str__(self) -> str:
+        return f"a number from {self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Hex:
+    """A text of so many hexadecimal digits."""
+
+    length: int
+
+    def allows(self, value: object) -> bool:
+        return (
+            isinstance(value, str) and len(value) == self.length and all(sign in "0123456789abcdef" for sign in value)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.length} hexadecimal digits"
+
+
+@dataclass(frozen=True)
+class Extents:
+    """The shape of a sample."""
+
+    def allows(self, value: object) -> bool:
+        return (
+            isinstance(value, list)
+            and 1 <= len(value) <= MOST_AXES
+            and all(type(extent) is int and 1 <= extent <= MOST_EXTENT for extent in value)
+            and math.prod(value) <= MOST_PIXELS
+        )
+
+    def __str__(self) -> str:
+        return f"1 to {MOST_AXES} extents of at most {MOST_EXTENT}, {MOST_PIXELS} pixels in all"
+
+
+Field = Whole | Real | Hex | Extents
+
+OWN_VALUES: dict[str, Real] = {
+    "distance": Real(0.0, 1e6),
+    "cycles_per_sample": Real(1.0, 1e12),
+    "cpu_frequency": Real(1e3, 1e12),
+    "max_energy": Real(0.0, 1e6),
+    "max_power": Real(1e-9, 1e4),
+    "bandwidth": Real(1.0, 1e12),
+}
+"""What a device may know better than the settings do; names of `Cell`, SI units."""
+OWN_FACTOR = 100.0
+"""How far below the smallest and above the largest of the cell such a value may lie: one UE sets the pace of all."""
+
+FIELDS: dict[str, dict[str, Field]] = {
+    STAMP: {"nonce": Hex(32)},
+    "device": {
+        "ue": Whole(0, 10_000_000),
+        "data-size": Whole(1, MOST_SAMPLES),
+        "num-classes": Whole(1, MOST_CLASSES),
+        "sample-shape": Extents(),
+        **OWN_VALUES,
+    },
+    "order": {
+        "round": Whole(1, 10_000_000),
+        "num-samples": Whole(1, MOST_SAMPLES),
+        "local-steps": Whole(1, 1000),
+        "tx-power": Real(0.0, 1e6),
+        "bits-per-weight": Real(0.0, 64.0),
+    },
+    "model": {"num-classes": Whole(1, MOST_CLASSES)},
+    "measured": {
+        "train-time": Real(0.0, 1e7),
+        "energy": Real(0.0, 1e12),
+        "guarded": Whole(0, 1000),
+        "gain": Real(0.0, 1e6),
+    },
+    "quality": {
+        "train_loss": Real(0.0, 1e9),
+        "adapted_train_loss": Real(0.0, 1e9),
+        "global_accuracy": Real(0.0, 1.0),
+        "adapted_accuracy": Real(0.0, 1.0),
+    },
+}
+"""By record and name. `packed` and the arrays are checked by what the receiver expects of them, in `messages`."""
+
+
+def read(content: RecordDict, group: str, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a record, each within its range; those that are needed are all there, and no others."""
+    record: Mapping[str, object] = content.config_records.get(group) or content.metric_records.get(group) or {}
+    for name in needed:
+        if name not in record:
+            raise RefusedError(f"{group}: {name} is missing")
+    if len(record) > len(needed) + len(optional) or not set(record) <= {*needed, *optional}:
+        odd = min(str(name) for name in set(record) - {*needed, *optional})
+        raise RefusedError(f"{group}: {shown(odd[:200])} is unknown")
+    for name, value in record.items():
+        if not FIELDS[group][name].allows(value):
+            raise RefusedError(f"{name}: {brief(value)} is not {FIELDS[group][name]}")
+    return dict(record)
+
+
+def check_parts(content: RecordDict, known: Collection[str], most_bytes: float) -> None:
+    """Refuse a message with records that nobody asked for, or larger than what was asked for can be."""
+    odd = [name for name in content if name not in known and name != STAMP]
+    if odd:
+        raise RefusedError(f"{shown(str(min(odd))[:200])}: an unknown part of a message")
+    size = size_of(content)
+    if size > most_bytes:
+        raise RefusedError(f"{size} bytes; it can have {most_bytes:.0f}")
+
+
+def size_of(record: RecordDict) -> int:
+    """Bytes of a message's records."""
+    try:
+        return sum(part.count_bytes() for part in record.values())
+    except ValueError as error:  # Flower's own count does not take an empty text
+        raise RefusedError(f"a record that cannot be counted ({shown(str(error)[:200])})") from None
+
+
+def brief(value: object) -> str:
+    """A value of another machine in a few letters, however long it is."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, list):
+        return f"a list of {len(value)}" if len(value) > 8 else f"[{', '.join(brief(entry) for entry in value)}]"
+    if isinstance(value, str | bytes):
+        return f"{len(value)} {'letters' if isinstance(value, str) else 'bytes'}"
+    return shown(repr(value)[:200])
+
+
+def shown(text: str) -> str:
+    """One short line, whatever a device wrote."""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    return line if len(line) <= 160 else line[:157] + "..."

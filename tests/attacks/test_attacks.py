@@ -1,0 +1,102 @@
+"""Simulated liars: what they send, by hand; who they are; what the server's checks leave of them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from autofl.attacks import Attacked
+from autofl.attacks.label_flip import LabelFlip
+from autofl.attacks.little_is_enough import LittleIsEnough
+from autofl.attacks.noise import Noise
+from autofl.attacks.sign_flip import SignFlip
+from autofl.config import load_settings
+from autofl.experiments.build import build_simulation
+from autofl.experiments.data import build_data
+from autofl.rounds.screen import too_long
+from autofl.simulation import simulate
+from autofl.simulation.liars import Lies
+
+RNG = np.random.default_rng(1)
+
+
+def attacked(honest, liars):
+    table = torch.tensor(honest, dtype=torch.float64)
+    return Attacked(table, np.array(liars), 5.0 * torch.ones(len(liars), table.shape[1], dtype=torch.float64))
+
+
+def test_lies_by_hand():
+    honest = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    assert SignFlip(10.0)(attacked(honest, [1]), RNG).tolist() == [[-30.0, -40.0]]
+    assert Noise(3.0)(attacked(honest, [1, 2]), RNG).norm(dim=1).tolist() == pytest.approx([15.0, 3 * math.sqrt(61)])
+    assert LabelFlip().labels(torch.tensor([0, 3, 9]), 10).tolist() == [9, 6, 0]
+
+
+def test_little_is_enough_by_the_papers_formula():
+    """m = 50, f = 24 (their example): s = 2, Phi(z) = 24/26 = 0.923, z = 1.43."""
+    rng = np.random.default_rng(3)
+    honest = rng.normal(size=(50, 3))
+    told = LittleIsEnough()(attacked(honest, list(range(24))), RNG)
+    others = honest[24:]
+    expected = others.mean(axis=0) - 1.4261 * others.std(axis=0, ddof=1)
+    np.testing.assert_allclose(told.numpy(), np.tile(expected, (24, 1)), rtol=1e-3)
+
+
+def test_a_bound_by_the_median_by_hand():
+    steps, samples = np.array([1, 1, 2, 1]), np.array([10, 10, 10, 10])
+    # l = 1, 1, 1.5, x: the median is 1.25 for large x; the bound is 2 * (1 + 10/10) * 1.25 = 5
+    assert too_long(np.array([1.0, 1.0, 3.0, 5.0]), steps, samples, 1.0, 2.0).tolist() == [False] * 4
+    assert too_long(np.array([1.0, 1.0, 3.0, 5.1]), steps, samples, 1.0, 2.0).tolist() == [False, False, False, True]
+    assert not too_long(np.array([1.0, 1.0, 3.0, 1e9]), steps, samples, 1.0, 0.0).any()
+    two = slice(0, 2)
+    assert too_long(np.array([1.0, 21.0]), steps[two], samples[two], 1.0, 2.0).tolist() == [False, True]
+    assert too_long(np.array([np.nan, 1.0, 1.0]), steps[:3], samples[:3], 1.0, 2.0).tolist()[0]
+
+
+def liars_of(few_digits, *overrides):
+    settings = load_settings(
+        overrides=[
+            *("cell.num_ue=10", "simulation.num_selected=10", "stop.rounds=4", "evaluation.every=4"),
+            *overrides,
+        ]
+    )
+    sim = build_simulation(settings, data=build_data(settings, few_digits))
+    return sim, list(simulate(sim))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+@pytest.mark.parametrize("attack", ["not-a-number", "huge", "scaled", "sign-flip"])
+def test_who_is_left_out_is_who_lies(few_digits, attack, share):
+    sim, records = liars_of(few_digits, f"attack.name={attack}", f"attack.share={share}")
+    assert len(sim.lies.ue) == round(10 * share)
+    for record, _ in records[1:]:
+        assert record.ue[~record.decoded].tolist() == sim.lies.ue.tolist()
+    accuracy = [record.evaluation.adapted_accuracy for record, _ in (records[0], records[-1])]
+    assert accuracy[1] > accuracy[0] + 0.1
+
+
+def test_nobody_lies_with_a_share_of_nothing(few_digits):
+    plain = liars_of(few_digits)[1][-1][1].params
+    nobody = liars_of(few_digits, "attack.name=sign-flip", "attack.share=0.0")[1][-1][1].params
+    for name, p in plain.items():  # another order of sums
+        torch.testing.assert_close(nobody[name], p, rtol=1e-5, atol=5e-7)
+
+
+def test_flipped_labels_are_the_liars_training_labels_and_no_others(few_digits):
+    settings = load_settings(overrides=["cell.num_ue=10"])
+    data = build_data(settings, few_digits)
+    other = Lies(LabelFlip(), np.array([2, 5])).data(data)
+    wrong = np.concatenate([data.partition.train_of(ue) for ue in (2, 5)])
+    rest = np.setdiff1d(np.arange(len(data.y)), wrong)
+    assert (other.y[wrong] == 9 - data.y[wrong]).all()
+    assert (other.y[rest] == data.y[rest]).all()
+
+
+def test_a_robust_rule_learns_where_the_mean_does_not(few_digits):
+    """Flips of the length of an honest update, which no bound sees, 3 of 10."""
+    lie = ("attack.name=sign-flip", "attack.scale=4.0", "attack.share=0.3", "stop.rounds=15", "evaluation.every=15")
+    last = {}
+    for rule in ("mean", "mixed"):
+        last[rule] = liars_of(few_digits, *lie, f"aggregator.name={rule}")[1][-1][0].evaluation.adapted_accuracy
+    assert last["mixed"] > last["mean"] + 0.2, last
