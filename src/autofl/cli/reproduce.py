@@ -31,7 +31,8 @@ def command(
         typer.Argument(
             metavar="NAME...",
             help="fig2a to fig5d, sensitivity, or all of these; joint, or one of its studies: joint-paper, "
-            "joint-physical, joint-tight, joint-mixed, joint-ablation, joint-besides, joint-guesses, joint-cifar10.",
+            "joint-physical, joint-tight, joint-mixed, joint-ternary, joint-ablation, joint-besides, joint-guesses, "
+            "joint-choice, joint-cifar10.",
         ),
     ],
     scale: Annotated[str, typer.Option(help="quick: minutes on two cores; full: as in the paper.")] = "quick",

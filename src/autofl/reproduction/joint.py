@@ -71,7 +71,7 @@ DOWNLINKS: dict[str, tuple[str, ...]] = {
 TUNED: dict[tuple[str, str], Constants] = {
     ("paper", "autofl-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=1.0),
     ("paper", "fedavg-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=1.0),
-    ("physical", "autofl-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=1.0),
+    ("physical", "autofl-j"): Constants(num_samples=12, local_steps=3, bits=0.2, frequency=1.0),
     ("tight", "autofl-j"): Constants(num_samples=8, local_steps=2, bits=0.2, frequency=0.5),
     ("mixed", "autofl-j"): Constants(num_samples=12, local_steps=2, bits=0.2, frequency=1.0),
     ("10 ms", "autofl-j"): Constants(num_samples=12, local_steps=4, bits=0.8, frequency=1.0),
@@ -84,8 +84,8 @@ FedAvg's constants of the cells that are not listed are those of MAML."""
 GRIDS = {
     ("paper", "autofl-j"): "--samples 8,12 --steps 1,2,4 --bits 0.1,0.2,0.4 --frequency 1",
     ("paper", "fedavg-j"): "--samples 5,8 --steps 2,4 --bits 0.1,0.2 --frequency 1",
-    ("physical", "autofl-j"): "--samples 8,12 --steps 2,4 --bits 0.1,0.2 --frequency 1",
-    ("tight", "autofl-j"): "--samples 8,12 --steps 1,2 --bits 0.1,0.2 --frequency 0.5,0.7",
+    ("physical", "autofl-j"): "--samples 8,12,16 --steps 2,3,4 --bits 0.1,0.2,0.3 --frequency 1",
+    ("tight", "autofl-j"): "--samples 6,8,10 --steps 1,2,3 --bits 0.1,0.2,0.3 --frequency 0.4,0.5,0.6",
     ("mixed", "autofl-j"): "--samples 12,20 --steps 2 --bits 0.2 --frequency 0.7,1",
     ("10 ms", "autofl-j"): "--samples 12,20 --steps 4,8 --bits 0.4,0.8 --frequency 0.6,1",
     ("100 ms", "autofl-j"): "--samples 12,20 --steps 8,16 --bits 0.8,1.6 --frequency 0.3,0.5",
@@ -106,7 +106,10 @@ def tune_command(cell: str, algorithm: str, target: float = 0.90) -> str:
         *CELLS[cell],
     )
     words = " ".join(f"--set '{setting}'" if "{" in setting else f"--set {setting}" for setting in settings)
-    return f"autofl tune --algorithm {algorithm} --target {target:g} {GRIDS[cell, algorithm]} --seeds 2 {words}"
+    num_seeds = 4 if cell in ("physical", "tight") else 2
+    return (
+        f"autofl tune --algorithm {algorithm} --target {target:g} {GRIDS[cell, algorithm]} --seeds {num_seeds} {words}"
+    )
 
 
 def carried_out(constants: Constants, algorithm: str) -> tuple[str, ...]:
@@ -208,6 +211,18 @@ def hard_cell(cell: str, scale: JointScale) -> list[Arm]:
     return _arms(f"joint-{cell}", cell, names, digits(scale), scale.seeds)
 
 
+def ternary(scale: JointScale) -> list[Arm]:
+    """The planner without its coder: both send ternary updates of 1.66 bit, so that sending is most of a round."""
+    constants = Constants(num_samples=12, local_steps=5, frequency=0.8)  # of 12 on seeds 101 to 104
+    tuned = [word for word in carried_out(constants, "autofl-j") if not word.startswith("compressor.")]
+    told = {"AutoFL": ("algorithm=autofl",)} | {
+        name: (*more, "compressor.name=ternary")
+        for name, more in ((AUTOFL_J, ("algorithm=autofl-j",)), (TUNED_MAML, tuple(tuned)))
+    }
+    shared = (*digits(scale), *CELLS["physical"])
+    return [Arm("joint-ternary", name, (*shared, *more), scale.seeds) for name, more in told.items()]
+
+
 DECISIONS = {
     "admission": "admission",
     "steps": "local steps",
@@ -281,7 +296,7 @@ def cifar10(scale: JointScale) -> list[Arm]:
     return _arms("joint-cifar10", "paper", names, shared, scale.few_seeds)
 
 
-CHOSEN: dict[str, int] = {"paper": 20, "physical": 20, "tight": 20, "mixed": 20, "far": 15}
+CHOSEN: dict[str, int] = {"paper": 20, "physical": 20, "tight": 20, "mixed": 20, "far": 20}
 """|A_k| that `autofl plan --planner joint --target 0.9 --set data.name=mnist` chooses in each cell, untrained."""
 CHOICE = "choice of autofl plan"
 
@@ -310,6 +325,7 @@ JOINT_STUDIES: dict[str, Callable[[JointScale], list[Arm]]] = {
     "joint-physical": lambda scale: comparison("physical", scale),
     "joint-tight": lambda scale: hard_cell("tight", scale),
     "joint-mixed": lambda scale: hard_cell("mixed", scale),
+    "joint-ternary": ternary,
     "joint-ablation": ablation,
     "joint-besides": besides,
     "joint-guesses": guesses,

@@ -35,6 +35,7 @@ TITLES = {
     "joint-physical": "With physical fading",
     "joint-tight": "With a tenth of the energy",
     "joint-mixed": "Within 400 m, CPUs and budgets spread tenfold",
+    "joint-ternary": "Without the entropy coder: ternary updates of 1.66 bit",
     "joint-ablation": "Each decision left out, and each alone",
     "joint-besides": "With what the paper leaves out",
     "joint-guesses": "With wrong guesses about learning",
