@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from autofl.cli import analyze, compare, parts, pilot, plan, report, reproduce, settings, simulate, tune
+from autofl.cli import analyze, compare, parts, pilot, plan, report, reproduce, scenarios, settings, simulate, tune
 from autofl.cli.data import data_app
 from autofl.cli.deploy import deploy_app
 from autofl.cli.screen import write_anywhere
@@ -37,6 +37,7 @@ COMMANDS = {
     "analyze": analyze,
     "settings": settings,
     "parts": parts,
+    "scenarios": scenarios,
 }
 for name, module in COMMANDS.items():
     app.command(name, epilog=module.EXAMPLE)(module.command)

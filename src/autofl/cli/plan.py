@@ -15,7 +15,7 @@ from autofl.cli.planned import (
     show_round,
 )
 from autofl.cli.screen import Stages, say
-from autofl.cli.shared import Config, Json, PlannerName, Set, options, print_json
+from autofl.cli.shared import Config, Json, PlannerName, Scenario, Set, options, print_json
 from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ UNITS = {
 
 def command(
     config: Config = None,
+    scenario: Scenario = None,
     planner: PlannerName = None,
     algorithm: Annotated[str | None, typer.Option(help="What is planned for, e.g. autofl-j or fedavg-j.")] = None,
     target: Annotated[
@@ -70,7 +71,7 @@ def command(
         raise AutoFLError("--target, --within and --budget: give one of them")
     if pilots is not None and target is None and within is None and budget is None:
         raise AutoFLError("--pilots serves a forecast; say to which accuracy with --target, for example 0.85")
-    settings = as_joint(_settings(config, overrides, algorithm, planner))
+    settings = as_joint(_settings(config, scenario, overrides, algorithm, planner))
     name = planning_section(settings).name
     if name != "joint" and (within or budget or total_band or explain):
         asked = next(word for word, value in (("--within", within), ("--budget", budget), ("--total-band", total_band),
@@ -119,15 +120,15 @@ def command(
 
 
 def _settings(
-    config: Path | None, overrides: list[str] | None, algorithm: str | None, planner: str | None
+    config: Path | None, scenario: str | None, overrides: list[str] | None, algorithm: str | None, planner: str | None
 ) -> "Settings":
     """The settings, the named planner in the section that plans for their algorithm."""
     from autofl.config import load_settings
 
     said = [*(overrides or ()), *options({"algorithm": algorithm})]
-    settings = load_settings(config, [*said, *options({"planner.name": planner})])
+    settings = load_settings(config, [*said, *options({"planner.name": planner})], scenario)
     if planner is not None and settings.planned_by() is settings.joint:
-        return load_settings(config, [*said, f"joint.name={planner}"])
+        return load_settings(config, [*said, f"joint.name={planner}"], scenario)
     return settings
 
 
