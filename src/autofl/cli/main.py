@@ -65,8 +65,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     write_anywhere()
+    words = plan.name_picture(list(sys.argv[1:] if argv is None else argv))
     try:
-        status = _program()(args=None if argv is None else list(argv), prog_name="autofl", standalone_mode=False)
+        status = _program()(args=words, prog_name="autofl", standalone_mode=False)
     except AutoFLError as error:
         return _fail(str(error))
     except KeyboardInterrupt as error:

@@ -21,11 +21,14 @@ from autofl.errors import AutoFLError
 if TYPE_CHECKING:
     from autofl.analysis.choose import Choice
     from autofl.config import Settings
+    from autofl.experiments.cell import RoundPlan
 
 EXAMPLE = (
     "Example: autofl plan examples/cell.toml --planner exact --json; autofl plan --target 0.85;"
     " autofl plan --planner joint --within 500ms --explain"
 )
+PICTURE = "plan.png"
+"""Where --picture draws, if no file is named."""
 UNITS = {
     "--within": {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
     "--budget": {"uJ": 1e-6, "mJ": 1e-3, "J": 1.0, "kJ": 1e3},
@@ -57,6 +60,10 @@ def command(
     ] = False,
     pilots: Annotated[
         Path | None, typer.Option(help="Pilots for the forecast, from autofl pilot; default those that come along.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="[FILE]", help="Draw a map of the cell: .png, .svg or .pdf; default plan.png."),
     ] = None,
     overrides: Set = None,
     as_json: Json = False,
@@ -105,6 +112,8 @@ def command(
             row["bound"] = bound._asdict()
     if not made.round.plan.feasible.any():
         say(nobody(made.reasons()))
+    if picture is not None:
+        _draw(settings, made, picture, scenario, name)
     if as_json:
         return print_json(table)
     show_round(table, f"One round of all UEs, planner {name}" if name == "joint" else f"One round, planner {name}")
@@ -130,6 +139,27 @@ def _settings(
     if planner is not None and settings.planned_by() is settings.joint:
         return load_settings(config, [*said, f"joint.name={planner}"], scenario)
     return settings
+
+
+def name_picture(words: list[str]) -> list[str]:
+    """The words of a command line, the file that --picture may do without filled in: Typer has no such options."""
+    named = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        named.append(word)
+        if word == "--picture" and Path(following).suffix not in (".png", ".svg", ".pdf"):
+            named.append(PICTURE)
+    return named
+
+
+def _draw(settings: "Settings", made: "RoundPlan", picture: Path, scenario: str | None, planner: str) -> None:
+    """The map of the cell; Matplotlib is loaded here and nowhere else in a plan."""
+    from autofl.experiments.cell import places
+    from autofl.report.cell_map import save_cell_map
+
+    taking_part, count = int(made.round.plan.feasible.sum()), made.round.cell.num_ue
+    title = f"planner {planner}: {taking_part} of {count} UEs take part, round time {float(made.round.cost.time):.3g} s"
+    path = save_cell_map(made, places(settings), picture, title if scenario is None else f"{scenario}, {title}")
+    say(f"picture: {path}")
 
 
 def _choose(
