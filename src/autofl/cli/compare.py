@@ -18,6 +18,7 @@ from autofl.cli.shared import (
     PlannerName,
     Ray,
     Resume,
+    Scenario,
     Set,
     Workers,
     device_for,
@@ -34,6 +35,7 @@ EXAMPLE = "Example: autofl compare --seeds 5 --set data.name=mnist; autofl compa
 
 def command(
     config: Config = None,
+    scenario: Scenario = None,
     algorithms: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Which ones, with commas; your own as module:object.")
     ] = None,
@@ -67,9 +69,10 @@ def command(
     )
     said = [*(overrides or ()), *chosen]
     if resume is not None:
-        settings, folder = settings_to_resume(resume, False, config, out, force, said), resume
+        given = [*said, *options({"scenario": scenario})]
+        settings, folder = settings_to_resume(resume, False, config, out, force, given), resume
     else:
-        settings = load_settings(config, said)
+        settings = load_settings(config, said, scenario)
         folder = out if out is not None else free_folder("compare")
     names, number = settings.compare.algorithms, settings.compare.seeds
     say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")

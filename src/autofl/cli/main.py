@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from autofl.cli import analyze, compare, parts, pilot, plan, report, reproduce, settings, simulate, tune
+from autofl.cli import analyze, compare, parts, pilot, plan, report, reproduce, scenarios, settings, simulate, tune
 from autofl.cli.data import data_app
 from autofl.cli.deploy import deploy_app
 from autofl.cli.screen import write_anywhere
@@ -37,6 +37,7 @@ COMMANDS = {
     "analyze": analyze,
     "settings": settings,
     "parts": parts,
+    "scenarios": scenarios,
 }
 for name, module in COMMANDS.items():
     app.command(name, epilog=module.EXAMPLE)(module.command)
@@ -64,8 +65,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     write_anywhere()
+    words = plan.name_picture(list(sys.argv[1:] if argv is None else argv))
     try:
-        status = _program()(args=None if argv is None else list(argv), prog_name="autofl", standalone_mode=False)
+        status = _program()(args=words, prog_name="autofl", standalone_mode=False)
     except AutoFLError as error:
         return _fail(str(error))
     except KeyboardInterrupt as error:

@@ -15,17 +15,20 @@ from autofl.cli.planned import (
     show_round,
 )
 from autofl.cli.screen import Stages, say
-from autofl.cli.shared import Config, Json, PlannerName, Set, options, print_json
+from autofl.cli.shared import Config, Json, PlannerName, Scenario, Set, options, print_json
 from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
     from autofl.analysis.choose import Choice
     from autofl.config import Settings
+    from autofl.experiments.cell import RoundPlan
 
 EXAMPLE = (
     "Example: autofl plan examples/cell.toml --planner exact --json; autofl plan --target 0.85;"
     " autofl plan --planner joint --within 500ms --explain"
 )
+PICTURE = "plan.png"
+"""Where --picture draws, if no file is named."""
 UNITS = {
     "--within": {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
     "--budget": {"uJ": 1e-6, "mJ": 1e-3, "J": 1.0, "kJ": 1e3},
@@ -35,6 +38,7 @@ UNITS = {
 
 def command(
     config: Config = None,
+    scenario: Scenario = None,
     planner: PlannerName = None,
     algorithm: Annotated[str | None, typer.Option(help="What is planned for, e.g. autofl-j or fedavg-j.")] = None,
     target: Annotated[
@@ -57,6 +61,10 @@ def command(
     pilots: Annotated[
         Path | None, typer.Option(help="Pilots for the forecast, from autofl pilot; default those that come along.")
     ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="[FILE]", help="Draw a map of the cell: .png, .svg or .pdf; default plan.png."),
+    ] = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -70,7 +78,7 @@ def command(
         raise AutoFLError("--target, --within and --budget: give one of them")
     if pilots is not None and target is None and within is None and budget is None:
         raise AutoFLError("--pilots serves a forecast; say to which accuracy with --target, for example 0.85")
-    settings = as_joint(_settings(config, overrides, algorithm, planner))
+    settings = as_joint(_settings(config, scenario, overrides, algorithm, planner))
     name = planning_section(settings).name
     if name != "joint" and (within or budget or total_band or explain):
         asked = next(word for word, value in (("--within", within), ("--budget", budget), ("--total-band", total_band),
@@ -104,6 +112,8 @@ def command(
             row["bound"] = bound._asdict()
     if not made.round.plan.feasible.any():
         say(nobody(made.reasons()))
+    if picture is not None:
+        _draw(settings, made, picture, scenario, name)
     if as_json:
         return print_json(table)
     show_round(table, f"One round of all UEs, planner {name}" if name == "joint" else f"One round, planner {name}")
@@ -119,16 +129,37 @@ def command(
 
 
 def _settings(
-    config: Path | None, overrides: list[str] | None, algorithm: str | None, planner: str | None
+    config: Path | None, scenario: str | None, overrides: list[str] | None, algorithm: str | None, planner: str | None
 ) -> "Settings":
     """The settings, the named planner in the section that plans for their algorithm."""
     from autofl.config import load_settings
 
     said = [*(overrides or ()), *options({"algorithm": algorithm})]
-    settings = load_settings(config, [*said, *options({"planner.name": planner})])
+    settings = load_settings(config, [*said, *options({"planner.name": planner})], scenario)
     if planner is not None and settings.planned_by() is settings.joint:
-        return load_settings(config, [*said, f"joint.name={planner}"])
+        return load_settings(config, [*said, f"joint.name={planner}"], scenario)
     return settings
+
+
+def name_picture(words: list[str]) -> list[str]:
+    """The words of a command line, the file that --picture may do without filled in: Typer has no such options."""
+    named = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        named.append(word)
+        if word == "--picture" and Path(following).suffix not in (".png", ".svg", ".pdf"):
+            named.append(PICTURE)
+    return named
+
+
+def _draw(settings: "Settings", made: "RoundPlan", picture: Path, scenario: str | None, planner: str) -> None:
+    """The map of the cell; Matplotlib is loaded here and nowhere else in a plan."""
+    from autofl.experiments.cell import places
+    from autofl.report.cell_map import save_cell_map
+
+    taking_part, count = int(made.round.plan.feasible.sum()), made.round.cell.num_ue
+    title = f"planner {planner}: {taking_part} of {count} UEs take part, round time {float(made.round.cost.time):.3g} s"
+    path = save_cell_map(made, places(settings), picture, title if scenario is None else f"{scenario}, {title}")
+    say(f"picture: {path}")
 
 
 def _choose(

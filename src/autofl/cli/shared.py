@@ -22,6 +22,12 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. stop.rounds=50."),
 ]
+Scenario = Annotated[
+    str | None,
+    typer.Option(
+        "--scenario", metavar="NAME", help="A cell that comes along, below file and --set: `autofl scenarios`."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, SI units.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; default the next free one under runs/.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default auto.")]

@@ -17,6 +17,7 @@ from autofl.cli.shared import (
     PlannerName,
     Ray,
     Resume,
+    Scenario,
     Set,
     device_for,
     free_folder,
@@ -33,6 +34,7 @@ EXAMPLE = "Example: autofl simulate --algorithm autofl --set stop.rounds=50"
 
 def command(
     config: Config = None,
+    scenario: Scenario = None,
     algorithm: Annotated[
         str | None, typer.Option(help="One of `autofl parts algorithm`, or your own as module:object.")
     ] = None,
@@ -64,9 +66,10 @@ def command(
     )
     said = [*(overrides or ()), *chosen]
     if resume is not None:
-        settings, folder = settings_to_resume(resume, True, config, out, force, said), resume
+        given = [*said, *options({"scenario": scenario})]
+        settings, folder = settings_to_resume(resume, True, config, out, force, given), resume
     else:
-        settings = load_settings(config, said)
+        settings = load_settings(config, said, scenario)
         folder = out if out is not None else free_folder("simulate")
     if resume is None and is_run(folder) and not force:
         raise AutoFLError(

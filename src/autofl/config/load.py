@@ -9,6 +9,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from autofl.config.parts import PartSettings
+from autofl.config.scenarios import read_scenario
 from autofl.config.settings import Settings
 from autofl.errors import AutoFLError
 from autofl.files import parse_toml, read_toml
@@ -16,16 +17,40 @@ from autofl.registry import find
 from autofl.units import PathLike
 
 
-def load_settings(path: PathLike | None = None, overrides: Iterable[str] = ()) -> Settings:
-    """Settings of a TOML file (the defaults without one), then each override "section.key=value" on top."""
+def load_settings(path: PathLike | None = None, overrides: Iterable[str] = (), scenario: str | None = None) -> Settings:
+    """Settings of a TOML file (the defaults without one), then each override "section.key=value" on top.
+
+    A scenario, one of `scenario_names`, lies below both: what neither says is the scenario's.
+    """
     table = read_toml(path) if path is not None else {}
     origin = str(path) if path is not None else "settings"
-    file = {section: dict(value) for section, value in table.items() if isinstance(value, dict)}
+    if scenario is not None:
+        table = _on_top(read_scenario(scenario), table)
+        origin = f"scenario {scenario}" + (f" and {path}" if path is not None else "")
+    below = _sections(table)
     overrides = list(overrides)
     for override in overrides:
         _apply(table, override)
-    _leave_out_settings_of_replaced_parts(table, file, overrides)
+    _leave_out_settings_of_replaced_parts(table, below, {override.partition("=")[0].strip() for override in overrides})
     return parse_settings(table, origin)
+
+
+def _on_top(below: dict[str, Any], file: dict[str, Any]) -> dict[str, Any]:
+    """A file's table over a scenario's: key by key within a section."""
+    sections = _sections(below)
+    merged = {**below, **file}
+    for section in sections.keys() & _sections(file).keys():
+        merged[section] = {**sections[section], **file[section]}
+    _leave_out_settings_of_replaced_parts(
+        merged, sections, {f"{section}.{key}" for section, values in _sections(file).items() for key in values}
+    )
+    if "positions" in _sections(file).get("cell", {}) and "distance" not in file["cell"]:
+        merged["cell"].pop("distance", None)  # the places of the file, not the drop of the scenario
+    return merged
+
+
+def _sections(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {section: dict(value) for section, value in table.items() if isinstance(value, dict)}
 
 
 FROM_OBJECTS = "made_from_objects"
@@ -74,12 +99,15 @@ def _apply(table: dict[str, Any], override: str) -> None:
 
 
 def _leave_out_settings_of_replaced_parts(
-    table: dict[str, Any], file: dict[str, dict[str, Any]], overrides: list[str]
+    table: dict[str, Any], below: dict[str, dict[str, Any]], said: set[str]
 ) -> None:
-    """Where an override names another part than the file does, what the file sets of the old one alone goes with it."""
-    said = {override.partition("=")[0].strip() for override in overrides}
+    """Where what lies on top names another part, what lies below sets of the old one alone goes with it.
+
+    Args:
+        table: both together; below: what lay below; said: "section.key" of what lies on top.
+    """
     for section, field in Settings.model_fields.items():
-        old, new = file.get(section, {}), table.get(section, {})
+        old, new = below.get(section, {}), table.get(section, {})
         if not isinstance(field.default, PartSettings) or not isinstance(new, dict):
             continue
         names = [str(values.get("name", field.default.name)) for values in (old, new)]

@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from autofl.channels import Channel, Knowledge, success_probability
+from autofl.channels.radio import Radio
 from autofl.compressors import Compressor
 from autofl.compressors.downlink import downlink_bits
 from autofl.config import MODEL_WEIGHTS, Settings
 from autofl.config.parts import JointSettings, PartSettings
+from autofl.config.settings import KnowledgeSettings
 from autofl.errors import AutoFLError
 from autofl.network import DECISIONS, STATUS_NAMES, Cell, Law, Status, decoded, drop_in_disc
 from autofl.planner import MIN_SAMPLES, Planner, check_bits
@@ -270,6 +272,17 @@ def as_joint(settings: Settings) -> Settings:
 def planning_section(settings: Settings) -> PartSettings:
     """[joint] for AutoFL-J and FedAvg-J; for all others [planner], which a plan is asked about."""
     return settings.joint if settings.planned_by() is settings.joint else settings.planner
+
+
+def places(settings: Settings) -> Array:
+    """x and y [m] of the UEs as a run begins, the base station being at (0, 0); shape (2, num_ue)."""
+    settings = settings.resolved()
+    cell = build_cell(settings)
+    channel = build_channel(settings.model_copy(update={"knowledge": KnowledgeSettings()}))
+    if not isinstance(channel, Radio):
+        return cell.position
+    place = channel.large_scale(cell).place
+    return np.stack([place.x, place.y])
 
 
 def plan(settings: Settings) -> RoundPlan:

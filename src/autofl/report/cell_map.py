@@ -1,0 +1,124 @@
+"""A map of a planned round: where the UEs are, their SNR, what binds them, who takes no part, who is slowest."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from autofl.errors import AutoFLError
+from autofl.experiments.cell import RoundPlan
+from autofl.network import Status
+from autofl.report.plots import STYLE, figure_of
+from autofl.units import Array, PathLike
+
+MARKS = {
+    Status.POWER: ("o", "power binds"),
+    Status.ENERGY: ("s", "energy binds"),
+    Status.ACCURACY: ("^", "accuracy binds"),
+    Status.DATA: ("D", "data bind"),
+    Status.INFEASIBLE: ("X", "infeasible"),
+    Status.LEFT_OUT: ("v", "left out"),
+}
+"""Marker and word of each status."""
+ENDINGS = (".png", ".svg", ".pdf")
+FEW = 60
+"""Up to so many UEs have their numbers beside them."""
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+"""Distances between rings, up to a power of 10."""
+
+
+def save_cell_map(made: RoundPlan, position: Array, path: PathLike, title: str) -> Path:
+    """Draw a planned round into a .png, .svg or .pdf file."""
+    path = Path(path)
+    if path.suffix not in ENDINGS:
+        raise AutoFLError(f"--picture {path}: the name must end in {', '.join(ENDINGS)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = draw_cell_map(made, position, title)
+    with mpl.rc_context(STYLE):
+        figure.savefig(path, dpi=130)
+    return path
+
+
+def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
+    """Map of a planned round; colour is the SNR that a UE has at P_max in its own band, also if it takes no part.
+
+    Args:
+        position: x and y [m] of the UEs, the base station being at (0, 0); shape (2, num_ue).
+    """
+    this_round = made.round
+    cell, plan, cost = this_round.cell, this_round.plan, this_round.cost
+    snr_db = 10.0 * np.log10(np.maximum(cell.max_power * this_round.gain / cell.noise_power, 1e-30))
+    with figure_of(7.2, 5.6) as figure:
+        axes = figure.add_subplot()
+        reach = _rings(axes, float(np.hypot(*position).max()))
+        low, high = np.floor(snr_db.min()), max(np.ceil(snr_db.max()), np.floor(snr_db.min()) + 1.0)
+        axes.plot(0.0, 0.0, marker="*", color="black", markersize=15, linestyle="", label="base station", zorder=3)
+        points = None
+        for status, (marker, words) in MARKS.items():
+            there = plan.status == status
+            if there.any():
+                points = axes.scatter(
+                    *position[:, there],
+                    c=snr_db[there],
+                    s=62,
+                    marker=marker,
+                    cmap="viridis",
+                    vmin=low,
+                    vmax=high,
+                    edgecolors="black" if status < Status.INFEASIBLE else "#D55E00",
+                    linewidths=0.6 if status < Status.INFEASIBLE else 1.3,
+                    label=f"{words} ({there.sum()})",
+                    zorder=4,
+                )
+        if plan.feasible.any():
+            time = np.where(plan.feasible, cost.upload_time + cost.compute_time, -np.inf)
+            slowest = int(time.argmax())
+            axes.scatter(
+                *position[:, slowest],
+                s=230,
+                facecolors="none",
+                edgecolors="#D55E00",
+                linewidths=1.6,
+                label=f"slowest: UE {this_round.ue[slowest]}, {time[slowest]:.3g} s",
+                zorder=5,
+            )
+        if cell.num_ue <= FEW:
+            for ue, place in zip(this_round.ue, position.T, strict=True):
+                axes.annotate(str(ue), place, (6, 4), textcoords="offset points", fontsize=7, color="#333333", zorder=6)
+        if points is not None:
+            figure.colorbar(points, ax=axes, label="SNR at full power, in the UE's own band [dB]", shrink=0.85)
+        axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="x [m]", ylabel="y [m]")
+        axes.set_title(title, fontsize=9)
+        axes.grid(visible=False)
+        figure.legend(*_lightened(axes), loc="outside lower center", ncols=3, fontsize=8)
+    return figure
+
+
+def _rings(axes: Axes, farthest: float) -> float:
+    """Rings around the base station, so that three or four of them hold all UEs; half the width of the map [m]."""
+    ideal = max(farthest, 1.0) / 3.5
+    power = 10.0 ** np.floor(np.log10(ideal))
+    step = next(power * factor for factor in STEPS if power * factor >= ideal * (1.0 - 1e-9))
+    angle = np.linspace(0.0, 2.0 * np.pi, 181)
+    for radius in step * np.arange(1, int(np.ceil(farthest / step)) + 1):
+        axes.plot(radius * np.cos(angle), radius * np.sin(angle), color="#BBBBBB", linewidth=0.7, zorder=1)
+        axes.text(0.0, radius, f"{radius:g} m", color="#777777", fontsize=7, ha="center", va="center", zorder=2,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})  # fmt: skip
+    return float(1.08 * max(step * np.ceil(farthest / step), 1.0))
+
+
+def _lightened(axes: Axes) -> tuple[list[object], list[str]]:
+    """Handles and labels of the legend; colours there would say an SNR that nobody has."""
+    import copy
+
+    handles, labels = axes.get_legend_handles_labels()
+    plain = []
+    for handle, label in zip(handles, labels, strict=True):
+        shown = copy.copy(handle)
+        if hasattr(shown, "set_array") and not label.startswith("slowest"):
+            shown.set_array(None)
+            shown.set_facecolor("#DDDDDD")
+        plain.append(shown)
+    return plain, labels
