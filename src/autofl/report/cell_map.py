@@ -1,5 +1,7 @@
 """A map of a planned round: where the UEs are, their SNR, what binds them, who takes no part, who is slowest."""
 
+import copy
+from collections import Counter
 from pathlib import Path
 
 import matplotlib as mpl
@@ -23,6 +25,7 @@ MARKS = {
 }
 """Marker and word of each status."""
 ENDINGS = (".png", ".svg", ".pdf")
+MISSING, SLOWEST = "#CC79A7", "#D55E00"
 FEW = 60
 """Up to so many UEs have their numbers beside them."""
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -50,7 +53,7 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
     this_round = made.round
     cell, plan, cost = this_round.cell, this_round.plan, this_round.cost
     snr_db = 10.0 * np.log10(np.maximum(cell.max_power * this_round.gain / cell.noise_power, 1e-30))
-    with figure_of(7.2, 5.6) as figure:
+    with figure_of(6.6, 5.8) as figure:
         axes = figure.add_subplot()
         reach = _rings(axes, float(np.hypot(*position).max()))
         low, high = np.floor(snr_db.min()), max(np.ceil(snr_db.max()), np.floor(snr_db.min()) + 1.0)
@@ -62,14 +65,14 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
                 points = axes.scatter(
                     *position[:, there],
                     c=snr_db[there],
-                    s=62,
+                    s=62 if status < Status.INFEASIBLE else 95,
                     marker=marker,
                     cmap="viridis",
                     vmin=low,
                     vmax=high,
-                    edgecolors="black" if status < Status.INFEASIBLE else "#D55E00",
-                    linewidths=0.6 if status < Status.INFEASIBLE else 1.3,
-                    label=f"{words} ({there.sum()})",
+                    edgecolors="black" if status < Status.INFEASIBLE else MISSING,
+                    linewidths=0.6 if status < Status.INFEASIBLE else 1.1,
+                    label=f"{words} ({_count(made, status)})",
                     zorder=4,
                 )
         if plan.feasible.any():
@@ -79,7 +82,7 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
                 *position[:, slowest],
                 s=230,
                 facecolors="none",
-                edgecolors="#D55E00",
+                edgecolors=SLOWEST,
                 linewidths=1.6,
                 label=f"slowest: UE {this_round.ue[slowest]}, {time[slowest]:.3g} s",
                 zorder=5,
@@ -94,6 +97,13 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
         axes.grid(visible=False)
         figure.legend(*_lightened(axes), loc="outside lower center", ncols=3, fontsize=8)
     return figure
+
+
+def _count(made: RoundPlan, status: Status) -> str:
+    """How many UEs have a status; of the infeasible also why."""
+    if status != Status.INFEASIBLE:
+        return str(int((made.round.plan.status == status).sum()))
+    return ", ".join(f"{number} {reason}" for reason, number in Counter(filter(None, made.reasons())).items())
 
 
 def _rings(axes: Axes, farthest: float) -> float:
@@ -111,8 +121,6 @@ def _rings(axes: Axes, farthest: float) -> float:
 
 def _lightened(axes: Axes) -> tuple[list[object], list[str]]:
     """Handles and labels of the legend; colours there would say an SNR that nobody has."""
-    import copy
-
     handles, labels = axes.get_legend_handles_labels()
     plain = []
     for handle, label in zip(handles, labels, strict=True):
