@@ -3,6 +3,7 @@
 import signal
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -13,21 +14,28 @@ class Terminated(KeyboardInterrupt):
         super().__init__(f"ended by {signal.Signals(number).name}")
         self.number = number
 
+    def __reduce__(self) -> tuple[type["Terminated"], tuple[int]]:
+        return Terminated, (self.number,)  # a worker's comes back to the process that started it
 
-def raise_when_told_to_end() -> None:
-    """From now on the usual signals to end raise `Terminated` once, so that what is open can be closed."""
 
-    def end(number: int, _: object) -> None:
-        for other in ENDING:
-            signal.signal(other, signal.SIG_IGN)  # a second one must not stop the last words
-        raise Terminated(number)
-
-    for number in ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has its reasons
-            signal.signal(number, end)
+def _pass_over(number: int, frame: object) -> None:
+    """SIG_IGN would be told of on the screen if the signal is on its way already."""
 
 
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def raise_when_told_to_end(signals: Sequence[int] = ENDING) -> None:
+    """From now on the usual signals to end raise `Terminated` once, so that what is open can be closed."""
+
+    def end(number: int, _: object) -> None:
+        for other in signals:
+            signal.signal(other, _pass_over)  # a second one must not stop the last words
+        raise Terminated(number)
+
+    for number in signals:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has its reasons
+            signal.signal(number, end)
 
 
 class AutoFLError(Exception):

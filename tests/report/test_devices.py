@@ -1,7 +1,10 @@
 """What a deployment measured, from a run written by hand."""
 
+import json
+
 import pytest
 
+from autofl.errors import AutoFLError
 from autofl.records import DeviceRecord, Evaluation, RoundRecord, RunWriter, read_run
 from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.runs import group
@@ -49,6 +52,11 @@ def test_a_deployment_and_a_simulation_of_the_same_settings_can_be_compared(run,
     folder.mkdir()
     for name in ("config.toml", "manifest.json", "rounds.csv", "ues.csv"):
         (folder / name).write_bytes((run.folder / name).read_bytes())
+    with pytest.raises(AutoFLError, match=r"devices\.csv is missing"):
+        read_run(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["sha256"]["devices.csv"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     assert list(group([run, read_run(folder)])) == ["AutoFL, on devices", "AutoFL"]
 
 
@@ -65,4 +73,4 @@ def test_a_table_is_cut_back_to_the_round_a_run_goes_on_from(run):
     assert again.rounds["round"].tolist() == [0, 1]
     assert again.ues["round"].tolist() == [1, 1]
     assert again.devices["outcome"].tolist() == ["ok", "ok"]
-    assert again.manifest["status"] == "running"
+    assert again.manifest["status"] == "interrupted"  # closed before its end

@@ -224,8 +224,8 @@ def _admitted(planner: JointPlanner, cell: Cell, gain: Array, plan: Plan, bound:
     """The round planned anew in which this UE must take part."""
     memory = dict(planner.init(cell))
     asked = memory["asked"].copy()
-    asked[bound.ue] = 1.0
+    asked[bound.ue] = 1e-9  # behind, and worth no more for it
     _, after = planner(cell, gain, memory)
-    _, instead = replace(planner, floor=1.0)(cell, gain, {**memory, "asked": asked})
+    _, instead = replace(planner, floor=1.0, patience=0)(cell, gain, {**memory, "asked": asked})
     rate, other = (float(its["progress"] / its["time"]) for its in (after, instead))
     return bound._replace(round_time=float(instead["time"]), slower=1.0 - other / rate)

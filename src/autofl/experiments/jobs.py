@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -19,7 +20,7 @@ from autofl.algorithms import State
 from autofl.config import CellSettings, DataSettings, Settings, dump_settings
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData
-from autofl.errors import AutoFLError, raise_when_told_to_end
+from autofl.errors import ENDING, AutoFLError, raise_when_told_to_end
 from autofl.experiments.build import build_algorithm, build_simulation, pick_device
 from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, load_data
@@ -282,7 +283,7 @@ def _pool_job(job: Job, tell: OnProgress) -> None:
 
 def _begin_worker() -> None:
     """Stop as told, and end when the process that started this one is gone: nobody would read its results."""
-    raise_when_told_to_end()
+    raise_when_told_to_end([*ENDING, signal.SIGINT])  # a terminal tells all processes, and then we are told again
     _die_with_parent()
 
 

@@ -311,7 +311,9 @@ def check_sums(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) 
     sums = manifest.get("sha256")
     if manifest.get("status") != "finished" or not isinstance(sums, dict):
         return
-    for name in set(names) & set(sums):
+    for name in sorted(set(names) & set(sums)):
+        if not (folder / name).is_file():
+            raise ValueError(f"{name} is missing")
         if _sum_of(folder / name) != sums[name]:
             raise ValueError(f"{name} is not what the run wrote: its SHA-256 is another")
 
