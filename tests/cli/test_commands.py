@@ -61,6 +61,38 @@ def test_plan_starts_fast_and_without_torch_scipy_or_matplotlib():
     assert used < 3.0  # promised is 0.5 s of CPU time; a loaded machine may take more, PyTorch takes more than 3
 
 
+def test_plan_draws_a_map_only_when_asked(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words, name in ((["--picture"], "plan.png"), (["--picture", "own.svg"], "own.svg")):
+        status, out, err = answer(capsys, "plan", "--scenario", "umi-phones", *words, "--json")
+        assert (status, len(json.loads(out)["ues"])) == (0, 20)
+        assert f"picture: {name}" in err
+        assert (tmp_path / name).is_file()
+    status, _, err = answer(capsys, "plan", "--picture", CELL)
+    assert (status, "picture: plan.png" in err) == (0, True)
+
+
+def test_scenarios_are_listed_and_serve_as_a_base(capsys, tmp_path):
+    status, out, _ = answer(capsys, "scenarios", "--json")
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert status == 0
+    assert (rows["umi-phones"]["carrier"], rows["umi-phones"]["channel"], rows["paper"]["radius"]) == (
+        3.5e9,
+        "umi",
+        200,
+    )
+    status, out, err = answer(capsys, "scenarios")
+    assert (status, "narrowband-sensors" in out, "Vehicles on the move" in err) == (0, True, True)
+    status, _, err = answer(capsys, "plan", "--scenario", "umi-fones")
+    assert (status, "the nearest is 'umi-phones'" in err) == (2, True)
+    folder = tmp_path / "run"
+    status, _, _ = answer(capsys, "simulate", "--scenario", "umi-phones", "--out", folder, *QUICK, "--json")
+    assert status == 0
+    assert 'scenario = "umi"' in (folder / "config.toml").read_text()
+    status, _, err = answer(capsys, "simulate", "--resume", folder, "--scenario", "vehicles")
+    assert (status, "give no file" in err) == (2, True)
+
+
 def test_simulate_then_report_without_training(capsys, tmp_path):
     status, out, err = answer(capsys, "simulate", "--out", tmp_path / "run", *QUICK, "--json")
     assert status == 0

@@ -1,7 +1,7 @@
 """The allocation for every rate law, with circuits: what `allocation` does for Shannon's alone, by bisection.
 
 The least band of a UE still falls with the deadline, be it in jumps, so that the least deadline whose bands add up to
-no more than there is can be bracketed as closely as floats allow (docs/radio-link.md).
+no more than there is can be bracketed as closely as floats allow (docs/radio.md).
 """
 
 import math

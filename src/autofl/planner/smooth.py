@@ -1,4 +1,4 @@
-"""One UE of the allocation where the rate is a curve with a ceiling and circuits draw power (docs/radio-link.md).
+"""One UE of the allocation where the rate is a curve with a ceiling and circuits draw power (docs/radio.md).
 
 With y the spectral efficiency, c(y) = (exp(y) - 1)/y, eta = Z ln 2/a and u the time before the upload begins:
 

@@ -1,4 +1,4 @@
-"""One UE of the allocation where the rate is a staircase: the levels are tried one after another (docs/radio-link.md).
+"""One UE of the allocation where the rate is a staircase: the levels are tried one after another (docs/radio.md).
 
 At a level (y, xi) the amplifier takes A = (Z ln 2/a) xi/y whatever the band, so that only times are left to decide:
 

@@ -1,10 +1,14 @@
 """A map of a planned round: where the UEs are, their SNR, what binds them, who takes no part, who is slowest."""
 
+import copy
+from collections import Counter
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 from autofl.errors import AutoFLError
@@ -23,6 +27,7 @@ MARKS = {
 }
 """Marker and word of each status."""
 ENDINGS = (".png", ".svg", ".pdf")
+MISSING, SLOWEST = "#CC79A7", "#D55E00"
 FEW = 60
 """Up to so many UEs have their numbers beside them."""
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -50,9 +55,11 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
     this_round = made.round
     cell, plan, cost = this_round.cell, this_round.plan, this_round.cost
     snr_db = 10.0 * np.log10(np.maximum(cell.max_power * this_round.gain / cell.noise_power, 1e-30))
-    with figure_of(7.2, 5.6) as figure:
+    x, y = position
+    size = 62 if cell.num_ue <= FEW else 22
+    with figure_of(6.6, 5.8) as figure:
         axes = figure.add_subplot()
-        reach = _rings(axes, float(np.hypot(*position).max()))
+        reach = _rings(axes, float(np.hypot(x, y).max()))
         low, high = np.floor(snr_db.min()), max(np.ceil(snr_db.max()), np.floor(snr_db.min()) + 1.0)
         axes.plot(0.0, 0.0, marker="*", color="black", markersize=15, linestyle="", label="base station", zorder=3)
         points = None
@@ -60,64 +67,73 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
             there = plan.status == status
             if there.any():
                 points = axes.scatter(
-                    *position[:, there],
+                    x[there],
+                    y[there],
                     c=snr_db[there],
-                    s=62,
+                    s=size if status < Status.INFEASIBLE else 1.5 * size,
                     marker=marker,
                     cmap="viridis",
                     vmin=low,
                     vmax=high,
-                    edgecolors="black" if status < Status.INFEASIBLE else "#D55E00",
-                    linewidths=0.6 if status < Status.INFEASIBLE else 1.3,
-                    label=f"{words} ({there.sum()})",
+                    edgecolors="black" if status < Status.INFEASIBLE else MISSING,
+                    linewidths=0.6 if status < Status.INFEASIBLE else 1.1,
+                    label=f"{words} ({_count(made, status)})",
                     zorder=4,
                 )
         if plan.feasible.any():
             time = np.where(plan.feasible, cost.upload_time + cost.compute_time, -np.inf)
             slowest = int(time.argmax())
             axes.scatter(
-                *position[:, slowest],
+                x[slowest],
+                y[slowest],
                 s=230,
                 facecolors="none",
-                edgecolors="#D55E00",
+                edgecolors=SLOWEST,
                 linewidths=1.6,
                 label=f"slowest: UE {this_round.ue[slowest]}, {time[slowest]:.3g} s",
                 zorder=5,
             )
         if cell.num_ue <= FEW:
             for ue, place in zip(this_round.ue, position.T, strict=True):
-                axes.annotate(str(ue), place, (6, 4), textcoords="offset points", fontsize=7, color="#333333", zorder=6)
+                axes.annotate(str(ue), place, (8, 5), textcoords="offset points", fontsize=7, color="#333333", zorder=6)
         if points is not None:
             figure.colorbar(points, ax=axes, label="SNR at full power, in the UE's own band [dB]", shrink=0.85)
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="x [m]", ylabel="y [m]")
         axes.set_title(title, fontsize=9)
         axes.grid(visible=False)
-        figure.legend(*_lightened(axes), loc="outside lower center", ncols=3, fontsize=8)
+        handles, labels = _lightened(axes)
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 
+def _count(made: RoundPlan, status: Status) -> str:
+    """How many UEs have a status; of the infeasible also why."""
+    if status != Status.INFEASIBLE:
+        return str(int((made.round.plan.status == status).sum()))
+    return ", ".join(f"{number} {reason}" for reason, number in Counter(filter(None, made.reasons())).items())
+
+
 def _rings(axes: Axes, farthest: float) -> float:
-    """Rings around the base station, so that three or four of them hold all UEs; half the width of the map [m]."""
-    ideal = max(farthest, 1.0) / 3.5
+    """Rings around the base station, two to four of them; half the width of the map [m]."""
+    reach = 1.08 * max(farthest, 1.0)
+    ideal = reach / 4.0
     power = 10.0 ** np.floor(np.log10(ideal))
     step = next(power * factor for factor in STEPS if power * factor >= ideal * (1.0 - 1e-9))
     angle = np.linspace(0.0, 2.0 * np.pi, 181)
-    for radius in step * np.arange(1, int(np.ceil(farthest / step)) + 1):
+    for radius in step * np.arange(1, int(reach / step) + 1):
         axes.plot(radius * np.cos(angle), radius * np.sin(angle), color="#BBBBBB", linewidth=0.7, zorder=1)
         axes.text(0.0, radius, f"{radius:g} m", color="#777777", fontsize=7, ha="center", va="center", zorder=2,
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})  # fmt: skip
-    return float(1.08 * max(step * np.ceil(farthest / step), 1.0))
+    return reach
 
 
-def _lightened(axes: Axes) -> tuple[list[object], list[str]]:
+def _lightened(axes: Axes) -> tuple[list[Artist], list[str]]:
     """Handles and labels of the legend; colours there would say an SNR that nobody has."""
-    import copy
-
     handles, labels = axes.get_legend_handles_labels()
-    plain = []
-    for handle, label in zip(handles, labels, strict=True):
+    plain: list[Artist] = []
+    for handle in handles:
         shown = copy.copy(handle)
-        if hasattr(shown, "set_array") and not label.startswith("slowest"):
+        if isinstance(shown, PathCollection) and shown.get_array() is not None:
             shown.set_array(None)
             shown.set_facecolor("#DDDDDD")
         plain.append(shown)
