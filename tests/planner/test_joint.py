@@ -9,7 +9,7 @@ from autofl.errors import AutoFLError
 from autofl.network import DECISIONS, LIMITS, Cell, Status, channel_gain, round_cost
 from autofl.planner import ExactPlanner
 from autofl.planner.allocation import Task, allocate
-from autofl.planner.joint import JointPlanner
+from autofl.planner.joint import SAMPLED, JointPlanner
 from autofl.planner.pace import Pace
 
 RATES = [[0.1, 18.0], [0.4, 2.3], [1.6, 0.08]]
@@ -139,6 +139,20 @@ def test_nobody_starves():
         assert behind[-1] >= -1.0  # and no more often than it must
 
 
+def test_among_many_nobody_starves_who_was_not_sampled():
+    """The deadline is found on some of 1,000 UEs; those far away are at the places that are not looked at."""
+    looked_at = set(np.linspace(0, 999, SAMPLED).astype(int).tolist())
+    far = np.array([i for i in range(1000) if i not in looked_at][::20])
+    distance = np.linspace(20.0, 150.0, 1000)
+    distance[far] = 600.0
+    cell = Cell(distance=distance, update_bits=np.array(32.0 * 79_510))
+    planner, gain = JointPlanner(rates=RATES, patience=0), channel_gain(cell, np.ones(1000))
+    memory = planner.init(cell)
+    memory["asked"][far] = 2.0
+    plan, _ = planner(cell, gain, memory)
+    assert plan.feasible[far].all()
+
+
 def test_patience_waits_for_a_better_channel():
     fading, at_once = heard_at_the_edge(200, floor=0.3, patience=0)
     _, patient = heard_at_the_edge(200, floor=0.3, patience=4)
@@ -172,6 +186,9 @@ def test_lambda_is_the_progress_a_second_so_far():
         ({"pace": [0.0, 0.0, 1.0, 1.0, 1.0]}, "not both 0"),
         ({"patience": -1}, "patience"),
         ({"least_samples": 2}, "least_samples"),
+        ({"most_samples": 0}, "most_samples"),
+        ({"pace": [1e308, 0.0, 0.0, 1.0, 1.0]}, "from 0 to"),
+        ({"pace": [1e-320, 0.0, 0.0, 0.0, 0.0]}, "not both 0"),
         ({"least_steps": 0}, "least_steps"),
     ],
 )

@@ -33,6 +33,8 @@ from autofl.units import Array, BoolArray, IntArray
 STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32])
 SAMPLES = np.array([3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50])
 """tau and d to choose from."""
+MOST_SAMPLES = 1_000_000
+"""That may be asked for; more is a slip."""
 COARSE, FINE = 1.25, 1.05
 """Ratio of neighbouring deadlines under trial, at first and around the best of them."""
 WIDEST = 40
@@ -85,6 +87,8 @@ class JointPlanner:
             raise AutoFLError(f"patience: {self.patience} is negative")
         if not 1 <= self.least_steps <= STEPS[-1]:
             raise AutoFLError(f"least_steps: {self.least_steps} is not between 1 and {STEPS[-1]}")
+        if not MIN_SAMPLES <= self.most_samples <= MOST_SAMPLES:
+            raise AutoFLError(f"most_samples: {self.most_samples} is not between {MIN_SAMPLES} and {MOST_SAMPLES}")
         if not MIN_SAMPLES <= self.least_samples <= SAMPLES[-1]:
             raise AutoFLError(f"least_samples: {self.least_samples} is not between {MIN_SAMPLES} and {SAMPLES[-1]}")
         _ = self.learning
@@ -248,7 +252,11 @@ class _Search:
         # Options jump: the best may lie just below the next shorter trial, which was judged with time to spare.
         shorter = -3.0 if last > 0.0 else -7.0
         deadline, _ = self._best_of(deadline * FINE ** np.arange(shorter, 4.0), rate, rows)
-        picked, _ = self._choices(np.array([deadline]), np.arange(num))
+        for _ in range(WIDEST):
+            picked, progress = self._choices(np.array([deadline]), np.arange(num))
+            if np.isfinite(progress[0]):
+                break
+            deadline *= COARSE  # too short for one that must take part and was not among the sampled
         return picked[0]
 
     def _best_of(self, deadlines: Array, rate: float | None, rows: IntArray) -> tuple[float, bool]:

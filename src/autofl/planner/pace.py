@@ -8,6 +8,9 @@ import numpy as np
 from autofl.errors import AutoFLError
 from autofl.units import Array
 
+MOST = 1e9
+"""Rounds, or more than any constant can be."""
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -29,9 +32,8 @@ class Pace:
     rounding: float = 5.47
 
     def __post_init__(self) -> None:
-        values = self.values
-        if not all(np.isfinite(value) and value >= 0.0 for value in values) or self.constant + self.per_step <= 0.0:
-            raise AutoFLError(f"pace: {values} must be numbers >= 0, the first two not both 0")
+        if not all(0.0 <= value <= MOST for value in self.values) or self.constant + self.per_step < 1.0 / MOST:
+            raise AutoFLError(f"pace: {self.values} must be numbers from 0 to {MOST:g}, the first two not both 0")
 
     @property
     def values(self) -> list[float]:

@@ -152,6 +152,7 @@ def collect_joint(study: str, scale: JointScale, members: Sequence[tuple[Arm, in
         rows.append(JointRow(arm.reading, arm.name, seed, values, [_kept(time) for time in way]))
         manifests.append(run.manifest)
     config = run.config
+    newest = max(manifests, key=lambda manifest: manifest["ended_at"])
     about = {
         "scale": scale.name,
         "data": manifests[0]["data"],
@@ -163,7 +164,7 @@ def collect_joint(study: str, scale: JointScale, members: Sequence[tuple[Arm, in
         "targets": list(targets),
         "runs": len({folder for _, _, folder in members}),
         "seconds": round(busy_time(manifests), 1),
-        **{name: manifests[-1][name] for name in ("version", "commit", "device", "cores", "python", "torch")},
+        **{name: newest[name] for name in ("version", "commit", "device", "cores", "python", "torch")},
     }
     return JointStudy(study, about, rows)
 
