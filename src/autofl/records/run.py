@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
-from autofl.files import PART, opening, read_json, read_toml, write_whole
+from autofl.files import clear_parts, opening, read_json, read_toml, write_whole
 from autofl.lock import FolderLock, Locked, is_locked
 from autofl.network import LIMITS
 from autofl.records.checkpoints import Kept, read_generations, remove_generations, write_generation
@@ -126,8 +126,7 @@ class RunWriter:
     def _open(self, tables: dict[str, GrowingTable], number: int) -> None:
         self._tables, self._number, self._config_lasts = tables, number, False
         self._mark = {name: table.extent for name, table in tables.items()}
-        for half_written in self.folder.glob(f".*{PART}"):
-            half_written.unlink(missing_ok=True)
+        clear_parts(self.folder)
         write_whole(self.folder / RESERVE, b"0" * 2**13, sync=False)
 
     def write(self, record: RoundRecord) -> None:
@@ -312,7 +311,7 @@ def check_sums(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) 
     if manifest.get("status") != "finished" or not isinstance(sums, dict):
         return
     for name in set(names) & set(sums):
-        if _sum_of(folder / name) != sums[name]:
+        if (folder / name).is_file() and _sum_of(folder / name) != sums[name]:
             raise ValueError(f"{name} is not what the run wrote: its SHA-256 is another")
 
 
