@@ -300,6 +300,8 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     """What reports rely on, of the right kind."""
     if type(manifest.get("seed")) is not int or not isinstance(manifest.get("algorithm"), str):
         raise ValueError(f"{MANIFEST} names no algorithm or no seed")
+    if type(manifest.get("num_ue", 1)) is not int:
+        raise ValueError(f"num_ue in {MANIFEST} is no whole number")
     for key in ("label", "stop", "status", "data"):
         if not isinstance(manifest.get(key), str | None):
             raise ValueError(f"{key} in {MANIFEST} is no text")
