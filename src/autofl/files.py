@@ -208,6 +208,12 @@ PART = ".part"
 """How a file is called that is not whole yet."""
 
 
+def clear_parts(folder: PathLike) -> None:
+    """Remove what a process that was killed left half written; for whoever holds the folder's lock."""
+    for part in Path(folder).glob(f".*{PART}"):
+        part.unlink(missing_ok=True)
+
+
 def write_all(file: io.RawIOBase | IO[bytes], content: bytes) -> None:
     """Write all of it to an unbuffered file, which may take less at a time."""
     rest = memoryview(content)

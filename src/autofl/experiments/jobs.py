@@ -26,7 +26,7 @@ from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, load_data
 from autofl.experiments.run import manifest_of, run
 from autofl.experiments.write import finish_run, is_finished
-from autofl.files import write_whole
+from autofl.files import clear_parts, write_whole
 from autofl.lock import FolderLock
 from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
 from autofl.records.run import CONFIG
@@ -105,6 +105,7 @@ def locked(folder: Path | str) -> Iterator[None]:
     """The folder of several runs, for one command at a time."""
     lock = FolderLock(folder)
     try:
+        clear_parts(folder)
         yield
     finally:
         lock.release()

@@ -56,7 +56,7 @@ def _measure(run: Run, target: float) -> dict[str, float]:
     senders = float((run.ues["energy"].astype(np.float64) > 0.0).sum())  # decoded or not
     quantities["energy"] = float(energy.sum()) / senders if senders else math.nan
     reached = quantities["time_adapted"]
-    before = float(energy[sim_time <= reached].sum()) / float(run.manifest["num_ue"])
+    before = float(energy[sim_time <= reached].sum()) / float(run.manifest.get("num_ue") or math.nan)
     quantities["energy_to_target"] = math.nan if math.isnan(reached) else before
     quantities["sim_time"] = float(sim_time[-1]) if len(sim_time) else math.nan
     quantities["guarded"] = guarded_share(run)
