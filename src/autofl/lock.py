@@ -105,6 +105,14 @@ class FolderLock:
         self._said = time.monotonic()
 
 
+def overrule(folder: PathLike) -> None:
+    """Take the right to write into a folder from whoever holds it: it stops before its next write, by `check`.
+
+    For a process that may still live but that nobody listens to any more.
+    """
+    (Path(folder) / LOCK).unlink(missing_ok=True)
+
+
 def is_locked(folder: PathLike) -> bool:
     """Whether a living process writes into a folder."""
     path = Path(folder) / LOCK

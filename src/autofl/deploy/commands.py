@@ -21,6 +21,7 @@ from autofl.deploy.lease import held
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
+from autofl.lock import overrule
 from autofl.records import Run, is_run, mark_run, read_manifest, read_run
 from autofl.version import __version__
 
@@ -159,6 +160,8 @@ def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], N
     attempt = str(time.time_ns())
     with held(folder, attempt) as lease, _ended_by_sigterm():
         _end_orphan(site)
+        if resume:
+            overrule(out)  # the server app of an attempt that was cut off, if it still lives
         app = write_app(settings, site, out, resume, attempt, lease)
         number = str(site.call(["flwr", "run", str(app), LINK])["run-id"])
         site.keep({**site.state, "run": number})
@@ -235,7 +238,9 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _mark(out: Path, status: str) -> None:
+    """Say how our run ended. Its server app may live on for a while, cut off from the devices; it writes no more."""
     if is_run(out):
+        overrule(out)
         mark_run(out, status)
 
 
