@@ -144,7 +144,7 @@ def _settings(
 def name_picture(words: list[str]) -> list[str]:
     """The words of a command line, the file that --picture may do without filled in: Typer has no such options."""
     named = []
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         named.append(word)
         if word == "--picture" and Path(following).suffix not in (".png", ".svg", ".pdf"):
             named.append(PICTURE)
