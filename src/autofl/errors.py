@@ -1,10 +1,12 @@
 """The one exception for what a user can mend, and the one for being told to end."""
 
+import os
 import signal
 import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread, Timer
 
 
 class Terminated(KeyboardInterrupt):
@@ -19,10 +21,14 @@ class Terminated(KeyboardInterrupt):
 
 
 def _pass_over(number: int, frame: object) -> None:
-    """SIG_IGN would be told of on the screen if the signal is on its way already."""
+    """Ignore a signal: with SIG_IGN, one that is already on its way would be reported on the screen."""
 
 
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+TOLD: list[int] = []
+"""The signals that raised `Terminated`: a library may have made another error of it, as imports of C code do."""
 
 
 def raise_when_told_to_end(signals: Sequence[int] = ENDING) -> None:
@@ -31,11 +37,40 @@ def raise_when_told_to_end(signals: Sequence[int] = ENDING) -> None:
     def end(number: int, _: object) -> None:
         for other in signals:
             signal.signal(other, _pass_over)  # a second one must not stop the last words
+        TOLD.append(number)
         raise Terminated(number)
 
-    for number in signals:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has its reasons
-            signal.signal(number, end)
+    def listen() -> None:
+        for number in signals:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has its reasons
+                signal.signal(number, end)
+
+    def again(raised: "sys.UnraisableHookArgs") -> None:
+        """A signal may come while an object is destroyed, where Python drops exceptions: it is told once more."""
+        if not isinstance(raised.exc_value, Terminated):
+            return sys.__unraisablehook__(raised)
+        listen()
+        return Timer(0.1, os.kill, (os.getpid(), raised.exc_value.number)).start()
+
+    listen()
+    sys.unraisablehook = again
+
+
+def end_with_parent() -> None:
+    """From now on this process, one of `multiprocessing`, ends when the one that started it is gone.
+
+    Here, so that a process that does nothing else need not import PyTorch.
+    """
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 class AutoFLError(Exception):

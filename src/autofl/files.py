@@ -27,7 +27,7 @@ from autofl.units import PathLike
 MOST_TEXT = 8 * 2**20
 """Bytes of a settings or JSON file: as Python objects they take up to 40 times the memory."""
 MOST_DEPTH = 40
-"""Levels of nested tables or lists; what walks them calls itself for each."""
+"""Most levels of nested tables or lists; what walks them recurses once for each."""
 SMALL_ARRAYS = 128 * 2**20
 """Bytes that packed arrays may unpack to, however well they are packed."""
 MOST_UNPACKED = 20
@@ -57,7 +57,7 @@ def opening(path: PathLike, what: str, mend: str = "") -> Iterator[None]:
 
 
 def read_bytes(path: PathLike, most: int = MOST_TEXT) -> bytes:
-    """The content of a file of at most so many bytes."""
+    """The content of a file of at most `most` bytes."""
     with open(path, "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -95,8 +95,17 @@ def parse_json(text: str) -> Any:
     return value
 
 
+def finite_or_null(value: Any) -> Any:
+    """The same for JSON, which has neither NaN nor infinity: None in their place, in tables and lists too."""
+    if isinstance(value, dict):
+        return {key: finite_or_null(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_or_null(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def check_depth(value: object, most: int = MOST_DEPTH) -> None:
-    """Refuse what is nested deeper, without calling oneself."""
+    """Refuse what is nested deeper, without recursion."""
     level = [value]
     for _ in range(most):
         level = [
@@ -132,7 +141,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, pack
             raise ValueError(f"array {name!r} holds {dtype}, neither numbers nor truth values")
         size = math.prod(shape) * dtype.itemsize
         if size != info.file_size - member.tell():
-            raise ValueError(f"array {name!r} of shape {shape} has not the bytes it claims")
+            raise ValueError(f"array {name!r} of shape {shape} does not have the bytes it claims")
         if size > max(SMALL_ARRAYS, MOST_UNPACKED * min(info.compress_size, packed)):
             raise ValueError(f"array {name!r} unpacks to {size:,} bytes; save it with numpy.savez, unpacked")
         content = np.empty(size, dtype=np.uint8)
@@ -168,7 +177,7 @@ def read_blocks(path: PathLike, num_bytes: int) -> tuple[bytes, IO[bytes]]:
 
 
 def read_rest(file: IO[bytes], num_bytes: int) -> NDArray[np.uint8]:
-    """The bytes that follow, exactly so many."""
+    """The bytes that follow, which must be exactly `num_bytes`."""
     content = np.empty(num_bytes, dtype=np.uint8)
     with file:
         _fill(file, content)
@@ -205,7 +214,7 @@ def naming(path: PathLike, error: BaseException) -> BaseException:
 
 
 PART = ".part"
-"""How a file is called that is not whole yet."""
+"""Ending of the name of a file that is not whole yet."""
 
 
 def clear_parts(folder: PathLike) -> None:
@@ -222,7 +231,7 @@ def write_all(file: io.RawIOBase | IO[bytes], content: bytes) -> None:
 
 
 def sync_folder(folder: PathLike) -> None:
-    """Make the names in a folder last; a system that cannot is none the worse for it."""
+    """Make the names in a folder last; a system that cannot do so is left alone."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

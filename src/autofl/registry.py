@@ -13,7 +13,9 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from autofl.errors import AutoFLError
@@ -38,11 +40,10 @@ PlannedBy = Literal["planner", "baseline", "joint"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the registry: where a part is, what to call it, and what it needs."""
+    """A line of the registry: where a part is, what to call it, and what goes with it."""
 
     target: str  # module:object
     label: str
-    extra: str = ""  # of this package, that brings a library it needs
     plan: "PlannedBy" = "planner"  # of an algorithm: the section of settings that plans for it
     brings: "Mapping[str, Mapping[str, Any]]" = field(default_factory=dict)  # settings it has unless others are given
 
@@ -118,6 +119,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "replay": Entry("autofl.attacks.replay:Replay", "their first update again"),
         "label-flip": Entry("autofl.attacks.label_flip:LabelFlip", "honest training on wrong labels"),
         "little-is-enough": Entry("autofl.attacks.little_is_enough:LittleIsEnough", "hidden among the honest (ALIE)"),
+        "together": Entry("autofl.attacks.together:Together", "one direction for all, against the honest mean"),
     },
     "model": {
         "mlp": Entry("autofl.models.mlp:mlp", "MLP with 100 hidden units"),
@@ -152,6 +154,24 @@ class Setting:
         return self.default is inspect.Parameter.empty
 
 
+@lru_cache(maxsize=1024)
+def _parameters(target: Any) -> Mapping[str, Setting]:
+    """Of a class or a function, as its signature and its hints say."""
+    function = target.__init__ if inspect.isclass(target) else target
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except Exception:  # a hint that cannot be resolved says nothing
+        hints = {}
+    settings = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        hint = hints.get(name, Any)
+        words = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, str)]
+        settings[name] = Setting(hint, parameter.default, words[0] if words else "")
+    return MappingProxyType(settings)
+
+
 @dataclass(frozen=True)
 class Part:
     """A part that was found: how it is made, and where it came from."""
@@ -167,23 +187,9 @@ class Part:
         return inspect.isclass(self.target) or inspect.isfunction(self.target)
 
     @property
-    def settings(self) -> dict[str, Setting]:
+    def settings(self) -> Mapping[str, Setting]:
         """The parameters of the part by name; none for one that is made already."""
-        if not self.is_factory:
-            return {}
-        function = self.target.__init__ if inspect.isclass(self.target) else self.target
-        try:
-            hints = typing.get_type_hints(function, include_extras=True)
-        except Exception:  # a hint that cannot be resolved says nothing
-            hints = {}
-        settings = {}
-        for name, parameter in inspect.signature(self.target).parameters.items():
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                continue
-            hint = hints.get(name, Any)
-            words = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, str)]
-            settings[name] = Setting(hint, parameter.default, words[0] if words else "")
-        return settings
+        return _parameters(self.target) if self.is_factory else {}
 
     def build(self, given: Mapping[str, Any] | None = None, context: Mapping[str, Any] | None = None) -> Any:
         """The part with these settings; parameters that are not among them come from the context by their names.
@@ -276,14 +282,7 @@ def find(kind: Kind, name: str) -> Part:
     """The part of this name: one of ours, or `module:object` of the user's, looked for in the working folder too."""
     entry = PARTS[kind].get(name)
     if entry is not None:
-        try:
-            return Part(kind, name, entry.label, _object(entry.target), entry.plan)
-        except ImportError as error:
-            if not entry.extra:
-                raise
-            raise AutoFLError(
-                f"{kind} {name} needs {error.name}; install it with: pip install 'autofl-edge[{entry.extra}]'"
-            ) from None
+        return Part(kind, name, entry.label, _object(entry.target), entry.plan)
     check_name(kind, name)
     target = _own(kind, name)
     return Part(kind, name, str(getattr(target, "label", name.rpartition(":")[2])), target)

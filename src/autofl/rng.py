@@ -21,14 +21,14 @@ def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
 def ue_uniforms(seed: int | IntArray, purpose: str, index: tuple[int, ...], ue: IntArray, num: int) -> Array:
     """Uniform numbers in [0, 1) whose row for a UE depends on that UE (and its seed) alone, shape (len(ue), num).
 
-    `stream(seed, purpose, *index, ue)` would say the same, at some 20 microseconds a UE; this serves all UEs of a
+    `stream(seed, purpose, *index, ue)` would say the same, at some 20 microseconds per UE; this serves all UEs of a
     round in one call. Each number is a SplitMix64 hash (Steele, Lea and Flood 2014) of (key of seed, purpose and
     index; UE; position), the key coming from NumPy's SeedSequence.
     """
     spawn_key = (zlib.crc32(purpose.encode()), *index)
     seeds, which = np.unique(seed, return_inverse=True)
     keys = [np.random.SeedSequence(int(seed), spawn_key=spawn_key).generate_state(2, np.uint64) for seed in seeds]
-    key = np.stack(keys)[which.reshape(-1)]  # one row, or one a UE where each has a seed of its own
+    key = np.stack(keys)[which.reshape(-1)]  # one row, or one per UE where each has a seed of its own
     row = _mix(_mix(ue.astype(np.uint64) + key[:, 0]) ^ key[:, 1])
     position = np.arange(num, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     bits = _mix(row[:, None] + position)

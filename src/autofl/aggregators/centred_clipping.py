@@ -22,8 +22,8 @@ class CentredClipping:
         median and r is a multiple of the median distance to it, so nothing is remembered and nothing must be tuned.
     """
 
-    radius: Annotated[float, "in median distances from the centre"] = 1.0
-    steps: Annotated[int, "of the iteration"] = 3
+    radius: Annotated[float, "as a multiple of the median distance from the centre"] = 1.0
+    steps: Annotated[int, "steps of the iteration"] = 3
 
     def __post_init__(self) -> None:
         if not self.radius > 0.0 or self.steps < 1:

@@ -21,8 +21,8 @@ class GeometricMedian:
     nu is 1e-6 of the median distance. Liars with less than half of the weight cannot carry it away.
     """
 
-    steps: Annotated[int, "of Weiszfeld's iteration, at most"] = 100
-    tolerance: Annotated[float, "of the last step, relative to the median distance"] = 1e-6
+    steps: Annotated[int, "most steps of Weiszfeld's iteration"] = 100
+    tolerance: Annotated[float, "length of the last step, relative to the median distance"] = 1e-6
 
     def __post_init__(self) -> None:
         if self.steps < 1 or not self.tolerance > 0.0:

@@ -18,7 +18,7 @@ class Krum:
     what m allows.
     """
 
-    share: Annotated[float, "of the updates that may lie"] = 0.3
+    share: Annotated[float, "share of the updates that may be lies"] = 0.3
 
     def __post_init__(self) -> None:
         check_share(self.share)

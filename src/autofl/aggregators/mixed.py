@@ -1,4 +1,4 @@
-"""Nearest-neighbour mixing before the trimmed mean: the rule that stands data that are not i.i.d."""
+"""Nearest-neighbour mixing before the trimmed mean: the rule that copes with data that are not i.i.d."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,11 +16,11 @@ from autofl.models import Params
 class Mixed:
     """Each update is replaced by the mean of its m - f nearest, itself among them; then the trimmed mean.
 
-    Allouah et al., AISTATS 2023: mixing takes away most of what honest UEs differ by, so that the trimmed mean loses
-    little of it and what is left far away is a lie. f is the share of the updates, rounded up.
+    Allouah et al., AISTATS 2023: mixing removes most of the differences between honest UEs, so the trimmed mean loses
+    little of them and what is still far away is a lie. f is the share of the updates, rounded up.
     """
 
-    share: Annotated[float, "of the updates that may lie"] = 0.3
+    share: Annotated[float, "share of the updates that may be lies"] = 0.3
 
     def __post_init__(self) -> None:
         check_share(self.share)

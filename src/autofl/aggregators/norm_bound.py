@@ -18,7 +18,7 @@ class NormBound:
     Where none is longer it is the mean, to the bit.
     """
 
-    bound: Annotated[float, "longest change, in medians"] = 3.0
+    bound: Annotated[float, "longest change, as a multiple of the median"] = 3.0
 
     def __post_init__(self) -> None:
         if not self.bound >= 1.0:

@@ -40,13 +40,13 @@ def aggregate(rule: Callable[[Tensor, Tensor], Tensor], sent: Params, arrived: A
 
 
 def num_liars(share: float, num: int, most: int) -> int:
-    """How many of so many updates to reckon with: the share of them, rounded up, as far as the rule can bear."""
+    """How many of `num` updates may be lies: their share, rounded up, but no more than the rule withstands."""
     return max(0, min(int(np.ceil(share * num - 1e-9)), most))
 
 
 def check_share(share: float) -> None:
     if not 0.0 <= share < 0.5:
-        raise AutoFLError(f"share: {share} is not >= 0 and < 0.5; no rule stands half of the updates")
+        raise AutoFLError(f"share: {share} is not >= 0 and < 0.5; no rule withstands half of the updates")
 
 
 def distances_sq(table: Tensor) -> Tensor:

@@ -15,10 +15,10 @@ from autofl.models import Params
 class TrimmedMean:
     """The mean of w_i - w without the f largest and the f smallest of each weight (Yin et al., ICML 2018).
 
-    f is the share of the updates, rounded up, and stands as many liars.
+    f is the share of the updates, rounded up; the rule withstands as many liars.
     """
 
-    share: Annotated[float, "of the updates that may lie; as many are cut at both ends"] = 0.3
+    share: Annotated[float, "share of the updates that may be lies; as many are cut at each end"] = 0.3
 
     def __post_init__(self) -> None:
         check_share(self.share)

@@ -73,7 +73,7 @@ class Stateful(Protocol):
 
 @runtime_checkable
 class Personal(Protocol):
-    """An algorithm that says itself which model a UE uses, instead of one gradient step from the global one."""
+    """An algorithm that decides which model a UE uses, instead of one gradient step from the global one."""
 
     def personal(self, loss: Loss, params: Params, batch: Batch, own: Params) -> Params:
         """The model of one UE from the global one, its adaptation samples and what it remembers."""
@@ -100,7 +100,7 @@ class Decaying:
             raise AutoFLError(f"lr_decay: {self.lr_decay} is not >= 0; 0 keeps the step size")
 
     def at(self, k: int) -> Self:
-        """The same with the step size of round k, as a constant one."""
+        """The algorithm with the step size of round k, held constant."""
         if self.lr_decay == 0.0:
             return self
         outer_lr = self.outer_lr / math.sqrt(1.0 + self.lr_decay * (k - 1))
@@ -120,13 +120,18 @@ def split_of(algorithm: Algorithm) -> Split:
     return split
 
 
+def is_independent(algorithm: Algorithm) -> bool:
+    """Whether its three batches are drawn independently of each other: its `batches`, or disjoint."""
+    return getattr(algorithm, "batches", "disjoint") == "independent"
+
+
 @runtime_checkable
 class Guarding(Protocol):
     """An algorithm that keeps steps from going astray, and says how often it had to."""
 
     @property
     def is_guarded(self) -> bool:
-        """Whether it does so as it is set."""
+        """Whether its settings switch this on."""
         ...
 
     def guarded_update(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor]:

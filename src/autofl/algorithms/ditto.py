@@ -1,4 +1,4 @@
-"""Ditto: each UE keeps a model of its own beside the global one (Li et al. 2021)."""
+"""Ditto: each UE keeps a model of its own alongside the global one (Li et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -18,7 +18,7 @@ TRAINED = "trained"
 
 @dataclass(frozen=True)
 class Ditto(FedAvg):
-    """The global model is FedAvg's. In its rounds a UE trains its own model v on the same samples, drawn to w_k.
+    """The global model is FedAvg's. In its rounds a UE trains its own model v on the same samples, pulled towards w_k.
 
         v <- v - beta (g(v; D) + lambda (v - w_k)), tau times
 

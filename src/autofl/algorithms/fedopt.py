@@ -31,7 +31,7 @@ class FedOpt(FedAvg):
     server_lr: Annotated[float, "eta"] = 0.01
     momentum: Annotated[float, "b1"] = 0.9
     decay: Annotated[float, "b2 of Adam"] = 0.99
-    floor: Annotated[float, "tau of Adam: steps no longer grow where moves are smaller"] = 1e-3
+    floor: Annotated[float, "tau of Adam, added to the root in the denominator"] = 1e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()

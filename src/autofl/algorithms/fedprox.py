@@ -1,4 +1,4 @@
-"""FedProx: local steps that are drawn back to the global model (Li et al. 2020)."""
+"""FedProx: local steps that are pulled back towards the global model (Li et al. 2020)."""
 
 from dataclasses import dataclass, field
 from typing import Annotated

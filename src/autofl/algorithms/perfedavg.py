@@ -15,6 +15,7 @@ from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 
 Variant = Literal["exact", "first-order", "finite-difference"]
+Drawn = Literal["disjoint", "independent"]
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,15 @@ class PerFedAvg(Decaying, Averaging):
     difference: float = 1e-5  # length of the step for the finite difference: a longer one crosses kinks of a ReLU
     lr_decay: float = field(default=0.0, kw_only=True)
     split: Split = field(default=THIRDS, kw_only=True)  # of d into inner, outer and Hessian batch
+    batches: Drawn = field(default="disjoint", kw_only=True)  # the three of a step: no sample twice, or independent
     guard: float = field(default=0.0, kw_only=True)  # c, the most that alpha |H v| may be of |v|; 0 for any
     grad_clip: float = field(default=0.0, kw_only=True)  # the longest a meta-gradient may be; 0 for any
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_split(self.split)
+        if self.batches not in ("disjoint", "independent"):
+            raise AutoFLError(f"batches: {self.batches!r} is not disjoint or independent")
         if not (0.0 <= self.guard < math.inf and 0.0 <= self.grad_clip < math.inf):
             raise AutoFLError(f"guard = {self.guard}, grad_clip = {self.grad_clip}: must be >= 0; 0 switches them off")
         own = type(self)
@@ -94,7 +98,7 @@ class PerFedAvg(Decaying, Averaging):
         return self._clipped(minus(outer_grad, self.inner_lr * shrink, hess_grad), shrink < 1.0)
 
     def _clipped(self, gradient: Params, shrunk: bool | Tensor = False) -> tuple[Params, Tensor]:
-        """The gradient no longer than it may be, and whether anything was done to it, now or before."""
+        """The gradient, cut to the longest allowed, and whether it was changed here or before."""
         if not self.is_guarded:
             return gradient, torch.tensor(False)
         length = _norm(gradient)
@@ -105,8 +109,8 @@ class PerFedAvg(Decaying, Averaging):
     def _difference(self, loss: Loss, params: Params, direction: Params, batch: Batch) -> Params:
         """H v = (g(w + s v) - g(w - s v)) / (2 s), s chosen so that s v has the length `difference`.
 
-        A ReLU that switches between the two points makes the quotient as large as 1/s. Where alpha |H v| > |v| it is
-        taken for such and dropped: one rare UE would outweigh all others.
+        A ReLU that switches between the two points makes the quotient as large as 1/s. Where alpha |H v| > |v|, this is
+        assumed to have happened and the product is dropped: one rare UE would outweigh all others.
         """
         length = _norm(direction)
         s = self.difference / length.clamp(min=1e-12)
@@ -118,7 +122,7 @@ class PerFedAvg(Decaying, Averaging):
 
 
 def shrinkage(longest: float | Tensor, length: Tensor) -> Tensor:
-    """What makes a length no longer than this; 1 where it is not longer anyway."""
+    """The factor that cuts a length to `longest`; 1 where it is not longer."""
     return torch.where(length > longest, longest / length, 1.0)
 
 

@@ -41,7 +41,7 @@ class Scaffold(Decaying):
 
     outer_lr: float  # beta
     lr_decay: float = field(default=0.0, kw_only=True)
-    participation: Annotated[float, "|A_k| / n; that of the run by default"] = 0.25
+    participation: Annotated[float, "share of the UEs selected in a round; default: the run's"] = 0.25
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,7 +11,7 @@ from autofl.units import IntArray
 
 @dataclass(frozen=True)
 class Attacked:
-    """A round as its liars see it, who know everything.
+    """A round as seen by its liars, who know everything.
 
     Fields:
         honest: w_i - w of all UEs of the round as the honest would send them, shape (num_updates, num_weights).
@@ -32,7 +32,7 @@ class Attacked:
 class Attack(Protocol):
     """An attack: a frozen dataclass of settings with this function.
 
-    One that has `labels(y, num_classes)` too has its liars train on those labels.
+    If it also has `labels(y, num_classes)`, its liars train on those labels.
     """
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:

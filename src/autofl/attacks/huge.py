@@ -14,7 +14,7 @@ from autofl.attacks.base import Attacked
 class Huge:
     """The same finite value everywhere."""
 
-    value: Annotated[float, "of each weight's change"] = 1e30
+    value: Annotated[float, "change of each weight"] = 1e30
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
         return torch.full_like(attacked.own, self.value)

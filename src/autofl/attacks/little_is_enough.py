@@ -10,18 +10,20 @@ from torch import Tensor
 from autofl.attacks.base import Attacked
 
 LEAST = 0.3
-"""Deviations of liars who are too few for the paper's formula, which has them send the mean."""
+"""Deviations used by liars who are too few for the paper's formula, which would have them send the mean."""
 
 
 @dataclass(frozen=True)
 class LittleIsEnough:
     """mean - z deviation of the honest updates, weight by weight (Baruch, Baruch and Goldberg, NeurIPS 2019).
 
-    z is the largest with which the liars and the honest beyond them are still half of all:
+    z is the largest value at which the liars and the honest updates beyond them are still half of all:
     Phi(z) = (m - f - s)/(m - f), s = floor(m/2 + 1) - f.
     """
 
-    z: Annotated[float | None, "deviations from the mean; default the paper's, by the number of liars"] = None
+    z: Annotated[
+        float | None, "standard deviations from the mean; default: as in the paper, by the number of liars"
+    ] = None
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
         num, liars = len(attacked.honest), len(attacked.liars)

@@ -12,9 +12,9 @@ from autofl.attacks.base import Attacked
 
 @dataclass(frozen=True)
 class Noise:
-    """Gaussian noise, so many times as long as their own update."""
+    """Gaussian noise, `scale` times as long as their own update."""
 
-    scale: Annotated[float, "length, in lengths of their own update"] = 3.0
+    scale: Annotated[float, "length, as a multiple of their own update's"] = 3.0
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
         own = attacked.own

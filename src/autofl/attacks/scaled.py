@@ -13,7 +13,7 @@ from autofl.attacks.base import Attacked
 class Scaled:
     """scale (w_i - w)."""
 
-    scale: Annotated[float, "how much longer than their own update"] = 1000.0
+    scale: Annotated[float, "factor on their own update"] = 1000.0
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
         return self.scale * attacked.own

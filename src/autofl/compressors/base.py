@@ -1,4 +1,4 @@
-"""What a compressor is. Its size in bits is known without PyTorch, so that a planner can reckon with it."""
+"""What a compressor is. Its size in bits is known without PyTorch, so a planner can count on it."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Randomness = Callable[[], np.random.Generator]
 """The generator of one UE and round, made when it is asked for."""
 SLACK = 1e-6
-"""Of a byte: bits a weight times weights is a budget up to its rounding."""
+"""Share of a byte: bits per weight times weights give a budget only up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Compressor(Protocol):
     """A compressor: a frozen dataclass of settings with these functions. It sees one UE, as a device does."""
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
-        """Z [bit] of an update of so many weights, the most it may take; with `bits_per_weight`, where a planner
-        decides them.
+        """Z [bit] of an update of this many weights, the most it may take; with `bits_per_weight` where a planner
+        decides it.
         """
         ...
 
@@ -58,7 +58,7 @@ class Compressor(Protocol):
 
 
 def whole_bytes(bits: float) -> float:
-    """The bits of the fewest bytes that hold so many."""
+    """The bits of the fewest bytes that hold this many bits."""
     return 8.0 * math.ceil(bits / 8.0 - SLACK)
 
 

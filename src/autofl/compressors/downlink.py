@@ -1,9 +1,9 @@
-"""Size of what the base station sends down, known without PyTorch; `rounds/downlink.py` says what becomes of it."""
+"""Size of what the base station sends down, known without PyTorch; `rounds/downlink.py` says what is done with it."""
 
 from autofl.compressors.base import Compressor
 
 FACTOR_BITS = 32
-"""Beside the compressed difference one factor travels, in single precision."""
+"""One factor, in single precision, travels with the compressed difference."""
 
 
 def downlink_bits(num_weights: float, compressor: Compressor | None) -> float:

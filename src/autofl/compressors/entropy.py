@@ -1,4 +1,4 @@
-"""Unbiased rounding to multiples of one step, entropy-coded; the step is what fits the bits that are planned."""
+"""Unbiased rounding to multiples of one step, entropy-coded; the step is the one that fits the planned bits."""
 
 import math
 import struct
@@ -19,31 +19,31 @@ HEADER = struct.Struct("<fB")
 """The step, and how many low bits of each weight are sent as they are."""
 MOST_LOW_BITS = 20
 LEVELS = 12
-"""Sizes 1, 2, ... told by bit strings; what is larger follows as an Elias gamma code."""
+"""Sizes 1, 2, ... are coded as bit strings; what is beyond follows as an Elias gamma code."""
 LEAST_BITS = 128
-"""Of an update of one block, so that a handful of its weights can be told."""
+"""Least bits of an update of one block, so that a handful of its weights can be sent."""
 FILLED = 0.995
-"""Of the budget: enough, no need to search on."""
+"""Share of the budget at which the search ends."""
 GAMMA_BITS = 25
 """Most digits after the first of a gamma code."""
 GRID = 256
 """Steps in an octave: each 0.27 % larger than the last."""
 MOST_STEPS = 12
-"""Of the search."""
+"""Most steps of the search."""
 MOST_BITS = 12.0
-"""Of a weight: beyond, single precision is no finer."""
+"""Most bits per weight: beyond that, single precision is no finer."""
 LARGEST = 2.0**24
 """Largest q_j: up to here every whole number is a single-precision one."""
 TYPICAL = (
     np.log([0.016, 0.03, 0.065, 0.147, 0.32, 0.67, 1.29, 2.25, 3.5, 4.9, 6.4, 7.8, 9.4, 10.8]),
     np.arange(7.0, -7.0, -1.0) / np.log(2.0),
 )
-"""Where the search begins: log of the rate [bit a weight], and log2 of the step over the mean size, as of updates."""
+"""Where the search begins: log of the rate [bit per weight], and log2 of the step over the mean size of a weight."""
 MEASURED = (
     *((0.05, 50.0), (0.1, 18.0), (0.15, 10.2), (0.2, 6.8)),
     *((0.3, 3.6), (0.5, 1.5), (0.8, 0.54), (1.6, 0.08)),
 )
-"""Bits a weight and variance on updates of the MLP on MNIST (benchmarks/compression.py)."""
+"""Bits per weight and variance on updates of the MLP on MNIST (benchmarks/compression.py)."""
 Row = NDArray[np.float32]
 
 
@@ -54,18 +54,18 @@ class Entropy:
         q_j = floor(x_j / s + u_j),    received as s q_j,    u_j uniform in [0, 1)
 
     E[s q_j] = x_j for every s. The step is the smallest whose code fits the bits that a planner decides, so Z is used
-    up to half a percent. It is searched for with the same u_j, which leaves a bias of the order of one part in the
+    to within half a percent. It is searched for with the same u_j, which leaves a bias of the order of one part in the
     number of weights that are not rounded to zero.
 
     Code: q_j != 0 as a bit string, |q_j| >= 2 of those as the next, and so on (`enumerative`), each near its entropy
     block by block; what exceeds 12 as a gamma code; signs. Of large q_j the lowest bits are sent as they are.
     """
 
-    bits: Annotated[float, "bits of a weight, 0.02 to 12"] = 1.0
+    bits: Annotated[float, "bits per weight, 0.02 to 12"] = 1.0
 
     def __post_init__(self) -> None:
         if not 0.02 <= self.bits <= MOST_BITS:
-            raise AutoFLError(f"bits: {self.bits} is not between 0.02 and 12; 32 bits a weight is no compressor at all")
+            raise AutoFLError(f"bits: {self.bits} is not between 0.02 and 12; 32 bits per weight compress nothing")
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
         least = whole_bytes(LEAST_BITS + 2 * -(-num_weights // enumerative.BLOCK))
@@ -74,7 +74,7 @@ class Entropy:
         return max(fitting_bytes(min(bits_per_weight, MOST_BITS) * num_weights), least)
 
     def rates(self) -> list[tuple[float, float]]:
-        """Bits a weight and variance E|Q(x) - x|^2 / |x|^2 for a planner to choose from."""
+        """Bits per weight and variance E|Q(x) - x|^2 / |x|^2 for a planner to choose from."""
         return list(MEASURED)
 
     def init(self, num_weights: int) -> "dict[str, Tensor]":
@@ -108,8 +108,8 @@ def fitted(values: Row, uniform: Row, budget: float) -> tuple[np.float32, Row, i
     """The step whose code fills the budget [bit], the whole numbers under it, and the size of their code.
 
     Steps are 2^(j / GRID): two machines whose sums differ in the last digit take the same one. The logarithm of the
-    size falls with j, almost straight: secant steps, kept between what is known to be too small and large enough. An
-    update that is not finite, or needs a step that is not, has step infinity and is received as NaN.
+    size falls almost linearly with j: secant steps, kept between a j known to be too small and one known to be large
+    enough. An update that is not finite, or needs a step that is not, has step infinity and is received as NaN.
     """
     nothing = np.zeros_like(values)
     mean = float(np.abs(values).mean(dtype=np.float64))

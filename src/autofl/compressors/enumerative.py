@@ -1,7 +1,7 @@
 """Bit strings near their entropy: of each block how many ones it has, and which of all such blocks it is (Cover 1973).
 
-A block of n bits with k ones takes ceil(log2 C(n, k)) bits, its rank in the combinatorial number system, and k is told
-by a Rice code whose parameter serves the whole string. The size is known without coding.
+A block of n bits with k ones takes ceil(log2 C(n, k)) bits, its rank in the combinatorial number system, and k is sent
+as a Rice code with one parameter for the whole string. The size is known without coding.
 """
 
 import bisect
@@ -17,7 +17,7 @@ from autofl.units import BoolArray, IntArray
 
 BLOCK = 128
 PARAMETER_BITS = 3
-"""Of a Rice parameter, 0 to 7."""
+"""Bits of a Rice parameter, 0 to 7."""
 _PARAMETERS = np.arange(2**PARAMETER_BITS)
 
 

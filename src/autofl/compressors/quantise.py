@@ -1,4 +1,4 @@
-"""Unbiased stochastic quantisation to b bits a weight, with a scale for each block of weights (QSGD in blocks)."""
+"""Unbiased stochastic quantisation to b bits per weight, with a scale for each block of weights (QSGD in blocks)."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -22,16 +22,16 @@ class Quantise:
     E[q_j] = l x_j / s, so the quantiser is unbiased. The scale is rounded up to half precision: rounded down, the
     largest weight would not fit. Packed: the scales, then q_j + l in b bits each.
 
-    Where a planner decides bits_per_weight, b is the largest whole number that fits beside the scales. Fewer than 8
-    weights get what is left of their last byte too, so that the length tells b.
+    Where a planner decides bits_per_weight, b is the largest whole number that fits next to the scales. Fewer than 8
+    weights also get what is left of their last byte, so that the length determines b.
     """
 
-    bits: Annotated[int, "bits of a weight, 2 to 16"] = 4
+    bits: Annotated[int, "bits per weight, 2 to 16"] = 4
     block: Annotated[int, "weights that share a scale"] = 256
 
     def __post_init__(self) -> None:
         if not 2 <= self.bits <= 16:
-            raise AutoFLError(f"bits: {self.bits} is not between 2 and 16; 32 bits a weight is no compressor at all")
+            raise AutoFLError(f"bits: {self.bits} is not between 2 and 16; 32 bits per weight compress nothing")
         if self.block < 1:
             raise AutoFLError(f"block: {self.block} is too few; at least 1 weight has a scale")
 

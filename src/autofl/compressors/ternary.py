@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TRITS = 5
-"""In a byte: 3^5 = 243 <= 256."""
+"""Trits in a byte: 3^5 = 243 <= 256."""
 POWERS = 3 ** np.arange(TRITS, dtype=np.uint8)
 
 
@@ -23,8 +23,8 @@ class Ternary:
 
         q_j = floor(x_j / s + u_j),    received as s q_j,    u_j uniform in [0, 1)
 
-    Z = 8 ceil(N / 5) + 16 ceil(N / block), 1.66 bit a weight in blocks of 256, whatever a planner decides. Packed: the
-    scales, then sum_i 3^i (q_i + 1) over each five weights.
+    Z = 8 ceil(N / 5) + 16 ceil(N / block), 1.66 bit per weight in blocks of 256, whatever a planner decides. Packed:
+    the scales, then sum_i 3^i (q_i + 1) over each five weights.
     """
 
     block: Annotated[int, "weights that share a scale"] = 256

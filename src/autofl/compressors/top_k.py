@@ -26,7 +26,7 @@ class TopK:
     then the places.
     """
 
-    share: Annotated[float, "of the weights that are sent"] = 0.05
+    share: Annotated[float, "share of the weights that are sent"] = 0.05
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
@@ -85,5 +85,5 @@ class TopK:
 
 
 def place_bits(num_weights: int) -> int:
-    """Bits that name one of so many places."""
+    """Bits that name one of this many places."""
     return max(1, (num_weights - 1).bit_length())

@@ -1,4 +1,4 @@
-"""Batches: padded tensors with masks, one row a UE, and how their samples are drawn."""
+"""Batches: padded tensors with masks, one row per UE, and how their samples are drawn."""
 
 from typing import NamedTuple, Protocol
 
@@ -93,7 +93,7 @@ def draw_positions(
     on nothing else, so a device can repeat it alone.
 
     Returns:
-        Shape (num_ue, largest tau, max num_samples); what lies behind tau_i or num_samples[i] is 0.
+        Shape (num_ue, largest tau, max num_samples); what lies beyond tau_i or num_samples[i] is 0.
     """
     seeds, steps = np.broadcast_to(np.asarray(seed), ue.shape), np.broadcast_to(np.asarray(local_steps), ue.shape)
     drawn = np.zeros((len(ue), int(steps.max(initial=0)), int(num_samples.max(initial=0))), dtype=np.int64)
@@ -113,7 +113,7 @@ def _first_distinct(
 ) -> IntArray:
     """The first num[i] distinct numbers of a stream of random ones: cheap where few of many are wanted."""
     longest = int(num.max())
-    length = int(1.5 * longest) + 16  # half of all need 1.39 numbers each; a stream too short is read on
+    length = int(1.5 * longest) + 16  # half of all need 1.39 numbers each; a stream too short is lengthened
     while True:
         stream_of = (ue_uniforms(seed, purpose, (*index, 0), ue, length) * size[:, None]).astype(np.int64)
         order = np.argsort(stream_of, axis=1, kind="stable")
@@ -137,6 +137,33 @@ def _first_by_key(
     return np.where(np.arange(longest) < num[:, None], np.argsort(keys, axis=1, kind="stable")[:, :longest], 0)
 
 
+def draw_in_parts(
+    size: IntArray,
+    num_samples: IntArray,
+    ue: IntArray,
+    local_steps: int | IntArray,
+    seed: int | IntArray,
+    purpose: str,
+    round_index: int,
+    split: Split = THIRDS,
+    independent: bool = False,
+) -> IntArray:
+    """`draw_positions`, or with `independent` the same in three draws: a sample may lie in several of the batches.
+
+    Returns:
+        Shape (num_ue, largest tau, max num_samples): the inner batch, then the outer, then the Hessian's.
+    """
+    if not independent:
+        return draw_positions(size, num_samples, ue, local_steps, seed, purpose, round_index)
+    sizes = split_sizes(num_samples, split)
+    drawn = np.zeros((len(ue), int(np.max(local_steps, initial=0)), int(num_samples.max(initial=0))), dtype=np.int64)
+    for role, (begin, num) in enumerate(zip(np.cumsum(sizes, axis=0) - sizes, sizes, strict=True)):
+        own = draw_positions(size, num, ue, local_steps, seed, f"{purpose}, batch {role}", round_index)
+        row, slot = np.nonzero(np.arange(own.shape[2]) < num[:, None])
+        drawn[row, :, begin[row] + slot] = own[row, :, slot]
+    return drawn
+
+
 def draw_meta(
     partition: Partition,
     ue: IntArray,
@@ -145,18 +172,21 @@ def draw_meta(
     seed: int,
     round_index: int,
     split: Split = THIRDS,
+    independent: bool = False,
 ) -> Draw:
-    """The samples of D_in, D_o and D_h for each UE and local step: disjoint, without replacement.
+    """The samples of D_in, D_o and D_h for each UE and local step, without replacement: disjoint, or independent.
 
     Args:
         partition: who owns what.
         ue: the UEs that train, shape (num_ue,).
         num_samples: d_k^i of one local step, shape (num_ue,), at most the UE's own number.
         split: the three batches' shares of it.
+        independent: whether each batch is drawn from all samples, whatever the others hold.
     Returns:
         Arrays of shape (3, num_ue, tau, num): inner, outer and Hessian batch.
     """
-    positions = draw_positions(partition.train_size[ue], num_samples, ue, local_steps, seed, "batch", round_index)
+    how = (ue, local_steps, seed, "batch", round_index, split, independent)
+    positions = draw_in_parts(partition.train_size[ue], num_samples, *how)
     samples = partition.train[partition.train_start[ue][:, None, None] + positions]
     return in_three(samples, num_samples, np.broadcast_to(np.asarray(local_steps), ue.shape), split)
 
@@ -185,7 +215,7 @@ class Columns(NamedTuple):
 
 
 class Batches(Protocol):
-    """The batches of a round, one row a UE, to be had in pieces."""
+    """The batches of a round, one row per UE, available in pieces."""
 
     def __len__(self) -> int: ...
 

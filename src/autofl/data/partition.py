@@ -44,12 +44,12 @@ class Partition:
         return self.test[self.test_start[ue] : self.test_start[ue + 1]]
 
 
-def split(owned: Sequence[IntArray], rng: np.random.Generator, train_share: float = TRAIN_SHARE) -> Partition:
+def split(owned: Sequence[IntArray], rng: np.random.Generator) -> Partition:
     """Training and test part of each UE's own samples, drawn at random; 75 % (rounded down) to training."""
     train, test = [], []
     for index in owned:
         shuffled = rng.permutation(index)
-        cut = int(train_share * len(shuffled))
+        cut = int(TRAIN_SHARE * len(shuffled))
         train.append(np.sort(shuffled[:cut]))
         test.append(np.sort(shuffled[cut:]))
     return Partition(*_joined(train), *_joined(test))
@@ -88,8 +88,8 @@ class ByLabels:
     recipe, to which the paper's numbers point. The pieces go to the owners in random order, so that a UE's size
     says nothing about its number.
 
-    With many owners the recipe may leave nothing for the last. If some UE is so left without 2 samples, all is drawn
-    again with every owner of a class sure of half an equal share of it.
+    With many owners the recipe may leave nothing for the last. If a UE is left with fewer than 2 samples, all
+    is drawn again, with at least half an equal share of a class for each of its owners.
     """
 
     labels: int = 5  # l
@@ -143,7 +143,9 @@ class Dirichlet:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.concentration < np.inf:
-            raise AutoFLError(f"concentration: {self.concentration:g} is no law of Dirichlet; give a finite number > 0")
+            raise AutoFLError(
+                f"concentration: {self.concentration:g} is no Dirichlet concentration; give a finite number > 0"
+            )
 
     def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
         owned: list[list[IntArray]] = [[] for _ in range(num_ue)]

@@ -79,7 +79,7 @@ def client_step(
 
 
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As vmap does it for a chunk of UEs, one UE after another."""
+    """What vmap does for a chunk of UEs, done one UE after another."""
 
     def alone(*stacked: Any) -> Any:
         num_ue = len(tree_leaves(stacked)[0])

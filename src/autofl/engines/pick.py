@@ -12,7 +12,7 @@ from autofl.engines.low_rank import LowRankUpdates, low_rank_layers, low_rank_se
 from autofl.engines.memory import ClientMemory
 from autofl.engines.updates import Updates
 from autofl.errors import AutoFLError
-from autofl.models import Params, SampleLoss, cross_entropy, loss_of
+from autofl.models import Params, loss_of
 from autofl.units import IntArray
 
 CHUNK = 64
@@ -32,11 +32,11 @@ class Engine(Protocol):
         ...
 
 
-def make_engine(name: str, model: nn.Module, sample_loss: SampleLoss = cross_entropy) -> Engine:
+def make_engine(name: str, model: nn.Module) -> Engine:
     """The engine of this name for a model: "loop" is the reference, one UE after another; "vmap" takes any model
     and algorithm, a chunk of UEs at a time; "low_rank" forms hardly any UE's weights and takes what `pick_engine` says.
     """
-    loss = loss_of(model, sample_loss)
+    loss = loss_of(model)
 
     def loop(
         algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
@@ -54,7 +54,7 @@ def make_engine(name: str, model: nn.Module, sample_loss: SampleLoss = cross_ent
         algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
     ) -> Updates:
         layers = low_rank_layers(model)
-        if layers is None or not low_rank_serves(layers, algorithm, sample_loss):
+        if layers is None or not low_rank_serves(layers, algorithm):
             raise AutoFLError(f'engine low_rank cannot run {algorithm!r} on this model; use engine = "vmap"')
         assert isinstance(algorithm, FedAvg | PerFedAvg)
         return LowRankUpdates(ue, batches, sent, layers, algorithm)
@@ -65,7 +65,7 @@ def make_engine(name: str, model: nn.Module, sample_loss: SampleLoss = cross_ent
     return engines[name]
 
 
-def pick_engine(name: str, model: nn.Module, algorithm: Algorithm, sample_loss: SampleLoss = cross_entropy) -> str:
+def pick_engine(name: str, model: nn.Module, algorithm: Algorithm) -> str:
     """The engine's name; "auto" takes the fastest that serves the model and the algorithm.
 
     That is low_rank where it can; else vmap, or the loop where there are convolutions: with weights of its own for
@@ -73,7 +73,7 @@ def pick_engine(name: str, model: nn.Module, algorithm: Algorithm, sample_loss: 
     """
     if name != "auto":
         return name
-    if low_rank_serves(low_rank_layers(model), algorithm, sample_loss):
+    if low_rank_serves(low_rank_layers(model), algorithm):
         return "low_rank"
     return "loop" if _convolutional(model) else "vmap"
 

@@ -9,11 +9,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
 def use_machine(threads: int) -> None:
-    """Train with so many threads, and keep freed memory for the next round.
+    """Train with this many threads, and keep freed memory for the next round.
 
     The bits of a sum depend on how many threads share it. Left to itself, glibc gives tensors of some megabytes back
-    to the system when they are freed and asks for new pages a moment later, in every round. Elsewhere than on glibc the
-    memory is left alone.
+    to the system when they are freed and asks for new pages a moment later, in every round. Without glibc, memory is
+    left alone.
     """
     torch.set_num_threads(threads)
     if platform.libc_ver()[0] == "glibc":

@@ -87,7 +87,7 @@ class Summed(ABC):
 
 @dataclass(frozen=True)
 class StackedUpdates:
-    """Client parameters that are there already, stacked along a leading UE axis, in any order of UEs."""
+    """Client parameters that are already computed, stacked along a leading UE axis, in any order of UEs."""
 
     ue: IntArray
     params: Params

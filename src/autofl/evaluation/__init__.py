@@ -6,6 +6,7 @@ from autofl.evaluation.evaluator import (
     draw_piece,
     evaluated_ues,
     gradient_norm_sq,
+    objective,
 )
 from autofl.evaluation.personal import PersonalModels, personal_models
 
@@ -16,5 +17,6 @@ __all__ = [
     "draw_piece",
     "evaluated_ues",
     "gradient_norm_sq",
+    "objective",
     "personal_models",
 ]

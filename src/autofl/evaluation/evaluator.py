@@ -16,7 +16,7 @@ from autofl.data.federated import FederatedData
 from autofl.engines import ClientMemory
 from autofl.engines.low_rank import Layer, Linear, adapted_outputs, input_gram, low_rank_layers, narrow_params
 from autofl.evaluation.personal import PersonalModels
-from autofl.models import Loss, Params, SampleLoss, cross_entropy, loss_of, outputs
+from autofl.models import Loss, Params, cross_entropy, loss_of, outputs
 from autofl.records import Evaluation
 from autofl.rng import stream
 from autofl.units import Array, IntArray
@@ -29,7 +29,7 @@ MOST_KEPT = 2**26
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Settings of an evaluation; `prepare` draws its samples once, what it returns evaluates again and again.
+    """Settings of an evaluation; `prepare` draws the samples once and returns what evaluates models on them.
 
     Fields:
         inner_lr: alpha of the adaptation step, the same for every algorithm.
@@ -46,7 +46,6 @@ class Evaluator:
     test_samples: int | None = None
     num_ue: int | None = None
     gradient_norm: bool = False
-    sample_loss: SampleLoss = cross_entropy
 
     def prepare(
         self,
@@ -61,8 +60,7 @@ class Evaluator:
         `personal` says which model is meant by "adapted" where an algorithm has its own. `fast` takes the low-rank form
         of adaptation where the model allows it; without it each UE's weights are formed, the slow reference.
         """
-        fast = fast and personal is None and self.sample_loss is cross_entropy
-        layers = low_rank_layers(model) if fast else None
+        layers = low_rank_layers(model) if fast and personal is None else None
         inputs, _, first = _inputs(data, layers)
         return PreparedEvaluator(self, model, data, tuple(_pieces(self, inputs, seed, first)), layers, personal)
 
@@ -110,7 +108,7 @@ class PreparedEvaluator:
         for piece in self.pieces:
             adapt, train, test, grams = piece.kept or _gathered(piece, data)
             both = self._outputs(input_params, adapt, (train, test), grams, piece.ue, memory)
-            losses = [mean_of(self._each_loss(output, train.y), train.mask) for output in both[0]]
+            losses = [mean_of(each_loss(output, train.y), train.mask) for output in both[0]]
             hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
             loss.append(torch.stack(losses).cpu().numpy())
             accuracy.append(torch.stack(hits).cpu().numpy())
@@ -118,7 +116,7 @@ class PreparedEvaluator:
         train_loss, adapted_loss = np.concatenate(loss, axis=1)[:, by_ue].mean(axis=1)
         global_accuracy, adapted_accuracy = np.concatenate(accuracy, axis=1)[:, by_ue].mean(axis=1)
         gradient = (
-            gradient_norm_sq(self._loss(), params, self.data, self.evaluator.inner_lr)
+            gradient_norm_sq(loss_of(self.model), params, self.data, self.evaluator.inner_lr)
             if self.evaluator.gradient_norm
             else float("nan")
         )
@@ -129,12 +127,6 @@ class PreparedEvaluator:
             adapted_accuracy=float(adapted_accuracy),
             gradient_norm_sq=gradient,
         )
-
-    def _each_loss(self, output: Tensor, label: Tensor) -> Tensor:
-        return self.evaluator.sample_loss(output.flatten(0, 1), label.flatten()).view(label.shape)
-
-    def _loss(self) -> Loss:
-        return loss_of(self.model, self.evaluator.sample_loss)
 
     def _outputs(
         self,
@@ -168,7 +160,7 @@ class PreparedEvaluator:
             if not first:
                 return vmap(lambda mine: of(params, mine, {}))(adapt)
             return vmap(lambda mine, own: of(params, mine, own))(adapt, remembered)
-        loss = self._loss()
+        loss = loss_of(self.model)
         return vmap(lambda mine: minus(params, self.evaluator.inner_lr, grad(loss)(params, mine)))(adapt)
 
 
@@ -178,6 +170,11 @@ def _inputs(
     """The data as this form of an evaluation takes them, which inputs these are, the first layer where it is linear."""
     first = layers[0] if layers is not None else None
     return (data.narrow, data.columns, first) if isinstance(first, Linear) else (data, None, None)
+
+
+def each_loss(output: Tensor, label: Tensor) -> Tensor:
+    """Cross-entropy of each sample, shape (num_ue, num)."""
+    return cross_entropy(output.flatten(0, 1), label.flatten()).view(label.shape)
 
 
 def mean_of(values: Tensor, mask: Tensor) -> Tensor:
@@ -210,7 +207,7 @@ def by_test_size(evaluator: Evaluator, data: FederatedData, seed: int) -> tuple[
 def groups_of_like_size(size: IntArray, small: int, most: int | None = None) -> Iterator[slice]:
     """Neighbours among ascending sizes, so that little is padded when each is filled up to the largest of them.
 
-    At most a tenth of padding, but any of it up to `small` in all; at most `most` in all, but at least one.
+    At most a tenth is padding, unless there are no more than `small` in all; at most `most` in all, but at least one.
     """
     begin = 0
     while begin < len(size):
@@ -225,7 +222,7 @@ def groups_of_like_size(size: IntArray, small: int, most: int | None = None) -> 
 
 
 def evaluated_ues(evaluator: Evaluator, num_ue: int, seed: int) -> IntArray:
-    """The UEs that are judged: all, or so many drawn once."""
+    """The UEs that are judged: all, or `num_ue` of them, drawn once."""
     if evaluator.num_ue is None or evaluator.num_ue >= num_ue:
         return np.arange(num_ue)
     return stream(seed, "judged").choice(num_ue, evaluator.num_ue, replace=False)
@@ -244,7 +241,7 @@ def draw_piece(evaluator: Evaluator, data: FederatedData, seed: int, ue: IntArra
 
 
 def _gathered(piece: Piece, data: FederatedData, first: Linear | None = None) -> Samples:
-    """The samples of a piece: for this once, or where the first layer is given to be kept, with their Gram matrices."""
+    """The samples of a piece: to use once or, where the first layer is given, to keep with their Gram matrices."""
     draws = {"adapt": piece.adapt, "train": piece.train, "test": piece.test}
     adapt, train, test = (data.batch(draw, purpose if first is None else None) for purpose, draw in draws.items())
     if first is None:
@@ -255,7 +252,7 @@ def _gathered(piece: Piece, data: FederatedData, first: Linear | None = None) ->
 def _draw(
     samples: IntArray, start: IntArray, size: IntArray, ue: IntArray, at_most: int, seed: int, purpose: str
 ) -> Draw:
-    """At most so many samples of each UE, without replacement: all of them, in order, where there are no more."""
+    """At most `at_most` samples of each UE, without replacement: all of them, in order, where there are no more."""
     num = np.minimum(size[ue], at_most)
     slot = np.arange(int(num.max(initial=0)))
     if (size[ue] <= at_most).all():
@@ -270,7 +267,21 @@ def gradient_norm_sq(loss: Loss, params: Params, data: FederatedData, inner_lr: 
     exact = PerFedAvg(inner_lr=inner_lr, outer_lr=1.0)
     total: dict[str, Tensor] = {name: torch.zeros_like(p) for name, p in params.items()}
     for u in range(data.partition.num_ue):
-        x, y = data.gather(data.partition.train_of(u), "gradient")
-        own = Batch(x, y, torch.ones(len(y), dtype=data.dtype, device=x.device))
+        own = _owned(data, u)
         total = minus(total, -1.0 / data.partition.num_ue, exact.meta_grad(loss, params, MetaBatch(own, own, own)))
     return float(torch.stack([(g.double() ** 2).sum() for g in total.values()]).sum())
+
+
+def objective(loss: Loss, params: Params, data: FederatedData, inner_lr: float) -> float:
+    """F(w) = (1/n) sum_i f_i(w - alpha grad f_i(w)), Eq. (3), over all training samples of all UEs."""
+    losses = []
+    for u in range(data.partition.num_ue):
+        own = _owned(data, u)
+        losses.append(float(loss(minus(params, inner_lr, grad(loss)(params, own)), own)))
+    return sum(losses) / len(losses)
+
+
+def _owned(data: FederatedData, ue: int) -> Batch:
+    """All training samples of a UE."""
+    x, y = data.gather(data.partition.train_of(ue), "gradient")
+    return Batch(x, y, torch.ones(len(y), dtype=data.dtype, device=x.device))

@@ -1,4 +1,4 @@
-"""The evaluation of several runs in one batch, for `simulation.together`: the same numbers as each run's own Judge."""
+"""The evaluation of several runs in one batch, for `simulation.together`: the same numbers as for each run alone."""
 
 import math
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from autofl.data.batch import Batch, Draw
 from autofl.data.federated import FederatedData, RunPool
 from autofl.engines.low_rank import Layer, adapted_outputs
 from autofl.errors import AutoFLError
-from autofl.evaluation.evaluator import Evaluator, by_test_size, draw_piece, groups_of_like_size, mean_of
-from autofl.models import Params, cross_entropy
+from autofl.evaluation.evaluator import Evaluator, by_test_size, draw_piece, each_loss, groups_of_like_size, mean_of
+from autofl.models import Params
 from autofl.records import Evaluation
 from autofl.units import IntArray
 
@@ -94,7 +94,7 @@ class JointEvaluator:
         on_train, on_test = adapted_outputs(
             self.layers, params, adapt, self.evaluator.inner_lr, [train.x, test.x], [None, None]
         )
-        loss = [mean_of(self._each_loss(output, train.y), train.mask) for output in on_train]
+        loss = [mean_of(each_loss(output, train.y), train.mask) for output in on_train]
         accuracy = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in on_test]
         return torch.stack([*loss, *accuracy]).view(4, len(runs), -1)
 
@@ -103,10 +103,6 @@ class JointEvaluator:
         x, y = self.pool.gather(runs, sample.flatten(1))
         shape = (sample.shape[0] * sample.shape[1], sample.shape[2])
         return Batch(x.view(*shape, *self.pool.runs[0].sample_shape), y.view(shape), mask.view(shape))
-
-    @staticmethod
-    def _each_loss(output: Tensor, label: Tensor) -> Tensor:
-        return cross_entropy(output.flatten(0, 1), label.flatten()).view(label.shape)
 
 
 def _stacked(draws: list[Draw], num_ue: int) -> Draw:

@@ -1,4 +1,4 @@
-"""The models UEs use where an algorithm says so itself, instead of one gradient step from the global one."""
+"""The models UEs use where the algorithm decides that, instead of one gradient step from the global one."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from torch import nn
 
 from autofl.algorithms import Algorithm, Personal, is_stateful
 from autofl.data.batch import Batch
-from autofl.models import Params, SampleLoss, cross_entropy, loss_of
+from autofl.models import Params, loss_of
 
 
 class PersonalModels(NamedTuple):
@@ -17,13 +17,11 @@ class PersonalModels(NamedTuple):
     first: Params  # what a UE remembers before its first round
 
 
-def personal_models(
-    algorithm: Algorithm, model: nn.Module, params: Params, sample_loss: SampleLoss = cross_entropy
-) -> PersonalModels | None:
-    """Which models are evaluated as adapted, where the algorithm says so itself."""
+def personal_models(algorithm: Algorithm, model: nn.Module, params: Params) -> PersonalModels | None:
+    """Which models are evaluated as adapted, where the algorithm decides that."""
     if not isinstance(algorithm, Personal):
         return None
-    loss = loss_of(model, sample_loss)
+    loss = loss_of(model)
     sent = algorithm.init(params).sent
     first = algorithm.client_init(sent) if is_stateful(algorithm) else {}
     return PersonalModels(lambda params, batch, own: algorithm.personal(loss, params, batch, own), first)

@@ -15,8 +15,6 @@ from autofl.models.checks import check_model
 Params = dict[str, Tensor]
 Loss = Callable[[Params, Batch], Tensor]
 """Mean loss over the unmasked samples of one batch, as a function of the parameters."""
-SampleLoss = Callable[[Tensor, Tensor], Tensor]
-"""Loss of each sample from the model's output and the label, shape (num,)."""
 
 
 def build(
@@ -50,7 +48,7 @@ def cross_entropy(output: Tensor, label: Tensor) -> Tensor:
     return F.cross_entropy(output, label, reduction="none")
 
 
-def loss_of(model: nn.Module, sample_loss: SampleLoss = cross_entropy) -> Loss:
+def loss_of(model: nn.Module) -> Loss:
     """f_i(w; D), Eq. (2), on a padded batch: the mean over its unmasked samples.
 
     Note:
@@ -60,7 +58,7 @@ def loss_of(model: nn.Module, sample_loss: SampleLoss = cross_entropy) -> Loss:
     model.eval()
 
     def loss(params: Params, batch: Batch) -> Tensor:
-        losses = sample_loss(_output(model, params, batch.x), batch.y)
+        losses = cross_entropy(_output(model, params, batch.x), batch.y)
         return (losses * batch.mask).sum() / batch.mask.sum().clamp(min=1.0)
 
     return loss

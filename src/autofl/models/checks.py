@@ -1,4 +1,4 @@
-"""What a model must be for client updates, pure functions of its weights: told in one line before training."""
+"""What a model must be like for client updates to be pure functions of its weights; checked before training."""
 
 import torch
 from torch import Tensor, nn
@@ -92,7 +92,7 @@ def _check_training(model: nn.Module, x: Tensor) -> None:
     """What the model does in training mode must be what it does in evaluation mode, the one it is run in."""
     model.train()
     buffers = {name: value.clone() for name, value in model.named_buffers()}
-    # Other weights than the first, as after a step: what follows the weights may have settled on the first.
+    # Moved weights, as after a step: buffers that follow the weights may have settled on the first ones.
     moved = {
         name: p.detach() + 0.1 * torch.linspace(-1.0, 1.0, p.numel()).view_as(p).to(p)
         for name, p in model.named_parameters()

@@ -1,11 +1,12 @@
 """Runs on disk, and what can be read off them. The standard library and NumPy."""
 
-from autofl.records.checkpoints import Kept
+from autofl.records.checkpoints import Kept, has_checkpoint
 from autofl.records.metrics import convergence_round, mean_interval, reaches, smoothed, time_to_accuracy
 from autofl.records.round import DeviceRecord, Evaluation, RoundRecord
 from autofl.records.run import (
     Run,
     RunWriter,
+    checkpoints,
     find_runs,
     is_run,
     mark_run,
@@ -23,8 +24,10 @@ __all__ = [
     "RoundRecord",
     "Run",
     "RunWriter",
+    "checkpoints",
     "convergence_round",
     "find_runs",
+    "has_checkpoint",
     "is_run",
     "mark_run",
     "mean_interval",

@@ -60,6 +60,11 @@ def read_generations(folder: PathLike) -> Iterator[Kept | AutoFLError]:
     yield from sorted(whole, key=lambda kept: -kept.number)
 
 
+def has_checkpoint(folder: PathLike) -> bool:
+    """Whether a run has ever kept one and is not finished, damaged or not."""
+    return any((Path(folder) / name).is_file() for name in GENERATIONS)
+
+
 def remove_generations(folder: Path) -> None:
     for name in GENERATIONS:
         (folder / name).unlink(missing_ok=True)
@@ -72,7 +77,7 @@ def _read(path: Path) -> Kept | AutoFLError:
         content = path.read_bytes()
         first, _, body = content.partition(b"\n")
         if first != FIRST_WORDS + hashlib.sha256(body).hexdigest().encode():
-            return AutoFLError(f"{path}: damaged (its SHA-256 is another)")
+            return AutoFLError(f"{path}: damaged (its SHA-256 differs)")
         about, _, packed = body.partition(b"\n")
         said = parse_json(about.decode("utf-8"))
         arrays = load(packed)

@@ -74,3 +74,5 @@ class DeviceRecord:
     energy: float = NAN  # joules the device's machine used meanwhile, where the platform tells
     bytes_down: float = NAN  # of the order
     bytes_up: float = NAN  # of the reply, with all that is in it
+    send_time: float = NAN  # seconds from the first byte of the reply to its last, where that is seen
+    round_time: float = NAN  # seconds of the whole round, evaluation apart, the same for all of its devices

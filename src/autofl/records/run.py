@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
-from autofl.files import PART, opening, read_json, read_toml, write_whole
+from autofl.files import clear_parts, opening, read_json, read_toml, write_whole
 from autofl.lock import FolderLock, Locked, is_locked
 from autofl.network import LIMITS
 from autofl.records.checkpoints import Kept, read_generations, remove_generations, write_generation
+from autofl.records.checks import MANIFEST, check_manifest, check_sums, sum_of
 from autofl.records.round import UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
 from autofl.records.tables import Column, GrowingTable, cut, holds, read_table, text_of
 from autofl.units import PathLike
 
-CONFIG, MANIFEST, ROUNDS, UES, DEVICES, WEIGHTS = (
+CONFIG, ROUNDS, UES, DEVICES, WEIGHTS = (
     "config.toml",
-    "manifest.json",
     "rounds.csv",
     "ues.csv",
     "devices.csv",
@@ -57,6 +57,7 @@ UE_TABLE = ("round", *UE_COLUMNS)
 OLDEST_UE_TABLE = {"round", "ue", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time",
                    "energy", "status", "decoded"}  # fmt: skip
 """Columns that runs of every version have."""
+OLDEST_DEVICE_TABLE = {"round", "ue", "outcome", "reply_time", "train_time", "energy", "bytes_down", "bytes_up"}
 DEVICE_COLUMNS = ("round", *(field.name for field in fields(DeviceRecord)))
 
 
@@ -64,7 +65,7 @@ DEVICE_COLUMNS = ("round", *(field.name for field in fields(DeviceRecord)))
 class Run:
     """A run read back: its settings, manifest, and two tables as columns (pandas.DataFrame(run.rounds) works).
 
-    `devices` is empty but for a deployment.
+    `devices` is empty unless the run is a deployment.
     """
 
     folder: Path
@@ -91,7 +92,7 @@ class RunWriter:
     def __init__(
         self, folder: PathLike, config_text: str, manifest: Mapping[str, Any], lock: FolderLock | None = None
     ) -> None:
-        """Begin a run in a folder; what an earlier one left there goes."""
+        """Begin a run in a folder; what an earlier one left there is removed."""
         folder = Path(folder)
         self.lock = lock or FolderLock(folder)
         self.folder, self._manifest = folder, dict(manifest)
@@ -116,7 +117,7 @@ class RunWriter:
             cut(folder / name, after, kept.tables[name][0] if kept is not None and name in kept.tables else None)
         writer.folder, writer._manifest = folder, read_manifest(folder)
         whole = [one.number for one in read_generations(folder) if isinstance(one, Kept)]
-        writer._sums = {CONFIG: _sum_of(folder / CONFIG)}
+        writer._sums = {CONFIG: sum_of(folder / CONFIG)}
         number = kept.number if kept is not None else max(whole, default=-1)
         writer._open({name: GrowingTable(folder / name) for name in there}, number + 1)
         resumed = [*writer._manifest.get("resumed", []), after]
@@ -126,8 +127,7 @@ class RunWriter:
     def _open(self, tables: dict[str, GrowingTable], number: int) -> None:
         self._tables, self._number, self._config_lasts = tables, number, False
         self._mark = {name: table.extent for name, table in tables.items()}
-        for half_written in self.folder.glob(f".*{PART}"):
-            half_written.unlink(missing_ok=True)
+        clear_parts(self.folder)
         write_whole(self.folder / RESERVE, b"0" * 2**13, sync=False)
 
     def write(self, record: RoundRecord) -> None:
@@ -174,7 +174,7 @@ class RunWriter:
     def finish(self, status: str, **facts: Any) -> None:
         """Say in the manifest how things stand: running, finished, interrupted or failed.
 
-        A finished run's manifest holds the SHA-256 of its files, and its checkpoints go.
+        A finished run's manifest holds the SHA-256 of its files, and its checkpoints are removed.
         """
         self.lock.check()
         if status == "finished":
@@ -213,14 +213,8 @@ class RunWriter:
         self.lock.release()
 
 
-def _sum_of(path: Path) -> str:
-    import hashlib
-
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def mark_run(folder: PathLike, status: str, problem: str | None = None) -> None:
-    """Say of a run whose writer is gone how it ended; a writer that lives will say so itself."""
+    """Record how a run ended whose writer is gone; a writer that is alive does so itself."""
     try:
         lock = FolderLock(folder)
     except Locked:
@@ -239,7 +233,7 @@ def is_run(folder: PathLike) -> bool:
 
 
 def find_runs(places: PathLike | Iterable[PathLike]) -> list[Path]:
-    """The run folders at or below this place or these, sorted."""
+    """The run folders at or below these places: places as given, what lies below one of them by name."""
     folders: list[Path] = []
     for place in map(Path, [places] if isinstance(places, str | os.PathLike) else places):
         if not place.exists():
@@ -254,7 +248,7 @@ def find_runs(places: PathLike | Iterable[PathLike]) -> list[Path]:
 
 
 def read_manifest(folder: PathLike) -> dict[str, Any]:
-    """What a run says of itself. One that says "running" though nobody writes it was killed, and says so from here."""
+    """What a run says of itself. One that says "running" though nobody writes it was killed, and is marked so."""
     manifest = _manifest_there(Path(folder))
     if manifest.get("status") == "running" and not is_locked(folder):
         manifest = _manifest_there(Path(folder))  # it may have ended between the two looks
@@ -273,7 +267,7 @@ def _manifest_there(folder: Path) -> dict[str, Any]:
     except AutoFLError as error:
         raise AutoFLError(f"{folder}: not a readable run ({error})") from None
     if not isinstance(manifest, dict):
-        raise AutoFLError(f"{folder}: not a readable run ({MANIFEST} is no table)")
+        raise AutoFLError(f"{folder}: not a readable run ({MANIFEST} is not a table)")
     return manifest
 
 
@@ -288,34 +282,13 @@ def read_run(folder: PathLike) -> Run:
         rounds = read_table(folder / ROUNDS, OLDEST_ROUND_TABLE, text=())
         ues = read_table(folder / UES, OLDEST_UE_TABLE, text=LIMITS)
         measured = (folder / DEVICES).is_file()
-        devices = read_table(folder / DEVICES, set(DEVICE_COLUMNS), text=("outcome",)) if measured else {}
+        devices = read_table(folder / DEVICES, OLDEST_DEVICE_TABLE, text=("outcome",)) if measured else {}
     last = int(rounds["round"].max(initial=-1))
 
     def whole(table: dict[str, Column]) -> dict[str, Column]:
         return {name: column[table["round"].astype(np.int64) <= last] for name, column in table.items()}
 
     return Run(folder, config, manifest, rounds, whole(ues), whole(devices))
-
-
-def check_manifest(manifest: Mapping[str, Any]) -> None:
-    """What reports rely on, of the right kind."""
-    if type(manifest.get("seed")) is not int or not isinstance(manifest.get("algorithm"), str):
-        raise ValueError(f"{MANIFEST} names no algorithm or no seed")
-    for key in ("label", "stop", "status", "data"):
-        if not isinstance(manifest.get(key), str | None):
-            raise ValueError(f"{key} in {MANIFEST} is no text")
-
-
-def check_sums(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Refuse files of a finished run that are not what it wrote."""
-    sums = manifest.get("sha256")
-    if manifest.get("status") != "finished" or not isinstance(sums, dict):
-        return
-    for name in sorted(set(names) & set(sums)):
-        if not (folder / name).is_file():
-            raise ValueError(f"{name} is missing")
-        if _sum_of(folder / name) != sums[name]:
-            raise ValueError(f"{name} is not what the run wrote: its SHA-256 is another")
 
 
 def read_weights(folder: PathLike) -> dict[str, NDArray[Any]]:
@@ -329,26 +302,29 @@ def read_weights(folder: PathLike) -> dict[str, NDArray[Any]]:
     return weights
 
 
+def checkpoints(folder: PathLike) -> Iterator[Kept | AutoFLError]:
+    """The checkpoints of a run, newest first; of one that is damaged or whose tables are not there, what is wrong."""
+    folder = Path(folder)
+    for kept in read_generations(folder):
+        if isinstance(kept, Kept):
+            other = [name for name, extent in kept.tables.items() if not holds(folder / name, extent)]
+            yield AutoFLError(f"{folder / kept.name}: {other[0]} is not what it was then") if other else kept
+        else:
+            yield kept
+
+
 def newest_checkpoint(folder: PathLike) -> tuple[Kept | None, list[str]]:
     """The newest checkpoint that is whole and whose tables are there, and what is wrong with newer ones."""
-    folder, problems = Path(folder), []
-    for kept in read_generations(folder):
-        if isinstance(kept, AutoFLError):
-            problems.append(str(kept))
-            continue
-        short = [name for name, extent in kept.tables.items() if not _holds(folder / name, extent)]
-        if not short:
+    problems: list[str] = []
+    for kept in checkpoints(folder):
+        if isinstance(kept, Kept):
             return kept, problems
-        problems.append(f"{folder / kept.name}: {short[0]} is not what it was then")
+        problems.append(str(kept))
     return None, problems
 
 
-def _holds(path: Path, extent: tuple[int, str]) -> bool:
-    return path.is_file() and holds(path, extent)
-
-
 def read_checkpoint(folder: PathLike) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Arrays and facts of the last whole checkpoint of a run; a damaged one before it is told of."""
+    """Arrays and facts of the last whole checkpoint of a run; a warning names newer ones that are damaged."""
     kept, problems = newest_checkpoint(folder)
     for problem in problems:
         logging.getLogger(__name__).warning("%s; going on from an older checkpoint", problem)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofl.files import naming, write_all
+from autofl.files import naming, write_all, write_whole
 
 Column = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]
 WHOLE = {"round", "ue", "num_selected", "num_decoded", "num_samples", "local_steps", "decoded", "guarded"}
@@ -56,6 +56,8 @@ class GrowingTable:
 
 def holds(path: Path, extent: Extent) -> bool:
     """Whether a table begins with what had this length and SHA-256."""
+    if not path.is_file():
+        return False
     size, digest = extent
     with open(path, "rb") as file:
         content = file.read(size)
@@ -71,7 +73,7 @@ def cut(path: Path, after: int, size: int | None = None) -> None:
     if len(kept) < len(rows) or size is None:
         content = lines((header, *kept)).encode("utf-8")
         if path.read_bytes() != content:
-            path.write_bytes(content)
+            write_whole(path, content)
 
 
 def line(cells: Iterable[object]) -> str:

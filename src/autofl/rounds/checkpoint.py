@@ -36,7 +36,7 @@ def packed(checkpoint: Checkpoint) -> tuple[dict[str, NDArray[Any]], dict[str, A
 
 
 def unpacked(arrays: Arrays, facts: Mapping[str, Any], algorithm: Algorithm, device: str = "cpu") -> Checkpoint:
-    """The checkpoint that `packed` gave these of."""
+    """The checkpoint that `packed` turned into these."""
     reference = None
     if "downlink_bits" in facts:
         reference = Reference(_params(arrays, "reference", device), facts["downlink_bits"])
@@ -59,7 +59,7 @@ def packed_memory(memory: ClientMemory) -> dict[str, NDArray[Any]]:
 
 
 def unpacked_memory(arrays: Arrays, device: str = "cpu") -> ClientMemory:
-    """The memory that `packed_memory` gave these of."""
+    """The memory that `packed_memory` turned into these."""
     owned: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
     for name, array in group(arrays, "ue").items():
         purpose, ue, own = name.split(".", 2)

@@ -48,16 +48,21 @@ class Orders:
     local_steps: IntArray  # tau_k^i
     tx_power: Array  # p_k^i [W]
     bits_per_weight: Array  # of the update they send
+    compute_time: Array  # [s] as modelled
+    upload_rate: Array  # [bit/s] as modelled
 
     @classmethod
     def of(cls, this_round: Round) -> "Orders":
-        plan, decoded = this_round.plan, this_round.decoded
+        plan, decoded, cost = this_round.plan, this_round.decoded, this_round.cost
+        bits = plan.bits_per_weight[decoded] * this_round.cell.num_weights
         return cls(
             this_round.ue[decoded],
             plan.num_samples[decoded],
             plan.local_steps[decoded],
             plan.tx_power[decoded],
             plan.bits_per_weight[decoded],
+            cost.compute_time[decoded],
+            bits / cost.upload_time[decoded],
         )
 
 
@@ -65,7 +70,7 @@ class World(Air, Protocol):
     """Where rounds take place: in this process, or on devices behind Flower."""
 
     def train(self, sent: Params, k: int, orders: Orders) -> Updates:
-        """Client updates, lines 9 and 10; of all that were told, or of those among them whose update arrived."""
+        """Client updates, lines 9 and 10, of all UEs that have orders, or of those whose update arrived."""
         ...
 
     def evaluate(self, params: Params) -> Evaluation: ...
@@ -98,9 +103,9 @@ def run_rounds(
 ) -> Iterator[tuple[RoundRecord, Checkpoint]]:
     """Rounds of Algorithm 2, each with a checkpoint after it; round 0 is the model before training.
 
-    With `checkpoint` the run goes on after that round. An aggregate that is no longer finite is not taken over: the run
-    stops as "diverged" with the last good model. Where the downlink is compressed, what a checkpoint holds of it is
-    sent at the start of the next round in which anybody takes part, which pays for it.
+    With `checkpoint` the run goes on after that round. An aggregate that is not finite is discarded: the run stops as
+    "diverged" with the last good model. Where the downlink is compressed, what a checkpoint holds of it is sent at the
+    start of the next round in which anybody takes part, which pays for it.
     """
     arm, stop, network = training.arm, training.stop, training.network(world)
     if checkpoint is None:
@@ -160,7 +165,7 @@ def server_step(arm: Arm, before: Checkpoint, this_round: Round, updates: Update
     shapes = {name: p.shape for name, p in held.items()}
     if not isinstance(average, dict) or {name: getattr(p, "shape", None) for name, p in average.items()} != shapes:
         raise AutoFLError(
-            f"{type(arm.algorithm).__name__} with {type(arm.aggregator).__name__}: the aggregate has not the names and"
+            f"{type(arm.algorithm).__name__} with {type(arm.aggregator).__name__}: the aggregate lacks the names and"
             " shapes of what was sent down"
         )
     if before.reference is not None:

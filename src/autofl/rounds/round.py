@@ -26,7 +26,7 @@ class Gains(NamedTuple):
 
 
 class Air(Protocol):
-    """The cell as the base station knows it by now, and its channels."""
+    """The cell as the base station currently knows it, and its channels."""
 
     @property
     def cell(self) -> Cell: ...
@@ -134,7 +134,7 @@ def with_bits(this_round: Round, arrived: BoolArray, bits: Array, outage: Outage
 
 
 def _unless_true(gains: "Gains | Round") -> Array | None:
-    """What is known of the gains, None where that is all."""
+    """What is known of the gains; None where they are known exactly."""
     true = gains.true if isinstance(gains, Gains) else gains.gain
     return None if gains.known is true else gains.known
 
@@ -161,7 +161,7 @@ def _draw(network: Network, k: int) -> _Drawn:
 
 
 def _planned_alike(networks: Sequence[Network], drawn: Sequence[_Drawn]) -> list[list[int]]:
-    """Which networks are planned in one call: those with equal planners that take leading axes, and as many UEs."""
+    """Which networks are planned in one call: those with equal planners that take leading axes, and equal sizes."""
     groups: list[list[int]] = []
     for place, network in enumerate(networks):
         for group in groups:
@@ -182,7 +182,7 @@ def _planned_alike(networks: Sequence[Network], drawn: Sequence[_Drawn]) -> list
 
 
 def are_equal(one: object, other: object) -> bool:
-    """Whether two parts are the same in kind and settings; what cannot be compared, as arrays cannot, is not."""
+    """Whether two parts are the same in kind and settings or, where these are arrays, the same object."""
     try:
         return type(one) is type(other) and bool(one == other)
     except ValueError:
@@ -215,7 +215,7 @@ class _Decision:
 def _decide(network: Network, ues: Cell, gains: Gains, memory: Memory) -> tuple[_Decision, Memory]:
     """Plan, who is heard, cost: lines 6 to 8 of Algorithm 2.
 
-    The planner sees what is known of the gains, and chooses rates by it; whether these are decoded, the true gains say.
+    The planner sees what is known of the gains and chooses rates from it; the true gains decide what is decoded.
     """
     plan, memory = _planned(network.planner, ues, gains.known, memory)
     if (problem := plan.problem(ues)) is not None:

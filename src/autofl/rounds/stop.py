@@ -48,7 +48,7 @@ class Stop:
             raise AutoFLError(f"rounds: {self.rounds} is too few; at least 1")
 
     def is_over(self, round_index: int, sim_time: float) -> bool:
-        """Whether rounds or simulated time are used up, whatever the model is worth."""
+        """Whether rounds or simulated time are used up, however good the model is."""
         return round_index >= self.rounds or (self.sim_time is not None and sim_time >= self.sim_time)
 
     def reason(self, round_index: int, sim_time: float, history: Sequence[tuple[int, Evaluation]]) -> str | None:

@@ -20,7 +20,7 @@ class ByData(Selection):
         if not 1 <= self.num_selected <= len(size):
             raise AutoFLError(f"num_selected: {self.num_selected} is not between 1 and the {len(size)} UEs")
         certain = np.zeros(size.shape, np.bool_)
-        while True:  # who would get more than 1 is certain, and the others share what is left
+        while True:  # a UE that would get more than 1 is certain, and the others share what is left
             rest = max(self.num_selected - int(certain.sum()), 0)
             share = np.where(certain, 1.0, rest * size / max(float(size[~certain].sum()), 1e-300))
             if not (share > 1.0).any():

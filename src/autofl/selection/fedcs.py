@@ -12,7 +12,7 @@ from autofl.selection.base import Candidates, Selected, Selection
 from autofl.units import Array, IntArray
 
 HALVINGS = 60
-"""Of the bisection for a power: its last step is below rounding."""
+"""Steps of the bisection for a power: the last one is below rounding."""
 
 
 @dataclass(frozen=True)
@@ -20,19 +20,19 @@ class FedCS(Selection):
     """Client selection by deadline, Algorithm 3 of "Client selection for federated learning with heterogeneous
     resources in mobile edge" (arXiv 1804.08333).
 
-    Of ceil(C n) UEs drawn at random, the one that lengthens the round least is added again and again, as long as the
+    Of ceil(C n) UEs drawn at random, the one that lengthens the round least is added, again and again, as long as the
     round stays within the deadline T_round. `upload = "sequential"` is their model: UEs compute at the same time and
     send one after another, so with Theta the time spent so far a UE adds t^UL + max(0, t^UD - Theta). `upload =
     "parallel"` is the round of this package, in which each UE has a band of its own and the round is as long as its
-    slowest UE: the quickest are added, up to the deadline. Theirs only changes who is chosen: a round costs what it
-    costs here.
+    slowest UE: the quickest are added, up to the deadline. Their model only changes who is chosen: a round costs what
+    it costs in this package.
 
     Note:
         Times are estimates from the cell and the channel: `num_samples` samples of each local step, sent at the largest
         power that the rest of E_max pays for; infinite for a UE that cannot be decoded or pay. There is no downlink
-        here, so their T^d, T_cs and T_agg are one setting, `overhead`. At most |A_k| UEs are chosen, as there are bands
-        for. Where nobody makes the deadline the quickest UE is chosen all the same: a round without UEs would take no
-        time.
+        here, so their T^d, T_cs and T_agg are one setting, `overhead`. At most |A_k| UEs are chosen, since there are
+        bands for no more. Where nobody makes the deadline the quickest UE is chosen all the same: a round without UEs
+        would take no time.
 
         A UE that misses the deadline has probability 0 in this round, so no weights make its updates count on
         average: the aggregator `unbiased` is refused. With sequential upload and C < 1 the probabilities are not
@@ -40,12 +40,12 @@ class FedCS(Selection):
     """
 
     deadline: Annotated[float, "T_round [s]"] = 0.2
-    share: Annotated[float, "C, of the UEs that are considered in a round"] = 1.0
-    upload: Annotated[Literal["parallel", "sequential"], "how the estimate adds up: bands of their own, or in turn"] = (
+    share: Annotated[float, "C, share of the UEs considered in a round"] = 1.0
+    upload: Annotated[Literal["parallel", "sequential"], "how uploads are estimated: side by side, or in turn"] = (
         "parallel"
     )
     num_samples: Annotated[int, "d of the estimate"] = 40
-    overhead: Annotated[float, "seconds of a round besides training and uploads"] = 0.0
+    overhead: Annotated[float, "seconds of a round beyond training and uploads"] = 0.0
     num_selected: int = 5  # at most
 
     reaches_everybody = False
@@ -117,13 +117,13 @@ class FedCS(Selection):
         return drawn[chosen]
 
     def _longer(self, spent: float, computing: Array, sending: Array) -> Array:
-        """By how much a round of so many seconds grows with each UE."""
+        """By how much a round of `spent` seconds grows with each UE."""
         if self.upload == "parallel":
             return np.maximum(computing + sending - spent, 0.0)
         return np.asarray(sending + np.maximum(computing - spent, 0.0))
 
     def _times(self, candidates: Candidates) -> Array:
-        """Seconds of computing and of sending, shape (2, num_ue); sending is infinite for who cannot be heard."""
+        """Seconds of computing and of sending, shape (2, num_ue); sending is infinite for a UE that cannot be heard."""
         cell, gain = candidates.cell, candidates.gain
         if cell.link.levels or cell.circuit_power > 0.0:
             raise AutoFLError("selection fedcs: its estimate knows no staircase of rates and no circuit power")

@@ -11,7 +11,7 @@ from autofl.units import Array
 
 @dataclass(frozen=True)
 class Uniform(Selection):
-    """So many UEs uniformly at random (Algorithm 2, line 3)."""
+    """A fixed number of UEs, uniformly at random (Algorithm 2, line 3)."""
 
     num_selected: int = 5
 

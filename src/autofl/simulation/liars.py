@@ -1,11 +1,13 @@
 """UEs that lie, in a simulation: their updates replaced, and the server's checks of a deployment applied."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import cast
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field, replace
+from hashlib import sha256
+from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from autofl.attacks import Attack, Attacked
@@ -14,24 +16,24 @@ from autofl.engines import UnpackedUpdates, Updates, bits_of
 from autofl.engines.compressed import flat
 from autofl.models import Params
 from autofl.rng import stream
+from autofl.rounds.checks import Bounds, Checks
 from autofl.rounds.loop import Orders
-from autofl.rounds.screen import too_long
 from autofl.units import IntArray
 
 
 @dataclass(frozen=True)
 class Lies:
-    """Who lies how, and what the server asks of an update: `norm_bound` of `too_long`, and that it is finite."""
+    """Who lies how, and what the server asks of an update besides being finite, new and not 0."""
 
-    attack: Attack
+    attack: Attack | None  # None: nobody lies
     ue: IntArray  # the liars
-    norm_bound: float = 0.0
+    bounds: Bounds = Bounds()  # noqa: RUF009 - frozen, so it may be shared
 
     @classmethod
-    def draw(cls, attack: Attack, share: float, num_ue: int, seed: int, norm_bound: float) -> "Lies":
+    def draw(cls, attack: Attack, share: float, num_ue: int, seed: int, bounds: Bounds) -> "Lies":
         """The share of the UEs, rounded, drawn once."""
         drawn = stream(seed, "liars").permutation(num_ue)[: round(share * num_ue)]
-        return cls(attack, np.sort(drawn), norm_bound)
+        return cls(attack, np.sort(drawn), bounds)
 
     def data(self, data: FederatedData) -> FederatedData:
         """What UEs train on: the liars' training samples have other labels where the attack is in the data."""
@@ -46,20 +48,32 @@ class Lies:
 
 @dataclass
 class Liars:
-    """The liars of a run, with what they remember."""
+    """The liars of a run and the server's checks, with what both remember."""
 
     lies: Lies
     seed: int
+    past: InitVar[Mapping[str, NDArray[Any]] | None] = None  # of `state`
     _first: dict[int, Tensor] = field(default_factory=dict)  # by UE
+    _checks: Checks = field(init=False)
+
+    def __post_init__(self, past: Mapping[str, NDArray[Any]] | None) -> None:
+        past = past or {}
+        self._checks = Checks(self.lies.bounds, {name: array for name, array in past.items() if name[0] != "#"})
+        self._first = {int(name[1:]): torch.from_numpy(array) for name, array in past.items() if name[0] == "#"}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint keeps: with it the rounds go on as if they had never stopped."""
+        kept = self._first if getattr(self.lies.attack, "remembers", False) else {}
+        return {f"#{ue}": first.cpu().numpy() for ue, first in kept.items()} | self._checks.state()
 
     def received(self, updates: Updates, sent: Params, k: int, orders: Orders) -> Updates:
         """What arrives at the server and passes its checks."""
         table = _table(updates, sent)
         rows = np.flatnonzero(np.isin(updates.ue, self.lies.ue))
-        if len(rows):
+        if self.lies.attack is not None and len(rows):
             for row in rows.tolist():
                 self._first.setdefault(int(updates.ue[row]), table[row].clone())
-            first = torch.stack([self._first[int(updates.ue[row])] for row in rows.tolist()])
+            first = torch.stack([self._first[int(updates.ue[row])] for row in rows.tolist()]).to(table)
             told = self.lies.attack(Attacked(table, rows, first), stream(self.seed, "lies", k))
             table = table.clone()
             table[torch.from_numpy(rows)] = told.to(table)
@@ -68,13 +82,22 @@ class Liars:
         finite = torch.isfinite(table).all(dim=1).cpu().numpy()
         norm = table.double().norm(dim=1).cpu().numpy()
         model_norm = float(flat(sent).double().norm())
-        kept = finite.copy()
-        kept[finite] = ~too_long(norm[finite], steps[finite], samples[finite], model_norm, self.lies.norm_bound)
-        there = np.flatnonzero(kept)
+        there = np.flatnonzero([fine and self._is_new(row, k, updates, table) for row, fine in enumerate(finite)])
+        ue = updates.ue[there]
+        out = self._checks(ue, norm[there], steps[there], samples[there], model_norm, lambda: table[there.tolist()])
+        there = there[~np.isin(ue, list(out))]
         really = bits_of(updates)
         bits = np.full(len(table), 32.0 * table.shape[1]) if really is None else really
-        changes = [table[row] for row in there.tolist()]
+        undone = self._checks.undo(updates.ue[there], lambda: table[there.tolist()])
+        changes = [table[row] if undone is None else table[row] + undone.to(table) for row in there.tolist()]
         return UnpackedUpdates(updates.ue[there], steps[there], changes, bits[there], sent, updates.guarded[there])
+
+    def _is_new(self, row: int, k: int, updates: Updates, table: Tensor) -> bool:
+        """Whether an update changes something and never came before; a compressed one may be 0 again and again."""
+        if not bool(table[row].any()):
+            return bits_of(updates) is not None
+        digest = sha256(table[row].cpu().numpy().tobytes()).digest()
+        return self._checks.again(int(updates.ue[row]), k, digest) is None
 
 
 def _table(updates: Updates, sent: Params) -> Tensor:

@@ -1,12 +1,14 @@
 """A simulation: the rounds of Algorithm 2 with all UEs in this process."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
+from numpy.typing import NDArray
 from torch import nn
 
-from autofl.algorithms import State, at_round, split_of
+from autofl.algorithms import State, at_round, is_independent, split_of
 from autofl.channels import Channel
 from autofl.data.federated import FederatedData
 from autofl.engines import ClientMemory, CompressedUpdates, Engine, Updates
@@ -23,7 +25,7 @@ from autofl.units import IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation(Training):
-    """Everything a simulated run needs. The cell's data_size must be the partition's, one UE for one."""
+    """Everything a simulated run needs. The cell's data_size must be the partition's, UE by UE."""
 
     cell: Cell
     channel: Channel
@@ -55,18 +57,17 @@ class Past:
 
     checkpoint: Checkpoint
     memory: ClientMemory
+    liars: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # what they and the server's checks remember
 
 
 def play(sim: Simulation, past: Past | None = None) -> Iterator[tuple[RoundRecord, Past]]:
     """Rounds of Algorithm 2, each with all that is needed to go on after it; with `past`, the rounds after that."""
-    personal = personal_models(sim.arm.algorithm, sim.model, sim.params, sim.evaluator.sample_loss)
+    personal = personal_models(sim.arm.algorithm, sim.model, sim.params)
     memory = ClientMemory() if past is None else past.memory
-    if past is not None and sim.lies is not None and getattr(sim.lies.attack, "remembers", False):
-        raise AutoFLError("what these liars remember is not kept: begin the run anew (--force)")
-    liars = None if sim.lies is None else Liars(sim.lies, sim.seed)
+    liars = None if sim.lies is None else Liars(sim.lies, sim.seed, None if past is None else past.liars)
     world = _Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, personal), memory, liars)
     for record, checkpoint in run_rounds(sim, world, None if past is None else past.checkpoint):
-        yield record, Past(checkpoint, memory)
+        yield record, Past(checkpoint, memory, {} if liars is None else liars.state())
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ class _Here:
     def train(self, sent: Params, k: int, orders: Orders) -> Updates:
         sim, arm = self.sim, self.sim.arm
         self.memory.turn()
-        split = split_of(arm.algorithm)
-        batches = self.data.draw(orders.ue, orders.num_samples, orders.local_steps, sim.seed, k, split)
+        how = (sim.seed, k, split_of(arm.algorithm), is_independent(arm.algorithm))
+        batches = self.data.draw(orders.ue, orders.num_samples, orders.local_steps, *how)
         updates: Updates = sim.engine(at_round(arm.algorithm, k), sent, batches, orders.ue, self.memory)
         if arm.compressor is not None:
             bits = orders.bits_per_weight

@@ -14,16 +14,16 @@ import torch
 from torch import nn
 
 from autofl.aggregators import Mean
-from autofl.algorithms import Averaging, FedAvg, PerFedAvg, Personal, State, at_round, split_of
-from autofl.data.batch import Batch, Draw, draw_positions, in_three
+from autofl.algorithms import Averaging, FedAvg, PerFedAvg, Personal, State, at_round, is_independent, split_of
+from autofl.data.batch import Batch, Draw, draw_in_parts, in_three
 from autofl.data.federated import RunPool
 from autofl.engines.low_rank import low_rank_layers, low_rank_serves, mean_of_runs
 from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointEvaluator
-from autofl.models import Params, cross_entropy, num_weights
+from autofl.models import Params, num_weights
 from autofl.planner import Memory, observed
 from autofl.records import RoundRecord
-from autofl.rounds.loop import Orders, record_of
+from autofl.rounds.loop import Checkpoint, Orders, record_of
 from autofl.rounds.round import WHOLE_CELL, Round, are_equal, network_rounds
 from autofl.rounds.stop import History, watched
 from autofl.simulation.loop import Simulation
@@ -40,9 +40,23 @@ class _Run:
     sim_time: float
     history: History
 
+    def checkpoint(self, k: int) -> Checkpoint:
+        return Checkpoint(k, self.state, self.memory, self.sim_time, self.history)
+
 
 def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRecord, State]]:
-    """The rounds of all runs in step: (which run, record, state), round after round.
+    """The rounds of all runs in step: (which run, record, state), round after round; see `play_together`."""
+    for steps in play_together(sims):
+        for r, record, checkpoint in steps:
+            yield r, record, checkpoint.state
+
+
+Step = tuple[int, RoundRecord, Checkpoint]
+"""Which run, what happened in its round, and all that is needed to go on after it."""
+
+
+def play_together(sims: Sequence[Simulation], past: Sequence[Checkpoint] | None = None) -> Iterator[list[Step]]:
+    """A round of all runs at a time; with `past`, the rounds after these checkpoints, which are all of one round.
 
     A run that ends leaves the batch; the others go on.
     """
@@ -52,13 +66,21 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
     assert isinstance(algorithm, FedAvg | PerFedAvg)
     evaluator = JointEvaluator.of([(sim.evaluator, sim.data, sim.seed) for sim in sims], layers)
     runs = [_Run(sim, sim.arm.algorithm.init(sim.params), sim.arm.planner.init(sim.cell), 0.0, ()) for sim in sims]
-    alive, params = list(range(len(sims))), _stacked(runs)
-    for r, evaluation in enumerate(evaluator(params, alive)):
-        runs[r].history = ((0, evaluation),)
-        runs[r].memory = observed(runs[r].sim.arm.planner, runs[r].memory, evaluation)
-        yield r, RoundRecord(round=0, evaluation=evaluation), runs[r].state
+    alive, k = list(range(len(sims))), 0
+    if past is None:
+        params, first = _stacked(runs), []
+        for r, evaluation in enumerate(evaluator(params, alive)):
+            runs[r].history = ((0, evaluation),)
+            runs[r].memory = observed(runs[r].sim.arm.planner, runs[r].memory, evaluation)
+            first.append((r, RoundRecord(round=0, evaluation=evaluation), runs[r].checkpoint(0)))
+        yield first
+    else:
+        (k,) = {checkpoint.round for checkpoint in past}
+        runs = [
+            _Run(sim, one.state, one.memory, one.sim_time, one.history) for sim, one in zip(sims, past, strict=True)
+        ]
+        params = _stacked(runs)
 
-    k = 0
     while alive:
         k += 1
         playing = [runs[r] for r in alive]
@@ -79,7 +101,7 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
                 due.append(place)
         judged = evaluator(_stacked([playing[place] for place in due]), [alive[place] for place in due]) if due else []
         evaluations = dict(zip(due, judged, strict=True))
-        stays = []
+        stays, steps_here = [], []
         for place, (r, run) in enumerate(zip(alive, playing, strict=True)):
             this_round, evaluation_here = rounds[place][0], evaluations.get(place)
             run.memory = observed(run.sim.arm.planner, run.memory, evaluation_here)
@@ -90,9 +112,10 @@ def simulate_together(sims: Sequence[Simulation]) -> Iterator[tuple[int, RoundRe
             senders = this_round.ue[this_round.decoded]
             counts = this_round.placed(senders, guarded[place, : len(senders)])
             record = record_of(this_round, run.sim_time, this_round.decoded, bits, evaluation_here, reason, counts)
-            yield r, record, run.state
+            steps_here.append((r, record, run.checkpoint(k)))
             if reason is None:
                 stays.append(place)
+        yield steps_here
         if len(stays) < len(alive):
             alive = [alive[place] for place in stays]
             params = {name: p[torch.tensor(stays, dtype=torch.long, device=p.device)] for name, p in params.items()}
@@ -130,13 +153,12 @@ def _in_summed_form(sim: Simulation) -> bool:
     arm = sim.arm
     return (
         type(arm.algorithm.init(sim.params)).sent is State.sent
-        and low_rank_serves(low_rank_layers(sim.model), arm.algorithm, cross_entropy)
+        and low_rank_serves(low_rank_layers(sim.model), arm.algorithm)
         and not isinstance(arm.algorithm, Personal)
         and arm.compressor is None
         and arm.downlink is None
         and type(arm.aggregator) is Mean
         and sim.lies is None
-        and sim.evaluator.sample_loss is cross_entropy
     )
 
 
@@ -152,7 +174,7 @@ def _check(sims: Sequence[Simulation]) -> None:
 def _step(runs: list[_Run], means: Params, heard: list[bool]) -> tuple[Params, list[bool]]:
     """The server's step of each run in which somebody is heard: all parameters after it, and which are finite.
 
-    A run whose parameters are not keeps its state, as one in which nobody is heard does.
+    A run whose parameters are not finite keeps its state, like one in which nobody is heard.
     """
     before = [run.state for run in runs]
     for place, run in enumerate(runs):
@@ -177,7 +199,7 @@ def _takes_average(run: _Run) -> bool:
 class _Drawn(NamedTuple):
     """The samples of all runs' UEs, (3, num_runs * num_ue, tau, num), and each UE's share of its run's average.
 
-    `heard` says in which runs anybody is.
+    `heard` says in which runs anybody is heard.
     """
 
     draw: Draw
@@ -204,10 +226,12 @@ def _drawn(runs: list[_Run], rounds: list[Round], k: int) -> _Drawn | None:
         part = run.sim.data.partition
         size[place], start[place] = part.train_size[ue[place]], part.train_start[ue[place]]
     seeds = np.repeat(np.array([run.sim.seed for run in runs]), shape[1])
-    positions = draw_positions(size.ravel(), num.ravel(), ue.ravel(), steps.ravel(), seeds, "batch", k)
+    algorithm = runs[0].sim.arm.algorithm  # the same in all runs, as far as samples go
+    split = split_of(algorithm)
+    how = ("batch", k, split, is_independent(algorithm))
+    positions = draw_in_parts(size.ravel(), num.ravel(), ue.ravel(), steps.ravel(), seeds, *how)
     where = (start.ravel()[:, None, None] + positions).reshape(len(runs), -1)
     samples = np.stack([run.sim.data.partition.train[row] for run, row in zip(runs, where, strict=True)])
-    split = split_of(runs[0].sim.arm.algorithm)  # the same in all runs
     draw = in_three(samples.reshape(positions.shape), num.ravel(), steps.ravel(), split)
     return _Drawn(draw, share.ravel(), heard)
 

@@ -1,8 +1,8 @@
-"""The fast exact engine: no UE's weights are ever formed, but for the few of a narrow layer or a convolution.
+"""The fast exact engine: no UE's weights are ever formed, except for the few of a narrow layer or a convolution.
 
 A linear layer's gradient on a batch is delta^T x, of rank at most the batch's size. So a UE's weights are the shared
 ones plus a few outer products, and everything a meta-gradient needs is a product of tall matrices with the shared
-weights (one for all UEs) plus small products with Gram matrices (one a UE):
+weights (one for all UEs) plus small products with Gram matrices (one per UE):
 
 - forward under weights W + L^T R:  x W^T + (x R^T) L;
 - backward:                         delta W + (delta L^T) R;

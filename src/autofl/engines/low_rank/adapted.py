@@ -77,7 +77,7 @@ def _adapted_images(
 
 
 def _some_ues(network: Network, num_ue: int, at_once: int) -> Iterator[tuple[Network, slice]]:
-    """About so many UEs at a time and the network they share; where there are runs, those of whole runs."""
+    """About `at_once` UEs at a time with the network they share; where there are runs, the UEs of whole runs."""
     if not network.has_runs:
         for begin in range(0, num_ue, at_once):
             yield network, slice(begin, begin + at_once)

@@ -1,4 +1,4 @@
-"""What a UE's weights differ by from the shared ones: outer products for linear layers, numbers for convolutions."""
+"""How a UE's weights differ from the shared ones: by outer products for linear layers, numbers for convolutions."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,7 +35,7 @@ class Factors:
         return Factors(self.left, self.right, scale * self.scale, self.biased, self.role)
 
     def only(self, there: Tensor, scale: Tensor) -> "Factors":
-        """The same by a scale for each UE, and 0 for a UE that is not there, whatever it was."""
+        """Scaled for each UE, and 0 for a UE that is not there, whatever it held."""
         rows = there[:, None, None]
         left, right = torch.where(rows, scale[:, None, None] * self.left, 0.0), self.right
         if self.role is None:  # inputs are finite
@@ -44,7 +44,7 @@ class Factors:
 
     @cached_property
     def product(self) -> Tensor | None:
-        """sum_r left_r right_r^T (num_ue, out, in) where to form it and take a product is cheaper than with both."""
+        """sum_r left_r right_r^T (num_ue, out, in) where one product with it is cheaper than two with the factors."""
         num, out, width = self.left.shape[1], self.left.shape[2], self.right.shape[2]
         return torch.bmm(self.left.mT, self.right) if 2 * out * width < num * (out + width) else None
 
@@ -111,7 +111,7 @@ class Gradient(NamedTuple):
         )
 
     def only(self, there: Tensor, scale: Tensor) -> "Gradient":
-        """The same by a scale for each UE, and 0 for a UE that is not there, whatever it was."""
+        """Scaled for each UE, and 0 for a UE that is not there, whatever it held."""
         return Gradient(
             [[part.only(there, scale) for part in parts] for parts in self.linear],
             [None if kernels is None else kernels.only(there, scale) for kernels in self.conv],
@@ -139,5 +139,5 @@ def _widened(part: Factors) -> Tensor:
     num_ue, num, width = part.right.shape
     row_by_row = part.right.stride() == (num * width, width, 1)
     if part.role not in (INNER, OUTER) or not 8 < num < 16 or not row_by_row:
-        return part.right  # behind the Hessian batch nothing may follow
+        return part.right  # behind the Hessian batch there may be nothing to read
     return part.right.as_strided((num_ue, 16, width), part.right.stride())

@@ -24,7 +24,7 @@ from autofl.engines.low_rank.layers import Fixed
 Pair = tuple[int, int]
 
 FEW_OUTPUTS = 8
-"""Up to so many output channels two rows y go into one product: MKL is a third faster with 12 rows than with 6."""
+"""Up to this many output channels, two rows y go into one product: MKL is a third faster with 12 rows than with 6."""
 
 
 # --- layers without parameters ---------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ class ToImages(Fixed):
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
         num_ue, num = x.shape[:2]
-        if x.device.type == "cpu":  # PyTorch turns a matrix fast, a stack of them slowly
+        if x.device.type == "cpu":  # PyTorch transposes a matrix fast, a stack of them slowly
             turned = x.new_empty(num_ue, x.shape[2:].numel(), num)
             for own, samples in zip(turned, x.flatten(2), strict=True):
                 own.copy_(samples.T)
@@ -288,7 +288,7 @@ class Conv:
 def _products(weight: Tensor, windows: Tensor, result: Tensor, add: bool) -> None:
     """weight @ windows for each UE and row, or `result` plus it; a weight serves one UE, or as many as share it.
 
-    A CPU takes UE after UE. On a GPU calls are what costs: row after row, all UEs of all runs at once.
+    On a CPU, UE after UE. On a GPU it is the calls that cost: row after row, all UEs of all runs at once.
     """
     share = len(windows) // len(weight)
     if result.device.type == "cpu":

@@ -19,7 +19,7 @@ class Linear:
 
 
 class Fixed(ABC):
-    """A layer without parameters. What `forward` keeps beside its result serves the two others."""
+    """A layer without parameters. What `forward` keeps besides its result is for the other two."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
@@ -27,7 +27,7 @@ class Fixed(ABC):
 
     @abstractmethod
     def push(self, t: Tensor, x: Tensor, kept: Any) -> Tensor:
-        """The tangent behind the layer from the tangent t in front of it."""
+        """The tangent after the layer from the tangent t before it."""
 
     @abstractmethod
     def pull(self, delta: Tensor, x: Tensor, kept: Any) -> Tensor:

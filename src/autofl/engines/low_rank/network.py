@@ -21,9 +21,9 @@ class Pass:
 
     gradient: Gradient
     values: list[Tensor]  # the input of each layer and the output
-    kept: list[Any]  # beside them, of each layer without parameters
+    kept: list[Any]  # what each layer without parameters keeps besides
     probability: Tensor  # softmax of the output, (num_ue, num, num_classes)
-    deltas: list[Tensor]  # the derivative of the loss behind each layer, the last layer's first
+    deltas: list[Tensor]  # the derivative of the loss after each layer, the last layer's first
 
 
 @dataclass(frozen=True)

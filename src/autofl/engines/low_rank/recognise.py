@@ -11,7 +11,6 @@ from autofl.algorithms.fedavg import FedAvg
 from autofl.algorithms.perfedavg import PerFedAvg
 from autofl.engines.low_rank.images import AvgPool, Conv, MaxPool, MaxPool2, Pair, Shifts, ToImages, ToRows
 from autofl.engines.low_rank.layers import Fixed, Linear, Relu, Reshape, activation_of
-from autofl.models import SampleLoss, cross_entropy
 
 Layer = Linear | Conv | Fixed
 
@@ -44,7 +43,7 @@ def low_rank_layers(model: nn.Module) -> tuple[Layer, ...] | None:
         elif not rows and (image_layers := _image_layers(module, prefix)):
             layers += [] if images else [ToImages()]
             if isinstance(image_layers[0], MaxPool | MaxPool2) and isinstance(layers[-1], Relu):
-                layers.insert(-1, image_layers[0])  # the larger of two rectified is the larger rectified: one for four
+                layers.insert(-1, image_layers[0])  # max and ReLU commute: a quarter of the pixels is left to rectify
             else:
                 layers += image_layers
         else:
@@ -112,9 +111,9 @@ def _pair(value: int | tuple[int, ...]) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
-def low_rank_serves(layers: tuple[Layer, ...] | None, algorithm: Algorithm, sample_loss: SampleLoss) -> bool:
-    """Whether the engine is exact for a model of these layers (`low_rank_layers`), this client update and loss."""
-    return layers is not None and _is_known(algorithm) and sample_loss is cross_entropy
+def low_rank_serves(layers: tuple[Layer, ...] | None, algorithm: Algorithm) -> bool:
+    """Whether the engine is exact for a model of these layers (`low_rank_layers`) and this client update."""
+    return layers is not None and _is_known(algorithm)
 
 
 def _is_known(algorithm: Algorithm) -> bool:

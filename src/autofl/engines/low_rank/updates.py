@@ -28,7 +28,7 @@ GPU_ROWS = 65_536
 IMAGES = 240
 """Samples of one pass in a chunk for a model with convolutions, whose values take some 100 KB a sample."""
 GPU_IMAGES = 16_384
-"""And on a GPU."""
+"""The same on a GPU."""
 
 
 def num_images(layers: tuple[Layer, ...], params: Params) -> int:
@@ -91,7 +91,7 @@ def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> tupl
 def _clipped(
     gradient: Gradient, network: Network, algorithm: PerFedAvg, shrunk: bool | Tensor = False
 ) -> tuple[Gradient, Tensor | None]:
-    """Each UE's gradient no longer than it may be, and where anything was done to it, now or before."""
+    """Each UE's gradient, cut to the longest allowed, and where it was changed, here or before."""
     if not algorithm.is_guarded:
         return gradient, None
     length = _norm(gradient, network.layers)
@@ -123,7 +123,7 @@ def _norm(gradient: Gradient, layers: tuple[Layer, ...], dtype: torch.dtype | No
 
 
 def some_runs(params: Params, num_ue: int, at_once: int) -> Iterator[tuple[slice, slice]]:
-    """A few runs at a time, with about so many UEs, and these UEs."""
+    """A few runs at a time, with about `at_once` UEs in all, and the UEs of these runs."""
     num_runs = len(next(iter(params.values())))
     num_per_run = num_ue // num_runs
     step = max(1, at_once // num_per_run)
@@ -196,7 +196,7 @@ def mean_of_runs(
     Args:
         params: with a leading run axis.
         batch: leading axes (3, num_runs * num_ue, tau), one run's UEs after another's.
-        share: each UE's share of its run's average, shape (num_runs * num_ue,); 0 for a UE that only fills up.
+        share: each UE's share of its run's average, shape (num_runs * num_ue,); 0 for a UE that is padding.
     """
     parts: list[Params] = []
     guarded = np.zeros(batch.y.shape[1], dtype=np.int64)

@@ -1,0 +1,87 @@
+"""How a server checks well-formed updates, in a deployment and where liars are simulated."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from autofl.rounds.history import History
+from autofl.rounds.screen import Screen
+from autofl.rounds.undo import Undo
+from autofl.units import Array, IntArray
+
+REMEMBERED = 10_000
+"""Updates whose digests are kept, to recognise one that comes again."""
+NO_CHANGE = "no change: it has not trained"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Which checks are made: `norm_bound` of `Screen`, and the share of `History`, each off at 0."""
+
+    norm_bound: float = 0.0
+    history: float = 0.0
+
+
+class Checks:
+    """The checks of a run, with what they remember of its rounds."""
+
+    def __init__(self, bounds: Bounds, state: Mapping[str, NDArray[Any]] | None = None) -> None:
+        """With the `state` of earlier rounds they go on as if they had never stopped."""
+        state = state or {}
+        self._screen = Screen(bounds.norm_bound, state)
+        past = {name.removeprefix("history."): array for name, array in state.items() if name.startswith("history.")}
+        self._history = History(bounds.history, past) if bounds.history else None
+        self._undo = Undo(past)
+        self._against: set[int] = set()  # who was left out for its history in this round
+        digests, whose = state.get("digests", np.zeros((0, 32), np.uint8)), state.get("whose", np.zeros((0, 2)))
+        self._seen = OrderedDict(
+            (digest.tobytes(), (int(ue), int(k))) for digest, (ue, k) in zip(digests, whose, strict=True)
+        )  # of which UE and round an update was
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint keeps."""
+        past = {} if self._history is None else self._history.state() | self._undo.state()
+        digests = np.frombuffer(b"".join(self._seen), np.uint8).reshape(len(self._seen), -1 if self._seen else 32)
+        return {
+            **self._screen.state(),
+            "digests": digests,
+            "whose": np.array(list(self._seen.values()), dtype=np.int64).reshape(-1, 2),
+            **{f"history.{name}": array for name, array in past.items()},
+        }
+
+    def again(self, ue: int, k: int, digest: bytes) -> str | None:
+        """Why an update with this digest of 32 bytes is refused, if it came before."""
+        whose, when = self._seen.get(digest, (ue, k))
+        if (whose, when) != (ue, k):
+            return f"the update of UE {whose} in round {when} again"
+        self._seen[digest] = ue, k
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        return None
+
+    def __call__(
+        self,
+        ue: IntArray,
+        norm: Array,
+        local_steps: IntArray,
+        num_samples: IntArray,
+        model_norm: float,
+        changes: Callable[[], Tensor],
+    ) -> dict[int, str]:
+        """The UEs whose updates are left out, and why; `changes` gives w_i - w, a row for each, where it is needed."""
+        rows: dict[int, str] = {}
+        if self._history is not None:
+            turned = np.flatnonzero(np.isfinite(norm) & (norm > 0.0))
+            rows |= {int(turned[row]): why for row, why in self._history(ue[turned], changes()[turned]).items()}
+        self._against = {int(ue[row]) for row in rows}
+        rows |= self._screen(ue, norm, local_steps, num_samples, model_norm)
+        return {int(ue[row]): why for row, why in sorted(rows.items())}
+
+    def undo(self, ue: IntArray, changes: Callable[[], Tensor]) -> Tensor | None:
+        """What is to be added to every w_i - w that passed, so that the model loses what known liars put into it."""
+        return None if self._history is None else self._undo(self._against, ue, changes)
