@@ -1,10 +1,11 @@
 """Small-scale fading that a UE meets on its way: Rayleigh, Rician and Nakagami power gains of mean 1.
 
-A UE that has gone a way s has passed s / lambda wavelengths, and its fading is a function of these alone: two gains
-are correlated as far as Jakes' J0(2 pi s / lambda) says, which at constant speed v is J0(2 pi f_D t), f_D = v f_c / c.
-No state is kept, so any moment can be computed alone.
+A UE that has travelled a distance s has passed s / lambda wavelengths, and its fading depends on these alone: two gains
+have Jakes' correlation J0(2 pi s / lambda), which at constant speed v is J0(2 pi f_D t), f_D = v f_c / c. No state is
+kept, so any moment can be computed alone.
 """
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -25,7 +26,7 @@ Complex = NDArray[np.complex64]
 
 
 def amplitude(seed: int, ue: IntArray, wavelengths: Array, k_factor: Array) -> Complex:
-    """Complex amplitudes of mean power 1, shape (num_ue,): scattered paths from all sides, and a direct one.
+    """Complex amplitudes of mean power 1, shape (..., num_ue): scattered paths from all sides, and a direct one.
 
         h = sqrt(K/(K+1)) e(s/lambda cos a + u) + sqrt(1/(K+1)) (1/sqrt(N)) sum_n e(s/lambda cos a_n + u_n)
         e(x) = exp(2 pi j x),    a_n = 2 pi (n + theta) / N
@@ -34,11 +35,11 @@ def amplitude(seed: int, ue: IntArray, wavelengths: Array, k_factor: Array) -> C
     scattered part is complex Gaussian for N to infinity (Zheng and Xiao, IEEE Trans. Commun. 51, 2003).
 
     Args:
-        wavelengths: s / lambda of each UE, shape (num_ue,).
+        wavelengths: s / lambda of each UE, shape (..., num_ue).
         k_factor: K, how much stronger the direct path is than all others together, shape (num_ue,); 0: Rayleigh.
     """
-    h = np.empty(ue.shape, np.complex64)
-    spread = 2.0 * np.pi * np.arange(PATHS)[:, None] / PATHS
+    h = np.empty(wavelengths.shape, np.complex64)
+    spread = (2.0 * np.pi * np.arange(PATHS) / PATHS).reshape(PATHS, *(1 for _ in wavelengths.shape))
     cosine, sine = np.cos(spread), np.sin(spread)
     direct = np.sqrt(k_factor / (k_factor + 1.0)).astype(np.float32)
     share = np.sqrt(1.0 / (k_factor + 1.0) / PATHS).astype(np.float32)
@@ -46,18 +47,20 @@ def amplitude(seed: int, ue: IntArray, wavelengths: Array, k_factor: Array) -> C
         here = slice(start, start + CHUNK)
         uniform = ue_uniforms(seed, "doppler", (), ue[here], 3 + PATHS // 2).T
         toward, turn = (2.0 * np.pi * uniform[0:2] / [[1.0], [PATHS]]).astype(np.float32)  # directions, good to 1e-7
-        way, turns = wavelengths[here], np.empty((PATHS + 1, len(toward)))
+        way = wavelengths[..., here]
+        turns = np.empty((PATHS + 1, *way.shape))
         np.multiply(cosine, way * np.cos(turn), out=turns[:-1])
         turns[:-1] -= sine * (way * np.sin(turn))
         turns[-1] = way * np.cos(toward) + uniform[2]
         pairs = uniform[3:] * 2.0**26  # 53 random bits are enough for two phases
+        pairs = pairs.reshape(PATHS // 2, *(1 for _ in way.shape[:-1]), -1)
         turns[0:-1:2] += np.floor(pairs) * 2.0**-26
         turns[1:-1:2] += pairs
         turns -= np.rint(turns)  # whole turns go in float64, so that float32 keeps the rest
         angle = turns.astype(np.float32)
         angle *= np.float32(2.0 * np.pi)
         for part, wave in ((h.real, np.cos(angle)), (h.imag, np.sin(angle, out=angle))):
-            part[here] = share[here] * wave[:-1].sum(axis=0) + direct[here] * wave[-1]
+            part[..., here] = share[here] * wave[:-1].sum(axis=0) + direct[here] * wave[-1]
     return h
 
 
@@ -86,7 +89,7 @@ def nakagami_gain(seed: int, ue: IntArray, wavelengths: Array, m: float) -> Arra
 @lru_cache(maxsize=8)
 def _nakagami_table(m: float) -> tuple[Array, Array]:
     """ln of exponential and of Gamma(m, 1/m) quantiles of the same rank; both tails are nearly straight lines."""
-    log_gain = np.linspace(-40.0 / m, np.log(60.0 / m + 4.0), 8192)
+    log_gain = np.linspace(-max(40.0 / m, 9.0 / math.sqrt(m)), np.log(60.0 / m + 4.0), 8192)
     lower, upper = gamma_tails(m, m * np.exp(log_gain))
     with np.errstate(divide="ignore"):
         power = np.where(lower < 0.5, -np.log1p(-lower), -np.log(upper))

@@ -1,4 +1,4 @@
-"""A Gaussian random field over the plane, correlated as exp(-d): what shadowing and line of sight are cut from."""
+"""A Gaussian random field over the plane, correlated as exp(-d): from which shadowing and line of sight are taken."""
 
 import numpy as np
 

@@ -12,30 +12,32 @@ from autofl.network import Cell
 from autofl.rng import stream
 from autofl.units import Array
 
-LAW_VALUES = 20_000
-"""Ratios of true and known gain from which a quantile is learned, at least."""
+LAW_VALUES, LAW_ROUNDS = 2_000, 50
+"""Least number of ratios of true to known gain from which a quantile is learned, and of rounds they come from."""
 
 
 @dataclass(frozen=True)
 class Knowledge(Channel):
-    """A channel as it is, and an estimate of it that is wrong.
+    """A channel together with an imperfect estimate of it.
 
         known = true gain of round k - age, times 10^(error_db z / 10), times the margin,    z ~ N(0, 1)
 
     The margin is the quantile of true/known at the chosen probability of outage: in that share of all rounds and UEs
-    the true gain is below what the planner reckons with. With an error alone it is 10^(error_db z_p / 10), z_p the
-    normal quantile; with old gains it is learned from rounds of the same channel under another seed, all UEs together.
+    the true gain is below what the planner assumes. With an error alone it is 10^(error_db z_p / 10), z_p the
+    normal quantile; with old gains (an age, or a channel whose own estimate lags) it is learned from rounds of the same
+    channel under other seeds, all UEs together.
 
     Note:
-        It holds over all rounds, not given the estimate: whoever seems strong is overrated more often than others, and
-        where only the strong are planned, more updates are lost than asked for. The first rounds know the gains of
-        round 1.
+        This holds over all rounds, not given the estimate: a UE that seems strong is overestimated more often than
+        others, and where only the strong are planned, more updates are lost than asked for. The first rounds know the
+        gains of round 1.
     """
 
     channel: Channel
     error_db: float = 0.0
     age: int = 0
     outage: float | None = None  # None: no margin
+    whole: "Knowledge | None" = None  # holds the margin where `channel` is that of one moment
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.error_db < np.inf or self.age < 0:
@@ -53,7 +55,7 @@ class Knowledge(Channel):
 
     def at(self, time: float) -> Channel:
         channel = channel_at(self.channel, time)
-        return self if channel is self.channel else replace(self, channel=channel)
+        return self if channel is self.channel else replace(self, channel=channel, whole=self.whole or self)
 
     def survival(self, cell: Cell, gain: Array) -> Array:
         return self.channel.survival(cell, gain)
@@ -70,24 +72,30 @@ class Knowledge(Channel):
     def _margin(self, cell: Cell) -> float:
         if self.outage is None:
             return 1.0
-        if self.age == 0:
-            return float(10.0 ** (self.error_db * NormalDist().inv_cdf(self.outage) / 10.0))
+        if self.whole is not None:
+            return self.whole._margin(cell)
         place = cell.distance.tobytes()
         if place not in self._learned:
-            self._learned[place] = self._quantile(cell)
+            self._learned[place] = self._quantile(cell, self.outage)
         return self._learned[place]
 
     @cached_property
     def _learned(self) -> dict[bytes, float]:
         return {}
 
-    def _quantile(self, cell: Cell) -> float:
-        """The quantile of true/known at the chosen probability, from rounds under a seed of its own."""
-        assert self.outage is not None
-        seed = int(stream(0, "knowledge.law").integers(2**31))
+    def _is_outdated(self, cell: Cell) -> bool:
+        gain = np.ones(cell.num_ue)
+        return self.age > 0 or self.channel.estimate(cell, 0, 1, gain) is not gain
+
+    def _quantile(self, cell: Cell, outage: float) -> float:
+        """The quantile of true/known at this probability: in closed form, or from rounds under other seeds."""
+        if not self._is_outdated(cell):
+            return float(10.0 ** (self.error_db * NormalDist().inv_cdf(outage) / 10.0))
+        seeds = stream(0, "knowledge.law").integers(2**31, size=1 + LAW_VALUES // cell.num_ue)
         ratios = []
-        for k in range(self.age + 1, self.age + 2 + LAW_VALUES // cell.num_ue):
+        for draw, seed in enumerate(seeds.tolist()):
+            k = self.age + 2 + draw % LAW_ROUNDS
             gain = self.channel.gain(cell, seed, k)
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratios.append(gain / self._measured(cell, seed, k, gain))
-        return float(np.nanquantile(np.concatenate(ratios), self.outage))
+        return float(np.nanquantile(np.concatenate(ratios), outage))

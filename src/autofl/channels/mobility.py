@@ -1,4 +1,4 @@
-"""Where UEs are at a time: still, on random ways, or on a given track. Pure functions of seed and time."""
+"""Where UEs are at a given time: still, on random ways, or on a given track. Pure functions of seed and time."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +11,10 @@ from autofl.channels.tables import TimeTable, at_time, read_table
 from autofl.errors import AutoFLError
 from autofl.network import Cell
 from autofl.rng import ue_uniforms
-from autofl.units import Array
+from autofl.units import Array, IntArray
 
 MOST_LEGS = 100_000
-"""Ways between two points that are followed from the start of a run."""
+"""Most legs (from point to point) that are followed from the start of a run."""
 
 
 class Place(NamedTuple):
@@ -50,12 +50,27 @@ class Still:
         return Place(x, y, np.full(cell.num_ue, self.speed * time), np.full(cell.num_ue, self.speed))
 
 
+class _Legs(NamedTuple):
+    """The way each UE is on: which of its ways that is, and how it began; shape (num_ue,), points (2, num_ue)."""
+
+    leg: IntArray
+    start: Array
+    ahead: Array  # from the start to the goal
+    length: Array
+    begin: Array  # [s] at which it set out
+    way: Array  # [m] gone by then
+
+
 @dataclass(frozen=True)
 class Waypoint:
     """Random waypoint: straight on to a point drawn uniformly in a disc, a pause, straight on to the next.
 
     UEs start where the cell has them. In the long run they are more often near the centre than at the rim, as is known
     of this model (Bettstetter, Resta and Santi, IEEE Trans. Mobile Computing 2, 2003).
+
+    Note:
+        Places are pure functions of seed and time. The ways of the last three times asked for are kept, so that a
+        run goes on from there instead of from its beginning; the bits are the same.
     """
 
     speed: float  # [m/s] of all UEs
@@ -64,27 +79,73 @@ class Waypoint:
 
     def place(self, cell: Cell, seed: int, time: float) -> Place:
         radius = float(cell.distance.max(initial=0.0)) if self.area is None else self.area
-        x, y = cell.position
-        start, left = np.stack([x, y]), np.full(cell.num_ue, time)
-        where, way, speed = start.copy(), np.zeros(cell.num_ue), np.zeros(cell.num_ue)
-        on_way = np.arange(cell.num_ue) if self.speed > 0.0 and radius > 0.0 else np.empty(0, np.int64)
-        for leg in range(MOST_LEGS):
-            if not len(on_way):
-                return Place(where[0], where[1], way, speed)
-            u, v = ue_uniforms(seed, "waypoint", (leg,), cell.ue[on_way], 2).T
-            angle = (2.0 * np.pi * v).astype(np.float32)  # a goal need not be more exact, and this is much faster
-            goal = radius * np.sqrt(u) * np.stack([np.cos(angle), np.sin(angle)])
-            ahead = goal - start[:, on_way]
-            length = np.hypot(*ahead)
-            gone = np.minimum(self.speed * left[on_way], length)
-            with np.errstate(invalid="ignore"):
-                where[:, on_way] = start[:, on_way] + ahead * np.where(length > 0.0, gone / length, 0.0)
-            way[on_way] += gone
-            speed[on_way] = np.where(gone < length, self.speed, 0.0)
-            start[:, on_way] = goal
-            left[on_way] -= length / self.speed + self.pause
-            on_way = on_way[left[on_way] > 0.0]
-        raise AutoFLError(f"waypoint: more than {MOST_LEGS} legs up to {time:g} s; take a larger area or a lower speed")
+        if self.speed == 0.0 or radius == 0.0:
+            x, y = cell.position
+            return Place(x, y, np.zeros(cell.num_ue), np.zeros(cell.num_ue))
+        legs = self._legs(cell, seed, radius, time)
+        gone = np.minimum(self.speed * (time - legs.begin), legs.length)
+        with np.errstate(invalid="ignore"):
+            x, y = legs.start + legs.ahead * np.where(legs.length > 0.0, gone / legs.length, 0.0)
+        return Place(x, y, legs.way + gone, np.where(gone < legs.length, self.speed, 0.0))
+
+    def _legs(self, cell: Cell, seed: int, radius: float, time: float) -> _Legs:
+        kept = self._kept
+        if not ((kept.cell is cell) and kept.seed == seed and kept.radius == radius):
+            kept.cell, kept.seed, kept.radius, kept.legs = cell, seed, radius, {}
+        before = max((then for then in kept.legs if then <= time), default=None)
+        legs = self._first(cell, seed, radius) if before is None else kept.legs[before]
+        kept.legs[time] = followed = self._followed(legs, cell, seed, radius, time)
+        for then in sorted(kept.legs)[:-3]:
+            del kept.legs[then]
+        return followed
+
+    @cached_property
+    def _kept(self) -> "_Kept":
+        return _Kept()
+
+    def _first(self, cell: Cell, seed: int, radius: float) -> _Legs:
+        ahead = _goals(seed, 0, cell.ue, radius) - cell.position
+        nothing = np.zeros(cell.num_ue)
+        return _Legs(np.zeros(cell.num_ue, np.int64), cell.position, ahead, np.hypot(*ahead), nothing, nothing)
+
+    def _followed(self, legs: _Legs, cell: Cell, seed: int, radius: float, time: float) -> _Legs:
+        """The ways UEs are on at this later time."""
+        due = np.flatnonzero(legs.begin + legs.length / self.speed + self.pause < time)
+        if not len(due):
+            return legs
+        legs = _Legs(legs.leg.copy(), *(values.copy() for values in legs[1:]))
+        while len(due):
+            leg = int(legs.leg[due].min()) + 1
+            if leg >= MOST_LEGS:
+                raise AutoFLError(f"waypoint: more than {MOST_LEGS} legs up to {time:g} s; take a larger area")
+            off = due[legs.leg[due] == leg - 1]
+            goal = _goals(seed, leg, cell.ue[off], radius)
+            legs.leg[off] = leg
+            legs.begin[off] += legs.length[off] / self.speed + self.pause
+            legs.way[off] += legs.length[off]
+            legs.start[:, off] += legs.ahead[:, off]
+            legs.ahead[:, off] = ahead = goal - legs.start[:, off]
+            legs.length[off] = np.hypot(*ahead)
+            due = due[legs.begin[due] + legs.length[due] / self.speed + self.pause < time]
+        return legs
+
+
+class _Kept:
+    """What a `Waypoint` remembers: the ways of one cell and seed at the times last asked for."""
+
+    cell: Cell | None = None
+    seed: int = 0
+    radius: float = 0.0
+
+    def __init__(self) -> None:
+        self.legs: dict[float, _Legs] = {}
+
+
+def _goals(seed: int, leg: int, ue: IntArray, radius: float) -> Array:
+    """Points uniform in a disc, shape (2, len(ue))."""
+    u, v = ue_uniforms(seed, "waypoint", (leg,), ue, 2).T
+    angle = (2.0 * np.pi * v).astype(np.float32)  # a goal need not be more exact, and this is much faster
+    return np.asarray(radius * np.sqrt(u) * np.stack([np.cos(angle), np.sin(angle)]))
 
 
 @dataclass(frozen=True)
@@ -103,7 +164,7 @@ class Track:
         """x, y and the way gone, shape (num_rows, num_ue, 3)."""
         table = read_table(Path(self.file), "position", -np.inf, self.longest_gap)
         rows = table.value.reshape(len(table.value), -1)
-        if table.time is None or rows.shape[1] % 2:
+        if table.time is None or rows.shape[1] % 2 or (table.value.ndim == 3 and table.value.shape[2] != 2):
             raise AutoFLError(f"{self.file}: a track has times, and x and y of each UE: time, x0, y0, x1, y1, ...")
         places = rows.reshape(len(rows), -1, 2)
         step = np.linalg.norm(np.diff(places, axis=0), axis=-1)

@@ -34,8 +34,12 @@ from autofl.units import Array, BoolArray, db_to_ratio
 
 APART = 1e3
 """Correlation distances between the shadows with line of sight and those without: one field serves both."""
-MOST_LOOKS = 32
-"""Moments at which the fading within an upload is looked at, at most."""
+MOST_LOOKS = 128
+"""Most moments at which the fading within an upload is sampled."""
+MOST, MOST_DB = 1e9, 300.0
+"""Seconds, metres and speeds beyond the first are typing errors, gains and losses beyond the second."""
+LOOKED_AT_ONCE = 1 << 13
+"""Such moments, of all UEs together, that are computed in one call: memory stays small in a large cell."""
 
 
 class LargeScale(NamedTuple):
@@ -61,8 +65,11 @@ class Radio(Channel):
     bs_antenna_dbi: Annotated[float, "gain of the base station's antenna"] = 0.0
     ue_antenna_dbi: Annotated[float, "gain of a UE's antenna"] = 0.0
     extra_loss_db: Annotated[float, "walls, bodies, cables"] = 0.0
-    line_of_sight: Annotated[Literal["by-place", "always", "never"], "who has one"] = "by-place"
-    shadowing_db: Annotated[float | None, "sigma; default the scenario's, 0: none"] = None
+    indoor: Annotated[
+        bool, "UEs are indoors: shadows and fading of Table 7.5-6, O2I; extra_loss_db is for the walls"
+    ] = False
+    line_of_sight: Annotated[Literal["by-place", "always", "never"], "which UEs have one"] = "by-place"
+    shadowing_db: Annotated[float | None, "sigma; default the scenario's; 0: none"] = None
     shadow_distance: Annotated[float | None, "correlation distance [m]; default the scenario's"] = None
     small_scale: Annotated[
         Literal["standard", "rayleigh", "rician", "nakagami", "none"],
@@ -70,36 +77,46 @@ class Radio(Channel):
     ] = "standard"
     k_factor_db: Annotated[float | None, "Rician K; default the scenario's mean"] = None
     m: Annotated[float, "of Nakagami fading"] = 2.0
-    speed: Annotated[float, "v [m/s] of UEs, or of what moves around them where they are still"] = 0.83
-    upload: Annotated[float, "seconds over which the fading of a round is averaged; 0: that at its beginning"] = 0.0
+    speed: Annotated[float, "v [m/s] of UEs or, if they are still, of what moves around them"] = 0.83
+    upload: Annotated[float, "seconds over which the fading of a round is averaged; 0: fading at its start"] = 0.0
     mobility: Annotated[Literal["still", "waypoint", "track"], "how UEs move"] = "still"
-    pause: Annotated[float, "seconds at each point; waypoint"] = 0.0
-    area: Annotated[float | None, "radius [m] in which UEs move; waypoint; default the cell's"] = None
-    track: Annotated[str | None, ".csv or .npz of positions over time; track"] = None
+    pause: Annotated[float, "waypoint: seconds at each point"] = 0.0
+    area: Annotated[float | None, "waypoint: radius [m] in which UEs move; default the cell's"] = None
+    track: Annotated[str | None, "track: .csv or .npz of positions over time"] = None
     estimate_delay: Annotated[float, "age [s] of the gains the planner knows"] = 0.0
-    exponent: Annotated[float, "n of log-distance"] = 3.5
-    intercept_db: Annotated[float | None, "loss at 1 m of log-distance; default free space"] = None
-    building_height: Annotated[float, "average [m]; rma"] = 5.0
-    street_width: Annotated[float, "average [m]; rma"] = 20.0
-    interval: Annotated[float, "seconds between rounds where no clock runs"] = 1.0
-    landscape: Annotated[int, "seed of line of sight, shadows and ways; default the run's"] = 1
+    exponent: Annotated[float, "log-distance: n"] = 3.5
+    intercept_db: Annotated[float | None, "log-distance: loss at 1 m; default free space"] = None
+    building_height: Annotated[float, "rma: average [m]"] = 5.0
+    street_width: Annotated[float, "rma: average [m]"] = 20.0
+    interval: Annotated[float, "seconds between rounds if no clock runs"] = 1.0
+    landscape: Annotated[int, "seed of line of sight, shadows and paths; default the run's"] = 1
 
     def __post_init__(self) -> None:
         check_site(self.law, self.site)
+        if self.indoor and self.law.indoor is None:
+            raise AutoFLError(f"channel radio: indoor: {self.law.label} has no column for UEs in buildings")
         for name in ("shadowing_db", "speed", "upload", "pause", "estimate_delay"):
-            if not 0.0 <= (getattr(self, name) or 0.0) < math.inf:
-                raise AutoFLError(f"channel radio: {name} = {getattr(self, name):g}; it must be a number >= 0")
+            if not 0.0 <= (getattr(self, name) or 0.0) <= MOST:
+                raise AutoFLError(
+                    f"channel radio: {name} = {getattr(self, name):g}; it must lie between 0 and {MOST:g}"
+                )
         for name in ("shadow_distance", "area", "exponent", "interval"):
             value = getattr(self, name)
-            if value is not None and not 0.0 < value < math.inf:
+            if value is not None and not 0.0 < value <= MOST:
                 raise AutoFLError(f"channel radio: {name} = {value:g}; it must be a number > 0")
+        if self.speed >= SPEED_OF_LIGHT:
+            raise AutoFLError(f"channel radio: speed = {self.speed:g} m/s; light has 299,792,458")
+        for name in ("bs_antenna_dbi", "ue_antenna_dbi", "extra_loss_db", "intercept_db"):
+            value = getattr(self, name)
+            if value is not None and not -MOST_DB <= value <= MOST_DB:
+                raise AutoFLError(f"channel radio: {name} = {value:g}; it must lie within {MOST_DB:g} dB of 0")
         if not 0.5 <= self.m <= 1000.0:
             raise AutoFLError(f"channel radio: m = {self.m:g}; Nakagami fading has m from 0.5, and here up to 1000")
         if not -100.0 <= (self.k_factor_db or 0.0) <= 30.0:
             raise AutoFLError(f"channel radio: k_factor_db = {self.k_factor_db:g}; it must lie between -100 and 30 dB")
         if (self.mobility == "track") != (self.track is not None):
             raise AutoFLError('channel radio: mobility = "track" and the file track go together')
-        _ = self.ways  # what is wrong with a track is said when it is named
+        _ = self.ways  # a bad track is reported as soon as it is named
 
     @cached_property
     def law(self) -> Scenario:
@@ -159,14 +176,16 @@ class Radio(Channel):
         distance = place.distance
         los = self._line_of_sight(place, distance)
         loss = path_loss_db(law, site, distance, los)
+        sigma, reach = self.shadowing_db, self.shadow_distance
+        if self.indoor and law.indoor is not None:
+            sigma, reach = (
+                own if own is not None else table for own, table in zip((sigma, reach), law.indoor, strict=True)
+            )
         deviation = (
-            shadowing_deviation_db(law, site, distance, los)
-            if self.shadowing_db is None
-            else np.full(distance.shape, self.shadowing_db)
+            shadowing_deviation_db(law, site, distance, los) if sigma is None else np.full(distance.shape, sigma)
         )
         shadow = np.zeros(distance.shape)
         if self.shadowing_db != 0.0:
-            reach = self.shadow_distance
             scale = 1.0 / np.where(los, *law.shadow_distance) if reach is None else np.full(distance.shape, 1.0 / reach)
             there = np.where(los, 0.0, APART)
             shadow = deviation * gaussian_field(self.landscape, "shadowing", place.x * scale + there, place.y * scale)
@@ -177,7 +196,7 @@ class Radio(Channel):
         """g_i at this time [s] of a run.
 
         Note:
-            With `upload` the gain is the one whose rate at P_max is the mean rate over so many seconds,
+            With `upload` the gain is the one whose rate at P_max is the mean rate over that many seconds,
             log(1 + a g) = mean of log(1 + a g(t)), a = P_max / (N0 B); path loss and shadow are those at the beginning.
         """
         there = self.large_scale(cell, time)
@@ -187,12 +206,16 @@ class Radio(Channel):
         if self.upload == 0.0:
             return there.gain * self._fading(cell, seed, wavelengths, there.los)
         pace = there.place.speed / self.wavelength
-        looks = min(2 + math.ceil(8.0 * self.upload * float(pace.max(initial=0.0))), MOST_LOOKS)
+        looks = 2 + math.ceil(min(8.0 * self.upload * float(pace.max(initial=0.0)), MOST_LOOKS - 2))
         snr_per_gain = cell.max_power / cell.noise_power
         total = np.zeros(cell.num_ue)
-        for look in range(looks):
-            passed = wavelengths + pace * (self.upload * (look + 0.5) / looks)
-            total += np.log1p(snr_per_gain * there.gain * self._fading(cell, seed, passed, there.los))
+        moments = self.upload * (np.arange(looks) + 0.5) / looks
+        at_once = max(1, LOOKED_AT_ONCE // max(1, cell.num_ue))
+        for first in range(0, looks, at_once):
+            passed = wavelengths + pace * moments[first : first + at_once, None]
+            rates = np.log1p(snr_per_gain * there.gain * self._fading(cell, seed, passed, there.los))
+            for rate in rates:  # one by one, so that the bits do not depend on how many are looked at together
+                total += rate
         return np.expm1(total / looks) / snr_per_gain
 
     def estimate_at(self, cell: Cell, seed: int, gain: Array, time: float) -> Array:
@@ -225,7 +248,9 @@ class Radio(Channel):
 
     def _direct(self, los: BoolArray) -> BoolArray:
         """Whose fading has a direct path."""
-        return los if self.small_scale == "standard" else np.full(los.shape, self.small_scale == "rician")
+        if self.small_scale == "standard":
+            return np.zeros(los.shape, bool) if self.indoor else los
+        return np.full(los.shape, self.small_scale == "rician")
 
     def _fading(self, cell: Cell, seed: int, wavelengths: Array, los: BoolArray) -> Array:
         """h_i of mean 1 after so many wavelengths."""

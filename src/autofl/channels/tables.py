@@ -10,9 +10,9 @@ from autofl.files import opening, read_arrays, read_bytes
 from autofl.units import Array
 
 MOST_BYTES = 64 * 2**20
-"""Of a table in text."""
+"""Largest table in text form."""
 BRIDGED = 10.0
-"""Times the median step that two rows may lie apart, unless a limit is given; more is a gap."""
+"""Median steps that two rows may lie apart, unless a limit is given; more is a gap."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class TimeTable:
 def read_table(path: Path, array: str = "gain", least: float = 0.0, longest_gap: float | None = None) -> TimeTable:
     """A table of a .csv with commas, or of the array of this name in an .npz.
 
-    A .csv whose first line begins with `time` has the seconds of each row in its first column, an .npz in its array
-    `time`; without them a row is a round.
+    A .csv whose first line begins with `time` (or `#time`, `time [s]`) has the seconds of each row in its first column,
+    an .npz in its array `time`; without them a row is a round.
 
     Args:
         least: no value may be below it.
@@ -63,8 +63,13 @@ def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
 
 
 def _from_csv(path: Path) -> tuple[Array, Array | None]:
-    lines = read_bytes(path, MOST_BYTES).decode("utf-8-sig").splitlines()
-    timed = bool(lines) and lines[0].split(",")[0].strip().strip('"').lower() == "time"
+    lines = read_bytes(path, MOST_BYTES).decode("utf-8-sig").rstrip().splitlines()
+    timed = bool(lines) and lines[0].split(",")[0].strip('# "').lower().startswith("time")
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or (line.lstrip().startswith("#") and not (timed and number == 1)):
+            raise AutoFLError(
+                f"{path}: line {number} is empty or a comment; rows have no gaps, and a header begins with time"
+            )
     table = np.genfromtxt(
         lines, delimiter=",", dtype=np.float64, ndmin=2, filling_values=np.nan, skip_header=1 if timed else 0
     )
@@ -84,6 +89,8 @@ def _checked_time(path: Path, time: Array, num_rows: int, longest_gap: float | N
     if (step <= 0.0).any():
         row = int(np.argmax(step <= 0.0))
         raise AutoFLError(f"{path}: row {row + 2}: time {time[row + 1]:g} s follows {time[row]:g} s; times must rise")
+    if longest_gap is not None and not longest_gap > 0.0:
+        raise AutoFLError(f"longest_gap = {longest_gap:g}; it must be a number > 0")
     limit = BRIDGED * float(np.median(step)) if longest_gap is None else longest_gap
     if step.max() > limit:
         row = int(np.argmax(step))

@@ -47,7 +47,7 @@ class Scenario:
 
     label: str
     los_loss: Loss
-    nlos_loss: Loss  # PL', of which the larger of it and the loss with line of sight counts
+    nlos_loss: Loss  # PL'; the larger of it and the loss with line of sight counts
     los_chance: Callable[[Site, Array], Array]
     shadowing_db: tuple[float, float]  # sigma_SF [dB]
     shadow_distance: tuple[float, float]  # correlation distance of shadowing [m]
@@ -58,7 +58,10 @@ class Scenario:
     carriers: tuple[float, float] = (0.5e9, 100e9)  # f_c [Hz], lowest and highest
     bs_heights: tuple[float, float] = (1.5, 150.0)
     ue_heights: tuple[float, float] = (1.5, 22.5)
-    far_shadowing_db: float | None = None  # sigma_SF [dB] with line of sight beyond the breakpoint, where another
+    far_shadowing_db: float | None = None  # sigma_SF [dB] with line of sight beyond the breakpoint, if different
+    indoor: tuple[float, float] | None = None  # sigma_SF [dB] and its correlation distance [m] of O2I, Table 7.5-6
+    nlos_reach: float | None = None  # d_2D [m] up to which the law without line of sight holds, if different
+    reach_3d: bool = False  # whether the largest distance is d_3D
 
 
 def path_loss_db(scenario: Scenario, site: Site, distance: Array, los: BoolArray) -> Array:
@@ -68,7 +71,7 @@ def path_loss_db(scenario: Scenario, site: Site, distance: Array, los: BoolArray
         distance: d_2D [m], shape (..., num_ue).
         los: whether there is a line of sight, of the same shape.
     """
-    distance = within_reach(scenario, distance)
+    distance = within_reach(scenario, site, distance, los)
     antennas = np.maximum(site.distance_3d(distance), 1.0)  # InH starts at d_3D = 1 m, the others are beyond it
     clear = scenario.los_loss(site, distance, antennas)
     return np.where(los, clear, np.maximum(clear, scenario.nlos_loss(site, distance, antennas)))
@@ -88,12 +91,19 @@ def shadowing_deviation_db(scenario: Scenario, site: Site, distance: Array, los:
     return np.where(los, clear, without)
 
 
-def within_reach(scenario: Scenario, distance: Array) -> Array:
-    """d_2D, at least the scenario's least; an error where it holds no more."""
+def within_reach(scenario: Scenario, site: Site, distance: Array, los: BoolArray) -> Array:
+    """d_2D, at least the scenario's least; an error beyond the range of its law."""
     least, largest = scenario.reach
-    if (far := float(np.max(distance, initial=0.0))) > largest:
+    far = float(np.max(site.distance_3d(distance) if scenario.reach_3d else distance, initial=0.0))
+    hidden = float(np.max(distance, initial=0.0, where=~np.asarray(los)))
+    if far > largest:
         raise AutoFLError(
             f"a UE is {far:g} m from the base station; the path loss of {scenario.label} holds up to {largest:g} m"
+        )
+    if scenario.nlos_reach is not None and hidden > scenario.nlos_reach:
+        raise AutoFLError(
+            f"a UE without line of sight is {hidden:g} m from the base station; "
+            f"there the path loss of {scenario.label} holds up to {scenario.nlos_reach:g} m"
         )
     return np.maximum(distance, least)
 
@@ -221,12 +231,14 @@ def _office(kind: str, chance: Callable[[Site, Array], Array]) -> Scenario:
         reach=(0.0, 150.0),
         bs_heights=(0.5, 50.0),
         ue_heights=(0.1, 50.0),
+        reach_3d=True,
     )
 
 
 SCENARIOS = {
     "umi": Scenario(
         label="UMi street canyon",
+        indoor=(7.0, 7.0),
         los_loss=_two_slopes(32.4, 21.0, 9.5),
         nlos_loss=_one_slope(22.4, 35.3, 21.3, 0.3),
         los_chance=_street_chance(36.0),
@@ -239,6 +251,7 @@ SCENARIOS = {
     ),
     "uma": Scenario(
         label="UMa",
+        indoor=(7.0, 7.0),
         los_loss=_two_slopes(28.0, 22.0, 9.0),
         nlos_loss=_one_slope(13.54, 39.08, 20.0, 0.6),
         los_chance=_urban_chance,
@@ -252,7 +265,9 @@ SCENARIOS = {
     "rma": Scenario(
         label="RMa",
         los_loss=_rural_los,
-        nlos_loss=_rural_nlos,  # stated up to 5 km, used up to 10 km
+        nlos_loss=_rural_nlos,
+        nlos_reach=5e3,
+        indoor=(8.0, 120.0),
         los_chance=_rural_chance,
         shadowing_db=(4.0, 8.0),
         far_shadowing_db=6.0,

@@ -24,19 +24,25 @@ class Trace(Channel):
     values are linear between rows, and the first row is the start of the run: a round takes the value at its beginning.
     Gains are power ratios, path loss included. SNR and rate [bit/s] are those at P_max in the UE's own band,
 
-        g = xi N0 B / P_max,    xi = 2^(r/B) - 1
+        g = xi N0 B / P_max,    xi = 2^(r/B) - 1, or the SNR that another rate law needs for r
 
     A run longer than the table begins again at its first row, or stops with an error; the seed plays no part.
     """
 
-    file: Annotated[str, ".csv or .npz, a row a round or time and a column a UE"]
-    after_end: Annotated[Literal["again", "stop"], "what follows the last row"] = "again"
+    file: Annotated[str, ".csv or .npz; a row for each round or time, a column for each UE"]
+    after_end: Annotated[Literal["again", "stop"], "after the last row: from the start again, or stop"] = "again"
     quantity: Annotated[Literal["gain", "gain_db", "snr_db", "rate"], "what the table holds"] = "gain"
-    longest_gap: Annotated[float | None, "seconds two rows may lie apart; default 10 times the median"] = None
-    interval: Annotated[float, "seconds between rounds where no clock runs"] = 1.0
+    longest_gap: Annotated[float | None, "largest gap between two rows [s]; default 10 times the median"] = None
+    interval: Annotated[float, "seconds between rounds if no clock runs"] = 1.0
 
     def __post_init__(self) -> None:
-        _ = self.table  # what is wrong with the file is said when it is named
+        if not 0.0 < self.interval < np.inf:
+            raise AutoFLError(f"channel trace: interval = {self.interval:g}; it must be a number > 0")
+        shape = self.table.value.shape  # a bad file is reported as soon as it is named
+        if len(shape) != 2:
+            raise AutoFLError(
+                f"{self.file}: shape {shape}; a table needs a row for each round or time, a column per UE"
+            )
 
     @cached_property
     def table(self) -> TimeTable:
@@ -73,7 +79,10 @@ class Trace(Channel):
             return value
         if self.quantity == "gain_db":
             return 10.0 ** (value / 10.0)
-        snr = 10.0 ** (value / 10.0) if self.quantity == "snr_db" else np.expm1(value / cell.bandwidth * np.log(2.0))
+        if self.quantity == "snr_db":
+            snr = 10.0 ** (value / 10.0)
+        else:
+            snr = cell.link.snr_of(value / cell.bandwidth * np.log(2.0))
         return snr * cell.noise_power / cell.max_power
 
 

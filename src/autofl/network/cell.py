@@ -24,7 +24,7 @@ def _one(value: float) -> Any:
 class Cell:
     """A cell of UEs, SI units. Per-UE fields take one number for all and become arrays of shape (num_ue,).
 
-    Defaults are those of the paper's Table I. What a planner does not decide is what stands here.
+    Defaults are those of the paper's Table I. Values that a planner does not decide are taken from here.
     """
 
     distance: Array  # r_i [m], the paper's first c_i
@@ -43,14 +43,15 @@ class Cell:
     snr_threshold: float = 1000.0  # phi, 30 dB; a rate law with levels has its own
     capacitance: float = 1e-27  # varsigma [J s^2/cycle^3]
     min_distance: float = 1.0  # r_min [m]: the path-loss law diverges at the antenna
-    num_weights: float = math.nan  # that an update has; by default Z / 32
-    overhead: float = 0.0  # T_over [s] of a round beside computing and sending; the paper has none
+    num_weights: float = math.nan  # of an update; by default Z / 32
+    overhead: float = 0.0  # T_over [s] of a round besides computing and sending; the paper has none
     downlink_power: float | None = None  # P_bs [W]; None: sending the model down costs no time, as in the paper
     downlink_bits: float = math.nan  # Z_down [bit]; by default 32 for each weight
+    downlink_bandwidth: float | None = None  # [Hz]; None: sum_i B_i
     downlink_noise_psd: float | None = None  # N0 [W/Hz] at the UEs; None: that of the base station
     downlink_mode: Literal["broadcast", "unicast"] = "broadcast"  # once for all, or a model to each UE in turn
     pa_efficiency: float = 1.0  # eta of the power amplifier: sending at p draws p / eta
-    circuit_power: float = 0.0  # P_c [W] that a UE draws besides while it sends
+    circuit_power: float = 0.0  # P_c [W] that a UE draws in addition while it sends
     receive_power: float = 0.0  # P_rx [W] that a UE draws while it listens to the downlink
     link: Law = SHANNON  # from SNR to rate
     tries: int = 1  # transmissions of an update at most, where the first is not decoded
@@ -110,7 +111,7 @@ class Cell:
 
     @classmethod
     def disc(cls, num_ue: int = 20, radius: float = 200.0, seed: int = 1, **others: float | Array) -> "Cell":
-        """The paper's cell: UEs dropped uniformly in a disc, C_i uniform in [0.8, 1.2] 1e5; others by name."""
+        """The paper's cell: UEs placed uniformly in a disc, C_i uniform in [0.8, 1.2] 1e5; other fields by name."""
         if num_ue < 1 or not radius > 0.0:
             raise AutoFLError(f"Cell.disc: num_ue = {num_ue} and radius = {radius:g} m; both must be positive")
         x, y = drop_in_disc(stream(seed, "cell.distance"), num_ue, radius).T
@@ -160,7 +161,7 @@ class Cell:
 
 
 def stacked(cells: Sequence[Cell]) -> Cell:
-    """Cells of as many UEs each as one whose arrays have a leading axis; what is one number must be equal."""
+    """Cells with equally many UEs as one cell whose arrays have a leading axis; scalar fields must be equal."""
     per_ue = {name: np.stack([getattr(cell, name) for cell in cells]) for name in (*Cell.PER_UE, "ue")}
     return cells[0].having(**per_ue)
 

@@ -128,12 +128,12 @@ def listening_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None)
         broadcast:  Z_down / (B log2(1 + P_bs g_min / (N0 B))),    g_min = min_i g_i of those that take part
         unicast:    Z_down / (B log2(1 + P_bs g_i / (N0 B)))
 
-    with B = sum_i B_i, the whole band of the round, N0 at the UE, and the rate law of the cell. Below the lowest level
-    of a staircase, blocks are repeated.
+    with B = sum_i B_i, the whole band of the round, unless the cell says otherwise, N0 at the UE, and the rate law of
+    the cell. Below the lowest level of a staircase, blocks are repeated.
 
     Args:
         cell: the selected UEs; downlink_power P_bs [W], downlink_bits Z_down [bit], bandwidth B_i [Hz].
-        gain: g_i, shape (..., num_ue); down as up.
+        gain: g_i, shape (..., num_ue); the same in both directions.
         takes_part: who is sent the model, shape (..., num_ue); by default all.
     """
     part = np.ones(np.shape(gain), np.bool_) if takes_part is None else takes_part
@@ -141,7 +141,7 @@ def listening_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None)
         return np.zeros(np.shape(gain))
     served = np.where(part, gain, np.inf)
     weakest = served if cell.downlink_mode == "unicast" else served.min(axis=-1, initial=np.inf, keepdims=True)
-    band = cell.bandwidth.sum(axis=-1, keepdims=True)
+    band = cell.bandwidth.sum(axis=-1, keepdims=True) if cell.downlink_bandwidth is None else cell.downlink_bandwidth
     noise_psd = cell.noise_psd if cell.downlink_noise_psd is None else cell.downlink_noise_psd
     with np.errstate(divide="ignore"):
         spectral = cell.link.repeated(cell.downlink_power * weakest / (noise_psd * band)) / np.log(2.0)
@@ -161,9 +161,9 @@ def downlink_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None) 
 
 
 def fixed_time(cell: Cell, gain: Array, takes_part: BoolArray | None = None) -> Array:
-    """Time of a round that no UE's samples, power or frequency change: T_over + t_down [s], shape (...).
+    """The part of a round's time that no UE's samples, power or frequency change: T_over + t_down [s], shape (...).
 
-    What a planner that weighs progress against time adds to the slowest UE; arguments as for `downlink_time`.
+    A planner that weighs progress against time adds it to the slowest UE's time; arguments as for `downlink_time`.
     """
     return cell.overhead + downlink_time(cell, gain, takes_part)
 
@@ -182,15 +182,15 @@ def round_cost(cell: Cell, gain: Array, plan: Plan, outage: Outage = "skip", kno
     8: the base station knows the channel). Listening costs a UE that takes part e^rx = P_rx t_down, 0 by default.
 
     Args:
-        cell: the selected UEs. Its own bands, whatever the plan makes of them, are what the downlink has.
+        cell: the selected UEs. The downlink has its bands, even where the plan divides them otherwise.
         gain: g_i, shape (..., num_ue).
         plan: every decision; frequency, band, bits and local steps take the place of the cell's.
         outage: "wait" makes the base station wait `longest_upload` for a selected UE that does not send.
-        known: the gains for which rates were chosen, by default the true ones. Where they are not, an update is sent
+        known: the gains for which rates were chosen, by default the true ones. Where the two differ, an update is sent
             until it is decoded, at most cell.tries times.
     Note:
-        A round in which nobody sends costs the longest upload too, under both settings: time passes until the
-        base station can know that nothing comes. The paper does not treat this case. Nothing is sent down in it.
+        A round in which nobody sends costs the longest upload too, under both settings: time passes until the base
+        station can tell that nothing is coming. The paper does not treat this case. Nothing is sent down in it.
     """
     sends = (plan.num_samples > 0) & (plan.tx_power > 0.0)
     believed = gain if known is None else known

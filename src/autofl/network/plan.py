@@ -13,7 +13,7 @@ Codes = NDArray[np.int8]
 
 
 class Status(IntEnum):
-    """The constraint that binds a UE in this round. The wish is d = 1/epsilon samples sent at P_max."""
+    """The constraint that binds a UE in this round. Ideally it would have 1/epsilon samples and send at P_max."""
 
     ACCURACY = 0  # d = 1/epsilon is met, and leaves too little energy for P_max: fewer samples would be faster
     DATA = 1  # the UE owns fewer samples than 1/epsilon (or than the fixed number) and uses them all
@@ -21,6 +21,7 @@ class Status(IntEnum):
     POWER = 3  # the samples are met with energy to spare: only P_max limits the speed
     INFEASIBLE = 4  # cannot be decoded, or cannot train on the least number of samples: takes no part
     LEFT_OUT = 5  # could take part, but would hold up the others for longer than it is worth
+    RATE = 6  # the samples are met at the highest rate there is: neither power nor energy would make it faster
 
 
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
@@ -28,7 +29,7 @@ STATUS_NAMES = tuple(status.name.lower() for status in Status)
 
 @dataclass(frozen=True)
 class Certificate:
-    """How sure an allocation is: bounds of the round's least time [s], and the relative KKT residual."""
+    """How good an allocation is known to be: bounds on the round's least time [s], and the relative KKT residual."""
 
     lower: float
     upper: float
@@ -36,7 +37,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """Between the bounds, relative."""
+        """Relative distance between the bounds."""
         return (self.upper - self.lower) / self.upper
 
 
@@ -54,7 +55,7 @@ class Plan:
         weight: of the update in the average, up to a common factor.
         status: codes of `Status`.
         samples_limit: which of ACCURACY, DATA, ENERGY bounds num_samples.
-        power_limit: which of POWER, ENERGY bounds tx_power.
+        power_limit: which of POWER, RATE, ENERGY bounds tx_power.
         certificate: of the round's time, where the planner has one.
     """
 
@@ -72,10 +73,10 @@ class Plan:
 
     @property
     def feasible(self) -> BoolArray:
-        return np.asarray(self.status < Status.INFEASIBLE)
+        return ~np.isin(self.status, (Status.INFEASIBLE, Status.LEFT_OUT))
 
     def applied(self, cell: Cell) -> Cell:
-        """The cell with what is decided here in place of its own."""
+        """The cell with the decisions of this plan instead of its own values."""
         return cell.having(
             local_steps=self.local_steps.astype(np.float64),
             cpu_frequency=self.cpu_frequency,
@@ -84,7 +85,7 @@ class Plan:
         )
 
     def problem(self, cell: Cell) -> str | None:
-        """What no plan may hold, in one line with its UE; None for a plan that can be carried out."""
+        """Why the plan cannot be carried out, in one line with the UE; None if it can."""
         values = {name: getattr(self, name) for name in DECISIONS}
         for name, decided in values.items():
             if decided.shape != self.tx_power.shape or decided.shape[-1:] != cell.distance.shape[-1:]:
@@ -137,7 +138,7 @@ def make_plan(
         cell: the UEs that are planned for.
         num_samples, tx_power: d_i and p_i, shape (..., num_ue).
         feasible: who takes part; by default everybody with samples and power.
-        samples_limit, power_limit: as in `Plan`; by default what the numbers themselves tell. The one place that turns
+        samples_limit, power_limit: as in `Plan`; by default derived from the numbers. This is the one place that turns
             the two limits into one status.
     """
     samples, tx_power = np.asarray(num_samples, dtype=np.float64), np.asarray(tx_power, dtype=np.float64)
@@ -150,7 +151,7 @@ def make_plan(
         samples_limit = np.where(samples >= np.floor(cell.data_size), Status.DATA, Status.ACCURACY).astype(np.int8)
     if power_limit is None:
         power_limit = np.where(tx_power >= cell.max_power, Status.POWER, Status.ENERGY).astype(np.int8)
-    met = np.where(power_limit == Status.POWER, Status.POWER, Status.ACCURACY)
+    met = np.where(power_limit == Status.ENERGY, Status.ACCURACY, power_limit)
     status = np.where(samples_limit == Status.ACCURACY, met, samples_limit)
 
     def decided(value: Array | IntArray | None, own: Array) -> Array:

@@ -60,12 +60,23 @@ class Law:
         lowest, least = self.levels[0]
         return np.where(self._place(snr) > 0, self.efficiency(snr), lowest * np.asarray(snr) / least)
 
+    def snr_of(self, efficiency: Array) -> Array:
+        """The least SNR that gives y [nat/s/Hz]: that of the highest level not above it, or of the ceiling.
+
+        Below the lowest level it falls in proportion to y, as for `repeated`.
+        """
+        if not self.levels:
+            return self.gap * np.expm1(np.minimum(efficiency, self.ceiling))
+        y, snr = self._steps
+        place = np.searchsorted(y[1:] * (1.0 - DECODE_SLACK), efficiency, side="right")
+        return np.where(place > 0, snr[place], snr[1] * np.asarray(efficiency) / y[1])
+
     def least_snr(self, phi: float) -> float:
         """The lowest SNR that is decoded: the cell's phi for a curve, that of the lowest level for a staircase."""
         return self.levels[0][1] if self.levels else phi
 
     def needed(self, snr: Array) -> Array:
-        """The SNR that the rate chosen at this SNR needs: less than it above a ceiling and between levels."""
+        """The SNR that the rate chosen at this SNR needs; it is lower above a ceiling and between levels."""
         if self.levels:
             return np.asarray(self._steps[1][self._place(snr)])
         return snr if math.isinf(self.ceiling) else np.minimum(snr, self.gap * math.expm1(self.ceiling))

@@ -37,8 +37,8 @@ class _Nr:
     """
 
     gap_db: Annotated[float, "Gamma [dB], how much more SNR than Shannon's bound an MCS needs"] = 2.0
-    overhead: Annotated[float, "share of pilots and control; 0.08 is that of uplink FR1 in TS 38.306, 4.1.2"] = 0.08
-    snr_db: Annotated[list[float] | None, "SNR of each MCS [dB] instead, one for each in the order of the table"] = None
+    overhead: Annotated[float, "share of pilots and control; 0.08 for uplink FR1 in TS 38.306, 4.1.2"] = 0.08
+    snr_db: Annotated[list[float] | None, "SNR of each MCS [dB] in the order of the table, instead of gap_db"] = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.gap_db <= 60.0:
@@ -47,6 +47,9 @@ class _Nr:
             raise AutoFLError(f"overhead: {self.overhead} is not a share >= 0 and < 1")
         if self.snr_db is not None and len(self.snr_db) != len(self.table):
             raise AutoFLError(f"snr_db: {len(self.snr_db)} values; the table has {len(self.table)} MCS")
+        for value in self.snr_db or ():
+            if not -100.0 <= value <= 200.0:
+                raise AutoFLError(f"snr_db: {value:g} is not between -100 and 200 dB")
 
     @property
     def table(self) -> Sequence[tuple[int, float]]:

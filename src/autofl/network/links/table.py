@@ -1,4 +1,4 @@
-"""A staircase of one's own: measured rates, another standard, or a curve in small steps."""
+"""A staircase of your own: measured rates, another standard, or a curve in small steps."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from autofl.units import db_to_ratio
 
 @dataclass(frozen=True)
 class Table:
-    """Pairs of spectral efficiency and the SNR from which on it is had."""
+    """Pairs of spectral efficiency and the SNR from which it is available."""
 
     levels: Annotated[list[list[float]], "[[bit/s/Hz, SNR in dB], ...]"]
 
