@@ -12,7 +12,7 @@ from autofl.planner.fixed import FixedPlanner
 from autofl.units import Array
 
 MOST_BITS = 16
-"""Of a weight: no quantiser here has more."""
+"""Most bits per weight: no quantiser here uses more."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,21 @@ class AdaQuantPlanner:
 
         s_k = sqrt(F(w_0) / F(w_k)) s_0,    bits of a weight = ceil(log2(s_k + 1)) + 1
 
-    the last one for the sign. Samples and power are those of `fixed`, the power being what the energy allows for the
+    the added bit being the sign. Samples and power are those of `fixed`, the power being what the energy allows for the
     bits of the round. It needs a compressor that takes its bits from the plan, such as `quantise`.
 
     Note:
-        F(w_k) is the loss of the last evaluation (`evaluation.every`), measured for nothing; theirs is known in every
-        round. s_k is rounded up to a whole number. `quantise` has a scale for each block where theirs has one norm, and
-        uses all 2^(b-1) - 1 levels that b bits hold. The part of Z / N that is no whole number is taken for the scales;
-        the weights fill whole bytes, or b bits would not fit where b N is no multiple of 8.
-        Rounds without learning, such as those from which `unbiased` learns how often a UE is heard, plan with s_0.
+        F(w_k) is the loss at the last evaluation (`evaluation.every`), which costs no time or energy; theirs is known
+        in every round. s_k is rounded up to a whole number. `quantise` has one scale per block where theirs has one
+        norm, and uses all 2^(b-1) - 1 levels that b bits hold. The fractional part of Z / N is taken to be the scales;
+        the weights fill whole bytes, since b bits would not fit otherwise where b N is not a multiple of 8. Rounds
+        without learning, such as those from which `unbiased` learns how often a UE is heard, plan with s_0.
     """
 
-    levels: Annotated[int, "s_0, levels of the first rounds"] = 2
+    levels: Annotated[int, "s_0, levels in the first rounds"] = 2
     num_samples: Annotated[int, "d"] = 40
-    power: Annotated[Literal["max", "computed"], "P_max or PowerComputation's"] = "computed"
-    loss: Annotated[Literal["train", "adapted"], "F: of the global model, or after its adaptation step"] = "train"
+    power: Annotated[Literal["max", "computed"], "send at P_max, or as PowerComputation says"] = "computed"
+    loss: Annotated[Literal["train", "adapted"], "F: loss of the global model, or after its adaptation step"] = "train"
 
     batched = True
     needs_compressor = True
@@ -52,7 +52,7 @@ class AdaQuantPlanner:
         return {"first_loss": np.full(1, np.nan), "loss": np.full(1, np.nan)}
 
     def observe(self, memory: Memory, evaluation: Quality) -> Memory:
-        """The memory after an evaluation: the first loss is F(w_0); what is no positive number is passed over."""
+        """The memory after an evaluation: the first loss is F(w_0); a loss that is not positive is ignored."""
         loss = evaluation.train_loss if self.loss == "train" else evaluation.adapted_train_loss
         if not 0.0 < loss < np.inf:
             return memory

@@ -5,11 +5,11 @@ Least T such that, for every UE i that takes part,
     W_i/f_i + Z_i/(B_i log2(1 + p_i a_i/B_i)) <= T,    kappa W_i f_i^2 + p_i t_i <= E_i,    sum_i B_i <= B_tot,
     p_i <= P_i^max,    f_i^min <= f_i <= f_i^max,    p_i a_i/B_i >= phi
 
-It is convex in the logarithms. `least_band` gives the least band b_i(T) of each UE, and sum_i b_i(T) = B_tot is solved
-by Newton's method in ln T. It never overshoots, so that each iterate is a lower bound of T; the plan itself, evaluated
-on its own, is an upper bound.
+The problem is convex in the logarithms. `least_band` gives the least band b_i(T) of each UE, and sum_i b_i(T) = B_tot
+is solved by Newton's method in ln T. Newton never overshoots here, so each iterate is a lower bound on T; the plan
+itself, evaluated on its own, gives an upper bound.
 
-A rate with a ceiling or in steps, and circuits that draw power, are served by `general`, slower and by bisection.
+Rates with a ceiling or in steps, and circuits that draw power, are left to `general`, which bisects and is slower.
 """
 
 import math
@@ -41,8 +41,8 @@ def allocate(
     Args:
         task: one set of UEs, shape (num_ue,).
         total_band: B_tot [Hz].
-        tolerance: surplus of band at which the last of Newton's steps is made; the error left is about its square.
-        max_steps: more than ever needed; with fewer, the bounds say how far it came.
+        tolerance: surplus of band at which Newton's last step is taken; the remaining error is about its square.
+        max_steps: more than ever needed; with fewer, the bounds show how close the result is.
         certify: whether to work out the residual of the optimality conditions.
     """
     if not 0.0 < total_band < math.inf:
@@ -61,7 +61,7 @@ def allocate(
         total = float(bands.sum())
         surplus = math.log(total / total_band)
         step = surplus * total / -float(slope.sum())
-        lower = max(lower, deadline * math.exp(step))  # where a tangent of a convex function vanishes
+        lower = max(lower, deadline * math.exp(step))  # the root of a tangent of a convex function
         if surplus < tolerance or step < 1e-15:
             bands = bands + max(step, 0.0) * slope
             break
@@ -83,16 +83,16 @@ def least_band(task: Task, deadline: Array | float) -> Array:
 
 
 def allocate_fixed_band(task: Task, own: Array | float) -> Allocation:
-    """The least time of each UE in a band that is not decided [Hz], and T the largest of them."""
+    """The least time of each UE in a given band [Hz]; T is the largest of these times."""
     solver = fixed_band.allocate_fixed_band if task.is_plain else general.allocate_fixed_band
     return solver(task, own)
 
 
 def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
-    """The allocation of least total energy among those that make the deadline, no less than that of `allocate`."""
+    """The allocation of least total energy that makes the deadline, which must not be shorter than `allocate`'s."""
     return (thrift if task.is_plain else general).least_energy(task, total_band, deadline)
 
 
 def least_energy_fixed_band(task: Task, own: Array | float, deadline: float) -> Allocation:
-    """The same where the band is not decided: each UE alone, the deadline never before its own least time."""
+    """The same in given bands: each UE on its own, with a deadline no shorter than its own least time."""
     return (thrift if task.is_plain else general).least_energy_fixed_band(task, own, deadline)

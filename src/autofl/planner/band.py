@@ -24,8 +24,9 @@ GUARD = 2e-14
 class Task:
     """What the UEs of one round have to do, and with what. Arrays broadcast to one shape (..., num_ue).
 
-    A UE for which any value is not a number > 0 (min_frequency: >= 0) cannot take part. An amplifier of efficiency eta
-    and a gap Gamma are no fields: power is what the amplifier draws, P/eta; a and phi are eta a/Gamma and phi/Gamma.
+    A UE for which any value is not a number > 0 (min_frequency: >= 0) cannot take part. Amplifier efficiency eta and
+    SNR gap Gamma are not fields of their own: power is what the amplifier draws, P/eta; a stands for eta a/Gamma, and
+    phi for phi/Gamma.
     """
 
     cycles: Array  # W_i = C_i tau_i d_i [cycle]
@@ -54,7 +55,7 @@ class Task:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the fast method serves it: Shannon's rate, and no power for circuits."""
+        """Whether the fast method applies: Shannon's rate, and circuits that draw no power."""
         return self.circuit_power == 0.0 and math.isinf(self.ceiling) and not self.levels
 
     @cached_property
@@ -79,10 +80,10 @@ class Limits:
     eps: Array  # eta / E
     s0: Array  # [s]
     pi: Array  # P s0 / E
-    phi_energy: Array  # E_phi = eta phi / ln(1 + phi) [J], the least upload energy that is decoded
-    fastest: Array  # the largest w: at f_max, or where less computing energy is needed to reach phi
+    phi_energy: Array  # E_phi = eta phi / ln(1 + phi) [J], the least energy of an upload that is decoded
+    fastest: Array  # the largest w: at f_max, or less where the upload needs the energy to reach phi
     slowest: Array  # the smallest w: at f_min
-    widest: Array  # band that P reaches phi in [Hz]
+    widest: Array  # widest band in which P reaches phi [Hz]
     shortest: Array  # least T with any band [s]
     ends: Array  # y at w = fastest, at w = slowest and at w = 0, shape (3, ...)
     stays: Array  # up to this deadline s = s0 / fastest is best [s]
@@ -120,7 +121,7 @@ def _limits(task: Task) -> Limits:
         s0 = task.cycles * np.sqrt(task.kappa * task.cycles / energy)
         pi = task.max_power * s0 / energy
         slowest = s0 * task.min_frequency / task.cycles
-        decodable = np.sqrt(1.0 - eps * least_c)  # not a number where the upload alone is too dear
+        decodable = np.sqrt(1.0 - eps * least_c)  # NaN where the upload alone exceeds the budget
         fastest = np.minimum(decodable, s0 * task.max_frequency / task.cycles)
         able = (eps > 0.0) & (pi > 0.0) & (pi < np.inf) & (fastest > 0.0) & (fastest >= slowest) & (s0 < np.inf)
         if not able.all():
@@ -183,7 +184,7 @@ def _band(task: Task, deadline: Array) -> tuple[Array, Array, Array, Array, Bool
             moves, limits.eps, limits.s0, limits.pi, limits.ends[0], limits.ends[2], deadline
         )
         at_power = power_crossing(pi, 1.0 - pi * (goal / s0))
-        # the band is flat around its least, so that an error of 1e-8 in the share is none in the band
+        # the band is flat around its minimum, so an error of 1e-8 in the share does not show in the band
         share = computing_share(MeetsDeadline(goal / s0 - 1.0), eps, lowest_y, highest_y, tolerance=1e-4)
         at_energy = np.sqrt(share)
         w[moves] = np.maximum(at_power, at_energy)
@@ -270,7 +271,7 @@ def computing_share(
     """Share q = w^2 of the energy for computing at which shifting energy gains no time.
 
     There the upload takes t = s r with r = eps D/(2 q). Newton's method in v = ln((1 - q)/q) together with y, which
-    c(y) = (1 - q)/eps ties to v. Both goals are nearly straight lines in v, so that about four steps are enough.
+    c(y) = (1 - q)/eps ties to v. Both goals are nearly linear in v, so about four steps are enough.
 
     Args:
         goal: the equation to meet.

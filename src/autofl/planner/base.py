@@ -1,4 +1,4 @@
-"""What a planner is, and how a number of samples comes about that the energy allows."""
+"""What a planner is, and how many samples the energy allows."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -16,7 +16,7 @@ Memory = Mapping[str, NDArray[Any]]
 MIN_SAMPLES = 3
 """D_in, D_o and D_h need one sample each, or no MAML step is possible."""
 MOST_SAMPLES = 1_000_000_000
-"""Of a local step: more is a slip of the pen."""
+"""Most samples of a local step; more must be a typing error."""
 ROUNDING = 1e-9
 """Slack before a number of samples is cut to an integer: 3 mJ / 50 uJ must give 60, not 59."""
 
@@ -64,14 +64,14 @@ class Observing(Protocol):
 
 
 def observed(planner: Planner, memory: Memory, evaluation: Quality | None) -> Memory:
-    """The memory after a round's evaluation, if there was one and the planner wants to know."""
+    """The memory after a round's evaluation, if there was one and the planner observes."""
     if evaluation is None or not isinstance(planner, Observing):
         return memory
     return planner.observe(memory, evaluation)
 
 
 class Memoryless:
-    """The side of a planner that forgets: every round stands alone."""
+    """Base of planners without memory: every round stands alone."""
 
     batched = False
     """Whether arrays may have leading axes, the last being the UE: several runs are then planned in one call."""
@@ -96,19 +96,21 @@ def affordable_samples(cell: Cell, wanted: float, energy: Array) -> tuple[Array,
 
 
 def power_limit(cell: Cell, gain: Array, tx_power: Array) -> NDArray[np.int8] | None:
-    """POWER where P_max would give no higher rate, else ENERGY; None where P_max itself tells (`make_plan`).
+    """RATE at the top of the rate law, else POWER where P_max would give no higher rate, else ENERGY.
 
-    The top of a rate law is reached with less than P_max: more power, energy or not, would not be faster.
+    None where the law has no top and no steps: P_max itself tells (`make_plan`).
     """
     if not cell.link.levels and np.isinf(cell.link.ceiling):
         return None
-    top = cell.link.efficiency(snr(cell, gain, cell.max_power))
-    reached = cell.link.efficiency(snr(cell, gain, tx_power)) >= top * (1.0 - ROUNDING)
-    return np.where(reached, Status.POWER, Status.ENERGY).astype(np.int8)
+    top = cell.link.levels[-1][0] if cell.link.levels else cell.link.ceiling
+    at_full_power = cell.link.efficiency(snr(cell, gain, cell.max_power))
+    reached = cell.link.efficiency(snr(cell, gain, tx_power))
+    by_power = np.where(reached >= at_full_power * (1.0 - ROUNDING), Status.POWER, Status.ENERGY)
+    return np.where(reached >= top * (1.0 - ROUNDING), Status.RATE, by_power).astype(np.int8)
 
 
 def check_bits(planner: object, has_compressor: bool) -> None:
-    """Refuse a planner that decides bits where nobody packs them: rounds would be cheaper for nothing."""
+    """Refuse a planner that decides bits without a compressor to pack them: rounds would look cheaper than they are."""
     if getattr(planner, "needs_compressor", False) and not has_compressor:
         raise AutoFLError(
             f"planner {type(planner).__name__}: it decides bits, so it needs a compressor; set compressor.name"

@@ -1,9 +1,10 @@
-"""The discrete side of a joint plan: which work and how many bits each UE gets, for deadlines under trial.
+"""The discrete side of a joint plan: how much work and how many bits each UE gets, for a set of trial deadlines.
 
 A UE that takes an option needs a least band to make the deadline; all of them share one band. That is a knapsack with
-one choice for each UE. A price on the band splits it into UEs, and the band that is left over is filled up.
+one choice for each UE. A price on the band separates the problem by UE; the band left over is then filled up.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,9 +14,12 @@ from autofl.planner.pace import Pace
 from autofl.units import Array, BoolArray, IntArray
 
 PRICE_STEPS = 20
-"""Halvings of the logarithm of the price: from 12 decades to 6 digits."""
+"""Bisection steps on the logarithm of the price: from 12 decades to 6 digits."""
 FILLED_UP = 64
-"""Up to so many UEs the band left over is offered to one after another; among more it is a trifle."""
+"""Up to this many UEs, the band left over is offered to one after another; with more UEs it is negligible."""
+
+FEW = 8
+"""Deadlines and options that are looked at together where few of them matter."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Options:
     local_steps: IntArray
     num_samples: IntArray
     bits_per_weight: Array
-    progress: Array  # that it adds to a round
+    progress: Array  # that the option adds to a round
 
 
 @lru_cache(maxsize=64)
@@ -37,11 +41,11 @@ def make_options(
     num_selected: int,
     most: int = 12,
 ) -> Options:
-    """Options that pay: of those with as much work and as many bits, the one that takes the model farthest.
+    """Options worth having: those that no option with the same bits and no more work beats in progress.
 
     Args:
         steps, samples: tau and d to choose from.
-        rates: bits a weight and variance omega of the compressor.
+        rates: bits per weight and variance omega of the compressor.
         num_selected: m.
         most: amounts of work that are kept for each rate, evenly spaced in their logarithm.
     """
@@ -62,33 +66,87 @@ def make_options(
     return Options(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
 
 
-def choose(band: Array, value: Array, must: BoolArray, total: float | None, own: Array) -> tuple[IntArray, Array]:
+def choose(
+    band: Array, value: Array, must: BoolArray, total: float | None, own: Array, highest: float | None = None
+) -> tuple[IntArray, Array]:
     """The option of each UE for each deadline, and the progress they make together.
 
     Args:
-        band: least band [Hz] of each option, infinite where it cannot be had, shape (num_deadlines, num_ue, num).
+        band: least band [Hz] of each option, infinite where it is impossible, shape (num_deadlines, num_ue, num).
         value: progress of each option, shape (num_ue, num).
         must: UEs that may not be left out, shape (num_ue,).
         total: band [Hz] that all share; None where each UE has its own.
         own: band of each UE, shape (num_ue,), for that case.
+        highest: price of band at which the search begins; `highest_price` of these deadlines unless given.
     Returns:
         Options, -1 for a UE that is left out, shape (num_deadlines, num_ue), and the progress, shape (num_deadlines,),
         -inf where a deadline is too short for those that must take part.
     """
-    limit = total if total is not None else own[:, None]
-    # Leaving out is the last option: no band, no progress; a UE that must take part never prefers it.
-    out = np.where(must, -2.0 * value.max() * len(must), 0.0)
-    worth = np.where(band <= limit, value, -np.inf)
-    worth = np.concatenate([worth, np.broadcast_to(out[:, None], (*band.shape[:2], 1))], axis=-1)
-    needs = np.concatenate([np.where(band <= limit, band, 0.0), np.zeros((*band.shape[:2], 1))], axis=-1)
+    worth, needs = _weighed(band, value, must, total if total is not None else own[:, None])
     picked = worth.argmax(axis=-1)
     if total is not None:
-        picked = _within(worth, needs, picked, total)
+        picked = _within(worth, needs, picked, total, highest)
         if band.shape[1] <= FILLED_UP:
             _fill(worth, needs, picked, total)
     progress = _at(worth, picked).sum(axis=-1)
     left_out = picked == band.shape[-1]
     return np.where(left_out, -1, picked), np.where((left_out & must).any(axis=-1), -np.inf, progress)
+
+
+Bands = Callable[[slice, IntArray, IntArray], Array]
+"""The least band at some deadlines of some UEs, shape (num_ue, 1), and of some options of each, (num_ue, num)."""
+
+
+def highest_price(bands: Bands, num: int, value: Array, must: BoolArray, total: float) -> float | None:
+    """`highest` for `choose` of all `num` deadlines, though few options are looked at; None where everything fits.
+
+    It depends on the longest deadline at which the options that UEs prefer do not fit. Most UEs can have the best ones
+    there, so these are looked at first, and the longest deadlines.
+    """
+    best_first = np.argsort(-value, axis=1, kind="stable")
+    for end in range(num, 0, -FEW):
+        places = slice(max(end - FEW, 0), end)
+        over = np.flatnonzero(_preferred(bands, places, best_first, total).sum(axis=-1) > total)
+        if len(over):
+            longest = places.start + int(over[-1])
+            everybody, everything = np.arange(len(must))[:, None], np.arange(value.shape[1])
+            band = bands(slice(longest, longest + 1), everybody, everything)
+            return _highest(*_weighed(band, value, must, total), total)
+    return None
+
+
+def _preferred(bands: Bands, places: slice, best_first: IntArray, total: float) -> Array:
+    """The band of the best option that each UE can have, 0 where it can have none, shape (num_deadlines, num_ue)."""
+    needs = np.zeros((places.stop - places.start, len(best_first)))
+    pending = np.ones(needs.shape, np.bool_)
+    for begin in range(0, best_first.shape[1], FEW):
+        ues = np.flatnonzero(pending.any(axis=0))
+        if not len(ues):
+            break
+        band = bands(places, ues[:, None], best_first[ues, begin : begin + FEW])
+        fits = band <= total
+        first = _at(band, fits.argmax(axis=-1))
+        closes = fits.any(axis=-1) & pending[:, ues]
+        needs[:, ues] = np.where(closes, first, needs[:, ues])
+        pending[:, ues] &= ~closes
+    return needs
+
+
+def _weighed(band: Array, value: Array, must: BoolArray, limit: Array | float) -> tuple[Array, Array]:
+    """Progress and band of each option; leaving out is the last one: no band, no progress.
+
+    A UE that must take part never prefers to be left out.
+    """
+    out = np.where(must, -2.0 * value.max() * len(must), 0.0)
+    worth = np.where(band <= limit, value, -np.inf)
+    worth = np.concatenate([worth, np.broadcast_to(out[:, None], (*band.shape[:2], 1))], axis=-1)
+    needs = np.concatenate([np.where(band <= limit, band, 0.0), np.zeros((*band.shape[:2], 1))], axis=-1)
+    return worth, needs
+
+
+def _highest(worth: Array, needs: Array, total: float) -> float:
+    """A price at which no option is worth its band."""
+    return float(4.0 * np.abs(worth[np.isfinite(worth)]).max() / max(needs[needs > 0.0].min(initial=total), 1e-300))
 
 
 def _at(values: Array, picked: IntArray) -> Array:
@@ -98,13 +156,13 @@ def _at(values: Array, picked: IntArray) -> Array:
     return chosen
 
 
-def _within(worth: Array, needs: Array, picked: IntArray, total: float) -> IntArray:
+def _within(worth: Array, needs: Array, picked: IntArray, total: float, highest: float | None) -> IntArray:
     """The picks at the lowest price of band at which they fit, found by bisection for all deadlines at once."""
     over = _at(needs, picked).sum(axis=-1) > total
     if not over.any():
         return picked
     worth, needs, before = worth[over], needs[over], picked
-    highest = 4.0 * np.abs(worth[np.isfinite(worth)]).max() / max(needs[needs > 0.0].min(initial=total), 1e-300)
+    highest = _highest(worth, needs, total) if highest is None else highest
     low, high = np.full(len(worth), np.log(1e-12 * highest)), np.full(len(worth), np.log(highest))
     chosen = np.full(picked[over].shape, worth.shape[-1] - 1)  # everybody left out always fits
     for _ in range(PRICE_STEPS):

@@ -26,11 +26,11 @@ class ExactPlanner(Memoryless):
     Time grows with d and falls with p, so d = min(1/epsilon, D_i) and p is the largest power that the remaining
     energy allows, as long as the update stays decodable: p >= p_phi = phi N0 B / g. That least power costs
     p_phi Z / (B log2(1 + phi)), and what it leaves of E_max caps d. With circuits that draw power, or a staircase of
-    rates, the upload of least energy takes the place of p_phi (`least_upload`), and the power that reaches the highest
-    rate that of the largest power (`power_computation`).
+    rates, `least_upload`, the upload of least energy, takes the place of p_phi, and `power_computation`, the power that
+    reaches the highest rate, takes the place of the largest power.
     """
 
-    epsilon: Annotated[float, "accuracy; 1/epsilon samples are wanted"] = 0.02
+    epsilon: Annotated[float, "accuracy; asks for 1/epsilon samples"] = 0.02
 
     batched = True
 

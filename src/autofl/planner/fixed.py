@@ -18,20 +18,20 @@ class FixedPlanner(Memoryless):
 
     Local steps, bits and a share of the CPU's frequency may be given too; the band is the cell's.
 
-    A UE that owns fewer samples uses them all; one whose energy does not suffice takes no part.
+    A UE that owns fewer samples uses them all; one without enough energy takes no part.
     """
 
     num_samples: Annotated[int, "d"] = 40
-    power: Annotated[Literal["max", "computed"], "P_max or PowerComputation's"] = "computed"
-    local_steps: Annotated[int | None, "tau; the run's by default"] = None
-    bits_per_weight: Annotated[float | None, "of the update, scales included; the compressor's by default"] = None
-    frequency: Annotated[float, "share of vartheta_i at which the CPU runs; never below its least"] = 1.0
+    power: Annotated[Literal["max", "computed"], "send at P_max, or as PowerComputation says"] = "computed"
+    local_steps: Annotated[int | None, "tau; default: the run's"] = None
+    bits_per_weight: Annotated[float | None, "of the update, scales included; default: the compressor's"] = None
+    frequency: Annotated[float, "share of vartheta_i at which the CPU runs; never below its minimum"] = 1.0
 
     batched = True
 
     @property
     def needs_compressor(self) -> bool:
-        """Bits that nobody packs would make a round cheaper for nothing."""
+        """Without a compressor, planned bits would make a round cheaper than what is sent."""
         return self.bits_per_weight is not None
 
     def __post_init__(self) -> None:

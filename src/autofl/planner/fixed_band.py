@@ -1,4 +1,4 @@
-"""An allocation, and the one in which the band of each UE is not decided: each UE has its own least time."""
+"""What an allocation is, and the allocation in given bands, where each UE has its own least time."""
 
 import math
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Allocation:
     able: BoolArray
     lower: float  # no allocation takes less than this [s]
     upper: float  # this one takes no more [s]
-    residual: float  # of the optimality conditions, relative; nan where they were not asked for
+    residual: float  # of the optimality conditions, relative; NaN where not worked out
 
     @property
     def gap(self) -> float:
@@ -47,13 +47,13 @@ class Allocation:
 
 
 def part(task: Task, ues: BoolArray) -> Task:
-    """The same task of some UEs, each array of shape (number of them,)."""
+    """The task of some of the UEs, with arrays of shape (number of them,)."""
     whole = ues.all() and all(np.shape(getattr(task, name)) == ues.shape for name in PER_UE)
     return task if whole else task.at(ues.shape, ues)
 
 
 def allocate_fixed_band(task: Task, band: Array | float) -> Allocation:
-    """The least time of each UE in a band that is not decided, and T the largest of them.
+    """The least time of each UE in a given band; T is the largest of these times.
 
     Args:
         task: one set of UEs, shape (num_ue,).
@@ -76,7 +76,7 @@ def fixed_band_plan(task: Task, band: Array) -> Plan:
     limits = task.limits
     unit_upload = task.bits * math.log(2.0) / (band * limits.s0)
     with np.errstate(all="ignore"):
-        # s r y / s0 at both ends of the computing time: up to the first and from the second on that end is best
+        # s r y / s0 at both ends of the computing time: below the first value and above the second, that end is best
         w, y = np.stack([limits.fastest, limits.slowest]), limits.ends[:2]
         turns = 0.5 * limits.eps * y * (np.exp(y) - np.expm1(y) / y) / w**3
     slow = unit_upload >= turns[1]

@@ -1,7 +1,7 @@
-"""The allocation for every rate law, with circuits: what `allocation` does for Shannon's alone, by bisection.
+"""The allocation for every rate law and with circuit power: what `allocation` does for Shannon's law, by bisection.
 
-The least band of a UE still falls with the deadline, be it in jumps, so that the least deadline whose bands add up to
-no more than there is can be bracketed as closely as floats allow (docs/radio.md).
+The least band of a UE still falls as the deadline grows, though perhaps in jumps, so the least deadline whose bands fit
+into the total can be bracketed as closely as floats allow (docs/radio.md).
 """
 
 import math
@@ -17,13 +17,13 @@ from autofl.planner.smooth import SAFE, Point, terms
 from autofl.units import Array, BoolArray
 
 DEADLINES = 32
-"""Deadlines under trial in one call, fewer where UEs are many."""
+"""Deadlines tried in one call; fewer when there are many UEs."""
 MOST_VALUES = 20_000
 GRID = 65
-"""Bands of a UE that are compared when energy is saved, fewer where UEs are many."""
+"""Bands compared for each UE when saving energy; fewer when there are many UEs."""
 REFINED = 5
 FEW, PIECES = 32, 400
-"""On a staircase, up to so many UEs share the spare band in so many pieces."""
+"""On a staircase, up to FEW UEs share the spare band in PIECES pieces."""
 
 
 def _kind(task: Task) -> ModuleType:
@@ -51,7 +51,7 @@ def least_band(task: Task, deadline: Array | float) -> Array:
 
 
 def _longest(task: Task) -> float:
-    """A deadline beyond which no UE needs less band, as its circuits have used up the energy [s]; inf without them."""
+    """A deadline [s] beyond which no UE needs less band, as its circuits use up the energy; inf without circuits."""
     if task.circuit_power == 0.0:
         return math.inf
     its = terms(task)
@@ -119,10 +119,10 @@ def least_energy_fixed_band(task: Task, own: Array | float, deadline: float) -> 
 
 
 def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
-    """The least total energy within a deadline: one price for band, bands on grids that are refined around the best.
+    """The least total energy within a deadline: one price for band, and grids of bands refined around the best.
 
-    For a curve that is the optimum. On a staircase a UE's energy is not convex in its band, so that the price may leave
-    band over; it is offered to one UE after another. `residual` is then what a bound by duality leaves open, relative.
+    For a curve this is the optimum. On a staircase a UE's energy is not convex in its band, so the price may leave band
+    over, which is offered to one UE after another. `residual` is the relative gap to the dual bound.
     """
     able = np.isfinite(shortest(task))
     if not able.any():
@@ -142,7 +142,7 @@ def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
         bands[0] = np.exp(low) if step else least
         trial = kind.thriftiest(served, bands, deadline)
         energy = np.where(trial.able, trial.energy, np.inf)
-        if step == 0:  # rounding at the very least band
+        if step == 0:  # the least band is feasible, whatever rounding says
             energy[0] = np.where(trial.able[0], energy[0], served.max_energy)
         place, dual = _priced(energy, bands, total_band)
         bound = max(bound, dual) if step else dual
@@ -150,7 +150,7 @@ def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
         low, high = (np.log(bands[np.clip(place + shift, 0, points - 1), column]) for shift in (-1, 1))
     best = bands[place, column]
     best = np.maximum(best * min(1.0, total_band / float(best.sum())), least)
-    if task.levels and len(best) <= FEW:  # among more, what a price leaves over is a trifle
+    if task.levels and len(best) <= FEW:  # with more UEs, what a price leaves over is negligible
         split = _split(served, least, most, total_band, deadline)
         tried = [_filled(kind, served, bands, most, total_band, deadline, grid[:, 0]) for bands in (best, split)]
         best = min(tried, key=lambda bands: float(kind.thriftiest(served, bands, deadline).energy.sum()))
@@ -189,7 +189,7 @@ def _split(task: Task, least: Array, most: Array, total_band: float, deadline: f
     piece = max(total_band - float(least.sum()), 0.0) / PIECES
     bands = np.minimum(least + piece * np.arange(PIECES + 1)[:, None], most)
     trial = steps.thriftiest(task, bands, deadline)
-    energy = np.where(trial.able, trial.energy, task.max_energy)  # rounding at the very least band
+    energy = np.where(trial.able, trial.energy, task.max_energy)  # the least band is feasible
     total, picks = energy[:, 0], []
     given = np.arange(PIECES + 1)
     for i in range(1, len(least)):
@@ -208,7 +208,7 @@ def _split(task: Task, least: Array, most: Array, total_band: float, deadline: f
 def _filled(
     kind: ModuleType, task: Task, band: Array, most: Array, total_band: float, deadline: float, grid: Array
 ) -> Array:
-    """Band left over, offered to one UE after another."""
+    """The bands after what was left over has been offered to one UE after another."""
     band = band.copy()
     for i in range(len(band)):
         room = min(band[i] + max(total_band - float(band.sum()), 0.0), float(most[i]))

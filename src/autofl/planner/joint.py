@@ -1,7 +1,7 @@
 """The joint planner: who takes part, local steps, samples, bits, CPU frequency, power and band, for the least time.
 
-Each round maximises progress - lambda * time, lambda being the progress a second that the run makes in the long run
-(Dinkelbach). docs/joint-planner.md has the formulation, the proof and what it does not model.
+Each round maximises progress - lambda * time, where lambda is the run's long-term progress per second (Dinkelbach).
+docs/joint-planner.md has the formulation, the proof and what it does not model.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ from autofl.planner.allocation import (
     least_energy_fixed_band,
     shortest,
 )
-from autofl.planner.base import MIN_SAMPLES, Memory, whole
-from autofl.planner.choices import Options, choose, make_options
+from autofl.planner.base import MIN_SAMPLES, Memory, power_limit, whole
+from autofl.planner.choices import Options, choose, highest_price, make_options
 from autofl.planner.exact import ExactPlanner, check_epsilon
 from autofl.planner.pace import Pace
 from autofl.planner.task import affordable_beside, task_of
@@ -34,44 +34,48 @@ STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32])
 SAMPLES = np.array([3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50])
 """tau and d to choose from."""
 MOST_SAMPLES = 1_000_000
-"""That may be asked for; more is a slip."""
+"""Upper limit of `most_samples`; more must be a typing error."""
 COARSE, FINE = 1.25, 1.05
-"""Ratio of neighbouring deadlines under trial, at first and around the best of them."""
+"""Ratio of neighbouring trial deadlines, at first and around the best one."""
 WIDEST = 40
-"""Deadlines under trial in a first round: COARSE^40 is a factor of 7,500."""
+"""Trial deadlines in a first round: COARSE^40 is a factor of 7,500."""
+AT_ONCE = 4
+"""Trial deadlines of a first round that are judged together, until no longer one can be better."""
+MANY = {True: 2_000, False: 5_000}
+"""Options of all UEs from which that saves time, by whether the allocation is the fast one."""
 SAMPLED = 512
-"""Among more UEs the deadline is found on so many of them."""
+"""With more UEs than this, the deadline is found on a sample of this many."""
 LONG = 1e4
-"""Times the shortest round: no UE gains by a longer deadline."""
+"""Multiple of the shortest round beyond which no UE gains from a longer deadline."""
 BINDS = 1e-3
-"""Budgets used up to this share bind."""
+"""A budget binds when less than this share of it is left."""
 
 
 @dataclass(frozen=True)
 class JointPlanner:
     """Every decision of a round at once; each can be switched off, and with all off it is the `exact` planner.
 
-    Fields that are not a user's to set come from the run: `pace` from pilots, `rates` from the compressor.
+    Two fields come from the run unless set: `pace` from pilots, `rates` from the compressor.
     """
 
-    admission: Annotated[bool, "decide who of the selected takes part"] = True
+    admission: Annotated[bool, "decide which selected UEs take part"] = True
     steps: Annotated[bool, "decide local steps"] = True
     samples: Annotated[bool, "decide samples; else 1/epsilon"] = True
     frequency: Annotated[bool, "decide CPU frequencies"] = True
     band: Annotated[bool, "share the band; else each UE has its own"] = True
-    bits: Annotated[bool, "decide the bits of a weight"] = True
+    bits: Annotated[bool, "decide the bits per weight"] = True
     thrift: Annotated[float, "0 to 1: how much longer than the least time a round may take to save energy"] = 0.0
-    floor: Annotated[float, "share of its rounds in which a UE that can be heard is"] = 0.5
-    patience: Annotated[int, "rounds by which it may fall behind that, to wait for a better channel"] = 4
+    floor: Annotated[float, "least share of its rounds in which a UE that can be heard takes part"] = 0.5
+    patience: Annotated[int, "rounds by which it may fall behind that share to wait for a better channel"] = 4
     least_steps: Annotated[int, "fewest local steps"] = 2
     least_samples: Annotated[int, "fewest samples of a local step"] = 8
     most_samples: Annotated[int, "most samples of a local step, unless least_samples is more"] = 20
-    least_bits: Annotated[float, "fewest bits of a weight, where the compressor offers them"] = 0.15
-    epsilon: Annotated[float, "accuracy; 1/epsilon samples where they are not decided"] = 0.02
-    pace: Annotated[list[float] | None, "constant, per_step, per_ue, noise, rounding of learning; default shipped"] = (
-        None
-    )
-    rates: Annotated[list[list[float]] | None, "[bits a weight, variance] to choose from; default compressor's"] = None
+    least_bits: Annotated[float, "fewest bits per weight, if the compressor offers them"] = 0.15
+    epsilon: Annotated[float, "accuracy; 1/epsilon samples if they are not decided"] = 0.02
+    pace: Annotated[list[float] | None, "constant, per_step, per_ue, noise, rounding; default: the package's"] = None
+    rates: Annotated[
+        list[list[float]] | None, "[bits per weight, variance] to choose from; default: the compressor's"
+    ] = None
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -80,7 +84,7 @@ class JointPlanner:
                 raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and 1")
         told = self.rates or []
         if any(len(rate) != 2 or not 0.0 < rate[0] < np.inf or not 0.0 <= rate[1] < np.inf for rate in told):
-            raise AutoFLError("rates: each must be [bits a weight > 0, variance >= 0], for example [[1.0, 1.5]]")
+            raise AutoFLError("rates: each must be [bits per weight > 0, variance >= 0], for example [[1.0, 1.5]]")
         if not 0.0 <= self.least_bits <= 32.0:
             raise AutoFLError(f"least_bits: {self.least_bits} is not between 0 and 32")
         if self.patience < 0:
@@ -99,7 +103,7 @@ class JointPlanner:
 
     @property
     def needs_compressor(self) -> bool:
-        """Bits that nobody packs would make a round cheaper for nothing."""
+        """Without a compressor, planned bits would make a round cheaper than what is sent."""
         return self.bits and bool(self.rates)
 
     @property
@@ -142,7 +146,7 @@ class JointPlanner:
         ue, option = np.flatnonzero(takes_part), picked[takes_part]
         solved = self._allocated(task.at(task.cycles.shape, ue, option), total, cell.bandwidth[ue])
         solved = replace(solved, power=cell.pa_efficiency * solved.power)  # radiated, not drawn
-        plan = _as_plan(cell, options, ue, option, solved, search.possible)
+        plan = _as_plan(cell, gain, options, ue, option, solved, search.possible)
         progress = options.progress[ue, option].sum()
         learned = {
             "progress": np.asarray(memory["progress"] + progress),
@@ -180,7 +184,7 @@ class JointPlanner:
         return Options(tau.astype(np.int64), d.astype(np.int64), bits, np.where(d >= MIN_SAMPLES, progress, 0.0))
 
     def _allocated(self, task: Task, total: float | None, own: Array) -> Allocation:
-        """Least time, and then least energy within it, or within what thrift adds to it."""
+        """The least time, then the least energy within that time or, with `thrift`, a longer one."""
         if total is None:
             fastest = allocate_fixed_band(task, own)
             frugal = least_energy_fixed_band(task, own, fastest.time * (1.0 + self.thrift))
@@ -198,10 +202,10 @@ class _Search:
 
     task: Task
     progress: Array
-    due: BoolArray | None  # UEs that may not be left out; None: nobody may who can take part
+    due: BoolArray | None  # UEs that may not be left out; None: nobody who can take part may be
     total: float | None
     own: Array
-    fixed: Callable[[BoolArray], float]  # time of a round that these UEs take part in, beside theirs
+    fixed: Callable[[BoolArray], float]  # time of a round with these UEs, apart from their own
 
     @cached_property
     def fixed_time(self) -> float:
@@ -210,11 +214,22 @@ class _Search:
 
     @cached_property
     def shortest(self) -> Array:
-        """The least deadline of each option were all the band its own, infinite for one that cannot be had."""
+        """The least deadline of each option if it had the whole band; infinite where the option is impossible."""
         able = self.progress > 0.0
-        if self.total is None:  # in its own band a weak UE misses phi, however narrow a band would suit it
+        if self.total is None:  # a weak UE may miss phi in its own band though a narrower one would do
             able = able & (self.task.max_power * self.task.gain_to_noise >= self.task.phi * self.own[:, None])
         return np.where(able, shortest(self.task), np.inf)
+
+    @cached_property
+    def rows(self) -> IntArray:
+        """The UEs on which the deadline is found."""
+        num = len(self.own)
+        return np.arange(num) if num <= SAMPLED else np.linspace(0, num - 1, SAMPLED).astype(np.int64)
+
+    @cached_property
+    def sampled(self) -> Task:
+        """What these have to do."""
+        return self.task if len(self.rows) == len(self.own) else self.task.at(self.progress.shape, self.rows)
 
     @cached_property
     def possible(self) -> BoolArray:
@@ -223,7 +238,7 @@ class _Search:
 
     @cached_property
     def must(self) -> BoolArray:
-        """UEs that may not be left out; where circuits make even a long upload need a band, as many as fit."""
+        """UEs that may not be left out; with circuit power even a slow upload needs some band, so as many as fit."""
         must = self.possible if self.due is None else self.possible & self.due
         if self.task.circuit_power == 0.0 or self.total is None or not must.any():
             return must
@@ -240,18 +255,17 @@ class _Search:
         if not self.possible.any():
             return np.full(len(self.possible), -1)
         num = len(self.possible)
-        rows = np.arange(num) if num <= SAMPLED else np.linspace(0, num - 1, SAMPLED).astype(np.int64)
         least = self.shortest[self.must].min(axis=1).max() if self.must.any() else self.shortest.min()
         first = max(last, least) if last > 0.0 else least
         trials = first * COARSE ** np.arange(*((-2.0, 3.0) if last > 0.0 else (0.0, WIDEST)))
-        deadline, edge = self._best_of(trials, rate, rows)
-        for _ in range(WIDEST):  # a step jump may have the best at an edge again and again
+        deadline, edge = self._best_of(trials, rate)
+        for _ in range(WIDEST):  # where options jump, the best may lie at an edge again and again
             if not edge or (last <= 0.0 and deadline < trials[-1]):
                 break
-            deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2.0, 3.0), rate, rows)
+            deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2.0, 3.0), rate)
         # Options jump: the best may lie just below the next shorter trial, which was judged with time to spare.
         shorter = -3.0 if last > 0.0 else -7.0
-        deadline, _ = self._best_of(deadline * FINE ** np.arange(shorter, 4.0), rate, rows)
+        deadline, _ = self._best_of(deadline * FINE ** np.arange(shorter, 4.0), rate)
         for _ in range(WIDEST):
             picked, progress = self._choices(np.array([deadline]), np.arange(num))
             if np.isfinite(progress[0]):
@@ -259,24 +273,52 @@ class _Search:
             deadline *= COARSE  # too short for one that must take part and was not among the sampled
         return picked[0]
 
-    def _best_of(self, deadlines: Array, rate: float | None, rows: IntArray) -> tuple[float, bool]:
+    def _best_of(self, deadlines: Array, rate: float | None) -> tuple[float, bool]:
         """The deadline at which progress - lambda time is greatest, and whether it is the first or last of them."""
-        _, progress = self._choices(deadlines, rows)
-        time = deadlines + self.fixed_time
-        score = progress / time if rate is None else progress * len(self.own) / len(rows) - rate * time
-        score = np.where(progress > 0.0, score, -np.inf)  # an empty round is no goal: the server waits in vain
-        # Too short for those that must take part: the longest is the one to go on from.
-        place = int(score.argmax()) if np.isfinite(score).any() else len(deadlines) - 1
+        time, progress = deadlines + self.fixed_time, self.progress[self.rows]
+
+        def score(progress: Array, time: Array) -> Array:
+            gain = progress / time if rate is None else progress * len(self.own) / len(self.rows) - rate * time
+            return np.where(progress > 0.0, gain, -np.inf)  # an empty round gains nothing
+
+        highest, at_once = None, len(deadlines)
+        if len(deadlines) == WIDEST and progress.size >= MANY[self.task.is_plain]:
+            highest, at_once = self._highest_price(deadlines), AT_ONCE
+        # Nobody gains more than by the best option; that bounds the score of a deadline, and of all longer ones.
+        most = np.where(np.isfinite(self.shortest[self.rows]), progress, 0.0).max(axis=1).sum()
+        bound = score(most * (1.0 + 1e-9), time)
+        scores = np.full(len(deadlines), -np.inf)
+        for begin in range(0, len(deadlines), at_once):
+            if bound[begin] < scores.max():
+                break
+            some = slice(begin, begin + at_once)
+            scores[some] = score(self._choices(deadlines[some], self.rows, highest)[1], time[some])
+        # All too short for those that must take part: go on from the longest.
+        place = int(scores.argmax()) if np.isfinite(scores).any() else len(deadlines) - 1
         return float(deadlines[place]), place in (0, len(deadlines) - 1)
 
-    def _choices(self, deadlines: Array, rows: IntArray) -> tuple[IntArray, Array]:
-        task, own = self.task, self.own[rows]
-        if len(rows) < len(self.own):
-            task = task.at(self.progress.shape, rows)
-        band = least_band(task, deadlines[:, None, None])
+    def _highest_price(self, deadlines: Array) -> float | None:
+        """Of all these deadlines together, so that it does not matter which of them are judged at once."""
+        total, rows = self._total(self.rows), self.rows
+        if total is None:
+            return None
+        task, shortest = self.sampled, self.shortest[rows]
+
+        def bands(places: slice, ues: IntArray, options: IntArray) -> Array:
+            some = task.at(shortest.shape, ues, options)
+            return np.where(
+                np.isfinite(shortest[ues, options]), least_band(some, deadlines[places, None, None]), np.inf
+            )
+
+        return highest_price(bands, len(deadlines), self.progress[rows], self.must[rows], total)
+
+    def _choices(self, deadlines: Array, rows: IntArray, highest: float | None = None) -> tuple[IntArray, Array]:
+        band = least_band(self.sampled if rows is self.rows else self.task, deadlines[:, None, None])
         band = np.where(np.isfinite(self.shortest[rows]), band, np.inf)
-        total = None if self.total is None else self.total * len(rows) / len(self.own)
-        return choose(band, self.progress[rows], self.must[rows], total, own)
+        return choose(band, self.progress[rows], self.must[rows], self._total(rows), self.own[rows], highest)
+
+    def _total(self, rows: IntArray) -> float | None:
+        return None if self.total is None else self.total * len(rows) / len(self.own)
 
 
 def _counted(memory: Memory, ue: IntArray, takes_part: BoolArray) -> dict[str, Array]:
@@ -288,7 +330,7 @@ def _counted(memory: Memory, ue: IntArray, takes_part: BoolArray) -> dict[str, A
 
 
 def _as_plan(
-    cell: Cell, options: Options, ue: IntArray, option: IntArray, solved: Allocation, possible: BoolArray
+    cell: Cell, gain: Array, options: Options, ue: IntArray, option: IntArray, solved: Allocation, possible: BoolArray
 ) -> Plan:
     """The plan of the whole round from what the UEs that take part are told."""
 
@@ -299,17 +341,20 @@ def _as_plan(
 
     takes_part = spread(np.ones(len(ue)), 0.0) > 0.0
     spent = spread(solved.energy, 0.0) >= (1.0 - BINDS) * cell.max_energy
-    power = spread(solved.power, 0.0)
+    power, band = spread(solved.power, 0.0), spread(solved.band, cell.bandwidth)
+    limit = power_limit(cell.having(bandwidth=band), gain, power)
+    if limit is None:
+        limit = np.where(power >= (1.0 - BINDS) * cell.max_power, Status.POWER, Status.ENERGY).astype(np.int8)
     plan = make_plan(
         cell,
         num_samples=spread(options.num_samples[ue, option], 0.0),
         tx_power=power,
         feasible=takes_part,
         samples_limit=np.where(spent, Status.ENERGY, Status.ACCURACY).astype(np.int8),
-        power_limit=np.where(power >= (1.0 - BINDS) * cell.max_power, Status.POWER, Status.ENERGY).astype(np.int8),
+        power_limit=limit,
         local_steps=spread(options.local_steps[ue, option], cell.local_steps),
         cpu_frequency=spread(solved.frequency, cell.cpu_frequency),
-        bandwidth=spread(solved.band, cell.bandwidth),
+        bandwidth=band,
         bits_per_weight=spread(options.bits_per_weight[ue, option], cell.bits_per_weight),
     )
     left_out = np.where(possible & ~takes_part, Status.LEFT_OUT, plan.status).astype(np.int8)

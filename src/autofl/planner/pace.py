@@ -9,7 +9,7 @@ from autofl.errors import AutoFLError
 from autofl.units import Array
 
 MOST = 1e9
-"""Rounds, or more than any constant can be."""
+"""Upper limit of each constant."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Pace:
 
         K = constant + (per_step + noise / (d m)) / tau + (per_ue + rounding omega) / m
 
-    omega is the compressor's variance, E|Q(x) - x|^2 / |x|^2; per_ue is there because few UEs stand for all. A round of
-    such UEs is 1/K of the way. Where UEs differ, each brings 1/(m K) by its own K: the round's progress is the sum over
-    those that are heard.
+    omega is the compressor's variance, E|Q(x) - x|^2 / |x|^2; per_ue is there because a few UEs stand in for all. A
+    round of such UEs covers 1/K of the way. Where UEs differ, each contributes 1/(m K) with its own K, and the round's
+    progress is the sum over those that are heard.
 
-    The defaults are the fit of the pilots on MNIST that come with the package, l = 5, to 90 % adapted.
+    The defaults are fitted to the MNIST pilots that come with the package: l = 5, 90 % adapted accuracy.
     """
 
     constant: float = 4.15
@@ -54,4 +54,4 @@ class Pace:
 
 
 SAMPLES_OF = {"cifar10": (20, 50)}
-"""Fewest samples of a local step that learning bears and most that help it, where it is not as on MNIST."""
+"""Fewest samples per local step with which learning works and most that help it, for data unlike MNIST."""

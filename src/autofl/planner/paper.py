@@ -26,7 +26,7 @@ class PaperPlanner:
         p_{k-1}^i that does not reach the lowest level today is raised to the upload of least energy.
     """
 
-    epsilon: Annotated[float, "accuracy; 1/epsilon samples are wanted"] = 0.02
+    epsilon: Annotated[float, "accuracy; asks for 1/epsilon samples"] = 0.02
 
     batched = True
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from autofl.network import Cell, drawn_power, longest_upload, upload_cost
-from autofl.units import Array
+from autofl.network.links import DECODE_SLACK
+from autofl.units import Array, BoolArray
 
 
 def energy_limited_snr(b: Array, circuit: Array | float = 0.0, tolerance: float = 1e-9, max_steps: int = 64) -> Array:
@@ -16,13 +17,13 @@ def energy_limited_snr(b: Array, circuit: Array | float = 0.0, tolerance: float 
     xi + k - b ln(1 + xi), started at Chatzigeorgiou's bound (2013) W_{-1}(-exp(-s-1)) > -1 - sqrt(2 s) - s with
     s = (1 - k)/b + ln b - 1, which lies above the root, so the steps fall monotonically onto it (4 to 6 of them, more
     where s is nearly 0 and the root a double one).
-    Near b = 1 it does not lose digits as `-b W - 1` does, and planning needs no SciPy, whose import alone
-    would take half of the time `autofl plan` has.
+    Near b = 1 this loses no digits, as `-b W - 1` would, and planning needs no SciPy, whose import alone would take
+    half the time allowed to `autofl plan`.
 
     Args:
         b: ratio of the energy left to the least energy an upload can take, any shape.
         circuit: k, the power of the circuits in units of the power that gives an SNR of 1. Where b <= 1 or s < 0 there
-            is no root: no power is low enough, or high enough to be done before the circuits have used it all.
+            is no root: no power is low enough, or high enough to finish before the circuits have used it all.
         tolerance: relative size of the last step; the error left is about its square.
         max_steps: more than ever needed.
     """
@@ -51,7 +52,7 @@ def energy_limited_power(cell: Cell, gain: Array, energy: Array) -> Array:
         =>   a p + k = b ln(1 + a p),  b = eta a E B / (Z ln 2),  k = eta a P_c
 
     Without circuits upload energy grows with p from its least value Z ln 2 / (eta B a), so b <= 1 has no solution:
-    power 0. With them it falls first and grows then.
+    power 0. With them it first falls, then grows.
 
     Args:
         cell: update_bits Z, bandwidth B, noise_psd N0, link (a curve; its ceiling plays no part here).
@@ -76,15 +77,20 @@ def power_computation(cell: Cell, gain: Array, energy: Array) -> Array:
     if cell.link.levels:
         best = np.zeros(np.broadcast_shapes(np.shape(gain), np.shape(energy)))
         for power, cost in _levels(cell, gain):
-            best = np.where((power <= cell.max_power) & (cost <= energy), power, best)
+            best = np.where(_within(power, cell) & (cost <= energy), np.minimum(power, cell.max_power), best)
         return best
     power = np.minimum(cell.max_power, energy_limited_power(cell, gain, energy))
     capped = np.isfinite(cell.link.ceiling)
     if capped:
         power = np.minimum(power, _power_of(cell, gain, _ceiling_snr(cell)))
-    if capped or cell.circuit_power > 0.0:  # below the power of least energy, more would cost less, and there is none
+    if capped or cell.circuit_power > 0.0:  # below the power of least energy more would cost less, but there is none
         power = np.where(upload_cost(cell, gain, power).energy <= energy * (1.0 + 1e-12), power, 0.0)
     return power
+
+
+def _within(power: Array, cell: Cell) -> BoolArray:
+    """Whether P_max reaches a level, with the slack that decoding has: a gain may lie just on a threshold at P_max."""
+    return power <= cell.max_power * (1.0 + DECODE_SLACK)
 
 
 def least_upload(cell: Cell, gain: Array) -> tuple[Array, Array]:
@@ -92,18 +98,18 @@ def least_upload(cell: Cell, gain: Array) -> tuple[Array, Array]:
 
     Without circuits that is p_phi, at which xi = phi. With them a curve has its least where (y - 1) e^y = k - 1, with
     y = ln(1 + a p) and k = eta a P_c, between p_phi and P_max; on a staircase the levels are compared. Where P_max does
-    not reach phi, p_phi: not decodable.
+    not reach phi, it is p_phi, which cannot be sent and so is not decoded.
     """
     if cell.link.levels:
         levels = _levels(cell, gain)
         power, energy = next(levels)
         for stronger, cost in levels:
-            better = (cost < energy) & (stronger <= cell.max_power)
+            better = (cost < energy) & _within(stronger, cell)
             power, energy = np.where(better, stronger, power), np.where(better, cost, energy)
-        return power, energy
+        return np.where(_within(power, cell), np.minimum(power, cell.max_power), power), energy
     least = _power_of(cell, gain, cell.snr_threshold)
     if cell.circuit_power == 0.0:
-        # the time at phi itself: that at the power, which is rounded, differs in the last digit
+        # the time at phi itself: from the power, which is rounded, it would differ in the last digit
         return least, drawn_power(cell, least) * longest_upload(cell)
     with np.errstate(divide="ignore", invalid="ignore"):
         snr_per_watt = gain / cell.noise_power / cell.link.gap

@@ -31,6 +31,11 @@ class Point(NamedTuple):
     upload_time: Array  # [s]
     energy: Array  # [J]
 
+    @property
+    def time(self) -> Array:
+        """s + t [s]."""
+        return self.compute_time + self.upload_time
+
 
 class _Terms(NamedTuple):
     energy: Array  # E (1 - SAFE)
@@ -122,7 +127,7 @@ def fastest(task: Task, band: Array) -> Point:
             s = np.maximum(np.sqrt(its.cube / (its.energy - used)), its.quickest)
             able = (used <= budget * (1.0 + SAFE)) & (its.lowest <= top * (1.0 + SAFE)) & (s > 0.0)
             points.append(_point(task, able, band, y, np.minimum(s, its.slowest), upload / y))
-    return _better(points[0], points[1], lambda point: point.compute_time + point.upload_time)
+    return better(points[0], points[1], "time")
 
 
 def _faster(sending: tuple[Array, Array], its: _Terms, budget: Array, upload: Array, y: Array) -> BoolArray:
@@ -157,7 +162,7 @@ def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
 
 
 def _turning(low: Array, high: Array, goes_on) -> tuple[Array, Array]:  # type: ignore[no-untyped-def]
-    """The two ends of the interval in which `goes_on` turns from true to false; an end where it does not."""
+    """The ends of the interval in which `goes_on` turns from true to false; twice the same end where it does not."""
     if_none = np.where(goes_on(high), high, low)
     on, off = goes_on(low), ~goes_on(high)
     inside = on & off
@@ -168,9 +173,12 @@ def _turning(low: Array, high: Array, goes_on) -> tuple[Array, Array]:  # type: 
     return np.where(inside, low, if_none), np.where(inside, high, if_none)
 
 
-def _better(one: Point, other: Point, cost) -> Point:  # type: ignore[no-untyped-def]
-    first = one.able & (~other.able | (cost(one) <= cost(other)))
-    return Point(*(np.where(first, a, b) for a, b in zip(one, other, strict=True)))
+def better(best: Point | None, other: Point, by: str) -> Point:
+    """The better of two, by least band, time or energy; the other where there is no best yet."""
+    if best is None:
+        return other
+    first = best.able & (~other.able | (getattr(best, by) <= getattr(other, by)))
+    return Point(*(np.where(first, a, b) for a, b in zip(best, other, strict=True)))
 
 
 def _point(task: Task, able: BoolArray, band: Array, y: Array, compute_time: Array, upload_time: Array) -> Point:

@@ -1,6 +1,6 @@
 """One UE of the allocation where the rate is a staircase: the levels are tried one after another (docs/radio.md).
 
-At a level (y, xi) the amplifier takes A = (Z ln 2/a) xi/y whatever the band, so that only times are left to decide:
+At a level (y, xi) the amplifier takes A = (Z ln 2/a) xi/y whatever the band, so only the times are left to decide:
 
     energy kappa W^3/s^2 + A + P_c t <= E,    t >= A/P,    band Z ln 2/(t y)
 """
@@ -10,12 +10,12 @@ import math
 import numpy as np
 
 from autofl.planner.band import Task, power_crossing
-from autofl.planner.smooth import SAFE, Point, terms
+from autofl.planner.smooth import SAFE, Point, better, terms
 from autofl.units import Array
 
 
 def least_upload_energy(task: Task) -> Array:
-    """A of the level with the least [J]."""
+    """The least A of all levels [J]."""
     return terms(task).eta * min(snr / y for y, snr in task.levels)
 
 
@@ -23,7 +23,7 @@ def narrowest(task: Task, deadline: Array) -> Point:
     """The least band with which a UE makes a deadline: at each level the longest upload that the energy allows.
 
     It begins at u: the root of kappa W^3/u^2 + P_c (T - u) = E - A, a cubic with one positive root, or later where the
-    CPU is at f_min and done before.
+    CPU, at f_min, is done before then.
     """
     its, circuit, best = terms(task), task.circuit_power, None
     with np.errstate(all="ignore"):
@@ -43,7 +43,7 @@ def narrowest(task: Task, deadline: Array) -> Point:
                 t = np.where(u > its.slowest, 0.0, t)
             able = (t > 0.0) & (t * task.max_power >= its.eta * snr / y * (1.0 - SAFE))
             band = task.bits * math.log(2.0) / (t * y)
-            best = _kept(best, _point(task, able, band, y, snr, np.minimum(u, its.slowest), t), "band")
+            best = better(best, _point(task, able, band, y, snr, np.minimum(u, its.slowest), t), "band")
     assert best is not None
     return best
 
@@ -57,7 +57,7 @@ def fastest(task: Task, band: Array) -> Point:
             left = its.energy - its.eta * snr / y - circuit * t
             s = np.maximum(np.sqrt(its.cube / left), its.quickest)
             able = (left > 0.0) & (s <= its.slowest) & _reaches(task, band, snr)
-            best = _kept(best, _point(task, able, band, y, snr, s, t), "time")
+            best = better(best, _point(task, able, band, y, snr, s, t), "time")
     assert best is not None
     return best
 
@@ -71,7 +71,7 @@ def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
             s = np.minimum(deadline - t, its.slowest)
             able = (s >= its.quickest * (1.0 - SAFE)) & _reaches(task, band, snr)
             point = _point(task, able, band, y, snr, np.maximum(s, its.quickest), t)
-            best = _kept(best, point._replace(able=able & (point.energy <= task.max_energy * (1.0 + 1e-9))), "energy")
+            best = better(best, point._replace(able=able & (point.energy <= task.max_energy * (1.0 + 1e-9))), "energy")
     assert best is not None
     return best
 
@@ -86,15 +86,3 @@ def _point(task: Task, able: np.ndarray, band: Array, y: float, snr: float, comp
     shape = np.broadcast_shapes(np.shape(band), np.shape(energy))
     values = (able, band, np.asarray(snr), np.asarray(y), compute_time, t, energy)
     return Point(*(np.broadcast_to(value, shape) for value in values))
-
-
-def _kept(best: Point | None, other: Point, by: str) -> Point:
-    """The better of two, by least band, time or energy."""
-    if best is None:
-        return other
-
-    def cost(point: Point) -> Array:
-        return point.compute_time + point.upload_time if by == "time" else np.asarray(getattr(point, by))
-
-    first = best.able & (~other.able | (cost(best) <= cost(other)))
-    return Point(*(np.where(first, a, b) for a, b in zip(best, other, strict=True)))

@@ -14,7 +14,7 @@ def task_of(cell: Cell, gain: Array, cycles: Array, bits: Array, frequency: bool
 
     Args:
         cycles, bits: W_i and Z_i, shape (num_ue, ...).
-        frequency: whether it is decided.
+        frequency: whether the CPU frequency is decided.
     """
     law, shape = cell.link, (-1, *(1,) * (np.ndim(cycles) - 1))
     lowest = cell.least_snr / law.gap
@@ -40,13 +40,13 @@ def task_of(cell: Cell, gain: Array, cycles: Array, bits: Array, frequency: bool
 def affordable_beside(cell: Cell, gain: Array, tau: Array, bits: Array, frequency: Array) -> Array:
     """The most samples that leave energy for the least upload, at this frequency, shape (num_ue, num_options).
 
-    The least upload has its own band, or a narrower one that its power reaches phi in. Without circuits all bands take
+    The least upload has its own band, or a narrower one in which its power reaches phi. Without circuits all bands take
     the same energy.
     """
     ues = np.repeat(np.arange(cell.num_ue), bits.shape[1])
     each_bits = cell.take(ues).having(update_bits=(bits * cell.num_weights).ravel())
     power, least = (values.reshape(bits.shape) for values in least_upload(each_bits, np.maximum(gain, 1e-300)[ues]))
-    longer = np.maximum(power / cell.max_power[:, None], 1.0)  # in a band as much narrower
+    longer = np.maximum(power / cell.max_power[:, None], 1.0)  # in a band narrower by that factor
     time = least / drawn_power(cell, power)
     least = least + cell.circuit_power * time * (longer - 1.0)
     per_sample = 0.5 * cell.capacitance * (cell.cycles_per_sample * frequency**2)[:, None] * tau

@@ -1,7 +1,7 @@
-"""Least energy for a deadline: what a UE that is not in a hurry gives back (docs/joint-planner.md).
+"""Least energy for a deadline: what UEs with time to spare can save (docs/joint-planner.md).
 
-In the logarithms the problem is convex as the allocation is. With one price on band, each UE chooses alone; the
-price is the one at which the bands add up.
+Like the allocation, the problem is convex in the logarithms. Given one price on band, each UE chooses on its own; the
+right price is the one at which the bands add up to the total.
 """
 
 import math
@@ -20,12 +20,13 @@ def least_energy(
     """The allocation of least total energy among those that make the deadline.
 
     Newton's method on the logarithms of all bands together: -d energy_i/d B_i, the price UE i would pay, becomes the
-    same for all but those at an end of their range. With the shortest T as deadline it gives back what is to spare.
+    same for all but those at an end of their range. With the shortest T as deadline it saves what the faster UEs do not
+    need.
 
     Args:
         task: one set of UEs, shape (num_ue,).
         total_band: B_tot [Hz].
-        deadline: T [s], no less than that of `allocate`.
+        deadline: T [s], not shorter than that of `allocate`.
         tolerance: relative change of the bands at which the steps end.
     Returns:
         An allocation whose `residual` is the relative spread of the price; no UE uses more than its budget.
@@ -52,7 +53,7 @@ def least_energy(
 
 
 def least_energy_fixed_band(task: Task, band: Array | float, deadline: float) -> Allocation:
-    """The same where the band is not decided: each UE alone, the deadline never before its own least time."""
+    """The same in given bands: each UE on its own, with a deadline no shorter than its own least time."""
     shape = task.limits.able.shape
     band = np.broadcast_to(np.asarray(band, dtype=np.float64), shape)
     able = task.limits.able & (least_band(task, deadline) <= band) & (band <= task.limits.widest * (1.0 + 3.0 * GUARD))
@@ -75,7 +76,7 @@ def thrifty_plan(task: Task, band: Array, deadline: float) -> Plan:
 def _priced(
     task: Task, deadline: float, total_band: float, least: Array, most: Array, tolerance: float, max_steps: int
 ) -> tuple[Array, float]:
-    """ln of the bands at which every UE pays the same price, and the last change of them."""
+    """ln of the bands at which every UE pays the same price, and their last change."""
     stops = np.log(np.stack([least, *_kinks(task, deadline), most]))
     stops[1:3] = np.clip(stops[1:3], stops[0], stops[3])
     stops[1:3].sort(axis=0)
@@ -99,7 +100,7 @@ def _adding_up(
 ) -> tuple[Array, float]:
     """The bands, each along its tangent, at the price at which they add up to the whole; and that price.
 
-    Where bands seen before say that the tangent leads too far, half the way is gone. Newton's method in two bounds.
+    Where bands seen before show that the tangent leads too far, the step is halved. Newton's method between two bounds.
     """
     last, prices = seen[-1], seen_prices[:, -1]
     # no move goes past a kink, where the price jumps

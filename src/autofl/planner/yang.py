@@ -15,9 +15,9 @@ from autofl.units import Array, BoolArray
 STEPS = 64
 """Halvings of a bisection: an interval of floats has no room for more."""
 DEADLINES = 32
-"""Deadlines that are tried in one call, so that it narrows the interval 33 times; fewer where UEs are many."""
+"""Deadlines tried in one call, which narrows the interval 33-fold; fewer when there are many UEs."""
 MOST_VALUES = 20_000
-"""Deadlines times UEs of a call: beyond, one call of several costs as much as several calls."""
+"""Deadlines times UEs in one call: beyond this, one call with many costs as much as several calls with few."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class YangPlanner(Memoryless):
         Their delay problem has no energy limit, so f = f_max, p = p_max, and the least band is a Lambert W of T. Here
         each UE has E_max, so the least band is a search over one number (`least_band`); where E_max does not bind it
         gives theirs. The cell's frequency is f_max, as in theirs. Their users are all heard. Here a UE that cannot be
-        decoded or pay for it takes no part: with `reach = "own"` that is judged in its own band, with "any" in the
-        narrow bands too that it might get. A wider band does not help a weak UE once its SNR is
-        down at phi, so it may decide T while band is left over; theirs is always used up. Their outer search over the
-        local accuracy eta is not here: local work is given.
+        decoded or pay for it takes no part: with `reach = "own"` that is judged in its own band, with "any" also in the
+        narrower bands that it might get. A wider band does not help a weak UE once its SNR is down at phi, so it may
+        decide T while band is left over; theirs is always used up. Their outer search over the local accuracy eta is
+        not here: local work is given.
     """
 
     num_samples: Annotated[int, "d"] = 40
-    reach: Annotated[Literal["own", "any"], "who takes part: decodable in its own band, or in any narrower one"] = "own"
+    reach: Annotated[Literal["own", "any"], "who takes part: decodable in its own band, or in a narrower one"] = "own"
 
     def __post_init__(self) -> None:
         if self.num_samples < MIN_SAMPLES:
@@ -52,12 +52,12 @@ class YangPlanner(Memoryless):
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         if not cell.link.is_shannon or cell.circuit_power > 0.0 or cell.pa_efficiency < 1.0:
             raise AutoFLError(
-                "planner yang: its formulas are those of link shannon without amplifier and circuits; take joint"
+                "planner yang: its formulas are those of link shannon without amplifier and circuits; use joint"
             )
         samples = np.minimum(float(self.num_samples), np.floor(cell.data_size))
         feasible = (samples >= MIN_SAMPLES) & self._can_be_heard(cell, channel_gain)
         there = np.flatnonzero(feasible)
-        there = there[np.argsort(cell.ue[there], kind="stable")]  # the order of a sum must not depend on theirs
+        there = there[np.argsort(cell.ue[there], kind="stable")]  # sums must not depend on the order of UEs
         tx_power, bandwidth, frequency = np.zeros(cell.num_ue), cell.bandwidth.copy(), cell.cpu_frequency.copy()
         if len(there):
             ues = cell.take(there)
@@ -78,9 +78,9 @@ class YangPlanner(Memoryless):
         return plan, memory
 
     def _can_be_heard(self, cell: Cell, gain: Array) -> BoolArray:
-        """Whether some deadline suits this UE: E_max is above phi Z / (a log2(1 + phi)), that of any upload at phi.
+        """Whether some deadline suits this UE: E_max exceeds phi Z / (a log2(1 + phi)), the energy of an upload at phi.
 
-        A narrower band needs less power for phi and longer for it, so this energy does not depend on the band.
+        A narrower band needs less power to reach phi but takes longer, so this energy does not depend on the band.
         """
         with np.errstate(divide="ignore"):
             least_energy = cell.noise_psd / gain * cell.snr_threshold * cell.update_bits
