@@ -6,6 +6,7 @@ from autofl.theory.bound import (
     Condition,
     Meta,
     bound,
+    bound_with_memory,
     choice_for,
     conditions,
     meta_of,
@@ -23,7 +24,7 @@ from autofl.theory.constants import (
     printed_meta_spread,
     printed_meta_variance,
 )
-from autofl.theory.participation import Participation, excess_skew, participation
+from autofl.theory.participation import Participation, excess_skew, markov_participation, memory_of, participation
 
 __all__ = [
     "Bound",
@@ -33,9 +34,12 @@ __all__ = [
     "Meta",
     "Participation",
     "bound",
+    "bound_with_memory",
     "choice_for",
     "conditions",
     "excess_skew",
+    "markov_participation",
+    "memory_of",
     "meta_bias",
     "meta_of",
     "meta_second_moment",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autofl.errors import AutoFLError
+from autofl.theory.tobit import tobit
 from autofl.units import Array, BoolArray, IntArray
 
 SKEWED = 0.05
@@ -15,15 +16,17 @@ SKEWED = 0.05
 class RoundsModel:
     """K = (a + b x + e chi^2)/tau + c + q y + s z with x = 1/(d m), y = omega/m and z = 1/m.
 
-    omega is the variance of the compressor, h the heterogeneity; a, b, e are straight lines in h. The last term is
-    there because few UEs stand for all.
+    omega is the variance of the compressor, h the heterogeneity; a, b, e are linear in h. The last term is there
+    because a few UEs stand in for all.
 
     Fields:
         coefficients: of the columns that `columns` gives, in their order.
         covariance: of the coefficients.
-        scatter: standard deviation of ln K between a run and the fit.
-        lowest, highest: of x, tau, h, chi^2, y and z among the pilots, shape (6,). Where pilots do not differ in h,
-            tau, chi^2, y or z, its columns are left out.
+        scatter: standard deviation of ln K between a run and the fit where all UEs are equally heard.
+        lowest, highest: of x, tau, h, chi^2, y and z among the pilots that reached the target, shape (6,). Where they
+            do not differ in h, tau, chi^2, y or z, its columns are left out.
+        skew_variance: by how much the variance of ln K grows with chi^2; it then matters who is not heard.
+        freedom: pilots that reached the target less numbers that were fitted, for Student's law.
     """
 
     coefficients: Array
@@ -31,6 +34,8 @@ class RoundsModel:
     scatter: float
     lowest: Array
     highest: Array
+    skew_variance: float = 0.0
+    freedom: int = 1
 
     def columns(
         self,
@@ -41,7 +46,7 @@ class RoundsModel:
         rounding: Array | float = 0.0,
         share: Array | float = 0.0,
     ) -> Array:
-        """1, x, chi^2 over tau, each times h too, 1, y and z, as far as the pilots tell; shape (..., num_columns)."""
+        """1, x, chi^2 over tau, each times h too, 1, y and z, if pilots vary in them; shape (..., num_columns)."""
         given = (noise, local_steps, heterogeneity, skew, rounding, share)
         x, tau, h, chi, y, z = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in given))
         _, by_steps, by_heterogeneity, by_skew, by_rounding, by_share = self._differs
@@ -60,7 +65,7 @@ class RoundsModel:
 
     @property
     def terms(self) -> list[IntArray]:
-        """The columns of a, b, e, c, q and s, as far as they are there."""
+        """The columns of a, b, e, c, q and s, as far as they are present."""
         _, by_steps, by_heterogeneity, by_skew, by_rounding, by_share = self._differs
         num = 3 if by_skew else 2
         lines = num * (2 if by_heterogeneity else 1)
@@ -68,7 +73,7 @@ class RoundsModel:
         return [*pairs, *(np.array([lines + place]) for place in range(by_steps + by_rounding + by_share))]
 
     def is_negative(self, term: IntArray) -> bool:
-        """Whether what it stands for is below 0 at every heterogeneity of the pilots: noise takes no rounds away."""
+        """Whether a term is below 0 at every heterogeneity of the pilots; none can be, as noise saves no rounds."""
         ends = np.array([self.lowest[2], self.highest[2]])
         values = self.coefficients[term[0]] + (self.coefficients[term[1]] * ends if len(term) == 2 else 0.0 * ends)
         return bool((values < 0.0).all())
@@ -109,7 +114,11 @@ class RoundsModel:
         columns = self.columns(noise, local_steps, heterogeneity, skew, rounding, share)
         mean = np.maximum(columns @ self.coefficients, 1.0)
         of_fit = np.einsum("...i,ij,...j->...", columns, self.covariance, columns) / mean**2
-        return mean, np.sqrt(self.scatter**2 + of_fit)
+        return mean, np.sqrt(self.scatter_at(skew) ** 2 + of_fit)
+
+    def scatter_at(self, skew: Array | float) -> Array:
+        """Standard deviation of ln K between a run and the fit."""
+        return np.asarray(np.sqrt(self.scatter**2 + self.skew_variance * np.asarray(skew)))
 
     def outside(
         self,
@@ -120,7 +129,7 @@ class RoundsModel:
         rounding: float = 0.0,
         share: float | None = None,
     ) -> list[str]:
-        """In what a setting lies outside the pilots, so that its forecast extrapolates."""
+        """The quantities in which a setting lies outside the pilots, so that its forecast extrapolates."""
         asked = np.array(
             [noise, local_steps, heterogeneity, skew, rounding, self.lowest[5] if share is None else share]
         )
@@ -138,54 +147,56 @@ def fit_rounds(
     rounding: Array,
     rounds: Array,
     share: Array | None = None,
+    reached: BoolArray | None = None,
+    group: IntArray | None = None,
 ) -> RoundsModel:
-    """Least squares over pilots, with errors that grow with the number of rounds.
+    """Least squares over pilots, with errors that grow with the number of rounds and with chi^2.
 
-    Each pilot is weighted by one over its fitted K, found anew until it settles; weights of the measured K would draw
+    Each pilot is weighted by one over its fitted K, solved anew until it settles; weights of the measured K would draw
     the fit towards pilots that happened to be fast. A term that comes out negative is left out, one after another.
+    A pilot that ended before the target counts with what K is expected to be, given that it is longer (a Tobit fit
+    by expectation and maximisation): leaving it out would keep the fast ones alone.
 
     Args:
         noise: x, the mean over rounds of sum_i a_i^2/d_i, which is 1/(d m) for m UEs with d samples, shape (num,).
         local_steps, heterogeneity, skew, rounding: tau, h, chi^2 and y, shape (num,).
-        rounds: K, rounds in which somebody was heard until the target was passed, shape (num,).
+        rounds: K, rounds in which somebody was heard until the target was passed or the pilot ended, shape (num,).
         share: z, shape (num,); left out where the pilots do not tell it from the other terms.
+        reached: whether the target was passed, shape (num,); by default it was.
+        group: pilots of one number share partition and start, so that their errors go together; by default none do.
     """
-    if share is not None and not _tells(noise, share):
-        share = None
-    given = np.stack(
-        [noise, local_steps, heterogeneity, skew, rounding, np.zeros_like(noise) if share is None else share]
-    )
-    shape = RoundsModel(np.empty(0), np.empty(0), 0.0, given.min(axis=1), given.max(axis=1))
+    reached = np.ones(rounds.shape, np.bool_) if reached is None else reached
+    z = np.zeros_like(noise) if share is None else share
+    if share is not None and not _tells(noise[reached], share[reached]):
+        z = np.full_like(noise, share[reached].mean())
+    given = np.stack([noise, local_steps, heterogeneity, skew, rounding, z])
+    seen = given[:, reached]
+    shape = RoundsModel(np.empty(0), np.empty(0), 0.0, seen.min(axis=1), seen.max(axis=1))
     columns = shape.columns(*given)
-    num, width = columns.shape
-    if num <= width or np.linalg.matrix_rank(columns) < width:
+    num, width = int(reached.sum()), columns.shape[1]
+    if num <= width or np.linalg.matrix_rank(columns[reached]) < width:
         raise AutoFLError(f"{num} pilots do not fix the {width} numbers of the fit; vary d and |A_k|, use more seeds")
     kept = np.ones(width, np.bool_)
+    law = np.stack([np.ones_like(skew), skew] if np.ptp(skew[reached]) > SKEWED else [np.ones_like(skew)], axis=1)
+    alone = np.arange(len(rounds)) if group is None else group
     while True:
-        coefficients, scaled, residual = _least_squares(columns, rounds, kept)
-        model = replace(shape, coefficients=coefficients)
-        if not (absurd := [group for group in model.terms if kept[group].any() and model.is_negative(group)]):
+        solved = tobit(columns[:, kept], rounds, reached, law, alone)
+        coefficients, covariance = np.zeros(width), np.zeros((width, width))
+        coefficients[kept], covariance[np.ix_(kept, kept)] = solved.coefficients, solved.covariance
+        model = replace(shape, coefficients=coefficients, covariance=covariance)
+        if not (absurd := [term for term in model.terms if kept[term].any() and model.is_negative(term)]):
             break
-        kept[max(absurd, key=lambda group: float(np.abs(scaled[:, group] @ coefficients[group]).mean()))] = False
-    scatter = float(np.sqrt((residual**2).sum() / (num - kept.sum())))
-    covariance = np.zeros((width, width))
-    covariance[np.ix_(kept, kept)] = scatter**2 * np.linalg.inv(scaled[:, kept].T @ scaled[:, kept])
-    return replace(model, covariance=covariance, scatter=scatter)
+        fitted = np.maximum(columns @ coefficients, 1.0)
+        kept[max(absurd, key=lambda term: float(np.abs(columns[:, term] @ coefficients[term] / fitted).mean()))] = False
+    return replace(
+        model,
+        scatter=float(np.sqrt(solved.variance[0])),
+        skew_variance=float(solved.variance[1:].sum()),
+        freedom=num - int(kept.sum()),
+    )
 
 
 def _tells(noise: Array, share: Array) -> bool:
-    """Whether pilots differ both in m and in d = z/x, so that x and z are two things."""
+    """Whether pilots differ both in m and in d = z/x, so that x and z can be told apart."""
     samples = share / noise
     return bool(np.ptp(share) > 0.01 * share.max() and np.ptp(samples) > 0.01 * samples.max())
-
-
-def _least_squares(columns: Array, rounds: Array, kept: BoolArray) -> tuple[Array, Array, Array]:
-    """Coefficients, 0 of columns that are not kept; the weighted columns, and the relative residuals."""
-    fitted = rounds
-    for _ in range(10):
-        scaled = columns / fitted[:, None]
-        coefficients = np.zeros(columns.shape[1])
-        coefficients[kept] = np.linalg.lstsq(scaled[:, kept], rounds / fitted, rcond=None)[0]
-        residual = rounds / fitted - scaled @ coefficients
-        fitted = np.maximum(columns @ coefficients, 1.0)
-    return coefficients, scaled, residual
