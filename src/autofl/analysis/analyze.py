@@ -7,30 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from autofl.algorithms import PerFedAvg
+from autofl.aggregators import Mean
+from autofl.algorithms import PerFedAvg, is_independent
 from autofl.analysis.constants import Estimator, PointConstants, largest_constants
+from autofl.channels import PathLoss
 from autofl.config import Settings
 from autofl.data.batch import split_sizes
 from autofl.engines import use_machine
 from autofl.errors import AutoFLError
-from autofl.evaluation import gradient_norm_sq
+from autofl.evaluation import gradient_norm_sq, objective
 from autofl.experiments.build import build_simulation
 from autofl.models import Params, loss_of
+from autofl.planner import Observing
 from autofl.records import RoundRecord
 from autofl.rng import stream
 from autofl.rounds.horizon import Horizon, draw_horizon
+from autofl.selection import Uniform
 from autofl.simulation import Simulation, simulate
 from autofl.theory import (
     Bound,
+    Condition,
     Constants,
     bound,
+    bound_with_memory,
     choice_for,
     conditions,
+    memory_of,
     meta_of,
     participation,
     printed_bound,
     printed_rounds,
 )
+from autofl.theory.bound import NOTHING
 from autofl.units import Array
 from autofl.version import __version__
 
@@ -45,7 +53,7 @@ OnStage = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """||grad F(w_k)||^2 and F(w_k) at the evaluated rounds."""
+    """||grad F(w_k)||^2 and F(w_k) at the evaluated rounds, over all training samples of all UEs."""
 
     round: Array
     gradient_norm_sq: Array
@@ -65,7 +73,7 @@ def analyze(
     num_steps: int = 16,
     on_stage: OnStage | None = None,
 ) -> dict[str, Any]:
-    """Run a training, estimate the constants at points along it, and hold the bounds against what was measured.
+    """Run a training, estimate the constants at points along it, and compare the bounds with what was measured.
 
     Args:
         num_points: points of the run at which constants are estimated, from the first to the last round.
@@ -78,8 +86,8 @@ def analyze(
     use_machine(settings.simulation.threads)
     sim = build_simulation(settings)
     algorithm = sim.arm.algorithm
-    if not isinstance(algorithm, PerFedAvg) or algorithm.variant != "exact":
-        raise AutoFLError("the theory speaks of exact meta-gradients; use algorithm = autofl or per-fedavg, exact")
+    _check(sim)
+    assert isinstance(algorithm, PerFedAvg)
     rounds = settings.stop.rounds
     wanted = np.unique(np.linspace(0, rounds, num_points).round().astype(int))
     measured, kept = _train(sim, wanted, algorithm.inner_lr, tell)
@@ -87,11 +95,40 @@ def analyze(
     points = _points(how, kept, settings.seed, tell)
     tell(f"the network alone, {LAW_ROUNDS} rounds")
     horizon = draw_horizon(sim.network(sim.air), LAW_ROUNDS)
-    return _result(settings, algorithm, measured, dict(zip(kept, points, strict=True)), horizon)
+    return _result(settings, sim, measured, dict(zip(kept, points, strict=True)), horizon)
+
+
+def _check(sim: Simulation) -> None:
+    """Refuse what the theorems do not cover."""
+    arm, algorithm = sim.arm, sim.arm.algorithm
+    if not isinstance(algorithm, PerFedAvg) or algorithm.variant != "exact":
+        raise AutoFLError("the theory covers exact meta-gradients only; use algorithm = autofl or per-fedavg, exact")
+    if algorithm.is_guarded or algorithm.lr_decay > 0.0:
+        raise AutoFLError("the theory covers plain steps only; leave out learning.guard, grad_clip and lr_decay")
+    used = [name for name in ("compressor", "downlink") if getattr(arm, name) is not None]
+    if used or type(arm.aggregator) is not Mean:
+        beside = ", ".join([*used, *(["aggregator"] if type(arm.aggregator) is not Mean else [])])
+        raise AutoFLError(f"the theory covers plain averages of whole updates only; leave out {beside}")
+    if isinstance(arm.planner, Observing):
+        raise AutoFLError("the theory covers plans that depend on the channel only; this planner looks at the model")
+
+
+def remembers(sim: Simulation, horizon: Horizon) -> list[str]:
+    """Why the law of S_k may depend on earlier rounds; empty where it cannot, as Theorem 1 asks.
+
+    Where everybody who is selected uniformly is heard in all drawn rounds, S_k is that draw, whatever else remembers.
+    """
+    reasons = []
+    if len(sim.arm.planner.init(sim.cell)):
+        reasons.append(f"planner {type(sim.arm.planner).__name__} remembers earlier rounds")
+    if type(sim.channel) is not PathLoss:
+        reasons.append(f"gains of {type(sim.channel).__name__} in one round tell of the next")
+    everybody = bool((horizon.decoded == horizon.selected).all()) and type(sim.arm.selection) is Uniform
+    return [] if everybody else reasons
 
 
 def _train(sim: Simulation, wanted: Array, inner_lr: float, tell: OnStage) -> tuple[Measured, dict[int, Params]]:
-    """Play the run; measure ||grad F||^2 at evaluated rounds and keep the parameters of some."""
+    """Play the run; measure ||grad F||^2 and F at evaluated rounds and keep the parameters of some."""
     loss = loss_of(sim.model)
     measurements: list[tuple[int, float, float]] = []
     kept: dict[int, Params] = {}
@@ -99,7 +136,7 @@ def _train(sim: Simulation, wanted: Array, inner_lr: float, tell: OnStage) -> tu
     for record, state in simulate(sim):
         if record.evaluation is not None:
             square = gradient_norm_sq(loss, state.params, sim.data, inner_lr)
-            measurements.append((record.round, square, record.evaluation.adapted_train_loss))
+            measurements.append((record.round, square, objective(loss, state.params, sim.data, inner_lr)))
             tell(f"training, round {record.round} of {sim.stop.rounds}: ||grad F||^2 = {square:.3g}")
         if record.round in wanted or record.stop is not None:
             kept[record.round] = state.params
@@ -123,30 +160,38 @@ def _points(how: Estimator, kept: dict[int, Params], seed: int, tell: OnStage) -
 
 def _result(
     settings: Settings,
-    algorithm: PerFedAvg,
+    sim: Simulation,
     measured: Measured,
     points: dict[int, PointConstants],
     horizon: Horizon,
 ) -> dict[str, Any]:
+    algorithm = sim.arm.algorithm
+    assert isinstance(algorithm, PerFedAvg)
     alpha, beta, tau = algorithm.inner_lr, algorithm.outer_lr, settings.learning.local_steps
     constants = largest_constants(list(points.values()))
     law = participation(horizon.decoded)
     inner, outer, hess = split_sizes(horizon.num_samples[horizon.decoded], algorithm.split)
     weight = horizon.weight[horizon.decoded]
-    meta = meta_of(constants, alpha, inner, outer, hess, weight)
+    own = np.broadcast_to(sim.data.partition.train_size, horizon.decoded.shape)[horizon.decoded]
+    owned = np.full(own.shape, np.inf) if is_independent(algorithm) else own
+    meta = meta_of(constants, alpha, inner, outer, hess, weight, owned)
+    reasons = remembers(sim, horizon)
+    memory = memory_of(horizon.decoded) if reasons else 0.0
+    one_law = Condition("Theorem 1: reasons why S_k may depend on earlier rounds", float(len(reasons)), 0.0)
     first, last = float(measured.objective[0]), float(measured.objective[-1])
     chance = horizon.decoded.mean(axis=0)
     share = chance / chance.sum()
     sizes = (float(inner.max()), float(outer.max()), float(hess.max()))
     safe = 1.0 / (tau * meta.smoothness)
     bounds = {
-        "corrected": bound(meta, law, first, beta, tau),  # F >= 0: cross-entropy
-        "safe": bound(meta, law, first, safe, tau),
+        "corrected": bound(meta, law, first, beta, tau) if one_law.met else NOTHING,  # F >= 0: cross-entropy
+        "memory": bound_with_memory(meta, law, memory, first, beta, tau),
+        "safe": bound(meta, law, first, safe, tau) if one_law.met else NOTHING,
         "printed": printed_bound(constants, share, first - last, alpha, beta, *sizes),
         "appendix": printed_bound(constants, share, first - last, alpha, beta, *sizes, appendix=True),
     }
     epsilon = float(settings.planner.given.get("epsilon", DEFAULT_EPSILON))
-    choice = choice_for(constants, law, first, alpha, epsilon)
+    choice = choice_for(constants, law, first, alpha, epsilon, float(owned.min()))
     return {
         "version": __version__,
         "settings": settings.table(),
@@ -159,8 +204,13 @@ def _result(
         "mean_heard": float(horizon.decoded.sum(axis=1).mean()),
         "conditions": [
             {**asdict(condition), "met": condition.met}
-            for condition in conditions(constants, share, alpha, beta, tau, float(inner.min()), epsilon)
+            for condition in [
+                one_law,
+                *conditions(constants, share, alpha, beta, tau, float(inner.min()), epsilon),
+            ]
         ],
+        "memory": {"zeta": memory, "reasons": reasons},
+        "batches": algorithm.batches,
         "bounds": {name: _terms(limit) for name, limit in bounds.items()},
         "measured": {
             "round": measured.round.tolist(),

@@ -1,7 +1,7 @@
 """(P1): how many UEs to select, with how many steps, samples and bits, for the least time to an accuracy.
 
-And the other way round: the best accuracy within a time, or within an energy. Pilots say how many rounds a plan needs,
-networks drawn without learning what a round costs: no training run of the cell is made. NumPy only.
+And the other way round: the best accuracy within a time, or within an energy. Pilots tell how many rounds a plan needs,
+and networks drawn without learning tell what a round costs: nothing is trained. NumPy only.
 
 In the paper's model each selected UE brings its own band B, so that more UEs have more band to share. With `total_band`
 all that are selected share one band, however many they are.
@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.forecast import Fitted, Forecast, Pilots, draw_networks, forecast_of, heterogeneity_of
+from autofl.analysis.forecast import Forecast, draw_networks, forecast_of
 from autofl.analysis.pilot_files import problem_of
+from autofl.analysis.pilot_fit import Fitted, Pilots, heterogeneity_of
 from autofl.config import PerUE, Settings
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import as_joint
@@ -26,9 +27,9 @@ SELECTED = (2, 3, 5, 8, 10, 15, 20, 30, 50, 100)
 THRIFTS = (0.0, 0.25, 0.5, 1.0)
 """How much longer a round may take to save energy, under a budget of energy."""
 STEP = 0.005
-"""Of the accuracies that are tried."""
+"""Distance between the accuracies that are tried."""
 REFINED = 3
-"""Candidates of a rough look that are looked at again."""
+"""Candidates that are examined again after the rough look."""
 
 Asked = Literal["target", "within", "budget"]
 OnStage = Callable[[str], None]
@@ -85,7 +86,7 @@ class Choice:
     limit: float  # accuracy, s or J
     candidates: list[Candidate]
     best: Candidate
-    most: float  # highest accuracy that the pilots tell of
+    most: float  # highest accuracy that the pilots cover
     remarks: list[str]
 
     def table(self) -> dict[str, Any]:
@@ -321,7 +322,7 @@ def _fits(look: _Look) -> dict[float, Fitted]:
 def _nothing_fits(look: _Look, asked: Asked, limit: float, lowest: float) -> AutoFLError:
     unit = "s" if asked == "within" else "J"
     return AutoFLError(
-        f"--{asked} {limit:g}{unit}: no plan gets to {100 * lowest:g} % with so little, the least that pilots tell of"
+        f"--{asked} {limit:g}{unit}: no plan reaches even {100 * lowest:g} %, the lowest accuracy of the pilots"
     )
 
 

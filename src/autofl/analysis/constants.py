@@ -25,6 +25,8 @@ RISK = 0.05
 """Probability with which an interval may miss, shared among all UEs whose largest value is taken."""
 CHUNK = 32
 """Samples whose own gradients or Hessian-vector products are held at a time."""
+VECTORS = 4
+"""Random vectors of a sample whose images give the size of its Hessian."""
 Operator = Callable[[Tensor], Tensor]
 OnStep = Callable[[str], None]
 
@@ -52,6 +54,7 @@ class PointConstants:
     hessian_variance: Estimate
     gradient_spread: Estimate
     hessian_spread: Estimate
+    hessian_deviation: Estimate
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ class Estimator:
         loss: f_i(w; D), on a batch.
         data: the UEs and their samples.
         inner_lr: alpha; gradients and their spread are taken at the adapted points too.
-        num_samples: samples of each UE whose own Hessians are taken, at most all.
+        num_samples: samples of each UE whose own Hessians are taken, at most all. With all of them sigma_H^2 is exact
+            up to Lanczos; with fewer its upper end is of no use where a few samples carry most of it.
         num_steps: Lanczos steps, each a Hessian-vector product.
         num_gradients: samples of each UE whose own gradients are taken, at most all.
     """
@@ -99,6 +103,7 @@ class Estimator:
         smoothness = over_ues("L", lambda u: self._norm(lambda v: at.hessian(u, v), w, rng, risk))
         variance = over_ues("sigma_G", lambda u: at.gradient_variance(u, gradient[u], rng, risk))
         noise = over_ues("sigma_H", lambda u: at.hessian_variance(u, rng, risk))
+        steep = over_ues("Lambda", lambda u: at.hessian_square(u, rng, risk))
         tell("gamma_H")
         between = self._norm(at.hessian_spread, w, rng, RISK)
         turning = Estimate(math.nan, math.nan, math.nan)
@@ -118,6 +123,7 @@ class Estimator:
             hessian_variance=noise,
             gradient_spread=_exact(max(_spread(gradient), _spread(by_mean))),
             hessian_spread=between,
+            hessian_deviation=steep,
         )
 
     def _norm(self, operator: Operator, like: Tensor, rng: np.random.Generator, risk: float) -> Estimate:
@@ -159,11 +165,11 @@ class _Point:
     def gradient_variance(self, ue: int, mean: Tensor, rng: np.random.Generator, risk: float) -> Estimate:
         """E||grad l - grad f_i||^2 over a UE's samples, around the exact grad f_i."""
         drawn, share = self._some(ue, self.how.num_gradients, rng)
-        squares = [
-            ((vmap(lambda one: _flat(grad(self.how.loss)(self.params, one)))(part) - mean) ** 2).sum(dim=1)
-            for part in _single(drawn)
-        ]
-        values = torch.cat(squares).double().cpu().numpy()
+        values, done = np.empty(len(drawn.y)), 0  # made before: what a chunk leaves would pin the heap
+        for part in _single(drawn):
+            own = vmap(lambda one: _flat(grad(self.how.loss)(self.params, one)))(part)
+            values[done : done + len(own)] = own.sub_(mean).square_().sum(dim=1).cpu().numpy()
+            done += len(own)
         variance, margin = float(values.mean()), _margin(values, share, risk)
         factor = math.exp(min(margin, 700.0))  # positive and skew, so the interval is one of the logarithm
         return Estimate(variance, variance / factor, variance * factor)
@@ -206,6 +212,23 @@ class _Point:
         low = there * math.exp(-_margin(second_values, share / 2, risk / 2))
         high = here * (1.0 + _margin(first_values, share / 2, risk / 2)) + eigen.norm.high - eigen.norm.value
         return Estimate(min(max(math.sqrt(here * there), low), high), low, max(low, high))
+
+    def hessian_square(self, ue: int, rng: np.random.Generator, risk: float) -> Estimate:
+        """E||H_s||_F^2 over a UE's samples, from random vectors; no less than E||H_s - H_i||^2 = Lambda^2.
+
+        The images of one sample are alike, so it counts as one value of the interval, not as `VECTORS` of them.
+        """
+        drawn, _ = self._some(ue, self.how.num_samples, rng)
+        squares = []
+        for part in _single(drawn):
+            images = []
+            for _ in range(VECTORS):
+                z = torch.from_numpy(rng.standard_normal((len(part.y), self.w.numel()))).to(self.w)
+                images.append((self._each_product(part, z) ** 2).sum(dim=1))
+            squares.append(torch.stack(images).mean(dim=0))
+        values = torch.cat(squares).double().cpu().numpy()
+        mean, factor = float(values.mean()), math.exp(min(_margin(values, 0.0, risk), 700.0))
+        return Estimate(mean, mean / factor, mean * factor)
 
     def _each_product(self, part: Batch, v: Tensor) -> Tensor:
         """H_s v_s for each sample, shape (num, dim)."""

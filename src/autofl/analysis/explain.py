@@ -1,6 +1,6 @@
 """Why a joint plan is as it is: what binds each UE, what each decision gains, and what more of a resource would.
 
-All is planned anew on the same networks (the same seeds), so that differences are those of the plans. NumPy only.
+Everything is planned anew on the same networks (the same seeds), so differences come from the plans alone. NumPy only.
 """
 
 import math
@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autofl.analysis.choose import FULL, Candidate, Effort, OnStage, planned_with
-from autofl.analysis.forecast import Pilots, draw_networks, forecast_of
+from autofl.analysis.forecast import draw_networks, forecast_of
+from autofl.analysis.pilot_fit import Pilots
 from autofl.config import Settings
 from autofl.config.parts import CompressorSettings
 from autofl.errors import AutoFLError
@@ -38,7 +39,7 @@ class Bound(NamedTuple):
     ue: int
     binds: list[str]  # energy, power, frequency, band, decoding, data; nothing for a UE that waits
     spare: float  # share of its energy budget that is left
-    round_time: float | None = None  # [s] were a UE admitted that is left out
+    round_time: float | None = None  # [s] if this UE, which is left out, were admitted
     slower: float | None = None  # by which share learning would then be slower
 
 
@@ -153,8 +154,8 @@ def _only(settings: Settings, on: list[str]) -> Settings:
 def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, float]:
     """d ln(learning time)/d ln(resource) with who takes part, steps, samples and bits as they are.
 
-    The shadow prices of the allocation: band, power and frequency of each round are found anew for a trifle more, and
-    by the envelope theorem it does not matter which of them moves.
+    The shadow prices of the allocation: band, power and frequency of each round are found anew for slightly more of it,
+    and by the envelope theorem it does not matter which of them moves.
     """
     network = build_network(settings)
     planner, trifle = network.planner, 1.0 + 1e-4

@@ -5,31 +5,40 @@ NumPy only: `autofl plan --target` loads no PyTorch.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots
-from autofl.config import Settings
+from autofl.analysis.coverage import Coverage, coverage, exposure, label_shares
+from autofl.analysis.pilot_files import Pilot, problem_of
+from autofl.analysis.pilot_fit import Fitted, Pilots, heterogeneity_of
+from autofl.config import Settings, parse_settings
 from autofl.config.parts import CompressorSettings
+from autofl.config.settings import DeploySettings
 from autofl.errors import AutoFLError
-from autofl.experiments.cell import build_network, rates_of
+from autofl.experiments.cell import build_cell, build_network, rates_of
+from autofl.experiments.data import owned_by
 from autofl.records import Run
 from autofl.rng import stream
 from autofl.rounds.horizon import Horizon, draw_horizon
+from autofl.rounds.round import Network
 from autofl.theory import excess_skew, participation
-from autofl.theory.rounds import RoundsModel, fit_rounds
+from autofl.theory.rounds import RoundsModel
 from autofl.units import Array, BoolArray, IntArray, PathLike
 
-SHIPPED = Path(__file__).parent / "pilots"
-"""Pilots on MNIST and MNIST-5k with the paper's step sizes; each file says by which command it was made."""
 DRAWS = 20
 """Networks (seeds seed, seed + 1, ...) over which a forecast is made."""
-FIRST, MOST = 256, 8192
+FIRST, MOST = 128, 8192
 """Rounds of the network that are drawn at first, and at most."""
+SINGLE = 100
+"""Single runs that are drawn in each network, for the interval."""
 ENOUGH = 4
 """Rounds in which a UE must have been selected to be called unheard, where rounds are few."""
+FEW_TESTS = 1000
+"""Test samples at all UEs below which accuracy is so noisy (1 point at 85 %) that a target is passed by chance."""
+ON_DEVICES = ("clip", "noise_multiplier", "statistics", "sample_shape", "num_classes")
+"""Settings of a deployment that change learning; a pilot is a simulation."""
+USUAL = DeploySettings()
 
 
 class Drawn(NamedTuple):
@@ -43,7 +52,7 @@ class Drawn(NamedTuple):
 
     @classmethod
     def of(cls, horizon: Horizon, variance: Callable[[Array], Array], even: bool = False) -> "Drawn":
-        """`even`: everybody is selected alike, so that only who is not heard makes the chances unequal."""
+        """`even`: all UEs are selected alike, so the chances are unequal only because some are not heard."""
         heard = horizon.decoded
         return cls(
             mean_noise(heard, horizon.num_samples),
@@ -56,7 +65,7 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """Medians and 95 % intervals of a single run; `never` counts networks that did not get there."""
+    """Medians and 95 % intervals of a single run; infinite where the target is never reached (counted by `never`)."""
 
     target: float
     rounds: tuple[float, float, float]  # median, low, high
@@ -64,17 +73,23 @@ class Forecast:
     energy: tuple[float, float, float]  # [J] a UE, mean over UEs
     typical: Drawn  # what the networks are like, medians over them
     unheard: int  # UEs that are heard less than a fifth as often as their share, median over networks
+    missing: int  # labels that are not learned since no UE that is heard owns any, median over networks
     never: int
     num_pilots: int
+    short: int  # of these, pilots that end below the target
     scatter: float
     source: str
+    checked: bool  # whether the labels of those who are heard are known
     outside: list[str]
 
     def table(self) -> dict[str, Any]:
         """Plain values for JSON, SI units."""
         names = ("median", "low_95", "high_95")
-        spread = {key: dict(zip(names, getattr(self, key), strict=True)) for key in ("rounds", "sim_time", "energy")}
-        rest = ("unheard", "never", "num_pilots", "scatter", "source", "outside")
+        spread = {
+            key: {name: value if np.isfinite(value) else None for name, value in zip(names, values, strict=True)}
+            for key, values in (("rounds", self.rounds), ("sim_time", self.sim_time), ("energy", self.energy))
+        }
+        rest = ("unheard", "missing", "never", "num_pilots", "short", "scatter", "source", "checked", "outside")
         return {
             "target_accuracy": self.target,
             **spread,
@@ -96,38 +111,26 @@ def forecast(settings: Settings, target: float, pilots: PathLike | None = None) 
     return forecast_of(settings, fitted, draw_networks(settings, DRAWS, FIRST))
 
 
-class Fitted(NamedTuple):
-    """What pilots say about the rounds to a target."""
-
-    target: float
-    model: RoundsModel
-    num_pilots: int
-    source: str
-
-
-@dataclass(frozen=True)
-class Pilots:
-    """Pilots, and where they come from."""
-
-    every: list[Pilot]
-    command: str
-    path: Path
-
-    @classmethod
-    def read(cls, path: PathLike | None) -> "Pilots":
-        place = Path(path) if path is not None else SHIPPED
-        every, command = read_pilots(place)
-        return cls(every, command, place)
-
-    def fitted(self, settings: Settings, target: float) -> Fitted:
-        model, fitting = fit(settings, self.every, target, str(self.path))
-        return Fitted(target, model, len(fitting), f"{self.path.name}, made by: {self.command}")
-
-
 def draw_networks(settings: Settings, num: int, num_rounds: int) -> Iterator[Horizon]:
     """Rounds of several networks of these settings, seeds seed, seed + 1, ..., without any learning."""
     for seed in range(settings.seed, settings.seed + num):
-        yield draw_horizon(build_network(settings.model_copy(update={"seed": seed})), num_rounds)
+        yield draw_horizon(network_of(settings.model_copy(update={"seed": seed})), num_rounds)
+
+
+def network_of(settings: Settings) -> Network:
+    """The network of these settings, with D_i of its partition where the samples are at hand."""
+    try:
+        owned = owned_by(settings)
+    except AutoFLError:  # not fetched, or a file that is not there yet: planning needs no samples
+        return build_network(settings)
+    return build_network(settings, build_cell(settings, owned))
+
+
+def far_error(freedom: int) -> float:
+    """About the 99.5 % quantile of Student's law, expanded around the normal one (Abramowitz and Stegun 26.7.5)."""
+    z, v = 2.5758, float(freedom)
+    first, second = (z**3 + z) / 4.0, (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
+    return z + first / v + second / v**2 + (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0 / v**3
 
 
 def forecast_of(settings: Settings, fitted: Fitted, networks: Iterable[Horizon], few: bool = False) -> Forecast:
@@ -138,73 +141,112 @@ def forecast_of(settings: Settings, fitted: Fitted, networks: Iterable[Horizon],
         few: whether the rounds are few because planning takes long. They are then repeated where more are needed, and
             who is heard is judged by who was selected.
     """
-    model, h = fitted.model, heterogeneity_of(settings)
-    variance, rng = variance_of(settings.compressor), stream(settings.seed, "forecast")
-    even = few and settings.selection.name == "uniform"
-    medians: list[tuple[float, float, float]] = []
-    spread: list[tuple[float, float, float]] = []
-    drawn: list[Drawn] = []
-    unheard, num = [], 0
+    rng = stream(settings.seed, "forecast")
+    farthest = far_error(fitted.model.freedom)  # errors beyond it change no interval, and take long to draw
+    played: list[Played] = []
+    spread: list[Costs] = []
+    num = 0
     for num, horizon in enumerate(networks, 1):
-        if not horizon.decoded.any():
-            continue
-        its = Drawn.of(horizon, variance, even)
-        needed, deviation = model.rounds(np.array(its.noise), its.local_steps, h, its.skew, its.rounding, its.share)
-        factors = np.exp(float(deviation) * rng.standard_normal(100 if few else 10))
-        wanted = float(needed) * np.array([1.0, *factors])
-        if few:
-            costs = _spent(_repeated(horizon, wanted.max()), wanted)
+        if horizon.decoded.any():
+            own = settings.model_copy(update={"seed": settings.seed + num - 1})
+            errors = np.clip(rng.standard_t(fitted.model.freedom, SINGLE), -farthest, farthest)
+            played.append(play(own, fitted, horizon, errors, rng.random(SINGLE), few))
+            spread += played[-1].single
         else:
-            horizon = _longer(settings.model_copy(update={"seed": settings.seed + num - 1}), horizon, wanted.max())
-            costs = _spent(horizon, wanted)
-        medians.append(costs[0])
-        spread += costs[1:]
-        drawn.append(its)
-        unheard.append(_unheard(horizon, few))
-    reached = np.array([row for row in medians if np.isfinite(row[0])])
-    if 2 * len(reached) < num:
-        raise AutoFLError(f"in {num - len(reached)} of {num} drawn networks too few UEs are heard to get there")
-    low, high = np.quantile(np.array([row for row in spread if np.isfinite(row[0])]), [0.025, 0.975], axis=0)
-    middle = np.median(reached, axis=0)
+            spread += [NEVER] * SINGLE
+    medians = [one.median for one in played if np.isfinite(one.median[0])]
+    missing = np.median([one.heard.missing for one in played if one.heard is not None] or [0])
+    if 2 * len(medians) <= num:
+        why = "the UEs that own some labels are not heard" if missing > 0 else "too few UEs are heard"
+        raise AutoFLError(f"in {num - len(medians)} of {num} drawn networks {why} to reach the target")
+    middle = np.median(np.array(medians + [NEVER] * (num - len(medians))), axis=0)
+    low, high = np.quantile(np.array(spread), [0.025, 0.975], axis=0, method="nearest")
     rounds, sim_time, energy = ((float(m), float(a), float(b)) for m, a, b in zip(middle, low, high, strict=True))
-    typical = Drawn(*np.median(np.array(drawn), axis=0).tolist())
+    typical = Drawn(*np.median(np.array([one.drawn for one in played]), axis=0).tolist())
     return Forecast(
         target=fitted.target,
         rounds=rounds,
         sim_time=sim_time,
         energy=energy,
         typical=typical,
-        unheard=int(np.median(unheard)),
-        never=num - len(reached),
+        unheard=int(np.median([one.unheard for one in played])),
+        missing=int(missing),
+        never=num - len(medians),
         num_pilots=fitted.num_pilots,
-        scatter=model.scatter,
+        short=fitted.short,
+        scatter=float(fitted.model.scatter_at(typical.skew)),
         source=fitted.source,
-        outside=model.outside(typical.noise, typical.local_steps, h, typical.skew, typical.rounding, typical.share),
+        checked=all(one.heard is not None for one in played),
+        outside=[
+            *_outside(fitted.model, typical, heterogeneity_of(settings)),
+            *(["labels that nobody owns who is heard"] if missing > 0 else []),
+            *(["a label that is hardly heard"] if missing == 0 and fitted.is_rare(_rarest(played)) else []),
+            *(["more rounds than the longest pilot"] if rounds[0] > 1.25 * fitted.longest else []),
+            *unseen(settings),
+        ],
     )
 
 
-def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> tuple[RoundsModel, list[Pilot]]:
-    """The model of rounds to a target from the pilots of the same learning problem, and those pilots."""
-    problem = problem_of(settings.resolved().table())
-    same = [pilot for pilot in pilots if pilot.problem == problem]
-    if not same:
-        other = min((pilot.problem for pilot in pilots), key=lambda its: sum(its.get(k) != problem[k] for k in problem))
-        differs = ", ".join(f"{key} is {other.get(key)!r} there, {problem[key]!r} here" for key in problem
-                            if other.get(key) != problem[key])  # fmt: skip
-        raise AutoFLError(f"{origin}: no pilots of this learning problem ({differs}); make some with autofl pilot")
-    reached = [pilot for pilot in same if not np.isnan(pilot.rounds_to(target))]
-    if 2 * len(reached) <= len(same):
-        raise AutoFLError(f"{origin}: only {len(reached)} of {len(same)} pilots reach {target:g}; ask for less")
-    model = fit_rounds(
-        noise=np.array([pilot.noise for pilot in reached]),
-        local_steps=np.array([pilot.local_steps for pilot in reached], float),
-        heterogeneity=np.array([heterogeneity(pilot.problem["partition"], pilot.labels) for pilot in reached]),
-        skew=np.array([pilot.skew for pilot in reached]),
-        rounding=np.array([pilot.rounding for pilot in reached]),
-        rounds=np.maximum([pilot.rounds_to(target) for pilot in reached], 1.0),  # 0: passed before training
-        share=np.array([pilot.share for pilot in reached]),
+def unseen(settings: Settings) -> list[str]:
+    """Settings that change what is learned or measured, and that no pilot can have: in words."""
+    judged, samples = settings.evaluation.num_ue or settings.cell.count, settings.evaluation.test_samples
+    on_devices = [f"deploy.{key}" for key in ON_DEVICES if getattr(settings.deploy, key) != getattr(USUAL, key)]
+    return [
+        *([f"accuracy on only {judged * samples} test samples"] if samples and judged * samples < FEW_TESTS else []),
+        *([f"what devices do to data and updates ({', '.join(on_devices)})"] if on_devices else []),
+    ]
+
+
+Costs = tuple[float, float, float]
+"""Rounds, simulated time [s] and energy a UE [J] of a run."""
+NEVER: Costs = (np.inf, np.inf, np.inf)
+
+
+class Played(NamedTuple):
+    """A network: what a run in it costs by the fit, and single runs with their errors."""
+
+    median: Costs
+    single: list[Costs]
+    drawn: Drawn
+    heard: Coverage | None  # None: nobody can say without the samples
+    unheard: int
+
+
+def play(settings: Settings, fitted: Fitted, horizon: Horizon, errors: Array, doubt: Array, few: bool) -> Played:
+    """What becomes of a network by its rounds.
+
+    Where a label is heard less than in any pilot, K rounds are enough if the target can do without it, and K/r_c if it
+    must be learned like the others. Nothing tells where between them: ln K is drawn evenly.
+
+    Args:
+        settings: with the network's own seed.
+        errors: of ln K, in deviations; doubt: between 0 and 1, where between the two; one of each for a single run.
+    """
+    even = few and settings.selection.name == "uniform"
+    its = Drawn.of(horizon, variance_of(settings.compressor), even)
+    needed, deviation = fitted.model.rounds(
+        np.array(its.noise), its.local_steps, heterogeneity_of(settings), its.skew, its.rounding, its.share
     )
-    return model, reached
+    wanted = float(needed) * np.array([1.0, *np.exp(float(deviation) * errors)])
+    shares = label_shares(settings)
+    heard = None if shares is None else coverage(shares, horizon, even)
+    rare = heard is not None and fitted.is_rare(heard.rarest)
+    if heard is not None and rare:
+        wanted = wanted * heard.rarest ** -np.array([0.5, *doubt])
+    if heard is not None and heard.missing and heard.highest * fitted.highest < fitted.target:
+        costs = [NEVER] * len(wanted)  # too many test samples have labels that it never sees
+    else:
+        horizon = _repeated(horizon, wanted.max()) if few or rare else _longer(settings, horizon, wanted.max())
+        costs = _spent(horizon, wanted)
+    return Played(costs[0], costs[1:], its, heard, _unheard(horizon, few))
+
+
+def _outside(model: RoundsModel, typical: Drawn, h: float) -> list[str]:
+    return model.outside(typical.noise, typical.local_steps, h, typical.skew, typical.rounding, typical.share)
+
+
+def _rarest(played: list[Played]) -> float:
+    return float(np.median([one.heard.rarest for one in played if one.heard is not None] or [1.0]))
 
 
 def variance_of(compressor: CompressorSettings) -> Callable[[Array], Array]:
@@ -221,7 +263,7 @@ def pilot_of(run: Run) -> Pilot:
     heard[where], samples[where] = run.ues["decoded"] == 1, run.ues["num_samples"].astype(np.int64)
     bits[where] = run.ues["bits_per_weight"]
     compressor = CompressorSettings(**run.config.get("compressor", {}))
-    rounds, _, accuracy = run.evaluated("adapted_accuracy")
+    rounds, _, accuracy = run.evaluated(f"{run.config.get('stop', {}).get('metric', 'adapted')}_accuracy")
     return Pilot(
         problem=problem_of(run.config),
         labels=int(run.config["data"]["labels"]),
@@ -234,7 +276,17 @@ def pilot_of(run: Run) -> Pilot:
         round=tuple(rounds.astype(int).tolist()),
         accuracy=tuple(accuracy.round(5).tolist()),
         rounding=mean_rounding(heard, variance_of(compressor)(bits)),
+        rarest=_exposure(run, heard),
     )
+
+
+def _exposure(run: Run, heard: BoolArray) -> float:
+    """Exposure of the label that was heard least in a run; 1 where nobody can say."""
+    shares = label_shares(parse_settings(run.config).resolved())
+    if shares is None:
+        return 1.0
+    there = heard[heard.any(axis=1)]
+    return float(exposure(shares, (there / there.sum(axis=1, keepdims=True)).mean(axis=0), shares.mean(axis=0)).min())
 
 
 def mean_noise(heard: BoolArray, num_samples: IntArray) -> float:
@@ -250,21 +302,12 @@ def mean_rounding(heard: BoolArray, variance: Array) -> float:
     return float(((heard * variance)[there].sum(axis=1) / heard[there].sum(axis=1) ** 2).mean())
 
 
-def heterogeneity(partition: str, labels: int) -> float:
-    """h = 1/l for a partition by labels; 0 for the others, whose pilots must share the partition itself."""
-    return 1.0 / labels if partition == "labels" else 0.0
-
-
-def heterogeneity_of(settings: Settings) -> float:
-    return heterogeneity(settings.data.partition, settings.data.labels)
-
-
 def _longer(settings: Settings, horizon: Horizon, needed: float) -> Horizon:
     """The horizon until so many rounds were heard, or at most MOST of them."""
     num = len(horizon.round_time)
     while horizon.decoded.any(axis=1).sum() < needed and num < MOST:
         num *= 2
-        horizon = draw_horizon(build_network(settings), num)
+        horizon = draw_horizon(network_of(settings), num)
     return horizon
 
 
@@ -277,14 +320,14 @@ def _repeated(horizon: Horizon, needed: float) -> Horizon:
     )
 
 
-def _spent(horizon: Horizon, needed: Array) -> list[tuple[float, float, float]]:
+def _spent(horizon: Horizon, needed: Array) -> list[Costs]:
     """Rounds, simulated time and energy a UE until so many rounds were heard; infinite where they never are."""
     heard = np.cumsum(horizon.decoded.any(axis=1))
     time, energy = np.cumsum(horizon.round_time), np.cumsum(horizon.energy.sum(axis=1)) / horizon.decoded.shape[1]
     costs = []
     for want in needed:
         if want > heard[-1]:
-            costs.append((np.inf, np.inf, np.inf))
+            costs.append(NEVER)
             continue
         k = int(np.searchsorted(heard, want))  # the round in which it is reached; K itself is not whole
         share = want / heard[k] if k == 0 else (want - heard[k - 1]) / max(heard[k] - heard[k - 1], 1)

@@ -1,6 +1,7 @@
 """Pilot runs in one small file: what a forecast needs of them, and where they come from."""
 
 import json
+import shlex
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from autofl.config import Settings
+from autofl.config.parts import ModelSettings
+from autofl.config.settings import DataSettings, EvaluationSettings
 from autofl.files import opening, read_json, write_whole
 from autofl.records.metrics import passes, smoothed
 from autofl.units import Array, PathLike
@@ -26,8 +30,9 @@ class Pilot:
     noise: float  # mean over rounds of sum_i a_i^2/d_i
     skew: float  # chi^2: how unequally UEs were heard
     round: tuple[int, ...]  # evaluated rounds
-    accuracy: tuple[float, ...]  # adapted accuracy at them
+    accuracy: tuple[float, ...]  # adapted accuracy at them, or global where `problem` says so
     rounding: float = 0.0  # mean over rounds of sum_i a_i^2 omega_i, omega the variance of the compressor
+    rarest: float = 1.0  # exposure of the label that was heard least
 
     @property
     def share(self) -> float:
@@ -38,13 +43,30 @@ class Pilot:
     def _smoothed(self) -> Array:
         return smoothed(np.array(self.accuracy))  # once for all targets
 
-    def rounds_to(self, target: float) -> float:
-        """First evaluated round at which the smoothed accuracy passes the target; NaN if it never does."""
-        passed = np.flatnonzero(passes(self._smoothed, target))
-        return float(self.round[passed[0]]) if len(passed) else float("nan")
+    def rounds_to(self, target: float, every: int | None = None) -> float:
+        """First evaluated round at which the smoothed accuracy passes the target; NaN if it never does.
+
+        Args:
+            every: rounds from evaluation to evaluation, as if the pilot had been looked at so often; by default as it
+                was. Between its evaluations accuracy is a straight line.
+        """
+        rounds, smooth = np.array(self.round), self._smoothed
+        if every is not None and every != self.every:
+            rounds = np.arange(0, self.round[-1] + 1, every)
+            smooth = smoothed(np.interp(rounds, self.round, self.accuracy))
+        passed = np.flatnonzero(passes(smooth, target))
+        return float(rounds[passed[0]]) if len(passed) else float("nan")
+
+    def reaches(self, target: float, every: int | None = None) -> bool:
+        return not np.isnan(self.rounds_to(target, every))
+
+    @property
+    def every(self) -> int:
+        """Rounds from one evaluation to the next."""
+        return int(self.round[1] - self.round[0]) if len(self.round) > 1 else 1
 
 
-STEADY = ("split", "lr_decay", "guard", "grad_clip")
+STEADY = ("split", "batches", "lr_decay", "guard", "grad_clip")
 """Settings of learning that change how fast it is, beside the step sizes."""
 RATED = ("none", "entropy")
 """Compressors that are no part of a learning problem: their variance is known at every rate, and is in the fit."""
@@ -53,10 +75,13 @@ RATED = ("none", "entropy")
 def problem_of(config: dict[str, Any]) -> dict[str, Any]:
     """What decides how fast a model is learned, apart from d, m, tau and l, out of resolved settings."""
     data, learning = config["data"], config["learning"]
-    others = {"downlink": "none", "aggregator": "mean", "selection": "uniform"}
+    others = {"downlink": "none", "aggregator": "mean", "selection": "uniform", "attack": "none"}
     if config.get("compressor", {}).get("name", "none") not in RATED:
         others["compressor"] = "none"
+    metric = config.get("stop", {}).get("metric", "adapted")
     changed = {kind: config[kind] for kind, name in others.items() if config.get(kind, {}).get("name", name) != name}
+    if "attack" in changed:  # without liars a simulation makes no checks
+        changed["checks"] = config.get("checks", {})
     return {
         "data": data.get("file") or data["name"],
         "standardise": data["standardise"],
@@ -68,8 +93,31 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
         "inner_lr": learning["inner_lr"],
         "outer_lr": learning["outer_lr"],
         **{key: learning[key] for key in STEADY if learning.get(key)},
+        **({"metric": metric} if metric != "adapted" else {}),
+        **_judged(config),
+        **_own_settings(config),
         **changed,
     }
+
+
+def _judged(config: dict[str, Any]) -> dict[str, Any]:
+    """How a model is judged, where not as usual: another adaptation, or at some of the UEs only."""
+    evaluation, usual = config.get("evaluation", {}), EvaluationSettings()
+    adapt, num_ue = evaluation.get("adapt_samples", usual.adapt_samples), evaluation.get("num_ue")
+    some = num_ue is not None and num_ue < config["cell"]["num_ue"]
+    return {
+        **({"adapt_samples": adapt} if adapt != usual.adapt_samples else {}),
+        **({"judged_ues": num_ue} if some else {}),
+    }
+
+
+def _own_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a user's own data set, partition or model, beside its name."""
+    known = {"data": set(DataSettings.model_fields), "model": set(ModelSettings.model_fields)}
+    own = {
+        kind: {key: value for key, value in config[kind].items() if key not in fields} for kind, fields in known.items()
+    }
+    return {f"own_{kind}": settings for kind, settings in own.items() if settings}
 
 
 def _update(config: dict[str, Any]) -> str:
@@ -84,6 +132,45 @@ def _update(config: dict[str, Any]) -> str:
     return f"{name} {own}" if own else str(name)
 
 
+DECIDES: dict[str, tuple[str, ...] | None] = {
+    "cell": ("num_ue",),
+    "data": None,
+    "model": None,
+    "learning": None,
+    "stop": ("metric",),
+    "evaluation": ("adapt_samples", "num_ue"),
+    **dict.fromkeys(("compressor", "downlink", "aggregator", "selection", "attack", "checks")),
+}
+"""Settings that decide how fast a model is learned: keys of sections, or all of them."""
+FREE = ("local_steps", "engine")
+"""Settings of these sections that a pilot sets itself, or that change no number."""
+
+
+def pilot_command(settings: Settings, target: float) -> str:
+    """The complete command that makes pilots for these settings; they run until they reach the target."""
+    settings = settings.resolved()
+    named = {"algorithm": settings.algorithm, "data": {"name": settings.data.name, "file": settings.data.file}}
+    ours, usual = settings.table(), Settings.model_validate(named).resolved().table()
+    first = Settings().resolved().table()
+    changed = {"algorithm": ours["algorithm"]} if ours["algorithm"] != first["algorithm"] else {}
+    changed |= {
+        f"data.{key}": ours["data"][key] for key in ("name", "file") if ours["data"].get(key) != first["data"].get(key)
+    }
+    for section, keys in DECIDES.items():
+        its, others = ours.get(section, {}), usual.get(section, {})
+        names = [key for key in keys or its if key in its and key not in FREE and its[key] != others.get(key)]
+        changed |= {f"{section}.{key}": its[key] for key in names}
+    words = [f"--set {shlex.quote(f'{key}={_written(value)}')}" for key, value in changed.items()]
+    return " ".join(["autofl pilot", *words, f"--target {target:g} --out pilots.json"])
+
+
+def _written(value: Any) -> str:
+    """A value as --set reads it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + "}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def write_pilots(path: PathLike, pilots: list[Pilot], command: str) -> None:
     path = Path(path)
     text = ",\n".join("  " + json.dumps(asdict(pilot)) for pilot in pilots)
@@ -92,14 +179,10 @@ def write_pilots(path: PathLike, pilots: list[Pilot], command: str) -> None:
 
 
 def read_pilots(path: PathLike) -> tuple[list[Pilot], str]:
-    """The pilots of a file, or of all files in a folder, and the command that made them."""
+    """The pilots of a file, and the command that made them."""
     with opening(path, "a file of pilots", "; make one with autofl pilot"):
-        tables = [read_json(file, "a file of pilots") for file in _files(Path(path))]
-        pilots = [Pilot(**row) for table in tables for row in table["pilots"]]
+        table = read_json(Path(path), "a file of pilots")
+        pilots = [Pilot(**row) for row in table["pilots"]]
         if not pilots:
             raise ValueError("no pilots in it")
-        return pilots, "; ".join(str(table["command"]) for table in tables)
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(path.glob("*.json")) if path.is_dir() else [path]
+        return pilots, str(table["command"])

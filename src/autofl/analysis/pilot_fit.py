@@ -1,0 +1,118 @@
+"""What pilots say about the rounds to a target. NumPy only."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from autofl.analysis.pilot_files import Pilot, pilot_command, problem_of, read_pilots
+from autofl.config import Settings
+from autofl.errors import AutoFLError
+from autofl.theory.rounds import RoundsModel, fit_rounds
+from autofl.units import PathLike
+
+SHIPPED = Path(__file__).parent / "pilots"
+"""Pilots on MNIST and MNIST-5k with the paper's step sizes; each file says by which command it was made."""
+
+
+class Fitted(NamedTuple):
+    """What pilots say about the rounds to a target."""
+
+    target: float
+    model: RoundsModel
+    num_pilots: int
+    source: str
+    highest: float = 1.0  # accuracy that pilots come to, median
+    short: int = 0  # pilots that end below the target
+    longest: float = np.inf  # rounds of the longest pilot
+    rarest: float = 1.0  # least exposure of a label in a pilot that reached the target
+
+    def is_rare(self, exposure: float) -> bool:
+        """Whether a label is heard, but less than in any pilot."""
+        return 0.0 < exposure < 0.8 * self.rarest
+
+
+@dataclass(frozen=True)
+class Pilots:
+    """Pilots, and where they come from."""
+
+    files: list[tuple[list[Pilot], str]]  # pilots and the command that made them
+    path: Path
+
+    @classmethod
+    def read(cls, path: PathLike | None) -> "Pilots":
+        place = Path(path) if path is not None else SHIPPED
+        return cls([read_pilots(file) for file in sorted(place.glob("*.json")) or [place]], place)
+
+    @property
+    def every(self) -> list[Pilot]:
+        return [pilot for pilots, _ in self.files for pilot in pilots]
+
+    def fitted(self, settings: Settings, target: float) -> Fitted:
+        model, fitting = fit(settings, self.every, target, str(self.path))
+        problem = fitting[0].problem
+        commands = [command for pilots, command in self.files if any(pilot.problem == problem for pilot in pilots)]
+        reached = [pilot for pilot in fitting if pilot.reaches(target, settings.evaluation.every)]
+        return Fitted(
+            target,
+            model,
+            len(fitting),
+            f"{self.path.name}, made by: {'; '.join(commands)}",
+            highest=float(np.median([max(pilot.accuracy) for pilot in fitting])),
+            short=len(fitting) - len(reached),
+            longest=max(pilot.round[-1] for pilot in fitting),
+            rarest=min(pilot.rarest for pilot in reached),
+        )
+
+
+def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> tuple[RoundsModel, list[Pilot]]:
+    """The model of rounds to a target from the pilots of the same learning problem, and those pilots.
+
+    A pilot that ends below the target says that it needs more rounds than it had.
+    """
+    problem = problem_of(settings.resolved().table())
+    same = [pilot for pilot in pilots if pilot.problem == problem]
+    if not same:
+        differing = [
+            {key: (its.get(key), problem.get(key)) for key in {**problem, **its} if its.get(key) != problem.get(key)}
+            for its in (pilot.problem for pilot in pilots)
+        ]
+        differs = ", ".join(
+            f"{key} is {there!r} there, {here!r} here" for key, (there, here) in min(differing, key=len).items()
+        )
+        raise AutoFLError(
+            f"{origin}: no pilots of this learning problem ({differs}); make some with"
+            f" {pilot_command(settings, target)} and add --pilots pilots.json"
+        )
+    every = settings.evaluation.every
+    reached = np.array([pilot.reaches(target, every) for pilot in same])
+    if 2 * reached.sum() <= len(same):
+        raise AutoFLError(
+            f"{origin}: only {reached.sum()} of {len(same)} pilots reach {target:g}; ask for less, or make longer ones:"
+            f" {pilot_command(settings, target)} and add --pilots pilots.json"
+        )
+    rounds = [
+        pilot.rounds_to(target, every) if there else pilot.round[-1] for pilot, there in zip(same, reached, strict=True)
+    ]
+    model = fit_rounds(
+        noise=np.array([pilot.noise for pilot in same]),
+        local_steps=np.array([pilot.local_steps for pilot in same], float),
+        heterogeneity=np.array([heterogeneity(pilot.problem["partition"], pilot.labels) for pilot in same]),
+        skew=np.array([pilot.skew for pilot in same]),
+        rounding=np.array([pilot.rounding for pilot in same]),
+        rounds=np.maximum(rounds, 1.0),  # 0: passed before training
+        share=np.array([pilot.share for pilot in same]),
+        reached=reached,
+        group=np.unique([(pilot.labels, pilot.seed) for pilot in same], axis=0, return_inverse=True)[1].ravel(),
+    )
+    return model, same
+
+
+def heterogeneity(partition: str, labels: int) -> float:
+    """h = 1/l for a partition by labels; 0 for the others, whose pilots must share the partition itself."""
+    return 1.0 / labels if partition == "labels" else 0.0
+
+
+def heterogeneity_of(settings: Settings) -> float:
+    return heterogeneity(settings.data.partition, settings.data.labels)
