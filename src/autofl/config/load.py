@@ -1,8 +1,10 @@
 """Reading settings: TOML in, validated settings out, or one line that says what is wrong."""
 
 import difflib
+import hashlib
+import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tomli_w
@@ -20,12 +22,12 @@ from autofl.units import PathLike
 def load_settings(path: PathLike | None = None, overrides: Iterable[str] = (), scenario: str | None = None) -> Settings:
     """Settings of a TOML file (the defaults without one), then each override "section.key=value" on top.
 
-    A scenario, one of `scenario_names`, lies below both: what neither says is the scenario's.
+    A scenario, one of `scenario_names`, gives the values that neither of them sets.
     """
     table = read_toml(path) if path is not None else {}
     origin = str(path) if path is not None else "settings"
     if scenario is not None:
-        table = _on_top(read_scenario(scenario), table)
+        table = on_top(read_scenario(scenario), table)
         origin = f"scenario {scenario}" + (f" and {path}" if path is not None else "")
     below = _sections(table)
     overrides = list(overrides)
@@ -35,7 +37,7 @@ def load_settings(path: PathLike | None = None, overrides: Iterable[str] = (), s
     return parse_settings(table, origin)
 
 
-def _on_top(below: dict[str, Any], file: dict[str, Any]) -> dict[str, Any]:
+def on_top(below: dict[str, Any], file: dict[str, Any]) -> dict[str, Any]:
     """A file's table over a scenario's: key by key within a section."""
     sections = _sections(below)
     merged = {**below, **file}
@@ -76,6 +78,31 @@ def dump_settings(settings: Settings) -> str:
     return tomli_w.dumps(settings.table())
 
 
+def flat_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by "section.key"; a law such as {uniform = [1, 2]} is taken apart too."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flat_settings(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def name_of(settings: Settings) -> str:
+    """The name of a run in a store: algorithm, seed and a hash of all that is set."""
+    text = dump_settings(settings.resolved())
+    algorithm = re.sub(r"[^A-Za-z0-9._-]+", "-", settings.algorithm)  # module:object has a colon
+    return f"{algorithm}-seed{settings.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def parse_value(text: str) -> Any:
+    """The value that a setting is given on a command line: TOML, or a bare word such as exact."""
+    try:
+        return parse_toml(f"value = {text}")["value"]
+    except RecursionError:
+        raise AutoFLError(f"{_shortened(text, 60)}: nested too deep") from None
+    except ValueError:
+        return text.strip()
+
+
 def _apply(table: dict[str, Any], override: str) -> None:
     key, sign, text = override.partition("=")
     if not sign or not key.strip():
@@ -83,12 +110,7 @@ def _apply(table: dict[str, Any], override: str) -> None:
             f"--set {_shortened(override, 60)}: write it as section.key=value, for example stop.rounds=50"
         )
     *sections, last = key.strip().split(".")
-    try:
-        value = parse_toml(f"value = {text}")["value"]
-    except RecursionError:
-        raise AutoFLError(f"--set {_shortened(override, 60)}: nested too deep") from None
-    except ValueError:
-        value = text.strip()  # a bare word such as exact
+    value = parse_value(text)
     if len(sections) > 8:
         raise AutoFLError(f"--set {_shortened(override, 60)}: a setting is section.key=value")
     for section in sections:
@@ -101,7 +123,7 @@ def _apply(table: dict[str, Any], override: str) -> None:
 def _leave_out_settings_of_replaced_parts(
     table: dict[str, Any], below: dict[str, dict[str, Any]], said: set[str]
 ) -> None:
-    """Where what lies on top names another part, what lies below sets of the old one alone goes with it.
+    """Where the upper table names another part, what the lower one sets for the old part alone is dropped.
 
     Args:
         table: both together; below: what lay below; said: "section.key" of what lies on top.
@@ -116,7 +138,7 @@ def _leave_out_settings_of_replaced_parts(
         try:
             before, after = (find(field.default.kind, name).settings for name in names)
         except AutoFLError:
-            continue  # a name that is not one is told by the validation
+            continue  # the validation reports an unknown name
         for key in set(old) & (before.keys() - after.keys()):
             if f"{section}.{key}" not in said:
                 del new[key]

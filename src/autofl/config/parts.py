@@ -75,7 +75,7 @@ def checked_settings(part: Part, given: dict[str, Any]) -> dict[str, Any]:
 
 
 class PlannerSettings(PartSettings):
-    """Who decides for AutoFL, FedAvg-2 and every algorithm of one's own."""
+    """Who decides for AutoFL, FedAvg-2 and every algorithm of a user's own."""
 
     kind = "planner"
     name: str = Field("paper", min_length=1, description="paper: Algorithm 2 as printed; exact: optimum; fixed")
@@ -111,7 +111,7 @@ class LinkSettings(PartSettings):
     kind = "link"
     name: str = Field("shannon", min_length=1, description="rate law: shannon, gap, nr-64qam, nr-256qam, table")
     tries: int = Field(
-        1, ge=1, le=1000, description="transmissions of an update at most, the copies combined; 1: it is lost"
+        1, ge=1, le=1000, description="most transmissions of an update, combined by the receiver; 1: none is repeated"
     )
 
 
@@ -143,31 +143,31 @@ class OptionalPartSettings(PartSettings):
 
 
 class CompressorSettings(OptionalPartSettings):
-    """What becomes of an update on its way."""
+    """How an update is compressed on its way up."""
 
     kind = "compressor"
-    name: str = Field("none", min_length=1, description="what becomes of an update on its way; none: 32 bits a weight")
+    name: str = Field("none", min_length=1, description="how an update is compressed; none: 32 bits per weight")
 
 
 class DownlinkSettings(CompressorSettings):
-    """What becomes of the model on its way down."""
+    """How the model is compressed on its way down."""
 
-    name: str = Field("none", min_length=1, description="compressor of what is sent down; none: the model as it is")
+    name: str = Field("none", min_length=1, description="how the model is compressed on its way down; none: not at all")
 
 
 class AttackSettings(OptionalPartSettings):
     """UEs that lie, in a simulation."""
 
     kind = "attack"
-    name: str = Field("none", min_length=1, description="what UEs that lie send, in simulations; none: nobody lies")
-    share: float = Field(0.2, ge=0, le=1, description="of the UEs that lie, drawn once")
+    name: str = Field("none", min_length=1, description="what lying UEs send, in simulations; none: nobody lies")
+    share: float = Field(0.2, ge=0, le=1, description="share of the UEs that lie, drawn once")
 
 
 class AggregatorSettings(PartSettings):
     """What the server makes of the updates."""
 
     kind = "aggregator"
-    name: str = Field("mean", min_length=1, description="what the server makes of the updates that arrived")
+    name: str = Field("mean", min_length=1, description="how the server combines the updates that arrived")
 
     def resolved(self) -> Self:
         return self  # its module loads PyTorch, which planning must not
@@ -177,7 +177,9 @@ class ModelSettings(PartSettings):
     """The model that is learned."""
 
     kind = "model"
-    name: str = Field("auto", min_length=1, description='auto: lenet5 for CIFAR-10, else mlp; own: "module:object"')
+    name: str = Field(
+        "auto", min_length=1, description='auto: lenet5 for CIFAR-10, else mlp; your own: "module:object"'
+    )
 
     @model_validator(mode="after")
     def _known_settings(self) -> Self:

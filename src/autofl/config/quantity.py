@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from autofl.channels import Exponential, Fading, NoFading, Rayleigh
@@ -47,7 +47,7 @@ class PerUE:
         return np.broadcast_to(np.asarray(self.value, dtype=np.float64), (num_ue,)).copy()
 
     def scaled(self, factor: float) -> "PerUE":
-        """So many times as much for each UE."""
+        """`factor` times as much for each UE."""
         if self.law is not None:
             return PerUE(law=self.law, parameters=tuple(factor * parameter for parameter in self.parameters))
         if isinstance(self.value, tuple):
@@ -83,6 +83,21 @@ class Bounds:
             self.parse,
             serialization=core_schema.plain_serializer_function_ser_schema(lambda quantity: quantity.dump()),
         )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """For editors: a number, a list of numbers, or one law with its parameters."""
+        number = {"type": "number", "exclusiveMinimum" if self.open_low else "minimum": self.low, "maximum": self.high}
+        pair = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
+        laws = [
+            {
+                "type": "object",
+                "properties": {law: number if LAWS[law] == 1 else pair},
+                "required": [law],
+                "additionalProperties": False,
+            }
+            for law in self.laws
+        ]
+        return {"anyOf": [number, {"type": "array", "items": number, "minItems": 1}, *laws]}
 
     def parse(self, raw: Any) -> PerUE:
         if isinstance(raw, PerUE):

@@ -1,4 +1,4 @@
-"""Scenarios that come along: settings of a cell and its radio, a TOML file each in `scenarios/`."""
+"""Scenarios that come with the package: settings of a cell and its radio, a TOML file each in `scenarios/`."""
 
 import difflib
 from pathlib import Path

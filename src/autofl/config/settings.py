@@ -32,7 +32,7 @@ MODEL_WEIGHTS = {
 }
 """Weights of the models on the data sets they fit, so that planning needs no PyTorch."""
 WITHOUT_OWN_SETTINGS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j", "fedavg-j")
-"""Those all of whose settings are fields of `LearningSettings`: the paper's four, and two of ours."""
+"""Algorithms whose settings are all fields of `LearningSettings`: the paper's four, and two of ours."""
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)
@@ -53,9 +53,9 @@ class CellSettings(Section):
     num_ue: int | None = Field(None, ge=1, le=10_000_000, description="n; 20 unless a list says otherwise")
     distance: Annotated[PerUE, Bounds(0, 1e7, ("disc", "uniform"), open_low=False)] = Field(
         PerUE(law="disc", parameters=(200.0,)),
-        description="r_i [m]; {disc = R} drops UEs uniformly in a disc",
+        description="r_i [m]; {disc = R} places UEs uniformly in a disc",
     )
-    positions: list[list[float]] | None = Field(None, description="[[x, y], ...] [m] instead of distance")
+    positions: list[list[float]] | None = Field(None, description="[x, y] of each UE in m, instead of distance")
     small_scale_gain: Annotated[PerUE, Bounds(0, 1e12, ("rayleigh", "exponential"))] | None = Field(
         None, description="h_i: {rayleigh = s}, {exponential = mean}, or fixed; default by preset"
     )
@@ -64,33 +64,36 @@ class CellSettings(Section):
     )
     cpu_frequency: Annotated[PerUE, Bounds(0, 1e15)] = Field(PerUE(value=1e9), description="vartheta_i [cycle/s]")
     min_cpu_frequency: Annotated[PerUE, Bounds(0, 1e15)] = Field(
-        PerUE(value=1e8), description="[cycle/s], where a planner may slow the CPU down; at most vartheta_i"
+        PerUE(value=1e8), description="[cycle/s] to which a planner may slow the CPU; at most vartheta_i"
     )
     data_size: Annotated[PerUE, Bounds(0, 1e12, open_low=False)] = Field(
-        PerUE(value=2000.0), description="D_i [sample], for plan only: a simulation takes the partition's"
+        PerUE(value=2000.0), description="D_i [sample], for plan only; a simulation uses the partition"
     )
     max_energy: Annotated[PerUE, Bounds(0, 1e9, open_low=False)] = Field(
-        PerUE(value=0.003), description="E_max [J] a round"
+        PerUE(value=0.003), description="E_max [J] per round"
     )
     max_power: Annotated[PerUE, Bounds(0, 1e6)] = Field(PerUE(value=0.01), description="P_max [W]")
     bandwidth: Annotated[PerUE, Bounds(0, 1e12)] = Field(PerUE(value=1e6), description="B [Hz] of each UE")
     noise_dbm_per_hz: float = Field(-174.0, ge=-300, le=100, description="N0 [dBm/Hz]")
     noise_figure_db: float = Field(0.0, ge=0, le=100, description="of the base station [dB]")
-    noise_rise_db: float = Field(0.0, ge=0, le=100, description="interference over thermal noise and more [dB]")
+    noise_rise_db: float = Field(0.0, ge=0, le=100, description="by how much interference raises the noise [dB]")
     path_loss_exponent: float = Field(3.8, gt=0, le=20, description="kappa")
-    snr_threshold_db: float = Field(30.0, ge=-100, le=200, description="phi [dB]; of links shannon and gap")
+    snr_threshold_db: float = Field(30.0, ge=-100, le=200, description="phi [dB]; for the links shannon and gap")
     pa_efficiency: float = Field(1.0, gt=0, le=1, description="eta of the power amplifier: sending draws p / eta")
-    circuit_power: float = Field(0.0, ge=0, le=1e6, description="P_c [W] that a UE draws besides while it sends")
+    circuit_power: float = Field(0.0, ge=0, le=1e6, description="P_c [W] that a UE also draws while it sends")
     receive_power: float = Field(0.0, ge=0, le=1e6, description="P_rx [W] that a UE draws while it receives the model")
     capacitance: float = Field(1e-27, gt=0, le=1, description="varsigma [J s^2/cycle^3]")
-    update_bits: float | None = Field(None, gt=0, le=1e15, description="Z [bit]; default 32 a weight")
+    update_bits: float | None = Field(None, gt=0, le=1e15, description="Z [bit]; default 32 per weight")
     min_distance: float = Field(1.0, gt=0, le=1e6, description="r_min [m]")
-    overhead: float = Field(0.0, ge=0, le=1e6, description="T_over [s] of a round beside computing and sending")
+    overhead: float = Field(0.0, ge=0, le=1e6, description="T_over [s], added to computing and sending in every round")
     downlink_power: float | None = Field(
         None, gt=0, le=1e6, description="P_bs [W] of the base station; default: sending the model down takes no time"
     )
     downlink_mode: Literal["broadcast", "unicast"] = Field(
         "broadcast", description="the model is sent down once for all, or to each UE in turn"
+    )
+    downlink_bandwidth: float | None = Field(
+        None, gt=0, le=1e15, description="[Hz] in which the model is sent down; default: the sum of the UEs' bands"
     )
     downlink_noise_figure_db: float | None = Field(
         None, ge=0, le=100, description="of the UEs [dB]; default: noise as at the base station"
@@ -129,30 +132,34 @@ class CellSettings(Section):
 class KnowledgeSettings(Section):
     """What the planner knows of the channel gains; by default everything."""
 
-    error_db: float = Field(0.0, ge=0, le=100, description="deviation of the error of the gains it is told [dB]")
-    age: int = Field(0, ge=0, le=1_000_000, description="rounds ago that they were measured")
+    error_db: float = Field(
+        0.0, ge=0, le=100, description="standard deviation of the error in the planner's gains [dB]"
+    )
+    age: int = Field(0, ge=0, le=1_000_000, description="how many rounds old the planner's gains are")
     outage: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="probability of outage: it backs off by that quantile of the error; default: it does not",
+        description="probability of outage: planners back off by that quantile of the error; default: they do not",
     )
 
 
 class DataSettings(Section):
-    """Which samples, and who owns them. A data set or partition of one's own takes its settings from here too."""
+    """Which samples, and who owns them. A user's own data set or partition takes its settings from here too."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
-    name: str = Field("mnist5k", min_length=1, description='data set; npz: own arrays; own: "module:object"')
-    folder: str | None = Field(None, min_length=1, description="where it lies; default AUTOFL_DATA or the cache")
-    file: str | None = Field(None, min_length=1, description="own arrays: a .npz with x, y and perhaps ue")
+    name: str = Field(
+        "mnist5k", min_length=1, description='data set; npz: your own arrays; "module:object": your own code'
+    )
+    folder: str | None = Field(None, min_length=1, description="where it is; default AUTOFL_DATA or the cache")
+    file: str | None = Field(None, min_length=1, description="for npz: a .npz with x, y and optionally ue")
     partition: str = Field(
-        "labels", min_length=1, description='iid, labels, dirichlet; own: the array ue of the .npz; "module:object"'
+        "labels", min_length=1, description='iid, labels, dirichlet; own: by the array ue of the .npz; "module:object"'
     )
     labels: int = Field(5, ge=1, le=100_000, description="l, labels of each UE")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="of the Dirichlet law")
-    standardise: bool = Field(True, description="each pixel to mean 0, deviation 1; false: to 0 to 1")
+    standardise: bool = Field(True, description="scale each pixel to mean 0, deviation 1; false: to the range 0 to 1")
 
     @model_validator(mode="after")
     def _own_arrays(self) -> Self:
@@ -171,7 +178,7 @@ class DataSettings(Section):
         return self
 
     def _check_own_settings(self) -> None:
-        """Keys beside the fields are settings of a data set or partition of one's own; no other is known."""
+        """Keys beside the fields are settings of a user's own data set or partition; no others are known."""
         own = [(kind, name) for kind, name in (("data", self.name), ("partition", self.partition)) if ":" in name]
         try:
             parts = [find(kind, name) for kind, name in own] if self.model_extra else []  # type: ignore[arg-type]
@@ -186,7 +193,7 @@ class DataSettings(Section):
             raise PydanticCustomError("part", "{error}", {"error": str(error)}) from None
 
     def given(self, part: Part) -> dict[str, Any]:
-        """The settings that a part takes from here beside the fields."""
+        """The settings that a part takes from here besides the fields."""
         return {key: value for key, value in (self.model_extra or {}).items() if key in part.settings}
 
     def source(self) -> "DataSettings":
@@ -199,9 +206,9 @@ class LearningSettings(Section):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
-    inner_lr: float | None = Field(None, ge=0, le=1e3, description="alpha; default the paper's for the data")
-    outer_lr: float | None = Field(None, gt=0, le=1e3, description="beta; default the paper's for the data")
-    local_steps: int = Field(1, ge=1, le=1000, description="tau, each on d samples of its own")
+    inner_lr: float | None = Field(None, ge=0, le=1e3, description="alpha; default: the paper's for the data")
+    outer_lr: float | None = Field(None, gt=0, le=1e3, description="beta; default: the paper's for the data")
+    local_steps: int = Field(1, ge=1, le=1000, description="tau; each step has d samples of its own")
     variant: Literal["exact", "first-order", "finite-difference"] = Field("exact", description="of the meta-gradient")
     lr_decay: float | None = Field(
         None, ge=0, le=1e6, description="beta in round k is beta / sqrt(1 + lr_decay (k - 1)); default 0"
@@ -209,8 +216,11 @@ class LearningSettings(Section):
     split: list[float] | None = Field(
         None, description="shares of d for inner, outer and Hessian batch, such as [0.1, 0.8, 0.1]; default thirds"
     )
+    batches: Literal["disjoint", "independent"] | None = Field(
+        None, description="the three batches of a step share no sample (default), or are drawn independently"
+    )
     guard: float | None = Field(
-        None, ge=0, le=1e6, description="c: the Hessian's term of a meta-gradient is shrunk to c times the rest; 0: off"
+        None, ge=0, le=1e6, description="c: the Hessian term of a meta-gradient is at most c times the rest; 0: off"
     )
     grad_clip: float | None = Field(
         None, ge=0, le=1e9, description="length to which a meta-gradient is clipped; 0: off"
@@ -229,51 +239,70 @@ class SimulationSettings(Section):
     """The loop."""
 
     num_selected: int = Field(5, ge=1, le=10_000_000, description="UEs selected in a round")
-    outage: Literal["skip", "wait"] = Field("skip", description="wait for UEs that cannot be heard, or not")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
-    threads: int = Field(1, ge=1, le=4096, description="of a run; a comparison runs as many at once as there are cores")
+    outage: Literal["skip", "wait"] = Field("skip", description="skip UEs that cannot be heard, or wait for them")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
+    threads: int = Field(
+        1, ge=1, le=4096, description="of one run; a comparison makes as many runs at once as fit the cores"
+    )
 
 
 class StopSettings(Section):
-    """When a run ends: after so many rounds, or earlier."""
+    """When a run ends: after a number of rounds, or earlier."""
 
     rounds: int = Field(200, ge=1, le=10_000_000, description="K")
-    target_accuracy: float | None = Field(None, gt=0, le=1, description="stop when reached")
-    sim_time: float | None = Field(None, gt=0, le=1e12, description="budget of simulated seconds")
+    target_accuracy: float | None = Field(None, gt=0, le=1, description="stop when it is reached")
+    sim_time: float | None = Field(None, gt=0, le=1e12, description="stop after this many simulated seconds")
     gradient_norm_sq: float | None = Field(
-        None, gt=0, le=1e12, description="stop when the squared norm of grad F is below (slow)"
+        None, gt=0, le=1e12, description="stop when the squared norm of grad F is below this (slow)"
     )
     plateau: bool = Field(False, description="stop when accuracy stays within 1 % over 20 rounds")
-    metric: Literal["adapted", "global"] = Field("adapted", description="which accuracy is meant")
+    metric: Literal["adapted", "global"] = Field("adapted", description="which accuracy counts")
 
 
 class EvaluationSettings(Section):
     """How a model is judged."""
 
     every: int = Field(5, ge=1, le=10_000_000, description="rounds between evaluations")
-    adapt_samples: int = Field(50, ge=1, le=1_000_000, description="of the adaptation step at each UE")
-    train_samples: int = Field(100, ge=1, le=1_000_000, description="of the training loss at each UE")
-    test_samples: int | None = Field(None, ge=1, le=10_000_000, description="of each UE; default all")
-    num_ue: int | None = Field(None, ge=1, le=10_000_000, description="UEs judged, drawn once; default all")
+    adapt_samples: int = Field(50, ge=1, le=1_000_000, description="for the adaptation step at each UE")
+    train_samples: int = Field(100, ge=1, le=1_000_000, description="for the training loss at each UE")
+    test_samples: int | None = Field(None, ge=1, le=10_000_000, description="for the accuracy at each UE; default all")
+    num_ue: int | None = Field(
+        None, ge=1, le=10_000_000, description="number of UEs evaluated, drawn once; default all"
+    )
 
 
 class DeploySettings(Section):
     """A run on real devices."""
 
+    transport: Literal["stream", "messages"] = Field(
+        "stream",
+        description="stream: one connection per device, messages if its port cannot be reached; messages: Flower's",
+    )
+    port: int = Field(
+        0, ge=0, le=65_535, description="of the stream; 0: a free one, with several machines the SuperLink's plus 1"
+    )
     deadline: float = Field(60.0, gt=0, le=1e6, description="seconds the server waits for the replies of a round")
-    join: float = Field(60.0, ge=0, le=1e6, description="seconds it waits at the start for all UEs")
+    join: float = Field(60.0, ge=0, le=1e6, description="seconds the server waits for all UEs at the start")
     channel: Literal["emulated", "reported"] = Field(
-        "emulated", description="emulated: drawn from the cell; reported: by each device"
+        "emulated", description="gains are drawn from the cell (emulated), or reported by each device"
+    )
+    overhead: Literal["set", "measured"] = Field(
+        "set", description="overhead that rounds are planned with: cell.overhead, or the measured one"
     )
     statistics: Literal["shared", "own"] = Field(
-        "shared", description="pixels standardised by the sums of all devices, or by each device's own"
+        "shared", description="pixels are standardised by the sums of all devices, or by each device's own"
     )
     sample_shape: list[int] | None = Field(
-        None, min_length=1, max_length=4, description="of the devices' data; default what was dealt out, or most have"
+        None,
+        min_length=1,
+        max_length=4,
+        description="of the devices' data; default: as dealt out, or as most devices have it",
     )
     num_classes: int | None = Field(None, ge=1, le=10_000, description="of the devices' data; goes with sample_shape")
     clip: float | None = Field(None, gt=0, le=1e9, description="norm to which a device clips its update")
-    noise_multiplier: float = Field(0.0, ge=0, le=1e6, description="deviation of its noise, in units of clip")
+    noise_multiplier: float = Field(
+        0.0, ge=0, le=1e6, description="standard deviation of the noise a device adds, in units of clip"
+    )
     delta: float = Field(1e-5, gt=0, lt=1, description="delta of the (epsilon, delta) guarantee")
 
     @model_validator(mode="after")
@@ -297,7 +326,13 @@ class CheckSettings(Section):
     """What the server asks of an update that is well-formed: in deployments, and where liars are simulated."""
 
     norm_bound: float = Field(
-        5.0, ge=0, le=1e9, description="longest update, in medians of its round; longer ones are left out; 0: off"
+        5.0, ge=0, le=1e9, description="updates longer than this many times what is usual are left out; 0: off"
+    )
+    history: float = Field(
+        0.0,
+        ge=0,
+        lt=0.5,
+        description="share of UEs that may be left out because they opposed the others so far; 0: off",
     )
 
 
@@ -308,9 +343,9 @@ class CompareSettings(Section):
         ["autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j"],
         min_length=1,
         max_length=100,
-        description='in this order; own ones as "module:object"',
+        description='in this order; your own as "module:object"',
     )
-    seeds: int = Field(3, ge=1, le=10_000, description="seeds seed, seed + 1, ...")
+    seeds: int = Field(3, ge=1, le=10_000, description="how many seeds: seed, seed + 1, ...")
     target_accuracy: float = Field(0.85, gt=0, le=1, description="for time to accuracy")
 
     @model_validator(mode="after")
@@ -323,9 +358,9 @@ class CompareSettings(Section):
 class Settings(Section):
     """Everything a run needs. `autofl settings` prints them all."""
 
-    seed: int = Field(1, ge=0, le=2**63 - 1, description="the one seed")
+    seed: int = Field(1, ge=0, le=2**63 - 1, description="seed of everything random")
     preset: Literal["paper", "physical"] = Field("paper", description="small-scale gain: Rayleigh(40) or Exp(1)")
-    algorithm: str = Field("autofl", min_length=1, description='what simulate runs; own: "module:object"')
+    algorithm: str = Field("autofl", min_length=1, description='what simulate runs; your own: "module:object"')
     cell: CellSettings = CellSettings()
     channel: ChannelSettings = ChannelSettings()
     link: LinkSettings = LinkSettings()
@@ -378,14 +413,14 @@ class Settings(Section):
             )
         return self
 
-    def planned_by(self, algorithm: str | None = None) -> PartSettings:
-        """The section that plans for an algorithm, the settings' own by default; [planner] for one of a user's own."""
-        section: PartSettings = getattr(self, self.planned_in(algorithm))
+    def planned_by(self) -> PartSettings:
+        """The section that plans for the algorithm; [planner] for one of a user's own."""
+        section: PartSettings = getattr(self, self.planned_in())
         return section
 
-    def planned_in(self, algorithm: str | None = None) -> str:
+    def planned_in(self) -> str:
         """The name of that section."""
-        entry = PARTS["algorithm"].get(algorithm or self.algorithm)
+        entry = PARTS["algorithm"].get(self.algorithm)
         return entry.plan if entry is not None else "planner"
 
     def _brought(self) -> "Settings":
@@ -400,7 +435,7 @@ class Settings(Section):
         return self.model_copy(update=changed)
 
     def foregone(self) -> list[str]:
-        """What the algorithm would bring along and does not, since something else is set, in words."""
+        """Defaults of the algorithm that are not used because something else is set, in words."""
         entry = PARTS["algorithm"].get(self.algorithm)
         brings = entry.brings.items() if entry is not None else ()
         return [

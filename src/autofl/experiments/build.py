@@ -34,6 +34,7 @@ from autofl.planner import Planner
 from autofl.registry import Lazy, find, unknown_key
 from autofl.rng import stream
 from autofl.rounds.arm import Arm
+from autofl.rounds.checks import Bounds
 from autofl.rounds.horizon import draw_horizon
 from autofl.rounds.loop import Training
 from autofl.rounds.round import ChannelAir, Network
@@ -62,13 +63,13 @@ class Own(TypedDict, total=False):
     aggregator: Aggregator | None
 
 
-def build_algorithm(settings: Settings, name: str | None = None) -> Algorithm:
-    """The algorithm of this name, the settings' own by default, with its settings out of [learning]."""
+def build_algorithm(settings: Settings) -> Algorithm:
+    """The algorithm of these settings, with its own settings from [learning]."""
     settings = settings.resolved()
-    part, learning = find("algorithm", name or settings.algorithm), settings.learning
+    part, learning = find("algorithm", settings.algorithm), settings.learning
     own = dict(learning.model_extra or {})
     compared = [find("algorithm", name) for name in dict.fromkeys([settings.algorithm, *settings.compare.algorithms])]
-    known = {key: setting for candidate in (part, *compared) for key, setting in candidate.settings.items()}
+    known = {key: setting for candidate in compared for key, setting in candidate.settings.items()}
     for key in own:
         if key not in known:
             raise AutoFLError(unknown_key("learning", key, known))
@@ -82,6 +83,7 @@ def build_algorithm(settings: Settings, name: str | None = None) -> Algorithm:
     steadier = {
         "lr_decay": learning.lr_decay,
         "split": None if learning.split is None else tuple(learning.split),
+        "batches": learning.batches,
         "guard": learning.guard,
         "grad_clip": learning.grad_clip,
     }
@@ -152,7 +154,7 @@ def build_arm(settings: Settings, cell: Cell, channel: Channel, own: Own) -> Arm
 
 
 def heard_probability(network: Network) -> Array:
-    """P(decoded | selected) of each UE, from rounds of the network alone under another seed; at least one in them."""
+    """P(decoded | selected) of each UE, from rounds of the network alone under another seed; never 0."""
     law, air = int(stream(network.seed, "law").integers(2**31)), network.air
     assert isinstance(air, ChannelAir)
     horizon = draw_horizon(replace(network, seed=law, air=replace(air, seed=law)), LAW_ROUNDS)
@@ -176,7 +178,7 @@ def build_training(
 
 
 def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
-    """The simulation of these settings; any part may be given as an object of the user's own instead."""
+    """The simulation of these settings; any part may be given as an object instead."""
     settings = settings.resolved()
     data = own.get("data") or load_federated(settings, own.get("dataset"))
     model = own.get("model") or build_model(settings, data.sample_shape, data.num_classes)
@@ -203,8 +205,8 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
 
 
 def build_lies(settings: Settings, num_ue: int) -> Lies | None:
-    """Who lies in a simulation, and how; None where nobody does."""
-    section = settings.attack
+    """Who lies in a simulation, and how; None where nobody does and no history is checked."""
+    section, bounds = settings.attack, Bounds(**settings.checks.model_dump())
     if section.name == "none":
-        return None
-    return Lies.draw(section.build(), section.share, num_ue, settings.seed, settings.checks.norm_bound)
+        return Lies(None, np.zeros(0, dtype=np.int64), bounds) if bounds.history else None
+    return Lies.draw(section.build(), section.share, num_ue, settings.seed, bounds)

@@ -1,6 +1,7 @@
 """From settings to a cell, its channel and a planner. NumPy only: planning loads no PyTorch."""
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from autofl.config import MODEL_WEIGHTS, Settings
 from autofl.config.parts import JointSettings, PartSettings
 from autofl.config.settings import KnowledgeSettings
 from autofl.errors import AutoFLError
+from autofl.files import finite_or_null
 from autofl.network import DECISIONS, STATUS_NAMES, Cell, Law, Status, decoded, drop_in_disc
 from autofl.planner import MIN_SAMPLES, Planner, check_bits
 from autofl.planner.joint import JointPlanner
@@ -36,7 +38,7 @@ def build_cell(
 
     Args:
         data_size: D_i of a partition, shape (num_ue,); without one, the settings'.
-        num_weights: that an update has; without it, that of the named model on the named data.
+        num_weights: of an update; without it, that of the named model on the named data.
         compressor, downlink: which decide Z and Z_down; without one, the settings'.
     """
     cell, num_ue = settings.cell, settings.cell.count
@@ -69,6 +71,7 @@ def build_cell(
         overhead=cell.overhead,
         downlink_power=cell.downlink_power,
         downlink_bits=downlink_bits(weights, downlink or build_downlink(settings)),
+        downlink_bandwidth=cell.downlink_bandwidth,
         downlink_noise_psd=None
         if cell.downlink_noise_figure_db is None
         else dbm_to_watt(cell.noise_dbm_per_hz + cell.downlink_noise_figure_db),
@@ -122,7 +125,7 @@ def build_channel(settings: Settings) -> Channel:
 def informed(settings: Settings, channel: Channel) -> Channel:
     """The channel with what the planner knows of it."""
     knowledge = settings.knowledge
-    if knowledge.error_db == 0.0 and knowledge.age == 0:
+    if knowledge.error_db == 0.0 and knowledge.age == 0 and knowledge.outage is None:
         return channel
     return Knowledge(channel, knowledge.error_db, knowledge.age, knowledge.outage)
 
@@ -140,25 +143,25 @@ def build_selection(settings: Settings) -> Selection:
 
 
 def build_compressor(settings: Settings) -> Compressor | None:
-    """What becomes of an update on its way; None for nothing."""
+    """What compresses an update on its way up; None for nothing."""
     compressor: Compressor | None = settings.compressor.build() if settings.compressor.name != "none" else None
     return compressor
 
 
 def build_downlink(settings: Settings) -> Compressor | None:
-    """What becomes of the model on its way down; None for nothing."""
+    """What compresses the model on its way down; None for nothing."""
     compressor: Compressor | None = settings.downlink.build() if settings.downlink.name != "none" else None
     return compressor
 
 
-def build_planner(settings: Settings, algorithm: str | None = None, num_weights: int | None = None) -> Planner:
-    """The planner an algorithm is paired with, that of the settings' own algorithm by default.
+def build_planner(settings: Settings, num_weights: int | None = None) -> Planner:
+    """The planner that the algorithm of these settings is paired with.
 
-    AutoFL, FedAvg-2 and every algorithm of one's own plan by [planner], Per-FedAvg and FedAvg-1 by [baseline],
+    AutoFL, FedAvg-2 and every algorithm of a user's own plan by [planner], Per-FedAvg and FedAvg-1 by [baseline],
     AutoFL-J and FedAvg-J by [joint].
     """
     settings = settings.resolved()
-    return _planner_of(settings, settings.planned_by(algorithm), num_weights)
+    return _planner_of(settings, settings.planned_by(), num_weights)
 
 
 def _planner_of(settings: Settings, section: PartSettings, num_weights: int | None = None) -> Planner:
@@ -174,9 +177,9 @@ def _planner_of(settings: Settings, section: PartSettings, num_weights: int | No
 
 
 def rates_of(compressor: Compressor | None, num_weights: int | None = None) -> list[list[float]]:
-    """Bits a weight and variance that a compressor offers a planner; none where it offers no choice.
+    """Bits per weight and variance that a compressor offers a planner; none where it offers no choice.
 
-    A small model has a least size below which no budget is kept: with `num_weights` no rate below it is offered.
+    The update of a small model has a least size, whatever the budget: with `num_weights`, no rate below it is offered.
     """
     offered = getattr(compressor, "rates", None)
     if compressor is None or offered is None:
@@ -213,9 +216,9 @@ class RoundPlan:
     success_probability: Array | None  # P(xi >= phi) at the planned power, where the channel has a law
 
     def reasons(self) -> list[str]:
-        """Why an infeasible UE is: power (not decodable even at P_max), data, or energy; empty for the others."""
+        """Why a UE is infeasible, by what the planner knows: power (not decodable even at P_max), data, or energy."""
         cell = self.round.cell
-        reachable = decoded(cell, self.round.gain, cell.max_power)
+        reachable = decoded(cell, self.round.known, cell.max_power)
         owned = np.where(cell.data_size < MIN_SAMPLES, "data", "energy")
         reasons = np.where(reachable, owned, "power")
         return [str(reason) for reason in np.where(self.round.plan.status == Status.INFEASIBLE, reasons, "")]
@@ -247,14 +250,9 @@ class RoundPlan:
             "overhead": float(cost.overhead),
             "num_feasible": int(plan.feasible.sum()),
             "energy": float(cost.energy.sum()),
-            "certificate": None if plan.certificate is None else _finite(asdict(plan.certificate)),
+            "certificate": None if plan.certificate is None else finite_or_null(asdict(plan.certificate)),
             "ues": [{"id": ue, **dict(zip(columns, row, strict=True))} for ue, row in enumerate(rows)],
         }
-
-
-def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    """None for what is not known: JSON has no NaN."""
-    return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
 
 JOINT_OF = {"autofl": "autofl-j", "fedavg-2": "fedavg-j"}
@@ -274,6 +272,11 @@ def planning_section(settings: Settings) -> PartSettings:
     return settings.joint if settings.planned_by() is settings.joint else settings.planner
 
 
+def plan_table(settings: Settings, made: RoundPlan) -> dict[str, Any]:
+    """What `autofl plan --json` says of a planned round, for settings that went through `as_joint`."""
+    return {"planner": planning_section(settings).name, "algorithm": settings.algorithm, **made.table()}
+
+
 def places(settings: Settings) -> Array:
     """x and y [m] of the UEs as a run begins, the base station being at (0, 0); shape (2, num_ue)."""
     settings = settings.resolved()
@@ -285,17 +288,24 @@ def places(settings: Settings) -> Array:
     return np.stack([place.x, place.y])
 
 
-def plan(settings: Settings) -> RoundPlan:
-    """Plan one round of the cell of these settings: every UE selected, its channel that of round 1."""
+def whole_cell(settings: Settings) -> Network:
+    """The network of these settings with every UE selected, planned as `plan` does."""
     settings = as_joint(settings).resolved()
-    cell, channel = build_cell(settings), build_channel(settings)
-    network = Network(
-        air=ChannelAir(cell, channel, settings.seed),
+    cell = build_cell(settings)
+    return Network(
+        air=ChannelAir(cell, build_channel(settings), settings.seed),
         planner=_planner_of(settings, planning_section(settings), int(cell.num_weights)),
         selection=Uniform(cell.num_ue),
         seed=settings.seed,
         outage=settings.simulation.outage,
     )
+
+
+def plan(settings: Settings) -> RoundPlan:
+    """Plan one round of the cell of these settings: every UE selected, its channel that of round 1."""
+    network = whole_cell(settings)
+    assert isinstance(network.air, ChannelAir)
+    cell, channel = network.air.cell, network.air.channel
     this_round, _ = network_round(network, 1, network.planner.init(cell))
     try:
         chance = success_probability(this_round.plan.applied(cell), channel, this_round.plan.tx_power)

@@ -24,7 +24,7 @@ from autofl.experiments.data import build_data, load_data
 from autofl.files import write_whole
 from autofl.lock import FolderLock
 from autofl.models import Params
-from autofl.records.run import MANIFEST
+from autofl.records.checks import MANIFEST
 from autofl.simulation import Simulation
 from autofl.units import Array, IntArray
 
@@ -53,7 +53,7 @@ def connect(address: str) -> Any:
 
 
 def _knock(address: str) -> None:
-    """Ray itself waits minutes for a cluster that is not there."""
+    """Fail at once where nobody listens: Ray itself waits minutes for a cluster that is not there."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()

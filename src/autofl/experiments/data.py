@@ -1,13 +1,14 @@
 """From settings to a data set, a partition of it, and a pool of samples. PyTorch is loaded for the pool alone."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autofl.config import Settings
-from autofl.data import Dataset, Partition, PartitionLaw
+from autofl.config import CellSettings, DataSettings, Settings
+from autofl.data import Dataset, Partition, PartitionLaw, label_counts
 from autofl.errors import AutoFLError
 from autofl.registry import find
-from autofl.units import IntArray
+from autofl.units import Array, IntArray
 
 if TYPE_CHECKING:
     from autofl.data.federated import FederatedData
@@ -27,6 +28,12 @@ def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
     return dataset, owner
 
 
+@lru_cache(maxsize=1)
+def loaded_from(source: DataSettings) -> tuple[Dataset, IntArray | None]:
+    """The same for a `DataSettings.source`, kept until another is asked for: runs and networks share its samples."""
+    return load_data(Settings(data=source))
+
+
 def build_law(settings: Settings, owner: IntArray | None = None) -> PartitionLaw:
     """The settings' law of who owns which samples."""
     data = settings.data
@@ -43,13 +50,31 @@ def build_partition(settings: Settings, dataset: Dataset, owner: IntArray | None
     return dataset.partition(build_law(settings, owner), settings.cell.count, settings.seed)
 
 
+def owned_by(settings: Settings) -> IntArray:
+    """D_i, the training samples of each UE, as a simulation of these settings has them; NumPy alone."""
+    return _counted(settings.data, settings.cell.count, settings.seed)[0]
+
+
+def labels_of(settings: Settings) -> Array:
+    """Samples of each label at each UE, shape (num_ue, num_classes), as a simulation has them; NumPy alone."""
+    return _counted(settings.data, settings.cell.count, settings.seed)[1]
+
+
+@lru_cache(maxsize=100)
+def _counted(data: DataSettings, num_ue: int, seed: int) -> tuple[IntArray, Array]:
+    """D_i and the labels of a partition; a choice among many plans asks for the same few again and again."""
+    dataset, owner = loaded_from(data.source())
+    partition = build_partition(Settings(data=data, cell=CellSettings(num_ue=num_ue), seed=seed), dataset, owner)
+    return partition.train_size, label_counts(partition, dataset.y, dataset.num_classes)
+
+
 def build_data(settings: Settings, dataset: Dataset, owner: IntArray | None = None) -> "FederatedData":
-    """Pool of the samples under that partition."""
+    """The pool of the samples under the settings' partition."""
     law, standardise = build_law(settings, owner), settings.data.standardise
     return dataset.federate(law, settings.cell.count, settings.seed, standardise)
 
 
 def load_federated(settings: Settings, dataset: Dataset | None = None) -> "FederatedData":
-    """The data of these settings, or a data set of one's own under their partition."""
+    """The data of these settings, or a user's own data set under their partition."""
     loaded, owner = (dataset, None) if dataset is not None else load_data(settings)
     return build_data(settings, loaded, owner)

@@ -2,7 +2,6 @@
 
 import contextlib
 import multiprocessing
-import os
 import re
 import signal
 import time
@@ -11,30 +10,30 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from multiprocessing import resource_tracker
 from multiprocessing.managers import SyncManager
 from pathlib import Path
-from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
-from autofl.algorithms import State
 from autofl.config import CellSettings, DataSettings, Settings, dump_settings
-from autofl.data import Dataset
 from autofl.data.federated import FederatedData
-from autofl.errors import ENDING, AutoFLError, raise_when_told_to_end
+from autofl.errors import ENDING, AutoFLError, end_with_parent, raise_when_told_to_end
 from autofl.experiments.build import build_algorithm, build_simulation, pick_device
 from autofl.experiments.cluster import run_on_ray
-from autofl.experiments.data import build_data, load_data
+from autofl.experiments.data import build_data, loaded_from
 from autofl.experiments.run import manifest_of, run
-from autofl.experiments.write import finish_run, is_finished
+from autofl.experiments.together import Member, write_together
+from autofl.experiments.write import is_finished
 from autofl.files import clear_parts, write_whole
 from autofl.lock import FolderLock
-from autofl.records import RoundRecord, Run, RunWriter, is_run, read_run
+from autofl.records import RoundRecord, Run, is_run, read_run
 from autofl.records.run import CONFIG
-from autofl.simulation import Simulation, fit_together, simulate, simulate_together
-from autofl.units import IntArray
+from autofl.simulation import Simulation, fit_together
 
 BATCH = 64
-"""Runs that advance together on a GPU: more gain little, and a batch in flight is what an interruption loses."""
+"""Runs that advance together on a GPU: more gain little."""
+GPU_WORKERS, GPU_SHARE = 8, 12 * 2**30
+"""Most processes that share a GPU, and the bytes of its memory for each: a round is mostly Python on one core."""
 KEPT_PARTITIONS = 64
 """Partitions kept in memory, an index table each: algorithms of one seed share theirs."""
 
@@ -52,7 +51,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job is, after each evaluation."""
+    """How far a job is, after each round; accuracy is NaN where it was not measured."""
 
     label: str
     round: int
@@ -64,6 +63,9 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+Unit = TypeVar("Unit")
+Make = Callable[[Unit, OnProgress], None]
+"""Makes a unit of work, a job or a batch of them, and tells how far it is."""
 
 
 def run_comparison(
@@ -112,7 +114,7 @@ def locked(folder: Path | str) -> Iterator[None]:
 
 
 def is_same(settings: Settings, place: Path) -> bool:
-    """Whether the run in a folder, finished or not, is of these settings; where there is none it may as well be."""
+    """Whether the run in a folder, finished or not, is of these settings; True where there is none."""
     file = place / CONFIG
     return not file.is_file() or file.read_bytes() == dump_settings(settings.resolved()).encode("utf-8")
 
@@ -149,45 +151,53 @@ def run_jobs(
     """Run all jobs; they share a device.
 
     With several workers they are spread over processes, with `ray` over the cluster at this address. The results do not
-    depend on it.
+    depend on it; on a GPU their rounding depends on which runs share a batch, which is the same for every number of
+    workers.
     """
-    jobs = [job for job in jobs if not is_kept(job)]
-    if not jobs:
+    left = [job for job in jobs if not is_kept(job)]
+    if not left:
         return
     tell = on_progress or (lambda _: None)
-    first = jobs[0].settings
-    _shared_data(first.data, first.cell.count, first.seed)  # what is wrong with the data is said once, here
+    first = left[0].settings
+    _shared_data(first.data, first.cell.count, first.seed)  # bad data are reported once, here
     if ray is not None:
-        run_on_ray(jobs, ray, run_with_progress, tell)
+        run_on_ray(left, ray, run_with_progress, tell)
     elif pick_device(first.simulation.device).type == "cuda":
-        _run_together(jobs, tell)
-    elif min(workers, len(jobs)) == 1:
-        for job in jobs:
-            run_with_progress(job, tell)
+        batches = [batch for batch in batches_of(jobs) if not all(is_kept(job) for job in batch)]
+        _run_units(batches, _run_together, min(workers, _gpu_workers()), tell)
     else:
-        _run_in_processes(jobs, min(workers, len(jobs)), tell)
+        _run_units(left, run_with_progress, workers, tell)
+
+
+def _gpu_workers() -> int:
+    import torch
+
+    return max(1, min(GPU_WORKERS, torch.cuda.get_device_properties(0).total_memory // GPU_SHARE))
+
+
+def _run_units(units: Sequence[Unit], make: "Make[Unit]", workers: int, tell: OnProgress) -> None:
+    """Jobs, or batches of them, one after another or over processes."""
+    if min(workers, len(units)) == 1:
+        for unit in units:
+            make(unit, tell)
+    else:
+        _run_in_processes(units, make, min(workers, len(units)), tell)
 
 
 @lru_cache(maxsize=KEPT_PARTITIONS)
 def _shared_data(data: DataSettings, num_ue: int, seed: int) -> FederatedData:
     """The data of a seed, the same for all its algorithms."""
     settings = Settings(data=data, cell=CellSettings(num_ue=num_ue), seed=seed)
-    dataset, owner = _loaded(data.source())
+    dataset, owner = loaded_from(data.source())
     return build_data(settings, dataset, owner)
 
 
-@lru_cache(maxsize=1)
-def _loaded(data: DataSettings) -> tuple[Dataset, IntArray | None]:
-    return load_data(Settings(data=data))
-
-
 def run_with_progress(job: Job, tell: OnProgress, data: FederatedData | None = None, ray: str | None = None) -> None:
-    """Simulate into a folder, telling after each evaluation how far it is; with `ray` a cluster shares the UEs."""
+    """Simulate into a folder, telling after each round how far it is; with `ray` a cluster shares the UEs."""
     begin = time.perf_counter()
 
     def on_round(record: RoundRecord) -> None:
-        if record.evaluation is not None:
-            tell(_progress(job, record, time.perf_counter() - begin))
+        tell(_progress(job, record, time.perf_counter() - begin))
 
     settings = job.settings
     data = data or _shared_data(settings.data, settings.cell.count, settings.seed)
@@ -200,28 +210,38 @@ def _progress(job: Job, record: RoundRecord, spent: float) -> Progress:
     return Progress(job.label, record.round, most, record.sim_time, accuracy, spent, done)
 
 
-def _run_together(jobs: Sequence[Job], tell: OnProgress) -> None:
-    """Jobs on a GPU: those with the same client update in batches, where the engine allows it."""
+def batches_of(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Jobs on a GPU: those with the same client update in batches of at most BATCH, the longest batches first.
+
+    Batches are cut from all jobs, including those that need no work: a batch that was stopped is then put together as
+    it was.
+    """
     groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(_batch_key(job.settings.resolved()), []).append(job)
-    for group in groups.values():
-        device = pick_device(group[0].settings.simulation.device)
-        pool: FederatedData | None = None
-        for begin in range(0, len(group), BATCH):
-            batches: list[list[tuple[Job, Simulation]]] = []
-            for job in group[begin : begin + BATCH]:
-                settings = job.settings.resolved()
-                data = _shared_data(settings.data, settings.cell.count, settings.seed)
-                pool = pool or data.to(device)
-                sim = build_simulation(settings, data=replace(data, x=pool.x, y=pool.y))
-                fitting = next((batch for batch in batches if fit_together(batch[0][1], sim)), None)
-                if fitting is not None:
-                    fitting.append((job, sim))
-                else:
-                    batches.append([(job, sim)])
-            for batch in batches:
-                _write_together(batch, tell)
+    batches = [group[begin : begin + BATCH] for group in groups.values() for begin in range(0, len(group), BATCH)]
+    return sorted(batches, key=lambda batch: -max(job.settings.stop.rounds for job in batch))
+
+
+def _run_together(jobs: Sequence[Job], tell: OnProgress) -> None:
+    """A batch on a GPU, in several pieces where the engine does not allow one."""
+    device = pick_device(jobs[0].settings.simulation.device)
+    pool: FederatedData | None = None
+    batches: list[list[tuple[Job, Simulation]]] = []
+    for job in jobs:
+        if is_kept(job):
+            continue
+        settings = job.settings.resolved()
+        data = _shared_data(settings.data, settings.cell.count, settings.seed)
+        pool = pool or data.to(device)
+        sim = build_simulation(settings, data=replace(data, x=pool.x, y=pool.y))
+        fitting = next((batch for batch in batches if fit_together(batch[0][1], sim)), None)
+        if fitting is not None:
+            fitting.append((job, sim))
+        else:
+            batches.append([(job, sim)])
+    for batch in batches:
+        _write_together(batch, tell)
 
 
 def _batch_key(settings: Settings) -> str:
@@ -238,76 +258,89 @@ def _batch_key(settings: Settings) -> str:
 
 def _write_together(batch: list[tuple[Job, Simulation]], tell: OnProgress) -> None:
     begin = time.perf_counter()
-    writers = [
-        RunWriter(job.place, dump_settings(job.settings.resolved()), manifest_of(job.settings.resolved(), sim, {}))
-        for job, sim in batch
-    ]
-    last: dict[int, tuple[RoundRecord, State]] = {}
-    status = "failed"
-    try:
-        steps = simulate_together([sim for _, sim in batch]) if len(batch) > 1 else _alone(batch[0][1])
-        for r, record, state in steps:
-            writers[r].write(record)
-            last[r] = record, state
-            if record.evaluation is not None:
-                tell(_progress(batch[r][0], record, time.perf_counter() - begin))
-        status = "finished"
-    except KeyboardInterrupt:
-        status = "interrupted"
-        raise
-    finally:
-        for r, writer in enumerate(writers):
-            if r in last:
-                record, state = last[r]
-                finish_run(writer, "finished" if record.stop else status, record, state, begin)
+    job, sim = batch[0]
+    if not fit_together(sim, sim):
+        return run_with_progress(job, tell, sim.data)
+    members = []  # even of one: the last run left of a batch must go on as it began, to the bit
+    for job, sim in batch:
+        settings = job.settings.resolved()
+        members.append(Member(sim, job.place, dump_settings(settings), manifest_of(settings, sim, {}), job.resume))
 
+    def on_round(r: int, record: RoundRecord) -> None:
+        tell(_progress(batch[r][0], record, time.perf_counter() - begin))
 
-def _alone(sim: Simulation) -> Iterator[tuple[int, RoundRecord, State]]:
-    for record, state in simulate(sim):
-        yield 0, record, state
+    return write_together(members, on_round)
 
 
 _interrupted = False
 """Whether this worker was told to stop: its pool may have handed it another job already."""
 
 
-def _pool_job(job: Job, tell: OnProgress) -> None:
+def _pool_unit(make: "Make[Unit]", unit: Unit, tell: OnProgress) -> None:
     global _interrupted
     if _interrupted:
         raise KeyboardInterrupt
     try:
-        run_with_progress(job, tell)
+        raise_when_told_to_end(TOLD)
+        make(unit, tell)
     except KeyboardInterrupt:
         _interrupted = True
         raise
+    finally:
+        _note_when_told_to_end()
+
+
+TOLD = [*ENDING, signal.SIGINT]
+"""A terminal sends its signal to all processes, and then the parent ends them too."""
 
 
 def _begin_worker() -> None:
     """Stop as told, and end when the process that started this one is gone: nobody would read its results."""
-    raise_when_told_to_end([*ENDING, signal.SIGINT])  # a terminal tells all processes, and then we are told again
-    _die_with_parent()
+    _note_when_told_to_end()
+    end_with_parent()
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
+def _note_when_told_to_end() -> None:
+    """Between two jobs there is nothing to close: a worker that waits for the next one must not end in a traceback."""
 
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
+    def note(number: int, _: object) -> None:
+        global _interrupted
+        _interrupted = True
 
-    Thread(target=watch, daemon=True).start()
+    for number in TOLD:
+        signal.signal(number, note)
 
 
-def _run_in_processes(jobs: Sequence[Job], workers: int, tell: OnProgress) -> None:
-    """Jobs over processes of their own; each has the same number of threads as a run alone."""
+@contextlib.contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """A terminal's signal waits until this is over, and in processes that are started here until they let it in.
+
+    They import for seconds before they can listen, and would end in a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # which lets signals in once it has started
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _run_in_processes(units: Sequence[Unit], make: "Make[Unit]", workers: int, tell: OnProgress) -> None:
+    """Jobs, or batches, over processes of their own; each has the same number of threads as a run alone."""
     context = multiprocessing.get_context("spawn")
     manager = SyncManager(ctx=context)
-    manager.start(_die_with_parent)
+    with _interrupt_later():
+        manager.start(end_with_parent)
     queue: Any = manager.Queue()
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(workers, context, _begin_worker) as pool:
-        futures = {pool.submit(_pool_job, job, queue.put) for job in jobs}
+        with _interrupt_later():
+            futures = {pool.submit(_pool_unit, make, unit, queue.put) for unit in units}
         try:
             while futures:
                 done = {future for future in futures if future.done()}
@@ -320,7 +353,7 @@ def _run_in_processes(jobs: Sequence[Job], workers: int, tell: OnProgress) -> No
                     wait(futures, timeout=0.2, return_when=FIRST_COMPLETED)
         except BrokenProcessPool:
             raise AutoFLError(
-                "a worker was killed, perhaps for want of memory (--workers 1 takes least); --resume goes on from here"
+                "a worker was killed, perhaps for lack of memory (--workers 1 needs least); --resume goes on from here"
             ) from None
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):  # a terminal has told the workers already, nobody else has

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
@@ -20,7 +19,7 @@ from autofl.records import Run
 from autofl.registry import find
 from autofl.simulation import Simulation
 from autofl.units import IntArray
-from autofl.version import __version__
+from autofl.version import __version__, commit_of_source
 
 
 def run(
@@ -107,14 +106,3 @@ def machine_facts() -> dict[str, Any]:
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
     }
-
-
-def commit_of_source() -> str | None:
-    """The commit of the source tree, where there is one."""
-    try:
-        answer = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None

@@ -38,7 +38,7 @@ class Constants:
         return f"d{self.num_samples}-tau{self.local_steps}{bits}{selected}{frequency}"
 
     def applied(self, settings: Settings, seed: int, **stop: Any) -> Settings:
-        """The settings of a run with these constants; what they cannot be is said in one line.
+        """The settings of a run with these constants; impossible ones raise an error of one line.
 
         Bits go to the compressor where it has a setting of this name, else to the planner, scales included.
         """
@@ -97,7 +97,7 @@ class Trial:
     constants: Constants
     times: tuple[float, ...]  # simulated seconds to the target; infinite where it is not reached
     accuracies: tuple[float, ...]  # the best of each run
-    heard: bool  # whether anybody was, in any run
+    heard: bool  # whether anybody was heard, in any run
     num_diverged: int
 
     @property
@@ -130,7 +130,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """All trials, the quickest first, and for which question."""
+    """All trials, the quickest first, and the question they answer."""
 
     trials: tuple[Trial, ...]
     target: float

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autofl.algorithms import State
+from autofl.config import flat_settings
 from autofl.errors import AutoFLError, in_own_code
 from autofl.files import read_toml
 from autofl.lock import FolderLock
@@ -23,7 +24,8 @@ from autofl.records import (
     read_manifest,
     read_run,
 )
-from autofl.rounds.checkpoint import packed, packed_memory, unpacked, unpacked_memory
+from autofl.rounds.checkpoint import group, packed, packed_memory, unpacked, unpacked_memory
+from autofl.rounds.loop import Checkpoint
 from autofl.simulation import Past, Simulation, play
 from autofl.version import __version__
 
@@ -56,21 +58,21 @@ def write_run(
         lock.release()
         return read_run(folder)
     try:
-        past, writer, spent = _begin(sim, folder, config_text, manifest, lock, resume)
+        past, writer, about = _begin(sim, folder, config_text, manifest, lock, resume)
     except BaseException as error:
         lock.release()
         if isinstance(error, OSError) and is_run(folder):
             with contextlib.suppress(OSError):
                 mark_run(folder, "failed", error.strerror)
         raise
-    keeper = _Keeper(writer, begin=time.perf_counter() - spent)
-    last = RoundRecord(-1) if past is None else RoundRecord(past.checkpoint.round, past.checkpoint.sim_time)
+    keeper = Keeper(writer, begin=time.perf_counter() - float(about.get("host_time", 0.0)))
+    last = RoundRecord(-1) if past is None else last_of(past.checkpoint, about)
     status, problem = "failed", None
     try:
-        for record, after in play(sim, past):
+        for record, after in play(sim, past) if last.stop is None else ():
             writer.write(record)
             last, past = record, after
-            keeper.offer(past)
+            keeper.offer(past, record.stop)
             if on_round is not None:
                 on_round(record)
         status = "finished"
@@ -84,7 +86,7 @@ def write_run(
     finally:
         if past is not None and status != "finished":
             with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
-                keeper.keep(past)
+                keeper.keep(past, last.stop)
         state = None if past is None else past.checkpoint.state
         finish_run(writer, status, last, state, keeper.begin, problem)
     return read_run(folder)
@@ -111,7 +113,7 @@ def check_same_settings(folder: Path, config_text: str) -> None:
 
     if not (folder / "config.toml").is_file() or not is_run(folder):
         return
-    there, wanted = _flat(read_toml(folder / "config.toml")), _flat(tomllib.loads(config_text))
+    there, wanted = flat_settings(read_toml(folder / "config.toml")), flat_settings(tomllib.loads(config_text))
     other = sorted(key for key in there.keys() | wanted.keys() if there.get(key) != wanted.get(key))
     if other:
         raise AutoFLError(
@@ -120,33 +122,31 @@ def check_same_settings(folder: Path, config_text: str) -> None:
         )
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
 def _begin(
     sim: Simulation, folder: Path, config_text: str, manifest: Mapping[str, Any], lock: FolderLock, resume: bool
-) -> tuple[Past | None, RunWriter, float]:
-    """A writer at the beginning of a run, or after the last checkpoint of the one that is there; its seconds."""
+) -> tuple[Past | None, RunWriter, Mapping[str, Any]]:
+    """A writer at the beginning of a run, or after the last checkpoint of the one that is there; the facts of that."""
     kept: Kept | None = None
-    if resume and _version_there(folder) == __version__:
+    if resume and version_there(folder) == __version__:
         check_same_settings(folder, config_text)
         kept, problems = newest_checkpoint(folder)
         for problem in problems:
             log.warning("%s; %s", problem, "it starts over" if kept is None else "it goes on from an older checkpoint")
     if kept is None:
-        return None, RunWriter(folder, config_text, manifest, lock), 0.0
+        return None, RunWriter(folder, config_text, manifest, lock), {}
     device = str(sim.data.x.device)
     checkpoint = unpacked(kept.arrays, kept.facts, sim.arm.algorithm, device)
-    past = Past(checkpoint, unpacked_memory(kept.arrays, device))
-    return past, RunWriter.go_on(folder, checkpoint.round, kept, lock), float(kept.facts["host_time"])
+    past = Past(checkpoint, unpacked_memory(kept.arrays, device), group(kept.arrays, "liars"))
+    return past, RunWriter.go_on(folder, checkpoint.round, kept, lock), kept.facts
 
 
-def _version_there(folder: Path) -> str | None:
-    """The version that began the run in a folder; None where there is no run, or one that says nothing any more."""
+def last_of(checkpoint: Checkpoint, facts: Mapping[str, Any]) -> RoundRecord:
+    """What a checkpoint tells of its round; one of a run's last round says why that was the last."""
+    return RoundRecord(checkpoint.round, checkpoint.sim_time, stop=facts.get("stop"))
+
+
+def version_there(folder: Path) -> str | None:
+    """The version that began the run in a folder; None where there is no run, or one that cannot be read."""
     try:
         return str(read_manifest(folder).get("version")) if is_run(folder) else None
     except AutoFLError as error:
@@ -155,7 +155,7 @@ def _version_there(folder: Path) -> str | None:
 
 
 @dataclass
-class _Keeper:
+class Keeper:
     """Keeps a checkpoint now and then: often enough for little to be lost, seldom enough to cost little."""
 
     writer: RunWriter
@@ -166,17 +166,21 @@ class _Keeper:
     def __post_init__(self) -> None:
         self.due = time.monotonic() + BETWEEN_CHECKPOINTS
 
-    def offer(self, past: Past) -> None:
+    def offer(self, past: Past, stop: str | None) -> None:
         if self.possible and time.monotonic() >= self.due:
-            self.keep(past)
+            self.keep(past, stop)
 
-    def keep(self, past: Past) -> None:
-        """A part of a user's own may remember what no file can hold; such a run cannot go on, but it can run."""
+    def keep(self, past: Past, stop: str | None) -> None:
+        """A checkpoint, with the reason why the run is over, if it is.
+
+        A part of a user's own may remember what no file can hold; such a run cannot go on, but it can run.
+        """
         begin = time.monotonic()
         try:
             arrays, facts = packed(past.checkpoint)
             arrays |= packed_memory(past.memory)
-            facts["host_time"] = time.perf_counter() - self.begin
+            arrays |= {f"liars.{name}": array for name, array in past.liars.items()}
+            facts |= {"host_time": time.perf_counter() - self.begin, "stop": stop}
         except AutoFLError as error:
             self.possible = False
             log.warning("no checkpoints: %s", error)

@@ -1,0 +1,104 @@
+"""A batch of simulations on disk: played into their folders round by round, and taken up again where it was left."""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autofl.engines import ClientMemory
+from autofl.experiments.write import Keeper, check_same_settings, finish_run, last_of, version_there
+from autofl.records import Kept, RoundRecord, RunWriter, checkpoints
+from autofl.rounds.checkpoint import unpacked
+from autofl.rounds.loop import Checkpoint
+from autofl.simulation import Past, Simulation, play_together
+from autofl.version import __version__
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run of a batch: what is played, where it goes, and whether it goes on with what is there."""
+
+    sim: Simulation
+    folder: Path
+    config_text: str
+    manifest: Mapping[str, Any]
+    resume: bool
+
+
+def write_together(members: Sequence[Member], on_round: Callable[[int, RoundRecord], None]) -> None:
+    """Play the runs of a batch into their folders; `on_round` is told which run made a round.
+
+    All runs keep their checkpoints after the same round, and once more before any of them leaves the batch: what goes
+    on from there is the same batch, and gives the same bytes.
+    """
+    past, writers, about = _begin(members)
+    begin = time.perf_counter() - max(float(facts.get("host_time", 0.0)) for facts in about)
+    keepers = [Keeper(writer, begin) for writer in writers]
+    last = [RoundRecord(-1) if one is None else last_of(one, facts) for one, facts in zip(past, about, strict=True)]
+    going, status, problem = set(range(len(members))), "failed", None
+
+    def keep() -> None:
+        for r in sorted(going):
+            checkpoint = past[r]
+            if checkpoint is not None:
+                keepers[r].keep(Past(checkpoint, ClientMemory()), last[r].stop)
+
+    def leave(r: int, status: str) -> None:
+        going.discard(r)
+        checkpoint = past[r]
+        finish_run(writers[r], status, last[r], None if checkpoint is None else checkpoint.state, begin, problem)
+
+    try:
+        for r in [r for r in going if last[r].stop is not None]:  # stopped between its last round and its end
+            leave(r, "finished")
+        batch = sorted(going)
+        begun = [one for r in batch if (one := past[r]) is not None]
+        for steps in play_together([members[r].sim for r in batch], begun or None) if batch else ():
+            for place, record, after in steps:
+                r = batch[place]
+                writers[r].write(record)
+                last[r], past[r] = record, after
+                on_round(r, record)
+            ended = [r for r in going if last[r].stop is not None]
+            if ended or time.monotonic() >= max(keepers[r].due for r in going):
+                keep()
+            for r in ended:
+                leave(r, "finished")
+    except KeyboardInterrupt as error:
+        status, problem = "interrupted", str(error) or "interrupted by a user"
+        raise
+    except Exception as error:
+        problem = " ".join(str(error).split()) or type(error).__name__
+        raise
+    finally:
+        with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
+            keep()
+        for r in sorted(going):
+            leave(r, "finished" if last[r].stop is not None else status)
+
+
+def _begin(
+    members: Sequence[Member],
+) -> tuple[list[Checkpoint | None], list[RunWriter], list[Mapping[str, Any]]]:
+    """Writers at the beginning, or after the last round of which every run has a checkpoint, and the facts of these."""
+    kept = [_checkpoints_of(member) for member in members]
+    common = set.intersection(*(set(one) for one in kept))
+    if not common:
+        fresh = [RunWriter(member.folder, member.config_text, member.manifest) for member in members]
+        return [None] * len(members), fresh, [{}] * len(members)
+    there, past, writers = [one[max(common)] for one in kept], [], []
+    for member, one in zip(members, there, strict=True):
+        sim = member.sim
+        past.append(unpacked(one.arrays, one.facts, sim.arm.algorithm, str(sim.data.x.device)))
+        writers.append(RunWriter.go_on(member.folder, max(common), one))
+    return [*past], writers, [one.facts for one in there]
+
+
+def _checkpoints_of(member: Member) -> dict[int, Kept]:
+    """The checkpoints that a run can go on from, by their round."""
+    if not member.resume or version_there(member.folder) != __version__:
+        return {}
+    check_same_settings(member.folder, member.config_text)
+    return {int(kept.facts["round"]): kept for kept in checkpoints(member.folder) if isinstance(kept, Kept)}
