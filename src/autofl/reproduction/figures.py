@@ -7,22 +7,22 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from autofl.records import mean_interval
+from autofl.report.about import DATA_NAMES
 from autofl.report.plots import (
     COLOURS,
     DASHES,
-    DATA_NAMES,
     ENOUGH_SEEDS,
     MARKERS,
     band,
     curves,
     figure_of,
     legend,
-    time_to_each,
 )
-from autofl.reproduction.paper import FIGURES
+from autofl.reproduction.curves import LEVELS, METRICS, Curve, centred, near_targets, time_at
+from autofl.reproduction.paper import FIGURES, TIME_RATIO
 from autofl.reproduction.recipes import SENSITIVITY
-from autofl.reproduction.results import METRICS, Study
-from autofl.reproduction.verdicts import MEANINGS, Judgement
+from autofl.reproduction.results import Study
+from autofl.reproduction.verdicts import Judgement, Meaning, median_interval
 from autofl.units import Array
 
 LEAST_ACCURACY = {"cifar10": 0.20}
@@ -34,10 +34,17 @@ def data_name(about: dict[str, Any]) -> str:
     return DATA_NAMES.get(str(about["data"]), str(about["data"]))
 
 
+def law_of(study: Study) -> str:
+    """Who owns which labels."""
+    if study.about["partition"] == "iid":
+        return "i.i.d."
+    return {"labels": "l varies", "radius": "l = 5, R varies"}.get(study.name, "l = 5")
+
+
 def heading(study: Study) -> str:
     """What every picture says: the data that was used, the setting and the scale."""
     about = study.about
-    law = "i.i.d." if about["partition"] == "iid" else "l = 5" if study.name != "labels" else "l varies"
+    law = law_of(study)
     cell = f"{about['num_ue']} UEs, {about['num_selected']} a round"
     setting = [] if study.name in SENSITIVITY else [law, cell]
     seeds = f"{about['seeds']} seed{'s' if about['seeds'] > 1 else ''}"
@@ -55,19 +62,34 @@ def draw(name: str, study: Study) -> Figure:
 
 
 def _learning_time(figure: Figure, study: Study) -> None:
-    panels = figure.subplots(1, 2, sharey=True)
     least = LEAST_ACCURACY.get(str(study.about["data"]), 0.30)
-    for axes, metric in zip(panels, METRICS, strict=True):
-        for place, arm in enumerate(study.arms()):
-            accuracy, time = time_to_each(_members(study, arm), f"{metric}_accuracy", least)
+    times = {
+        metric: {arm: time_to_levels(_members(study, arm), f"{metric}_accuracy", least) for arm in study.arms()}
+        for metric in METRICS
+    }
+    drawn = [metric for metric in METRICS if any(len(levels) for levels, _ in times[metric].values())] or ["adapted"]
+    panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
+    for axes, metric in zip(panels, drawn, strict=True):
+        for place, (arm, (accuracy, time)) in enumerate(times[metric].items()):
             band(axes, 100.0 * accuracy, time, place, arm, interval=True)
-        axes.axvline(100.0 * float(study.about["target_accuracy"]), color="grey", linewidth=0.8, linestyle=":")
-        if not axes.get_legend_handles_labels()[0]:
-            axes.text(0.5, 0.5, f"no algorithm reaches {100 * least:g} %", ha="center", transform=axes.transAxes)
+        last = axes.get_xlim()[1]
+        for target in study.about["targets"]:
+            if 100.0 * target < last:  # beyond it the picture would be empty
+                axes.axvline(100.0 * target, color="grey", linewidth=0.6, linestyle=":")
         axes.set_xlabel(f"test accuracy, {metric} model [%]")
-        axes.set_ylim(bottom=0.0)
+    for metric in set(METRICS) - set(drawn):
+        words = f"the {metric} model reaches {100 * least:g} %\nwith no algorithm in every seed"
+        panels[0].text(0.5, 0.97, words, ha="center", va="top", transform=panels[0].transAxes, fontsize=8)
     panels[0].set_ylabel("learning time [simulated s]")
+    panels[0].set_ylim(bottom=0.0)  # after both are drawn, since they share it
     _one_legend(panels)
+
+
+def time_to_levels(members: Sequence[Curve], column: str, least: float) -> tuple[Array, Array]:
+    """Time to reach each accuracy, as far as every seed got; shape (num_runs, num_levels)."""
+    tops = [float(centred(rounds, values).max()) for rounds, _, values in (run.evaluated(column) for run in members)]
+    levels = np.arange(least, min(tops, default=0.0), 0.005)
+    return levels, np.stack([time_at(run, column, levels) for run in members]) if len(levels) else np.empty((0, 0))
 
 
 def _against_rounds(figure: Figure, study: Study, columns: Sequence[tuple[str, str]], factor: float) -> None:
@@ -110,35 +132,48 @@ def _points(figure: Figure, study: Study, quantity: str, words: str, factor: flo
     panels = figure.subplots(1, 2, sharey=True)
     for axes, metric in zip(panels, METRICS, strict=True):
         for place, arm in enumerate(study.arms()):
-            x, mean, bars = points(study, arm, f"{quantity}_{metric}")
-            style: Any = {"color": COLOURS[place], "linestyle": DASHES[place], "marker": MARKERS[place], "label": arm}
-            axes.errorbar(x, factor * mean, yerr=factor * bars, capsize=2, markersize=4, **style)
+            x, mean, bars, share = points(study, arm, f"{quantity}_{metric}")
+            style: Any = {"color": COLOURS[place], "marker": MARKERS[place], "markersize": 4}
+            many = share > 0.5  # a mean over fewer seeds is one over the lucky: hollow, and not joined
+            axes.errorbar(
+                x[many],
+                factor * mean[many],
+                yerr=factor * bars[:, many],
+                capsize=2,
+                linestyle=DASHES[place],
+                label=arm,
+                **style,
+            )
+            few = ~many & (share > 0.0)
+            axes.plot(x[few], factor * mean[few], linestyle="none", markerfacecolor="none", **style)
         axes.set_xlabel(AXES[study.name])
         axes.set_ylabel(f"{words}, {metric} model")
     _one_legend(panels)
 
 
-def points(study: Study, arm: str, quantity: str) -> tuple[Array, Array, Array]:
-    """Places on the axis, mean over the seeds that have a value, and how far the bar goes below and above it.
+def points(study: Study, arm: str, quantity: str) -> tuple[Array, Array, Array, Array]:
+    """Places on the axis, mean over the seeds that have a value, how far the bar goes below and above it, and the share
+    of the seeds that have one.
 
     The bar is the 95 % interval of the mean from five seeds on, else the range of the seeds.
     """
     places = sorted({row.x for row in study.rows})
-    summaries = []
+    summaries, shares = [], []
     for x in places:
         values = np.array([row.values[quantity] for row in study.rows if row.arm == arm and row.x == x])
         there = values[~np.isnan(values)]
+        shares.append(len(there) / max(len(values), 1))
         mean, half = mean_interval(there)
         if 0 < len(there) < ENOUGH_SEEDS:
             summaries.append((mean, mean - there.min(), there.max() - mean))
         else:
             summaries.append((mean, half, half))
     means, *bars = np.array(summaries).T
-    return np.array(places, dtype=np.float64), means, np.array(bars)
+    return np.array(places, dtype=np.float64), means, np.array(bars), np.array(shares)
 
 
-def _members(study: Study, arm: str) -> list[Any]:
-    return [curve for (name, _), curve in study.curves.items() if name == arm]
+def _members(study: Study, arm: str) -> list[Curve]:
+    return [curve for (_, _, name, _, _), curve in study.curves.items() if name == arm]
 
 
 def _one_legend(panels: Any) -> None:
@@ -150,40 +185,111 @@ KINDS: dict[str, Callable[[Figure, Study], None]] = {
     "learning_time": _learning_time,
     "loss": _loss,
     "accuracy": _accuracy,
-    "rounds_to_converge": lambda figure, study: _points(figure, study, "rounds", "K* [rounds]", 1.0),
+    "rounds_to_converge": lambda figure, study: _points(
+        figure, study, "rounds", f"K* [rounds to {100 * LEVELS[study.name]:g} %]", 1.0
+    ),
     "best_accuracy": lambda figure, study: _points(figure, study, "best", "best accuracy [%]", 100.0),
 }
 
-VERDICT_MARKS = {
-    "holds": ("#009E73", "H"),
-    "partly": ("#F0E442", "p"),
-    "does not hold": ("#D55E00", "–"),
-    "not measured": ("#FFFFFF", ""),
-}
+RATIOS = (("Per-FedAvg", "AutoFL"), ("FedAvg-1", "AutoFL"), ("FedAvg-2", "AutoFL"))
+TARGET_AXIS = {"cifar10": (0.30, 0.60)}
+"""Targets that are drawn; 70 to 94 % elsewhere."""
+RATIO_AXIS = (0.1, 10.0)
 
 
-def draw_sensitivity(judged: dict[tuple[str, str], list[Judgement]], title: str) -> Figure:
-    """Claims by readings, coloured and lettered; a panel for each accuracy that could be meant."""
-    readings = list(dict.fromkeys(reading for reading, _ in judged))
-    names = [judgement.claim.words for judgement in judged[readings[0], "adapted"]]
-    with figure_of(6.0 + 0.75 * len(readings), 1.6 + 0.2 * len(names)) as figure:
-        for axes, meaning in zip(figure.subplots(1, 3, sharey=True), MEANINGS, strict=True):
-            for column, reading in enumerate(readings):
-                for row, judgement in enumerate(judged[reading, meaning]):
-                    colour, letter = VERDICT_MARKS[judgement.verdict]
-                    axes.add_patch(_square(column, row, colour))
-                    axes.text(column, row, letter, ha="center", va="center", fontsize=7)
-            axes.set_xlim(-0.5, len(readings) - 0.5)
-            axes.set_ylim(len(names) - 0.5, -0.5)
-            axes.set_xticks(range(len(readings)), readings, rotation=90, fontsize=7)
-            axes.set_title({"mixed": "MAML adapted,\nFedAvg global"}.get(meaning, f"{meaning} accuracy"), fontsize=8)
-            axes.grid(visible=False)
-            axes.tick_params(length=0)
-        figure.axes[0].set_yticks(range(len(names)), names, fontsize=7)
-        figure.suptitle(
-            f"Which readings make which claims true: H holds, p partly, – does not hold\n{title}", fontsize=9
-        )
+def draw_targets(studies: Sequence[Study]) -> Figure:
+    """How ratios of times depend on the target: median over seeds with its 95 % interval. A side that never reaches a
+    target makes the ratio 0 or infinite, at the edge of the picture."""
+    with figure_of(10.0, 3.6) as figure:
+        panels = figure.subplots(1, len(studies), sharey=True)
+        for axes, study in zip(panels, studies, strict=True):
+            first, last = TARGET_AXIS.get(str(study.about["data"]), (0.70, 0.94))
+            levels = np.arange(first, last + 0.001, 0.01)
+            for place, pair in enumerate(RATIOS, 1):
+                medians, low, high = ratios_at(study, *pair, levels)
+                x = 100.0 * levels
+                axes.fill_between(x, low, high, color=COLOURS[place], alpha=0.2, linewidth=0)
+                axes.plot(x, medians, color=COLOURS[place], linestyle=DASHES[place], label=" / ".join(pair))
+            near = 100.0 * near_targets(str(study.about["data"]))
+            axes.axvspan(near[0] - 0.5, near[-1] + 0.5, color="grey", alpha=0.2, linewidth=0)
+            for target in study.about["targets"]:
+                axes.axvline(100.0 * float(target), color="grey", linewidth=0.6, linestyle=":")
+            for bound in (1.0, TIME_RATIO):
+                axes.axhline(bound, color="black", linewidth=0.6)
+            axes.set_yscale("log")
+            axes.set_ylim(*RATIO_AXIS)
+            axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5, 10], ["0", "0.2", "0.5", "1", "2", "5", "∞"])
+            axes.set_xlabel("target, adapted model [%]")
+            axes.set_title(f"{data_name(study.about)}, {law_of(study)}", fontsize=9)
+        panels[0].set_ylabel("ratio of times to the target")
+        legend(panels[0])
         return figure
+
+
+def ratios_at(study: Study, slow: str, fast: str, levels: Array) -> tuple[Array, Array, Array]:
+    """Median over seeds of a ratio of times at each level, and its interval; NaN where most seeds say nothing."""
+    rows = {
+        arm: np.stack([time_at(curve, "adapted_accuracy", levels) for curve in _members(study, arm)])
+        for arm in (slow, fast)
+    }
+    one, other = (np.where(np.isnan(times), np.inf, times) for times in rows.values())
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values = one / other
+    result = []
+    for column in values.T:
+        telling = column[~np.isnan(column)]
+        if 2 * len(telling) <= len(column):
+            result.append((np.nan, np.nan, np.nan))
+            continue
+        interval = median_interval(telling)
+        result.append((interval.median, interval.low, interval.high))
+    medians, low, high = np.clip(np.array(result).T, *RATIO_AXIS)
+    return medians, low, high
+
+
+MARKS = {
+    "supported": ("#009E73", "S"),
+    "tie": ("#56B4E9", "T"),
+    "refuted": ("#D55E00", "R"),
+    "inconclusive": ("#DDDDDD", "?"),
+    "not run yet": ("#FFFFFF", ""),
+}
+LETTERS = {verdict: letter for verdict, (_, letter) in MARKS.items()}
+DRAWN: tuple[Meaning, ...] = ("adapted", "mixed")
+"""Meanings of accuracy that are drawn; the counts of all three are in a table."""
+
+
+def draw_sensitivity(judged: dict[tuple[str, str], list[Judgement]], meaning: Meaning, title: str) -> Figure:
+    """Claims by readings, coloured and lettered. Claims on whose verdict all readings agree are named below the page's
+    table and left out, so that what is drawn can be read at the width of a page."""
+    readings = list(dict.fromkeys(reading for reading, _ in judged))
+    columns = [judged[reading, meaning] for reading in readings]
+    rows = [row for row in range(len(columns[0])) if len({column[row].verdict for column in columns}) > 1]
+    names = [f"{_short(columns[0][row])}" for row in rows]
+    with figure_of(10.0, 2.6 + 0.21 * len(rows)) as figure:
+        axes = figure.subplots()
+        for x, column in enumerate(columns):
+            for y, row in enumerate(rows):
+                colour, letter = MARKS[column[row].verdict]
+                axes.add_patch(_square(x, y, colour))
+                axes.text(x, y, letter, ha="center", va="center", fontsize=9)
+        axes.set_xlim(-0.5, len(readings) - 0.5)
+        axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+        axes.set_xticks(range(len(readings)), readings, rotation=60, ha="left", rotation_mode="anchor", fontsize=9)
+        axes.xaxis.tick_top()
+        axes.set_yticks(range(len(rows)), names, fontsize=9)
+        axes.grid(visible=False)
+        axes.tick_params(length=0)
+        words = {"mixed": "MAML judged adapted, FedAvg global"}.get(meaning, f"{meaning} accuracy")
+        told = "S supported, T tie, R refuted, ? inconclusive; claims that all readings agree on are left out"
+        figure.suptitle(f"What verdicts hang on, {words}: {title}\n{told}", fontsize=10)
+        return figure
+
+
+def _short(one: Judgement) -> str:
+    """A claim in few words: what follows the colon, where there is one, and its study."""
+    study = one.claim.studies[0].removeprefix("samples-")
+    return f"{one.claim.words.rpartition(': ')[2]} ({study})"
 
 
 def _square(column: int, row: int, colour: str) -> Any:

@@ -1,17 +1,16 @@
 """The studies of the joint planner: arms as one would give them to `autofl simulate --set`.
 
-Seeds 1, 2, ... judge; constants were tuned on 101, 102, ... and pilots were made on others again.
+Arms are judged on seeds 1, 2, ...; constants were tuned on seeds 101, 102, ..., and pilots made on yet others.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autofl.config import MODEL_WEIGHTS
-from autofl.data import find
 from autofl.errors import AutoFLError
 from autofl.experiments.tuned import Constants
 from autofl.planner.pace import Pace
-from autofl.reproduction.recipes import ALGORITHMS, Arm
+from autofl.reproduction.recipes import ALGORITHMS, Arm, digits_here
 
 BEYOND = 0.005
 """A run goes on until its accuracy, smoothed, is this far beyond the second target."""
@@ -35,7 +34,7 @@ class JointScale:
     targets: tuple[float, float]
     cifar_targets: tuple[float, float]
     every_arm: bool = True
-    choice_seeds: int = 2  # of the grid that (P1) is held against
+    choice_seeds: int = 2  # of the grid that (P1) is compared with
 
 
 SCALES = {
@@ -60,7 +59,7 @@ CELLS: dict[str, tuple[str, ...]] = {
     "100 ms": ("preset=physical", "cell.overhead=0.1"),
     "downlink": ("preset=physical", "cell.downlink_power=20.0"),
 }
-"""The cells by name; where nothing is said they are Table I's: 20 UEs within 200 m, E_max = 3 mJ."""
+"""The cells by name; what is not set is Table I's: 20 UEs within 200 m, E_max = 3 mJ."""
 DOWNLINKS: dict[str, tuple[str, ...]] = {
     "as it is": (),
     "4 bit": ("downlink.name=quantise", "downlink.bits=4"),
@@ -94,7 +93,7 @@ GRIDS = {
 """What is tried in each cell, around what pilots and the joint planner's own choices suggest."""
 
 
-def tune_command(cell: str, algorithm: str, target: float = 0.90) -> str:
+def tune_command(cell: str, algorithm: str) -> str:
     """The command that finds the constants of a cell, on seeds that do not judge."""
     settings = (
         "data.name=mnist",
@@ -107,9 +106,7 @@ def tune_command(cell: str, algorithm: str, target: float = 0.90) -> str:
     )
     words = " ".join(f"--set '{setting}'" if "{" in setting else f"--set {setting}" for setting in settings)
     num_seeds = 4 if cell in ("physical", "tight") else 2
-    return (
-        f"autofl tune --algorithm {algorithm} --target {target:g} {GRIDS[cell, algorithm]} --seeds {num_seeds} {words}"
-    )
+    return f"autofl tune --algorithm {algorithm} --target 0.9 {GRIDS[cell, algorithm]} --seeds {num_seeds} {words}"
 
 
 def carried_out(constants: Constants, algorithm: str) -> tuple[str, ...]:
@@ -143,11 +140,9 @@ def deadline(constants: Constants) -> float:
 
 
 def digits(scale: JointScale) -> tuple[str, ...]:
-    """The common settings of MNIST runs; MNIST-5k stands in where MNIST is not here, but not at full scale."""
-    if find("mnist") is None and scale.name == "full":
-        raise AutoFLError("the full scale needs MNIST: run 'autofl data fetch mnist', or name its folder (AUTOFL_DATA)")
+    """The common settings of MNIST runs."""
     return (
-        f"data.name={'mnist' if find('mnist') is not None else 'mnist5k'}",
+        f"data.name={digits_here(scale.name)}",
         "evaluation.every=1",
         *_run(scale.rounds, scale.test_samples, scale.targets),
     )
@@ -168,7 +163,7 @@ RIVALS = (YANG, FEDCS, ADAQUANT)
 
 
 def arms_of(cell: str) -> dict[str, tuple[str, ...]]:
-    """Every arm in a cell by name, less what all runs share."""
+    """Every arm in a cell by name, without what all runs share."""
     maml = TUNED[cell, "autofl-j"]
     fedavg = TUNED.get((cell, "fedavg-j"), maml)
     work = f"joint.num_samples={maml.num_samples}"
@@ -297,7 +292,7 @@ def cifar10(scale: JointScale) -> list[Arm]:
 
 
 CHOSEN: dict[str, int] = {"paper": 20, "physical": 20, "tight": 20, "mixed": 20, "far": 20}
-"""|A_k| that `autofl plan --planner joint --target 0.9 --set data.name=mnist` chooses in each cell, untrained."""
+"""|A_k| that `autofl plan --planner joint --target 0.9 --set data.name=mnist` chooses in each cell, in advance."""
 CHOICE = "choice of autofl plan"
 
 
@@ -335,7 +330,7 @@ JOINT_STUDIES: dict[str, Callable[[JointScale], list[Arm]]] = {
 ALL = "joint"
 """Stands for every study of MNIST."""
 DRAWN = ("joint-paper", "joint-physical", "joint-cifar10")
-"""Studies of which the way to the target is kept."""
+"""Studies of which the times to all accuracies are kept."""
 
 
 def studies_named(names: Sequence[str]) -> list[str]:
@@ -348,9 +343,9 @@ def studies_named(names: Sequence[str]) -> list[str]:
 
 
 ROUND_SECONDS = {"joint-cifar10": 0.25}
-"""Of one round with its evaluation on one core; 0.05 on MNIST."""
+"""Seconds of one round with its evaluation on one core; 0.05 on MNIST."""
 USUAL_ROUNDS = {"AutoFL": 200, "Per-FedAvg": 400, "FedAvg-1": 400, "FedAvg-2": 200}
-"""Until a run on MNIST is beyond its second target; about 70 of the other arms. On CIFAR-10 as many as are allowed."""
+"""Rounds until a run on MNIST is beyond its second target; about 70 for other arms. On CIFAR-10, all there are."""
 
 
 def seconds_of(arm: Arm, most_rounds: int) -> float:

@@ -10,7 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from autofl.errors import AutoFLError
-from autofl.report.plots import COLOURS, DASHES, DATA_NAMES, figure_of, save
+from autofl.files import finite_or_null
+from autofl.report.about import DATA_NAMES
+from autofl.report.plots import COLOURS, DASHES, figure_of, save
 from autofl.report.table import Table
 from autofl.reproduction.joint import (
     AUTOFL_J,
@@ -42,12 +44,12 @@ TITLES = {
     "joint-choice": "(P1): the choice against a grid of constants",
     "joint-cifar10": "CIFAR-10",
 }
-HOW = """Time is simulated, until the adapted accuracy, averaged over three evaluations in a row, is at the target.
-The seeds judged here tuned nothing. Medians are over seeds. A ratio is paired by seed: the other's time over the arm's,
-its median and a 95 % bootstrap interval of that median. A run that does not get there takes at least until its last
-evaluation: the other's time is taken as that (≥ where it moves the median), and an arm that does not get there itself
-counts as 0; where neither does, the seed is left out. Energy of a UE is until the first target. Limits are checked for
-every UE in every round: energy, power, range of frequency, and the band of the round."""
+HOW = """Time is simulated, until the adapted accuracy, averaged over three evaluations in a row, reaches the target.
+The seeds judged here were not used for tuning. Medians are over seeds. A ratio is paired by seed: the other's time over
+the arm's, with its median and a 95 % bootstrap interval of that median. If the other does not reach the target, the
+time of its last evaluation is used instead (≥ if this moves the median). If the arm itself does not reach it, the ratio
+counts as 0; if neither does, the seed is left out. The energy of a UE is counted until the first target. Limits are
+checked for every UE in every round: energy, power, range of frequency, and the band of the round."""
 
 
 def draw_way(studies: dict[str, JointStudy]) -> Figure:
@@ -77,7 +79,7 @@ def draw_way(studies: dict[str, JointStudy]) -> Figure:
 
 
 def quartiles(way: Array) -> tuple[Array, Array, Array]:
-    """Of times of shape (num_seeds, num_levels), over seeds; infinite where too few got there."""
+    """Over seeds, of times of shape (num_seeds, num_levels); infinite where too few reached it."""
     ordered = np.sort(np.where(np.isnan(way), np.inf, way), axis=0)
     last = len(ordered) - 1
     low, high = ordered[math.floor(0.25 * last)], ordered[math.ceil(0.75 * last)]
@@ -145,10 +147,11 @@ def plain_results(studies: dict[str, JointStudy]) -> dict[str, Any]:
             "arms": _records(arm_table(study)),
             "limits": _records(limit_table(study)),
             "ratios": [
-                {"with": condition, "arm": arm, "against": other, "target": target, "pairs": ratio.pairs,
-                 "median": _finite(ratio.median), "low": _finite(ratio.low), "high": _finite(ratio.high),
-                 "is_least": ratio.is_least, "reached": ratio.reached, "reached_other": ratio.reached_other,
-                 "seeds": ratio.seeds}
+                finite_or_null({
+                    "with": condition, "arm": arm, "against": other, "target": target, "pairs": ratio.pairs,
+                    "median": ratio.median, "low": ratio.low, "high": ratio.high, "is_least": ratio.is_least,
+                    "reached": ratio.reached, "reached_other": ratio.reached_other, "seeds": ratio.seeds,
+                })
                 for (condition, arm, other, target), ratio in ratios(study).items()
             ],
         }  # fmt: skip
@@ -157,10 +160,6 @@ def plain_results(studies: dict[str, JointStudy]) -> dict[str, Any]:
 
 def _records(table: Table) -> list[dict[str, str]]:
     return [dict(zip(table.headings, row, strict=True)) for row in table.rows]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def report_joint(folder: Path, out: Path, page: Path | None = None) -> list[Path]:

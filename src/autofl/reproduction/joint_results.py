@@ -20,7 +20,7 @@ from autofl.reproduction.results import busy_time
 from autofl.units import Array, BoolArray
 
 SLACK = 1e-9
-"""Relative rounding that is no violation of a limit."""
+"""Relative rounding that does not count as a violation of a limit."""
 LEVELS = tuple(round(0.01 * percent, 2) for percent in range(20, 96))
 """Accuracies of the picture."""
 
@@ -148,28 +148,33 @@ def collect_joint(study: str, scale: JointScale, members: Sequence[tuple[Arm, in
         run = read_run(folder)
         _, sim_time, accuracy = run.evaluated("adapted_accuracy")
         way = [time_to_accuracy(sim_time, accuracy, level) for level in LEVELS] if study in DRAWN else []
-        values = {name: _kept(value) for name, value in read_off(run, targets).items()}
-        rows.append(JointRow(arm.reading, arm.name, seed, values, [_kept(time) for time in way]))
+        values = {name: kept(value) for name, value in read_off(run, targets).items()}
+        rows.append(JointRow(arm.reading, arm.name, seed, values, [kept(time) for time in way]))
         manifests.append(run.manifest)
-    config = run.config
+    about = {"scale": scale.name, **about_runs(members, manifests, run.config), "targets": list(targets)}
+    return JointStudy(study, about, rows)
+
+
+def about_runs(
+    members: Sequence[tuple[Arm, int, Path]], manifests: Sequence[dict[str, Any]], config: dict[str, Any]
+) -> dict[str, Any]:
+    """What was run, where, and how long it took; `config` is that of any of the runs."""
     newest = max(manifests, key=lambda manifest: manifest["ended_at"])
-    about = {
-        "scale": scale.name,
+    return {
         "data": manifests[0]["data"],
-        "seeds": len({row.seed for row in rows}),
+        "seeds": len({seed for _, seed, _ in members}),
         "rounds": config["stop"]["rounds"],
         "every": config["evaluation"]["every"],
         "num_ue": manifests[0]["num_ue"],
         "num_selected": config["simulation"]["num_selected"],
-        "targets": list(targets),
         "runs": len({folder for _, _, folder in members}),
         "seconds": round(busy_time(manifests), 1),
         **{name: newest[name] for name in ("version", "commit", "device", "cores", "python", "torch")},
     }
-    return JointStudy(study, about, rows)
 
 
-def _kept(value: float) -> float:
+def kept(value: float) -> float:
+    """A number as it is written: six digits."""
     return float(f"{value:.6g}")
 
 
@@ -193,24 +198,25 @@ def _plain(value: Any) -> Any:
 
 def read_joint(folder: Path) -> dict[str, JointStudy]:
     """The studies in a folder by name, in their order."""
-    studies = {}
-    for path in (folder / f"{name}.json" for name in JOINT_STUDIES):
-        if not path.is_file():
-            continue
-        with opening(path, "readable results"):
-            content = read_json(path)
-            rows = [
-                JointRow(
-                    row["condition"],
-                    row["arm"],
-                    int(row["seed"]),
-                    {name: _number(value) for name, value in row["values"].items()},
-                    [_number(time) for time in row["way"]],
-                )
-                for row in content["rows"]
-            ]
-            studies[path.stem] = JointStudy(path.stem, content["about"], rows)
-    return studies
+    paths = [path for name in JOINT_STUDIES if (path := folder / f"{name}.json").is_file()]
+    return {path.stem: read_study(path) for path in paths}
+
+
+def read_study(path: Path) -> JointStudy:
+    """A study from its file."""
+    with opening(path, "readable results"):
+        content = read_json(path)
+        rows = [
+            JointRow(
+                row["condition"],
+                row["arm"],
+                int(row["seed"]),
+                {name: _number(value) for name, value in row["values"].items()},
+                [_number(time) for time in row["way"]],
+            )
+            for row in content["rows"]
+        ]
+        return JointStudy(path.stem, content["about"], rows)
 
 
 def _number(value: float | None) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofl.report.table import Table
+from autofl.report.table import Table, percent
 from autofl.reproduction.joint import (
     AUTOFL_J,
     CHOICE,
@@ -100,7 +100,7 @@ def times_of(study: JointStudy, arm: str, target: float, condition: str = "") ->
 
 
 def pairs_of(study: JointStudy) -> list[tuple[str, str, str]]:
-    """What is compared: condition, arm, and the one it is held against."""
+    """What is compared: condition, arm, and the one it is compared with."""
     pairs = []
     for condition in dict.fromkeys(condition for condition, _ in study.arms()):
         arms = [arm for place, arm in study.arms() if place == condition]
@@ -154,7 +154,7 @@ def energy_share(study: JointStudy, arm: str, other: str, name: str, condition: 
 
 
 def ratio_table(study: JointStudy) -> Table:
-    """A row for each pair: for each target the ratio of times and how many runs of both got there; shares of energy."""
+    """A row for each pair: the ratio of times to each target, how many runs of both reached it, shares of energy."""
     measured = ratios(study)
     body = []
     for pair in pairs_of(study):
@@ -167,8 +167,11 @@ def ratio_table(study: JointStudy) -> Table:
         body.append([*_first(study, pair[0]), pair[1], pair[2], *cells])
     headings = ["arm", "against"]
     for target in study.targets:
-        headings += [f"times faster to {target:.0%}", "got there"]
-    headings += ["energy of a UE heard in a round, share [%]", f"energy in all to {study.targets[0]:.0%}, share [%]"]
+        headings += [f"times faster to {percent(target)}", "reached"]
+    headings += [
+        "energy of a UE heard in a round, share [%]",
+        f"total energy to {percent(study.targets[0])}, share [%]",
+    ]
     return Table([*_heading(study), *headings], body)
 
 
@@ -187,10 +190,10 @@ def arm_table(study: JointStudy) -> Table:
         ]
         body.append([*_first(study, condition), arm, *cells])
     headings = [
-        *(f"time to {target:.0%} [s]" for target in (first, second)),
-        *(f"rounds to {target:.0%}" for target in (first, second)),
+        *(f"time to {percent(target)} [s]" for target in (first, second)),
+        *(f"rounds to {percent(target)}" for target in (first, second)),
         "energy of a UE heard in a round [mJ]",
-        f"energy in all to {first:.0%} [J]",
+        f"total energy to {percent(first)} [J]",
         "heard [%]",
     ]
     return Table([*_heading(study), "arm", *headings], body)
@@ -232,7 +235,7 @@ def _median(rows: Sequence[JointRow], name: str, factor: float, form: str) -> st
 
 
 def _to_target(rows: Sequence[JointRow], name: str, form: str, count: bool = True) -> str:
-    """The median where what was not reached is endless, and how many got there if not all."""
+    """The median where what was not reached is endless, and how many reached it if not all."""
     values = np.array([row.values[name] for row in rows])
     middle = float(np.median(np.where(np.isnan(values), np.inf, values)))
     reached = int((~np.isnan(values)).sum())

@@ -1,9 +1,10 @@
 """The report of a reproduction, from its results alone: pictures, tables, verdicts, and the marked blocks of a page."""
 
+import csv
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,49 +13,58 @@ from autofl.errors import AutoFLError
 from autofl.report.plots import save
 from autofl.report.summary import Column, cell_text
 from autofl.report.table import Table
+from autofl.reproduction.adaptation_page import adaptation_table, rows_of
 from autofl.reproduction.claims import CLAIMS
-from autofl.reproduction.figures import draw, draw_sensitivity, heading
+from autofl.reproduction.curves import NUM_TARGETS
+from autofl.reproduction.few_shot import Adapted, read_adaptation
+from autofl.reproduction.figures import DRAWN, LETTERS, data_name, draw, draw_sensitivity, draw_targets, heading, law_of
 from autofl.reproduction.paper import FIGURES
+from autofl.reproduction.quantities import STUDIES
+from autofl.reproduction.readings import counts_table, help_table, judge_readings, words_on
 from autofl.reproduction.reasons import why_not
 from autofl.reproduction.recipes import SENSITIVITY
 from autofl.reproduction.results import Row, Study, read_results
-from autofl.reproduction.verdicts import MEANINGS, Claim, Judgement, Meaning, View, judge
+from autofl.reproduction.verdicts import JUDGED, Claim, Judgement, KStar, Meaning, View, corrected, judge
 
+CLAIM_HEADINGS = [
+    "claim", "data", "where", "what is measured", "median [95 % interval]", "seeds above", "rule", "p (corrected)",
+    "verdict", "at each target, or otherwise", "with global accuracy", "why not",
+]  # fmt: skip
+WORDS_BEFORE = {"holds": "supported", "partly": "partly", "does not hold": "refuted"}
+OTHER_KSTAR: dict[KStar, str] = {"quiet": "20 quiet rounds", "plateau": "1 point from the end"}
+"""Other definitions of K*, as the page names them."""
 BLOCK = "<!-- {name} -->\n{text}\n<!-- end {name} -->"
 
 
-def judge_all(studies: dict[str, Study], meaning: Meaning = "adapted") -> list[Judgement]:
-    """The verdict on every claim, from the main studies."""
+def view_of(studies: dict[str, Study], adapted: Sequence[Adapted], meaning: Meaning, kstar: KStar = "rounds") -> View:
+    """The main studies, as claims look at them."""
     rows = [row for study in studies.values() if study.name not in SENSITIVITY for row in study.rows]
-    return _judge_rows(rows, meaning)
+    return View([*rows, *rows_of(adapted)], meaning, kstar)
 
 
-def _judge_rows(rows: list[Row], meaning: Meaning) -> list[Judgement]:
-    view = View(rows, meaning)
-    return [judge(claim, view) for claim in CLAIMS]
+def judge_all(
+    studies: dict[str, Study],
+    adapted: Sequence[Adapted] = (),
+    meaning: Meaning = "adapted",
+    kstar: KStar = "rounds",
+) -> list[Judgement]:
+    """The verdict on every claim, from the main studies; none at smoke scale, whose numbers mean nothing."""
+    view = view_of(studies, adapted, meaning, kstar)
+    judged = corrected([judge(claim, view) for claim in CLAIMS])
+    smoke = {name for name, study in studies.items() if study.about["scale"] == "smoke"}
+    return [
+        replace(one, verdict="smoke scale") if smoke & set(one.claim.studies) and one.verdict in JUDGED else one
+        for one in judged
+    ]
 
 
-def readings_of(studies: dict[str, Study]) -> list[Row]:
-    """The rows of the sensitivity study, of both data sets."""
-    return [row for name in SENSITIVITY if name in studies for row in studies[name].rows]
-
-
-def judge_readings(rows: Sequence[Row]) -> dict[tuple[str, str], list[Judgement]]:
-    """By reading and meaning of accuracy, the verdicts on the claims that the sensitivity study can judge."""
-    readings = list(dict.fromkeys(row.reading for row in rows))
-    judged = {
-        (reading, meaning): _judge_rows([row for row in rows if row.reading == reading], meaning)
-        for reading in readings
-        for meaning in MEANINGS
-    }
-    measured = {
-        judgement.claim.name for verdicts in judged.values() for judgement in verdicts if judgement.interval is not None
-    }
-    return {key: _on_claims(measured, verdicts) for key, verdicts in judged.items()}
-
-
-def _on_claims(names: set[str], verdicts: list[Judgement]) -> list[Judgement]:
-    return [judgement for judgement in verdicts if judgement.claim.name in names]
+def data_of(claim: Claim, studies: dict[str, Study]) -> str:
+    """The data a claim is judged on, as they were here."""
+    names = [
+        f"{data_name(studies[name].about)}, {law_of(studies[name])}" if name in studies else f"{name}: not run yet"
+        for name in claim.studies
+    ]
+    return "; ".join(dict.fromkeys(names))
 
 
 @dataclass(frozen=True)
@@ -72,11 +82,11 @@ def figure_table(name: str, study: Study) -> Table:
     kind = FIGURES[name].kind
     if kind in ("rounds_to_converge", "best_accuracy"):
         return _axis_table(study, kind)
-    target = f"{100 * study.about['target_accuracy']:g} %"
+    targets = [f"{100 * target:g} %" for target in study.about["targets"]]
     columns = {
         "learning_time": [
-            Column(f"time to {target} adapted [s]", "time_adapted", 1.0, 1),
-            Column(f"time to {target} global [s]", "time_global", 1.0, 1),
+            *(Column(f"time to {text} [s]", f"time{k}_adapted", 1.0, 1) for k, text in enumerate(targets, 1)),
+            Column(f"to {targets[3]}, global [s]", "time4_global", 1.0, 1),
             Column("round [s]", "round_time", 1.0, 3),
             Column("updates heard [%]", "heard", 100.0, 1),
         ],
@@ -86,14 +96,26 @@ def figure_table(name: str, study: Study) -> Table:
             Column("best global [%]", "best_global", 100.0, 1),
             Column("K* adapted [rounds]", "rounds_adapted", 1.0, 0),
             Column("K* global [rounds]", "rounds_global", 1.0, 0),
+            *(Column(f"{words}, adapted", f"{kstar}_adapted", 1.0, 0) for kstar, words in OTHER_KSTAR.items()),
         ],
     }[kind]
     body = []
     for arm in study.arms():
         rows = [row for row in study.rows if row.arm == arm]
-        cells = [cell_text(np.array([row.values[c.name] for row in rows]), c) for c in columns]
-        body.append([arm, *cells])
+        body.append([arm, *(_cell(rows, column) for column in columns)])
     return Table(["algorithm", *(column.heading for column in columns)], body)
+
+
+def _cell(rows: Sequence[Row], column: Column) -> str:
+    """A cell over seeds; losses of runs that diverged are counted, not averaged."""
+    values = np.array([row.values[column.name] for row in rows])
+    if not column.name.startswith("loss_"):
+        return cell_text(values, column)
+    apart = np.array([row.values[f"diverged_{column.name.removeprefix('loss_')}"] > 0.0 for row in rows])
+    if not apart.any():
+        return cell_text(values, column)
+    count = "diverged" if apart.all() else f"{int(apart.sum())} of {len(rows)} diverged"
+    return count if apart.all() else f"{cell_text(values[~apart], column)}; {count}"
 
 
 def _axis_table(study: Study, kind: str) -> Table:
@@ -106,73 +128,73 @@ def _axis_table(study: Study, kind: str) -> Table:
     axis = "R [m]" if study.name == "radius" else "l"
     body = []
     for x in sorted({row.x for row in study.rows}):
-        cells = []
-        for arm in study.arms():
-            rows = [row for row in study.rows if row.arm == arm and row.x == x]
-            cells.append(cell_text(np.array([row.values[column.name] for row in rows]), column))
-        body.append([str(x), *cells])
+        members = [[row for row in study.rows if row.arm == arm and row.x == x] for arm in study.arms()]
+        body.append([str(x), *(_cell(rows, column) for rows in members)])
     return Table([axis, *(f"{arm}, {column.heading}" for arm in study.arms())], body)
 
 
-def claims_table(studies: dict[str, Study]) -> Table:
-    """Claim, where, what was measured (median and interval over seeds), rule, verdict, for global too, and why not."""
-    verdicts = zip(judge_all(studies), judge_all(studies, "global"), strict=True)
-    body = [_claim_row(adapted, by_global.verdict) for adapted, by_global in verdicts]
-    heading = ["claim", "where", "what is measured", "median [interval]", "rule", "verdict", "with global accuracy"]
-    return Table([*heading, "why not"], body)
-
-
-def _claim_row(adapted: Judgement, by_global: str) -> list[str]:
-    claim = adapted.claim
-    return [*_told(claim), adapted.measured, str(claim.rule), adapted.verdict, by_global, _why(adapted)]
-
-
-def _why(judged: Judgement) -> str:
-    return why_not(judged.claim.name) if judged.verdict in ("partly", "does not hold") else ""
-
-
-def _told(claim: Claim) -> tuple[str, str, str]:
-    return claim.words, claim.where, claim.quantity
-
-
-def sensitivity_table(rows: Sequence[Row]) -> Table:
-    """For each reading how many of the claims hold, hold partly, do not hold, by the accuracy that is meant."""
-    judged = judge_readings(rows)
+def claims_table(studies: dict[str, Study], adapted: Sequence[Adapted]) -> Table:
+    """Claim, data, what was measured (median and interval over seeds), rule, verdict, what it depends on, why not."""
+    main, by_global = (judge_all(studies, adapted, meaning) for meaning in ("adapted", "global"))
+    others = zip(*(judge_all(studies, adapted, kstar=kstar) for kstar in OTHER_KSTAR), strict=True)
+    view, global_view = (view_of(studies, adapted, meaning) for meaning in ("adapted", "global"))
     body = []
-    for reading in dict.fromkeys(reading for reading, _ in judged):
-        counts = []
-        for meaning in MEANINGS:
-            verdicts = [judgement.verdict for judgement in judged[reading, meaning]]
-            counts.append(" / ".join(str(verdicts.count(v)) for v in ("holds", "partly", "does not hold")))
-        body.append([reading, *counts])
-    return Table(["reading", "adapted", "global", "MAML adapted, FedAvg global"], body)
+    for one, other, by_kstar in zip(main, by_global, others, strict=True):
+        claim = one.claim
+        judged = one.verdict in JUDGED
+        body.append(
+            [
+                claim.words,
+                data_of(claim, studies),
+                claim.where,
+                claim.quantity,
+                one.measured,
+                f"{one.above} of {one.telling}" if one.interval is not None else "–",
+                str(claim.rule),
+                f"{one.evidence.least:.2g}" if one.interval is not None else "–",
+                one.verdict,
+                _hangs_on(one, by_kstar, view),
+                other.verdict,
+                why_not(claim, view, global_view) if judged and one.verdict != "supported" else "",
+            ]
+        )
+    return Table(CLAIM_HEADINGS, body)
 
 
-def sensitivity_words(rows: Sequence[Row]) -> str:
-    """Which reading makes most claims true, and which claims no reading makes true."""
-    judged = judge_readings(rows)
-    score = {key: sum(judgement.verdict == "holds" for judgement in verdicts) for key, verdicts in judged.items()}
-    best = max(score, key=lambda key: score[key])
-    total = sum(judgement.verdict != "not measured" for judgement in judged[best])
-    names = [judgement.claim for judgement in judged[best]]
-    never = [
-        claim.words
-        for place, claim in enumerate(names)
-        if all(verdicts[place].verdict != "holds" for verdicts in judged.values())
+def _hangs_on(one: Judgement, by_kstar: Sequence[Judgement], view: View) -> str:
+    """The verdict at each of the five targets, uncorrected; by other definitions of K*; what is left without l = 1."""
+    if one.verdict not in JUDGED:
+        return ""
+    if one.claim.timed:
+        letters = [LETTERS[judge(one.claim, view, k).verdict] for k in range(1, NUM_TARGETS + 1)]
+        return " ".join(letters)
+    words = [
+        f"{name}: {old.measured}, {old.verdict}"
+        for name, old in zip(OTHER_KSTAR.values(), by_kstar, strict=True)
+        if old.interval != one.interval
     ]
-    always = [
-        claim.words
-        for place, claim in enumerate(names)
-        if all(verdicts[place].verdict in ("holds", "not measured") for verdicts in judged.values())
+    if one.claim.studies == ("labels",):
+        words.append(f"without l = 1: {judge(one.claim, view.without('labels', 1)).measured}")
+    return "; ".join(words)
+
+
+def changes_table(judged: Sequence[Judgement], before: dict[str, tuple[str, str]]) -> Table:
+    """Claims that were judged before: the verdict then and the verdict now."""
+    body = [
+        [one.claim.words, ", ".join(one.claim.studies), *before[one.claim.name], one.measured, one.verdict]
+        for one in judged
+        if one.claim.name in before and WORDS_BEFORE[before[one.claim.name][1]] != one.verdict
     ]
-    meaning = {"mixed": "MAML judged adapted and FedAvg global"}.get(best[1], f"{best[1]} accuracy")
-    words = (
-        f'Most claims hold under the reading "{best[0]}" with {meaning}: {score[best]} of {total}.'
-        if score[best] < total
-        else f'All {total} claims hold under the reading "{best[0]}" with {meaning}.'
-    )
-    words += f" Under every reading: {'; '.join(always) or 'none'}. Under no reading: {'; '.join(never) or 'none'}."
-    return words
+    return Table(["claim", "study", "before", "verdict before", "measured", "verdict"], body)
+
+
+def read_before(folder: Path) -> dict[str, tuple[str, str]]:
+    """What the page said at one target, by claim: what was measured, and the verdict."""
+    path = folder / "before.csv"
+    if not path.is_file():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        return {line["claim"]: (line["measured"], line["verdict"]) for line in csv.DictReader(file)}
 
 
 def about_line(study: Study) -> str:
@@ -189,8 +211,9 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def blocks(studies: dict[str, Study], pictures: str) -> dict[str, str]:
+def blocks(folder: Path, studies: dict[str, Study], pictures: str) -> dict[str, str]:
     """The generated parts of the page by name; `pictures` is the path from the page to the pictures."""
+    adapted = read_adaptation(folder)
     texts = {}
     for name, shown in FIGURES.items():
         if shown.study not in studies:
@@ -201,20 +224,32 @@ def blocks(studies: dict[str, Study], pictures: str) -> dict[str, str]:
             f"The paper: {shown.says}. Here: {about_line(study)}"
             f" `autofl reproduce {name} --scale {study.about['scale']}`"
         )
-    texts["claims"] = claims_table(studies).markdown()
-    counts = [judgement.verdict for judgement in judge_all(studies)]
+    judged = judge_all(studies, adapted)
+    texts["claims"] = claims_table(studies, adapted).markdown()
+    verdicts = [one.verdict for one in judged]
     texts["count"] = ", ".join(
-        f"{counts.count(verdict)} {verdict}"
-        for verdict in ("holds", "partly", "does not hold", "not measured")
-        if verdict in counts
+        f"{verdicts.count(v)} {v}" for v in (*JUDGED, "not run yet", "smoke scale") if v in verdicts
     )
-    if rows := readings_of(studies):
-        made = " ".join(about_line(studies[name]) for name in SENSITIVITY if name in studies)
-        texts["sensitivity"] = (
-            f"![Claims by readings]({pictures}sensitivity.png)\n\n{sensitivity_words(rows)}\n\n"
-            f"{sensitivity_table(rows).markdown()}\n\nHolds / partly / does not hold. {made}"
-        )
+    if all(name in studies for name in STUDIES):
+        texts["targets"] = f"![Ratios of times against the target]({pictures}targets.png)"
+    if adapted:
+        texts["adaptation"] = adaptation_table(adapted).markdown()
+    if before := read_before(folder):
+        texts["changes"] = changes_table(judged, before).markdown()
+    for name in SENSITIVITY:
+        if name in studies:
+            texts[name] = _reading_block(studies[name], pictures)
     return texts
+
+
+def _reading_block(study: Study, pictures: str) -> str:
+    judged = judge_readings(study)
+    parts = [f"![Claims by readings, {meaning}]({pictures}{study.name}-{meaning}.png)" for meaning in DRAWN]
+    parts += [words_on(judged, data_name(study.about)), counts_table(judged).markdown()]
+    parts += [f"{' / '.join(JUDGED)}. {about_line(study)}"]
+    if study.name == "sensitivity-cifar10":
+        parts += [help_table(study).markdown()]
+    return "\n\n".join(parts)
 
 
 def fill(page: str, texts: dict[str, str]) -> str:
@@ -243,16 +278,20 @@ def report(folder: Path, out: Path, page: Path | None = None, names: Sequence[st
         if shown.study in studies and (names is None or name in names):
             pictures = save(draw(name, studies[shown.study]), out / name)
             lines.append(Line(name, pictures[0], shown.says, _shortly(name, studies[shown.study])))
-    rows = readings_of(studies)
-    if rows and (names is None or set(names) & set(SENSITIVITY)):
-        title = "; ".join(heading(studies[name]) for name in SENSITIVITY if name in studies)
-        pictures = save(draw_sensitivity(judge_readings(rows), title), out / "sensitivity")
-        lines.append(Line("sensitivity", pictures[0], "leaves them open", sensitivity_words(rows).split(".")[0]))
-    parts = blocks(studies, "")
+    if names is None and all(name in studies for name in STUDIES):
+        save(draw_targets([studies[name] for name in STUDIES]), out / "targets")
+    for name in SENSITIVITY:
+        if name in studies and (names is None or set(names) & set(SENSITIVITY)):
+            judged = judge_readings(studies[name])
+            for meaning in DRAWN:
+                pictures = save(draw_sensitivity(judged, meaning, heading(studies[name])), out / f"{name}-{meaning}")
+            words = words_on(judged, data_name(studies[name].about)).split(".")[0]
+            lines.append(Line(name, pictures[0], "leaves them open", words))
+    parts = blocks(folder, studies, "")
     (out / "report.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in parts.items()) + "\n", "utf-8")
     if page is not None:
         way = Path(os.path.relpath(out.resolve(), page.parent.resolve())).as_posix()
-        filled = fill(page.read_text(encoding="utf-8"), blocks(studies, f"{way}/"))
+        filled = fill(page.read_text(encoding="utf-8"), blocks(folder, studies, f"{way}/"))
         page.write_text(filled, encoding="utf-8")
     return lines
 

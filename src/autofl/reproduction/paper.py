@@ -9,9 +9,12 @@ BEST_SIZE, WORST_SIZE = 40, 60
 RADIUS, LABELS = 200, 5
 """R [m] and l unless otherwise said (Sec. V-A)."""
 TIME_RATIO = 2.0
-"""Per-FedAvg takes at least so many times AutoFL's time when the algorithms start to converge (Sec. V-B)."""
+"""Per-FedAvg takes at least this many times AutoFL's time when the algorithms start to converge (Sec. V-B)."""
 ROUNDS_TO_CONVERGE = {"AutoFL": 50, "Per-FedAvg": 70, "FedAvg-1": 100, "FedAvg-2": 100}
-"""K* on non-i.i.d. MNIST (Sec. V-C)."""
+"""K* on non-i.i.d. MNIST: after this many rounds they "start to converge" (Sec. V-C)."""
+GRADIENT_ROUNDS = {0.5: (46, 217), 0.2: (142, 541)}
+"""By epsilon: rounds until the mean of ||grad F||^2 over them, which Theorem 1 bounds, is that small, and K* of (30).
+One run of AutoFL (docs/theory.md, section 6), not the paper's: its figures show no gradient."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,9 @@ class PaperFigure:
     says: str
 
 
-_TIME = "AutoFL needs the least time at equal accuracy; Per-FedAvg takes at least twice as long"
+_TIME = (
+    "AutoFL needs the least time at equal accuracy; Per-FedAvg takes at least twice as long when they start to converge"
+)
 _SIZES = "time falls from d = 5 to d = 40 and grows at d = 60; AutoFL is faster than all"
 _LOSS = "AutoFL has the smallest loss"
 _ACCURACY = "AutoFL has the highest accuracy and converges first"
@@ -45,7 +50,7 @@ FIGURES = {
         "mnist",
         "accuracy",
         "Test accuracy, non-i.i.d. MNIST",
-        "converges after about 50 (AutoFL), 70 (Per-FedAvg), 100 (FedAvg) rounds",
+        "start to converge after about 50 (AutoFL), 70 (Per-FedAvg), 100 (FedAvg) rounds",
     ),
     "fig4f": PaperFigure("cifar10", "accuracy", "Test accuracy, non-i.i.d. CIFAR-10", f"{_ACCURACY}, most of all here"),
     "fig5a": PaperFigure("radius", "rounds_to_converge", "K* against the radius", "K* grows ever faster with R"),

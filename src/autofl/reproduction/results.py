@@ -1,47 +1,43 @@
 """The results of a reproduction as small tables, written from run folders and read back without them.
 
 For each study a table of what is read off each run (`STUDY.csv`), for those shown as curves the evaluations
-(`STUDY.curves.csv`), and what was run where and how long it took (`STUDY.json`). Only the last holds measured time.
+(`STUDY.curves.csv.gz`), and what was run where and how long it took (`STUDY.json`). Only the last holds measured time.
 """
 
 import csv
+import gzip
+import hashlib
+import io
 import json
 import math
+import multiprocessing
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from autofl.files import opening, read_json
-from autofl.records import Run, convergence_round, read_run, time_to_accuracy
+from autofl.records import Run, read_run
+from autofl.reproduction.curves import METRICS, NUM_TARGETS, Curve, derived, measure
 from autofl.reproduction.recipes import CURVES, TARGETS, Arm
-from autofl.units import Array
 
-METRICS = ("adapted", "global")
 CURVE_COLUMNS = ("round", "sim_time", "adapted_accuracy", "global_accuracy", "adapted_train_loss", "train_loss")
 DIGITS = {"round": 0, "sim_time": 3, "adapted_accuracy": 4, "global_accuracy": 4}
 """Decimals kept of a curve; losses keep four significant digits. What is read off a run is read off what is kept."""
-MEASURES = (
-    *(f"{name}_{metric}" for metric in METRICS for name in ("time", "rounds", "best", "last", "unrest")),
-    "loss_adapted",
-    "loss_global",
-    "heard",
-    "round_time",
+OF_CURVE = (
+    *(f"time{place}" for place in range(1, NUM_TARGETS + 1)),
+    *("plateau", "quiet", "best", "last", "unrest", "loss", "first_loss", "diverged"),
 )
+OF_RUN = ("heard", "at_max_power", "num_samples", "round_time")
+"""Share of updates heard; of those not heard, the share that P_max limited; mean d; mean time of a round [s]."""
+MEASURES = (*(f"{name}_{metric}" for metric in METRICS for name in OF_CURVE), *OF_RUN)
+ENOUGH_TO_SHARE = 32
+"""Fewest runs that are read by several processes at once."""
 KEYS = ("reading", "study", "arm", "x", "seed")
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The evaluations of one run, rounded."""
-
-    columns: dict[str, Array]
-
-    def evaluated(self, column: str) -> tuple[Array, Array, Array]:
-        """Round, simulated time and this column, as `Run.evaluated` gives them."""
-        return self.columns["round"], self.columns["sim_time"], self.columns[column]
+Key = tuple[str, str, str, int, int]
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,10 @@ class Row:
     seed: int
     values: dict[str, float]
 
+    @property
+    def key(self) -> Key:
+        return self.reading, self.study, self.arm, self.x, self.seed
+
 
 @dataclass(frozen=True)
 class Study:
@@ -63,7 +63,7 @@ class Study:
     name: str
     about: dict[str, Any]
     rows: list[Row]
-    curves: dict[tuple[str, int], Curve]  # by arm and seed
+    curves: dict[Key, Curve]
 
     def arms(self) -> list[str]:
         return list(dict.fromkeys(row.arm for row in self.rows))
@@ -80,43 +80,48 @@ def _text(name: str, value: float) -> str:
     return f"{value:.{DIGITS[name]}f}" if name in DIGITS else f"{value:.4g}"
 
 
-def measure(curve: Curve, target: float) -> dict[str, float]:
-    """What is read off a curve.
+class _ReadOff(NamedTuple):
+    """What one run folder gives."""
 
-    time: to the target accuracy [s]; rounds: K*; best and last: accuracy; unrest: deviation of the change of accuracy
-    from one evaluation to the next over the second half; loss: of the last evaluation.
-    """
-    quantities: dict[str, float] = {}
-    for metric in METRICS:
-        rounds, sim_time, accuracy = curve.evaluated(f"{metric}_accuracy")
-        steps = np.diff(accuracy[len(accuracy) // 2 :])
-        quantities[f"time_{metric}"] = time_to_accuracy(sim_time, accuracy, target)
-        quantities[f"rounds_{metric}"] = convergence_round(rounds, accuracy)
-        quantities[f"best_{metric}"] = float(accuracy.max())
-        quantities[f"last_{metric}"] = float(accuracy[-1])
-        quantities[f"unrest_{metric}"] = float(steps.std()) if len(steps) else math.nan
-    quantities["loss_adapted"] = float(curve.columns["adapted_train_loss"][-1])
-    quantities["loss_global"] = float(curve.columns["train_loss"][-1])
-    return quantities
+    values: dict[str, float]
+    curve: Curve
+    manifest: dict[str, Any]
+    config: dict[str, Any]
 
 
-def collect(study: str, scale: str, members: Sequence[tuple[Arm, int, Path]]) -> Study:
-    """The results of a study from its run folders."""
-    rows, curves, manifests = [], {}, []
+def _read_off(folder: Path) -> _ReadOff:
+    run = read_run(folder)
+    curve, targets = curve_of(run), TARGETS[str(run.manifest["data"])]
+    values = {**measure(curve, targets, int(run.config["stop"]["rounds"])), **_of_run(run)}
+    return _ReadOff({name: _kept(value) for name, value in values.items()}, curve, run.manifest, run.config)
+
+
+def _of_run(run: Run) -> dict[str, float]:
+    """What is read off a run apart from its curve."""
+    selected, unheard = float(run.rounds["num_selected"].sum()), run.ues["decoded"] == 0
+    at_max = run.ues["power_limit"][unheard] == "power"
+    return {
+        "heard": float(run.rounds["num_decoded"].sum()) / selected if selected else math.nan,
+        "at_max_power": float(at_max.mean()) if len(at_max) else math.nan,
+        "num_samples": float(run.ues["num_samples"][~unheard].mean()) if (~unheard).any() else math.nan,
+        "round_time": float(run.rounds["round_time"][1:].mean()),
+    }
+
+
+def collect(study: str, scale: str, members: Sequence[tuple[Arm, int, Path]], workers: int = 1) -> Study:
+    """The results of a study from its run folders, read by this many processes."""
+    folders = list(dict.fromkeys(folder for _, _, folder in members))
+    if min(workers, len(folders) // ENOUGH_TO_SHARE) > 1:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            read = dict(zip(folders, pool.map(_read_off, folders, chunksize=ENOUGH_TO_SHARE // 4), strict=True))
+    else:
+        read = {folder: _read_off(folder) for folder in folders}
+    rows, curves = [], {}
     for arm, seed, folder in members:
-        run = read_run(folder)
-        curve = curve_of(run)
-        selected = float(run.rounds["num_selected"].sum())
-        values = {
-            **measure(curve, TARGETS[str(run.manifest["data"])]),
-            "heard": float(run.rounds["num_decoded"].sum()) / selected if selected else math.nan,
-            "round_time": float(run.rounds["round_time"][1:].mean()),
-        }
-        rows.append(Row(arm.reading, arm.study, arm.name, arm.x, seed, {k: _kept(v) for k, v in values.items()}))
+        rows.append(Row(arm.reading, arm.study, arm.name, arm.x, seed, read[folder].values))
         if study in CURVES:
-            curves[arm.name, seed] = curve
-        manifests.append(run.manifest)
-    config = run.config
+            curves[rows[-1].key] = read[folder].curve
+    manifests, config = [read[folder].manifest for folder in folders], read[members[-1][2]].config
     about = {
         "scale": scale,
         "data": manifests[0]["data"],
@@ -125,12 +130,27 @@ def collect(study: str, scale: str, members: Sequence[tuple[Arm, int, Path]]) ->
         "rounds": config["stop"]["rounds"],
         "num_ue": manifests[0]["num_ue"],
         "num_selected": config["simulation"]["num_selected"],
-        "target_accuracy": TARGETS[str(manifests[0]["data"])],
-        "runs": len({folder for _, _, folder in members}),
+        "targets": TARGETS[str(manifests[0]["data"])],
+        "steps": [config["learning"]["outer_lr"], config["planner"]["epsilon"]],
+        "runs": len(folders),
+        "made_of": made_of(folders),
         "seconds": round(busy_time(manifests), 1),
         **{name: manifests[-1][name] for name in ("version", "commit", "device", "cores", "python", "torch")},
     }
     return Study(study, about, rows, curves)
+
+
+def made_of(places: Iterable[Path]) -> str:
+    """A hash of the names of a study's runs, which follow from their settings: it tells whose results these are."""
+    return hashlib.sha256("\n".join(sorted({place.name for place in places})).encode()).hexdigest()[:16]
+
+
+def is_collected(folder: Path, study: str, places: Iterable[Path]) -> bool:
+    """Whether the results of exactly these runs are in a folder, so that the runs themselves are not needed."""
+    about = folder / f"{study}.json"
+    if not (about.is_file() and about.with_suffix(".csv").is_file()):
+        return False
+    return read_json(about).get("made_of") == made_of(places)
 
 
 def _kept(value: float) -> float:
@@ -138,7 +158,7 @@ def _kept(value: float) -> float:
 
 
 def busy_time(manifests: Iterable[dict[str, Any]]) -> float:
-    """Seconds in which at least one of these runs was being made, however many at a time and in how many goes."""
+    """Seconds in which at least one of these runs was being made, however many at a time and however often stopped."""
     spans = sorted({(m["ended_at"] - m["host_time"], m["ended_at"]) for m in manifests})
     total, until = 0.0, -math.inf
     for begin, end in spans:
@@ -153,16 +173,17 @@ def write_study(study: Study, folder: Path) -> None:
         table = csv.writer(file, lineterminator="\n")
         table.writerow((*KEYS, *MEASURES))
         for row in study.rows:
-            keys = (row.reading, row.study, row.arm, row.x, row.seed)
-            table.writerow((*keys, *(_cell(row.values[name]) for name in MEASURES)))
+            table.writerow((*row.key, *(_cell(row.values[name]) for name in MEASURES)))
     if study.curves:
-        with (folder / f"{study.name}.curves.csv").open("w", newline="", encoding="utf-8") as file:
-            table = csv.writer(file, lineterminator="\n")
-            table.writerow(("arm", "seed", *CURVE_COLUMNS))
-            for (arm, seed), curve in study.curves.items():
-                for values in zip(*curve.columns.values(), strict=True):
-                    cells = (_text(name, value) for name, value in zip(CURVE_COLUMNS, values, strict=True))
-                    table.writerow((arm, seed, *cells))
+        lines = io.StringIO()
+        table = csv.writer(lines, lineterminator="\n")
+        table.writerow((*KEYS, *CURVE_COLUMNS))
+        for key, curve in study.curves.items():
+            for values in zip(*curve.columns.values(), strict=True):
+                cells = (_text(name, value) for name, value in zip(CURVE_COLUMNS, values, strict=True))
+                table.writerow((*key, *cells))
+        packed = gzip.compress(lines.getvalue().encode("utf-8"), mtime=0)
+        (folder / f"{study.name}.curves.csv.gz").write_bytes(packed)
     (folder / f"{study.name}.json").write_text(json.dumps(study.about, indent=2) + "\n", encoding="utf-8")
 
 
@@ -195,15 +216,13 @@ def _read_study(path: Path) -> Study:
             )
             for line in csv.DictReader(file)
         ]
-    lines: dict[tuple[str, int], list[list[float]]] = {}
-    if (curves := path.with_suffix(".curves.csv")).is_file():
-        with curves.open(newline="", encoding="utf-8") as file:
+    lines: dict[Key, list[list[float]]] = {}
+    if (curves := path.with_suffix(".curves.csv.gz")).is_file():
+        with gzip.open(curves, "rt", newline="", encoding="utf-8") as file:
             for line in csv.DictReader(file):
-                values = [float(line[name]) for name in CURVE_COLUMNS]
-                lines.setdefault((line["arm"], int(line["seed"])), []).append(values)
-    return Study(
-        path.stem,
-        about,
-        rows,
-        {key: Curve(dict(zip(CURVE_COLUMNS, np.array(values).T, strict=True))) for key, values in lines.items()},
-    )
+                key = (line["reading"], line["study"], line["arm"], int(line["x"]), int(line["seed"]))
+                lines.setdefault(key, []).append([float(line[name]) for name in CURVE_COLUMNS])
+    kept = {key: Curve(dict(zip(CURVE_COLUMNS, np.array(values).T, strict=True))) for key, values in lines.items()}
+    for row in rows:
+        row.values.update(derived(row.values, row.study, about["data"], about["targets"], kept.get(row.key)))
+    return Study(path.stem, about, rows, kept)

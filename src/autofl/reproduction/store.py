@@ -4,16 +4,15 @@ Its manifest says whether it is finished. One that was stopped goes on from its 
 command is making is waited for.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autofl.config import Settings, dump_settings, load_settings
+from autofl.config import Settings, dump_settings, load_settings, name_of
 from autofl.data import find
 from autofl.experiments.jobs import Job, OnProgress, run_jobs
 from autofl.experiments.write import is_finished
-from autofl.reproduction.recipes import STUDIES, Arm, Scale
+from autofl.reproduction.recipes import SENSITIVITY, STUDIES, Arm, Scale
 
 
 @dataclass(frozen=True)
@@ -45,19 +44,20 @@ def entries_of_arms(arms: Sequence[Arm], store: Path, device: str) -> list[Entry
 
 
 def _entry(arm: Arm, seed: int, store: Path, device: str) -> Entry:
-    settings = load_settings(overrides=[*arm.overrides, f"seed={seed}", f"simulation.device={device}"])
+    overrides = [*arm.overrides, f"seed={seed}", f"simulation.device={device}"]
+    settings = load_settings(overrides=overrides, scenario=arm.scenario)
     return Entry(arm, seed, settings, store / name_of(settings))
-
-
-def name_of(settings: Settings) -> str:
-    """The name of a run in the store: algorithm, seed and a hash of all that is set."""
-    text = dump_settings(settings.resolved())
-    return f"{settings.algorithm}-seed{settings.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def missing_data(studies: Sequence[str]) -> dict[str, str]:
     """Studies that cannot be made here, and the data set each lacks."""
     return {study: "cifar10" for study in studies if study.endswith("cifar10") and find("cifar10") is None}
+
+
+def stages_of(studies: Sequence[str]) -> list[list[str]]:
+    """Studies that are made together: the figures first, so that they are there if the rest is cut off."""
+    stages = ([s for s in studies if s not in SENSITIVITY], [s for s in studies if s in SENSITIVITY])
+    return [stage for stage in stages if stage]
 
 
 def unfinished(entries: Sequence[Entry]) -> list[Entry]:
@@ -68,10 +68,10 @@ def unfinished(entries: Sequence[Entry]) -> list[Entry]:
 def run_entries(
     entries: Sequence[Entry], workers: int = 1, ray: str | None = None, on_progress: OnProgress | None = None
 ) -> None:
-    """Make these runs; the results depend neither on the number of workers nor on earlier interruptions."""
+    """Make what is missing of these runs; the results depend neither on the number of workers nor on interruptions."""
     jobs = [
         Job(entry.settings, entry.place, f"{entry.arm.label}, seed {entry.seed}", resume=True, wait=True)
-        for entry in _in_order_of_data(entries)
+        for entry in _in_order_of_data([*{entry.place: entry for entry in entries}.values()])
     ]
     run_jobs(jobs, workers, ray, on_progress)
 

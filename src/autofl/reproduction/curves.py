@@ -1,0 +1,143 @@
+"""What is read off the curve of one run: times to five accuracies, K*, the best and the last of it.
+
+Accuracy is first averaged over the evaluations within a few rounds on either side, which delays nothing, and crossings
+are interpolated between evaluations: their grid hides no difference between two algorithms.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofl.records import convergence_round
+from autofl.units import Array
+
+METRICS = ("adapted", "global")
+NUM_TARGETS = 5
+HALF_WINDOW = 5
+"""Rounds on either side over which accuracy is averaged; one evaluation on either side where they are farther apart."""
+BAND = 0.01
+"""Distance from the last accuracy within which a run counts as on its plateau (the paper's "std +- 1 %")."""
+LAST_SHARE = 0.1
+"""Share of the evaluations whose mean is the last accuracy."""
+LATEST_ENTRY = 0.75
+"""Share of the run by which the plateau must be entered: later than that, the end of the run would decide where it is,
+and the run counts as not finished."""
+LEVELS = {"mnist-iid": 0.90, "mnist": 0.90, "cifar10": 0.35, "radius": 0.85, "labels": 0.90}
+"""The accuracy whose first round is K*, by study: the highest multiple of five points that all four algorithms reach in
+more than half of the seeds, at every point of an axis. It is the same for all and does not move with a run's length."""
+CONVERGED = {"mnist": 0.90, "mnist5k": 0.90, "cifar10": 0.39}
+"""By data, the highest accuracy in whole points that all four reach in more than half of the seeds of Fig. 2."""
+DIVERGED_LOSS = 10.0
+"""A run has diverged if it ended early or its last loss is above this many times the first."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The evaluations of one run, rounded."""
+
+    columns: dict[str, Array]
+
+    def evaluated(self, column: str) -> tuple[Array, Array, Array]:
+        """Round, simulated time and this column, as `Run.evaluated` gives them."""
+        return self.columns["round"], self.columns["sim_time"], self.columns[column]
+
+
+def centred(rounds: Array, accuracy: Array) -> Array:
+    """Mean of the evaluations within HALF_WINDOW rounds on either side, or of the next one on either side."""
+    reach = max(HALF_WINDOW, float(rounds[1] - rounds[0])) if len(rounds) > 1 else HALF_WINDOW
+    first = np.searchsorted(rounds, rounds - reach - 1e-9)
+    last = np.searchsorted(rounds, rounds + reach + 1e-9)
+    sums = np.concatenate([[0.0], np.cumsum(accuracy)])
+    return np.asarray((sums[last] - sums[first]) / (last - first))
+
+
+def crossing(place: Array, level: Array, target: float) -> float:
+    """Where a curve first reaches a target, interpolated between its points; NaN if it never does."""
+    reached = np.flatnonzero(level >= target - 1e-12)
+    if not len(reached):
+        return math.nan
+    k = int(reached[0])
+    if k == 0:
+        return float(place[0])
+    share = (target - level[k - 1]) / (level[k] - level[k - 1])
+    return float(place[k - 1] + min(share, 1.0) * (place[k] - place[k - 1]))
+
+
+def plateau_round(rounds: Array, accuracy: Array, planned: int) -> float:
+    """The round of the last entry into the last accuracy +- 1 point; NaN for a run not finished.
+
+    Note: on a curve that creeps upwards it grows with the length of the run, so it is shown and decides nothing.
+    """
+    if rounds[-1] < planned:
+        return math.nan
+    smooth = centred(rounds, accuracy)
+    end = float(np.mean(accuracy[-max(3, round(LAST_SHARE * len(accuracy))) :]))
+    outside = np.flatnonzero(np.abs(smooth - end) > BAND + 1e-12)
+    if not len(outside):
+        return 0.0
+    k = int(outside[-1])
+    if k + 1 == len(rounds):
+        return math.nan
+    edge = end + math.copysign(BAND, smooth[k] - end)
+    share = (edge - smooth[k]) / (smooth[k + 1] - smooth[k])
+    entry = float(rounds[k] + share * (rounds[k + 1] - rounds[k]))
+    return entry if entry <= LATEST_ENTRY * planned else math.nan
+
+
+def measure(curve: Curve, targets: Sequence[float], planned: int) -> dict[str, float]:
+    """What is read off the curve of a run of `planned` rounds.
+
+    time1 to time5: to the targets [s]; plateau: round of the last entry into the last accuracy +- 1 point; quiet: the
+    first of 20 rounds in which accuracy deviates by at most 1 %; best and last: accuracy; unrest: deviation of the
+    change of accuracy from one evaluation to the next over the second half; loss and first_loss: of the last and the
+    first evaluation; diverged: 0 or 1.
+    """
+    quantities: dict[str, float] = {}
+    for metric in METRICS:
+        rounds, sim_time, accuracy = curve.evaluated(f"{metric}_accuracy")
+        smooth, steps = centred(rounds, accuracy), np.diff(accuracy[len(accuracy) // 2 :])
+        loss = curve.columns["adapted_train_loss" if metric == "adapted" else "train_loss"]
+        for place, target in enumerate(targets, 1):
+            quantities[f"time{place}_{metric}"] = crossing(sim_time, smooth, target)
+        quantities[f"plateau_{metric}"] = plateau_round(rounds, accuracy, planned)
+        quantities[f"quiet_{metric}"] = convergence_round(rounds, accuracy)
+        quantities[f"best_{metric}"] = float(accuracy.max())
+        quantities[f"last_{metric}"] = float(accuracy[-1])
+        quantities[f"unrest_{metric}"] = float(steps.std()) if len(steps) else math.nan
+        quantities[f"loss_{metric}"] = float(loss[-1])
+        quantities[f"first_loss_{metric}"] = float(loss[0])
+        fine = rounds[-1] >= planned and loss[-1] <= DIVERGED_LOSS * loss[0]
+        quantities[f"diverged_{metric}"] = 0.0 if fine else 1.0
+    return quantities
+
+
+def time_at(curve: Curve, column: str, levels: Array) -> Array:
+    """Interpolated times at which a curve first reaches each of these accuracies."""
+    rounds, sim_time, accuracy = curve.evaluated(column)
+    smooth = centred(rounds, accuracy)
+    return np.array([crossing(sim_time, smooth, level) for level in levels])
+
+
+def near_targets(data: str) -> Array:
+    """Five accuracies, one point apart, up to the highest that all four algorithms reach: they "start to converge"."""
+    return np.asarray(CONVERGED[data] - 0.01 * np.arange(NUM_TARGETS)[::-1])
+
+
+def derived(
+    values: dict[str, float], study: str, data: str, targets: Sequence[float], curve: Curve | None
+) -> dict[str, float]:
+    """What follows from a row and its curve: rounds, K*, and near1 to near5, the times to the near targets [s].
+
+    K* is the time to its level in mean rounds, within 2 % of the round itself, which not all tables hold.
+    """
+    result: dict[str, float] = {}
+    place = next((k for k, target in enumerate(targets, 1) if math.isclose(target, LEVELS.get(study, -1.0))), None)
+    for metric in METRICS:
+        if place is not None:
+            result[f"rounds_{metric}"] = values[f"time{place}_{metric}"] / values["round_time"]
+        if curve is not None and data in CONVERGED:
+            times = time_at(curve, f"{metric}_accuracy", near_targets(data))
+            result |= {f"near{k}_{metric}": float(time) for k, time in enumerate(times, 1)}
+    return result
