@@ -19,6 +19,7 @@ from autofl.units import Array, PathLike
 
 MARKS = {
     Status.POWER: ("o", "power binds"),
+    Status.RATE: ("P", "highest rate"),
     Status.ENERGY: ("s", "energy binds"),
     Status.ACCURACY: ("^", "accuracy binds"),
     Status.DATA: ("D", "data bind"),
@@ -26,12 +27,14 @@ MARKS = {
     Status.LEFT_OUT: ("v", "left out"),
 }
 """Marker and word of each status."""
+AWAY = (Status.INFEASIBLE, Status.LEFT_OUT)
+"""Who takes no part."""
 ENDINGS = (".png", ".svg", ".pdf")
 MISSING, SLOWEST = "#CC79A7", "#D55E00"
 FEW = 60
-"""Up to so many UEs have their numbers beside them."""
+"""Up to this many UEs have their numbers next to them."""
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-"""Distances between rings, up to a power of 10."""
+"""Distances between rings, times a power of 10."""
 
 
 def save_cell_map(made: RoundPlan, position: Array, path: PathLike, title: str) -> Path:
@@ -70,13 +73,13 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
                     x[there],
                     y[there],
                     c=snr_db[there],
-                    s=size if status < Status.INFEASIBLE else 1.5 * size,
+                    s=1.5 * size if status in AWAY else size,
                     marker=marker,
                     cmap="viridis",
                     vmin=low,
                     vmax=high,
-                    edgecolors="black" if status < Status.INFEASIBLE else MISSING,
-                    linewidths=0.6 if status < Status.INFEASIBLE else 1.1,
+                    edgecolors=MISSING if status in AWAY else "black",
+                    linewidths=1.1 if status in AWAY else 0.6,
                     label=f"{words} ({_count(made, status)})",
                     zorder=4,
                 )
@@ -128,7 +131,7 @@ def _rings(axes: Axes, farthest: float) -> float:
 
 
 def _lightened(axes: Axes) -> tuple[list[Artist], list[str]]:
-    """Handles and labels of the legend; colours there would say an SNR that nobody has."""
+    """Handles and labels of the legend; colours there would stand for an SNR that nobody has."""
     handles, labels = axes.get_legend_handles_labels()
     plain: list[Artist] = []
     for handle in handles:

@@ -1,4 +1,4 @@
-"""What a deployment measured, beside what the model says it costs; never mixed."""
+"""What a deployment measured, next to what the model says it costs; the two are never mixed."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from autofl.report.plots import COLOURS, figure_of, save
 from autofl.units import Array, PathLike
 
 OTHERS = ("introduction: ", "evaluation: ", "channel: ")
-"""Outcomes of other questions than for an update; a device has such a row only where its answer was refused."""
+"""Outcomes of requests other than for an update; a device has such a row only where its answer was refused."""
 
 
 def facts(run: Run) -> dict[str, Any]:
@@ -35,6 +35,7 @@ def facts(run: Run) -> dict[str, Any]:
         "left_out": dict(lost),
         "refused": dict(refused),
         "round_time": _both(_slowest(run), run.rounds["round_time"].astype(np.float64)[1:]),
+        "overhead": percentiles(round_overheads(run)),
         "train_time": _both(_column(run, "train_time")[ok], run.ues["compute_time"].astype(np.float64)[sent]),
         "energy": _both(_column(run, "energy")[ok], run.ues["energy"].astype(np.float64)[sent]),
         "bytes_up": _both(_column(run, "bytes_up")[ok], _booked_bytes(run)[sent]),
@@ -50,7 +51,7 @@ def _updates(run: Run) -> Run:
 
 
 def _booked_bytes(run: Run) -> Array:
-    """Z / 8 of each update as it was booked; of older runs, which do not tell, the settings'."""
+    """Z / 8 of each update as it was booked; for older runs, which do not record it, from the settings."""
     if "bytes_up" in run.ues:
         return run.ues["bytes_up"].astype(np.float64)
     bits = float(run.config.get("cell", {}).get("update_bits", 32.0 * run.manifest["num_weights"]))
@@ -74,6 +75,29 @@ def _slowest(run: Run) -> Array:
     return np.array([np.nanmax(some) for some in by_round if not np.isnan(some).all()])
 
 
+def round_overheads(run: Run) -> Array:
+    """For each round with an update that was used: its duration minus the longest computing and sending of a device.
+
+    Empty for older runs, which do not record it. Where sending was not observed, it counts as overhead.
+    """
+    if "round_time" not in run.devices:
+        return np.empty(0)
+    used, rounds = run.devices["outcome"] == "ok", run.devices["round"].astype(np.int64)
+    said = _column(run, "train_time") + np.nan_to_num(_column(run, "send_time"))
+    busy = np.fmin(said, _column(run, "reply_time"))  # a device cannot have been busy for longer than its reply took
+    whole = _column(run, "round_time")
+    return np.array(
+        [whole[there][0] - busy[there].max() for k in np.unique(rounds[used]) if (there := used & (rounds == k)).any()]
+    )
+
+
+def percentiles(values: Array) -> dict[str, float | None]:
+    """Median and 99th percentile."""
+    if not len(values):
+        return {"median": None, "p99": None}
+    return {"median": float(np.median(values)), "p99": float(np.percentile(values, 99))}
+
+
 def _both(measured: Array, modelled: Array) -> dict[str, float | None]:
     """Medians of what was measured and of what the model says."""
 
@@ -95,13 +119,13 @@ def lines(run: Run) -> list[str]:
         told = f"its machine used {energy['measured']:.3g} J meanwhile"
     said = [
         f"devices of {run.folder}: {used}{f'; left out: {lost}' if lost else ''}",
-        f"a round: {_text(costs['round_time'], 's')} (Flower's transport, not a radio)",
+        f"a round: {_text(costs['round_time'], 's')} ({_way(run)}){_overhead_text(costs['overhead'])}",
         f"a client update: {_text(costs['train_time'], 's')}; {told}, {_number(energy['modelled'], 'J')} modelled",
         f"an update up: {_text(costs['bytes_up'], 'bytes')}; an order down: {_number(down, 'bytes')}",
     ]
     if costs["refused"]:
         some = ", ".join(f"{why} ({num} times)" for why, num in list(costs["refused"].items())[:5])
-        said.insert(1, f"refused beside updates: {some}")
+        said.insert(1, f"refused besides updates: {some}")
     if costs["privacy"] is not None:
         spent = costs["privacy"]
         said.append(
@@ -110,6 +134,19 @@ def lines(run: Run) -> list[str]:
             " evaluations"
         )
     return said
+
+
+def _way(run: Run) -> str:
+    """How the devices were asked."""
+    ways = {str(one.get("transport", "")).partition(" ")[0] for one in run.manifest.get("devices", {}).values()}
+    asked, slow = " and ".join(sorted(ways - {"", "away"})) or "messages", float(run.manifest.get("slow", 1.0))
+    return f"{asked}, not a radio" if slow == 1.0 else f"{asked}; a testbed {slow:g} times slower than modelled"
+
+
+def _overhead_text(overhead: dict[str, float | None]) -> str:
+    if overhead["median"] is None:
+        return ""
+    return f"; besides computing and sending {overhead['median']:.3g} s (median), {overhead['p99']:.3g} s (99 %)"
 
 
 def _text(both: dict[str, float | None], unit: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from autofl.errors import AutoFLError
 from autofl.records import Run
+from autofl.report.about import conclusion, provenance, settings_table, title_of
 from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.plots import plot_runs
 from autofl.report.runs import diverged_words, guarded_words, has_diverged, read_runs, unheard_words
@@ -80,9 +81,23 @@ class Report:
         return f"{before}{self.table._repr_html_()}{after}"
 
     def markdown(self) -> str:
-        """The page: table, notes and pictures."""
+        """The page: conclusion, table, notes, pictures, settings, and where the runs came from."""
         pictures = [f"![{path.stem}]({path.name})" for path in self.pictures if path.suffix == ".png"]
-        return "\n\n".join([*self.before, self.table.markdown(), *self.after, *pictures]) + "\n"
+        sections = {
+            "Conclusion": [*self.warnings, " ".join(conclusion(self.rows, self.target))],
+            "Results": [self.table.markdown(), *self.notes],
+            "Pictures": pictures,
+            "Settings": [
+                "Settings that differ from the defaults or between runs; `config.toml` of a run has all of them.",
+                settings_table(self.runs).markdown(),
+            ],
+            "Provenance": [
+                "Checksums are the first 12 digits of SHA-256.",
+                provenance(self.runs).markdown(),
+            ],
+        }
+        parts = [part for name, content in sections.items() for part in (f"## {name}", *content)]
+        return "\n\n".join([f"# AutoFL: {title_of(self.runs)}", *parts]) + "\n"
 
 
 def make_report(runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, target: float = 0.85) -> Report:

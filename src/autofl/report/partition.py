@@ -18,7 +18,7 @@ def plot_partition(partition: Partition, label: IntArray, num_classes: int, stem
 
 
 def draw_partition(partition: Partition, label: IntArray, num_classes: int, title: str) -> Figure:
-    """Who owns how many samples of which label: a bar a UE."""
+    """Who owns how many samples of which label: one bar per UE."""
     counts = label_counts(partition, label, num_classes)
     with figure_of(max(6.0, min(0.3 * len(counts), 16.0)), 3.6) as figure:
         axes = figure.subplots()

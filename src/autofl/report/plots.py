@@ -1,9 +1,11 @@
 """Pictures of runs, as figures and as PNG and SVG files, in colours that colour-blind readers can tell apart."""
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Protocol
 
 import matplotlib as mpl
@@ -12,17 +14,19 @@ from matplotlib.figure import Figure
 
 from autofl.errors import AutoFLError
 from autofl.records import Run, mean_interval, smoothed
+from autofl.report.about import title_of
 from autofl.report.runs import group, read_runs
 from autofl.units import Array, PathLike
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-DATA_NAMES = {"mnist5k": "MNIST-5k", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 FAR_APART = 20.0
 """Ratio of times from which an axis is logarithmic."""
 ENOUGH_SEEDS = 5
-"""From so many on an interval of the mean says more than the range."""
+"""Fewest seeds for which an interval of the mean says more than the range."""
+FEW_LABELS, SHORT_LABEL, LABEL_WIDTH = 7, 36, 56
+"""Most labels, and most letters of each, that stand inside a panel; letters in a line of the others."""
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -32,6 +36,7 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.5,
     "legend.frameon": False,
     "lines.linewidth": 1.6,
+    "pdf.fonttype": 42,  # TrueType: what journals ask for
     "svg.hashsalt": "autofl",  # the same run gives the same file
 }
 
@@ -53,23 +58,29 @@ def figure_of(width: float, height: float) -> Iterator[Figure]:
         yield Picture(figsize=(width, height), layout="constrained")
 
 
-def save(figure: Figure, stem: PathLike) -> list[Path]:
-    """Write a figure as PNG and SVG; `stem` is the file without its ending."""
-    paths = [Path(stem).with_suffix(".png"), Path(stem).with_suffix(".svg")]
+def save(figure: Figure, stem: PathLike, endings: Sequence[str] = (".png", ".svg")) -> list[Path]:
+    """Write a figure as PNG and SVG, or PDF; `stem` is the file without its ending."""
+    paths = [Path(stem).with_suffix(ending) for ending in endings]
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same figure gives the same bytes
     with mpl.rc_context(STYLE):
-        figure.savefig(paths[0], dpi=150)
-        figure.savefig(paths[1], metadata={"Date": None})
+        for path in paths:
+            figure.savefig(path, dpi=150, metadata=undated.get(path.suffix))
     return paths
 
 
-def plot_runs(runs: Run | PathLike | Sequence[Run | PathLike], folder: PathLike, target: float) -> list[Path]:
-    """learning_time, rounds and energy, each as PNG and SVG."""
+def plot_runs(
+    runs: Run | PathLike | Sequence[Run | PathLike],
+    folder: PathLike,
+    target: float,
+    endings: Sequence[str] = (".png", ".svg"),
+) -> list[Path]:
+    """learning_time, rounds and energy, each as PNG and SVG, or as named."""
     folder, runs = Path(folder), read_runs(runs)
     folder.mkdir(parents=True, exist_ok=True)
     return [
-        *save(draw_learning_time(runs, target), folder / "learning_time"),
-        *save(draw_rounds(runs), folder / "rounds"),
-        *save(draw_energy(runs), folder / "energy"),
+        *save(draw_learning_time(runs, target), folder / "learning_time", endings),
+        *save(draw_rounds(runs), folder / "rounds", endings),
+        *save(draw_energy(runs), folder / "energy", endings),
     ]
 
 
@@ -90,7 +101,7 @@ AXES = {
 }
 """What a column of rounds.csv is on an axis, in words, and the factor to the unit shown."""
 GROWING = ("round", "sim_time", "energy")
-"""Columns that never fall within a run, so that runs can be held side by side over them."""
+"""Columns that never fall within a run, so that runs can be compared over them."""
 
 
 def plot(runs: Run | PathLike | Sequence[Run | PathLike], x: str, y: str) -> Figure:
@@ -113,7 +124,7 @@ def plot(runs: Run | PathLike | Sequence[Run | PathLike], x: str, y: str) -> Fig
             raise AutoFLError(f"{y!r} over {x!r}: these runs have no round in which both were measured")
         axes.set_xlabel(_axis(x)[0])
         axes.set_ylabel(_axis(y)[0])
-        axes.set_title(_title(runs), fontsize=10)
+        axes.set_title(title_of(runs), fontsize=10)
         legend(axes)
         return figure
 
@@ -153,28 +164,6 @@ def _side_by_side(series: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     return grid, np.stack([np.interp(grid, x, values) for x, values in series])
 
 
-def _title(runs: Sequence[Run]) -> str:
-    """What the runs have in common, on every picture."""
-    run = runs[0]
-    data = run.config.get("data", {})
-    law = {
-        "labels": f"l = {data.get('labels')}",
-        "iid": "i.i.d.",
-        "dirichlet": "Dirichlet",
-        "own": "own partition",
-    }
-    seeds = len({member.manifest["seed"] for member in runs})
-    selected = run.config.get("simulation", {}).get("num_selected")
-    parts = [
-        DATA_NAMES.get(run.manifest["data"], run.manifest["data"]),
-        law.get(data.get("partition"), data.get("partition")),
-        f"{run.manifest['num_ue']} UEs",
-        None if selected is None else f"{selected} a round",
-        f"{seeds} seed{'s' if seeds > 1 else ''}",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
 class Evaluated(Protocol):
     """Something with evaluations: a run, or the curve that is kept of one."""
 
@@ -192,9 +181,11 @@ def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: b
     """Mean over seeds as a line, their range as a band; or, from five seeds on, the 95 % interval of the mean."""
     if not len(x):
         return
-    colour, dash = COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)]
+    again = place // len(COLOURS)  # a colour that comes again comes with another dash and marker
+    colour, dash = COLOURS[place % len(COLOURS)], DASHES[(place + again) % len(DASHES)]
     mean = values.mean(axis=0)
-    marks = {"marker": MARKERS[place % len(MARKERS)], "markevery": (place, max(1, len(x) // 8)), "markersize": 4}
+    step = max(1, len(x) // 8)
+    marks = {"marker": MARKERS[(place + 2 * again) % len(MARKERS)], "markevery": (place % step, step), "markersize": 4}
     axes.plot(x, mean, color=colour, linestyle=dash, label=label, **marks)
     if len(values) > 1:
         low, high = values.min(axis=0), values.max(axis=0)
@@ -204,9 +195,31 @@ def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: b
         axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
+def crowded(labels: Sequence[str]) -> bool:
+    """Whether labels are too many or too long to stand inside a panel."""
+    return len(labels) > FEW_LABELS or any(len(label) > SHORT_LABEL for label in labels)
+
+
 def legend(axes: Any) -> None:
-    if axes.get_legend_handles_labels()[0]:
+    """The legend inside its panel, or below the figure where it would cover the curves."""
+    handles, labels = axes.get_legend_handles_labels()
+    if not labels:
+        return
+    if not crowded(labels):
         axes.legend()
+        return
+    figure = axes.figure
+    width, height = figure.get_size_inches()
+    unbroken = [label.replace(" = ", "\u00a0=\u00a0") for label in labels]  # a setting stays in one line
+    texts = [
+        fill(f"{place}: {label}", LABEL_WIDTH, break_on_hyphens=False) for place, label in enumerate(unbroken, start=1)
+    ]
+    longest = max(len(line) for text in texts for line in text.splitlines())
+    columns = max(1, min(len(texts), int(width / (0.55 + 0.06 * longest))))  # inches of a handle and of a letter
+    rows = math.ceil(len(texts) / columns)
+    lines = sum(max(text.count("\n") + 1 for text in texts[row::rows]) for row in range(rows))
+    figure.set_size_inches(width, height + 0.15 * lines + 0.1)
+    figure.legend(handles, texts, loc="outside lower center", ncols=columns, fontsize=8)
 
 
 def draw_learning_time(runs: Sequence[Run], target: float) -> Figure:
@@ -222,18 +235,18 @@ def draw_learning_time(runs: Sequence[Run], target: float) -> Figure:
             spread_out(axes)
         panels[0].set_ylabel("learning time [simulated s]")
         legend(panels[0])
-        figure.suptitle(f"Learning time against accuracy: {_title(runs)}", fontsize=10)
+        figure.suptitle(f"Learning time against accuracy: {title_of(runs)}", fontsize=10)
         return figure
 
 
 def spread_out(axes: Any) -> None:
-    """A logarithmic axis of time where one curve ends far below another, which would lie on the axis else."""
+    """A logarithmic axis of time where one curve ends far below another and would otherwise lie on the axis."""
     ends = [float(line.get_ydata()[-1]) for line in axes.lines if len(line.get_ydata()) > 2]
     if ends and min(ends) > 0.0 and max(ends) > FAR_APART * min(ends):
         axes.set_yscale("log")
 
 
-def time_to_each(members: Sequence[Evaluated], column: str, least: float = 0.30) -> tuple[Array, Array]:
+def time_to_each(members: Sequence[Evaluated], column: str) -> tuple[Array, Array]:
     """Time to pass each accuracy from 30 % on, as far as every seed got; shape (num_runs, num_levels)."""
     series = [
         (time, np.maximum.accumulate(smoothed(values)))
@@ -242,20 +255,17 @@ def time_to_each(members: Sequence[Evaluated], column: str, least: float = 0.30)
     series = [(time, best) for time, best in series if len(best)]
     if not series:
         return np.empty(0), np.empty((0, 0))
-    levels = np.arange(least, min(float(best[-1]) for _, best in series), 0.005)
+    levels = np.arange(0.30, min(float(best[-1]) for _, best in series), 0.005)
     times = [np.interp(levels, best, time) for time, best in series]  # between evaluations, a straight line
     return levels, np.stack(times)
 
 
 def draw_rounds(runs: Sequence[Run]) -> Figure:
     """Accuracies and training loss against rounds."""
-    panels = (
-        ("adapted_accuracy", "test accuracy, adapted model [%]", 100.0),
-        ("global_accuracy", "test accuracy, global model [%]", 100.0),
-        ("train_loss", "training loss f(w), global model", 1.0),
-    )
+    columns = ("adapted_accuracy", "global_accuracy", "train_loss")
     with figure_of(11.0, 3.4) as figure:
-        for axes, (column, name, factor) in zip(figure.subplots(1, 3), panels, strict=True):
+        for axes, column in zip(figure.subplots(1, 3), columns, strict=True):
+            name, factor = _axis(column)
             for place, (label, members) in enumerate(group(runs).items()):
                 x, values = curves(members, column, "round")
                 band(axes, x, factor * values, place, label)
@@ -263,7 +273,7 @@ def draw_rounds(runs: Sequence[Run]) -> Figure:
             axes.set_ylabel(name)
             if column == "train_loss":
                 legend(axes)
-        figure.suptitle(f"Convergence: {_title(runs)}", fontsize=10)
+        figure.suptitle(f"Convergence: {title_of(runs)}", fontsize=10)
         return figure
 
 
@@ -276,7 +286,8 @@ def draw_energy(runs: Sequence[Run]) -> Figure:
         boxes = left.boxplot(spent, whis=(5, 95), showfliers=False, patch_artist=True, medianprops={"color": "black"})
         for place, box in enumerate(boxes["boxes"]):
             box.set(facecolor=COLOURS[place % len(COLOURS)], alpha=0.6)
-        left.set_xticks(range(1, len(groups) + 1), [_wrapped(label) for label in groups], fontsize=8)
+        names = [str(place) for place in range(1, len(groups) + 1)] if crowded([*groups]) else map(_wrapped, groups)
+        left.set_xticks(range(1, len(groups) + 1), names, fontsize=8)
         left.set_ylabel("energy of a UE in a round [mJ]")
         left.set_ylim(bottom=0)
         limit = _limit(next(iter(groups.values()))[0])
@@ -297,7 +308,7 @@ def draw_energy(runs: Sequence[Run]) -> Figure:
         right.set_xlabel("energy spent so far, mean over UEs [mJ]")
         right.set_ylabel("test accuracy, adapted model [%]")
         legend(right)
-        figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {_title(runs)}", fontsize=10)
+        figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {title_of(runs)}", fontsize=10)
         return figure
 
 

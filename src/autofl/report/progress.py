@@ -1,7 +1,11 @@
-"""How far long work is: a bar on a terminal or in a notebook, lines elsewhere."""
+"""How far long work has got: a bar on a terminal or in a notebook, lines elsewhere."""
 
+import logging
+import math
+import shutil
 import sys
 import time
+from textwrap import fill
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -12,8 +16,25 @@ if TYPE_CHECKING:
     from autofl.experiments.jobs import Progress as Told
 
 
+QUIET, USUAL, VERBOSE = range(3)
+_loudness = USUAL
+log = logging.getLogger("autofl.said")
+"""What is said goes here too, for a log file."""
+
+
+def speak(loudness: int) -> None:
+    """How much is said from here on: only what went wrong, the usual, or every round."""
+    global _loudness
+    _loudness = loudness
+
+
 def say(text: str) -> None:
-    """A remark for people; standard output stays clean for JSON."""
+    """A remark for people; standard output stays clean for JSON. On a terminal no word is torn in two."""
+    log.info(text)
+    if _loudness == QUIET:
+        return
+    if sys.stderr.isatty():
+        text = fill(text, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
     print(text, file=sys.stderr, flush=True)
 
 
@@ -21,6 +42,8 @@ def can_show() -> bool:
     """Whether something that changes can be shown: on a terminal, or in a notebook."""
     from rich.console import Console
 
+    if _loudness == QUIET:
+        return False
     return sys.stderr.isatty() or Console(stderr=True).is_jupyter
 
 
@@ -45,10 +68,11 @@ class ProgressBar(Shown):
     """A bar over all rounds of a command on a terminal.
 
     Where runs are few, a line for each that is finished. Where they are many, and there is no terminal, a line for each
-    twentieth of the rounds with the time that remains.
+    twentieth of the rounds with the time that remains. A line for each round of a single run without a terminal, and of
+    every run with VERBOSE.
     """
 
-    def __init__(self, total_rounds: int, each_run: bool = True) -> None:
+    def __init__(self, total_rounds: int, each_run: bool = True, each_round: bool = False) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -66,6 +90,7 @@ class ProgressBar(Shown):
         self._task = self._bar.add_task("starting", total=total_rounds)
         self._total = total_rounds
         self._each_run = each_run
+        self._each_round = each_round
         self._done: dict[str, int] = {}
         self._said = 0
         self._begin = time.monotonic()
@@ -75,13 +100,29 @@ class ProgressBar(Shown):
         self._done[progress.label] = progress.num_rounds if progress.finished else progress.round
         done = sum(self._done.values())
         self._bar.update(self._task, completed=done, description=progress.label)
+        known = not math.isnan(progress.adapted_accuracy)
+        adapted = f", adapted {100 * progress.adapted_accuracy:.1f} %" if known else ""
+        so_far = (
+            f"{progress.label}: round {progress.round} of {progress.num_rounds}, {progress.sim_time:.3f} simulated s"
+        )
+        if _loudness == VERBOSE or (self._each_round and not sys.stderr.isatty()):
+            self._line(so_far + adapted)
+        else:
+            log.debug(so_far + adapted)
         if progress.finished and self._each_run:
-            line = (
-                f"{progress.label}: {progress.round} rounds, {progress.sim_time:.1f} simulated s,"
-                f" adapted {100 * progress.adapted_accuracy:.1f} %, {progress.host_time:.1f} s here"
+            self._line(
+                f"{progress.label}: {progress.round} rounds, {progress.sim_time:.1f} simulated s{adapted},"
+                f" {progress.host_time:.1f} s here"
             )
-            (self._bar.console.print if sys.stderr.isatty() else say)(line)
         elif not self._each_run and not sys.stderr.isatty() and 20 * done // self._total > self._said:
             self._said = 20 * done // self._total
             left = (time.monotonic() - self._begin) * (self._total - done) / done
             say(f"{5 * self._said} % of the rounds done, about {left / 60:.0f} min left")
+
+    def _line(self, line: str) -> None:
+        """Above the bar where there is one."""
+        if can_show() and sys.stderr.isatty():
+            log.info(line)
+            self._bar.console.print(line)
+        else:
+            say(line)

@@ -5,14 +5,18 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from autofl.config import flat_settings
 from autofl.errors import AutoFLError
 from autofl.records import Run, find_runs, read_run
 from autofl.registry import PARTS
 from autofl.units import PathLike
 
+SAME_RUN = ("compare.",)
+"""Settings that change nothing in a single run."""
+
 
 def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
-    """Runs as they come: read already, run folders, or folders of them; one may stand alone."""
+    """Runs given in any form: already read, run folders, or folders of them; a single one will do."""
     if isinstance(runs, Run | str | os.PathLike):
         runs = [runs]
     return [
@@ -26,9 +30,8 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs by what they differ in, seeds apart: the algorithm and, where they differ, other settings."""
     if not runs:
         raise AutoFLError("no runs to report on")
-    flat = [_flat(run.config) for run in runs]
-    ignored = {"seed", "algorithm"}
-    keys = sorted({key for config in flat for key in config} - ignored)
+    flat = [flat_settings(run.config) for run in runs]
+    keys = sorted({key for config in flat for key in config if not key.startswith(SAME_RUN)} - {"seed", "algorithm"})
     differing = [key for key in keys if _differs(key, flat)]
     groups: dict[str, list[Run]] = {}
     names: dict[str, set[str]] = {}
@@ -59,17 +62,10 @@ def _differs(key: str, flat: Sequence[dict[str, Any]]) -> bool:
 
 
 def label_of_run(run: Run) -> str:
-    """What to call the algorithm of a run; runs of the first versions do not say it."""
+    """What to call the algorithm of a run; runs of the first versions do not record it."""
     name = str(run.manifest.get("algorithm", "?"))
     entry = PARTS["algorithm"].get(name)
     return str(run.manifest.get("label") or (entry.label if entry is not None else name))
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def has_diverged(run: Run) -> bool:

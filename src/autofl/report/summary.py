@@ -1,4 +1,4 @@
-"""What runs say side by side: one row an algorithm, means over seeds with intervals."""
+"""What runs say side by side: one row per algorithm, means over seeds with intervals."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def summarise(runs: Sequence[Run], target: float) -> list[Row]:
         Row(
             label=label,
             seeds=tuple(int(run.manifest["seed"]) for run in members),
-            values={name: np.array([_measure(run, target)[name] for run in members]) for name in _NAMES},
+            values={name: np.array([measure(run, target)[name] for run in members]) for name in _NAMES},
         )
         for label, members in group(runs).items()
     ]
@@ -45,7 +45,8 @@ _NAMES = (
 )
 
 
-def _measure(run: Run, target: float) -> dict[str, float]:
+def measure(run: Run, target: float) -> dict[str, float]:
+    """What is read off one run, SI units; NaN where a target was not reached."""
     quantities: dict[str, float] = {}
     for metric in METRICS:
         rounds, sim_time, accuracy = run.evaluated(f"{metric}_accuracy")
@@ -129,7 +130,7 @@ def note(rows: Sequence[Row]) -> str:
     return (
         f"{many}; time: when the mean of three evaluations in a row passes the target; adapted: after one step on each"
         " UE's own data, or the model an algorithm keeps for it, global: without; K*: first round from which adapted"
-        " accuracy stays within 1 % (std) over 20 rounds; (k of n): only k seeds got there; – : none did"
+        " accuracy stays within 1 % (std) over 20 rounds; (k of n): only k seeds reached it; –: none did"
     )
 
 

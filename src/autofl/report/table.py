@@ -8,6 +8,11 @@ NUMERIC = "0123456789-–<>"
 """How the text of a number may begin, `–` standing for one that is not there."""
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A share as every table and sentence writes it, such as 85 %."""
+    return f"{100.0 * share:.{digits}f} %"
+
+
 @dataclass(frozen=True)
 class Table:
     """Headings, and rows with a cell of text for each of them."""

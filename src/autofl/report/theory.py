@@ -19,10 +19,12 @@ SYMBOLS = {
     "hessian_variance": "sigma_H^2",
     "gradient_spread": "gamma_G^2",
     "hessian_spread": "gamma_H^2",
+    "hessian_deviation": "Lambda^2 (only disjoint batches)",
 }
 NAMES = {
     "corrected": "Theorem 1, corrected",
-    "safe": "the same at beta = 1/(tau L_F)",
+    "memory": "Theorem 2, participation with memory",
+    "safe": "Theorem 1 at beta = 1/(tau L_F)",
     "printed": "as printed",
     "appendix": "as printed, factors of its appendix",
 }
@@ -82,7 +84,7 @@ def theory_table(result: dict[str, Any]) -> Table:
     rows += [
         ["L_F, Lemma 1", _short(meta["smoothness"]), ""],
         ["sigma_F^2, Lemma 2", _short(meta["variance"]), ""],
-        ["b^2, squared bias, Lemma 2", _short(meta["bias"] ** 2), ""],
+        ["b^2, squared bias, Lemma 2", _short(meta["bias"] ** 2), f"{result['batches']} batches"],
         ["gamma_F^2, Lemma 3", _short(meta["spread"]), ""],
         ["P(heard), omega, chi^2, psi", _short(law["heard"]), _law(law)],
         [
@@ -106,7 +108,7 @@ def theory_table(result: dict[str, Any]) -> Table:
             _short(_value(bound, end)),
             f"start {_short(bound['start'] / end)}, bias {_short(bound['bias'])}, noise {_short(bound['noise'])}"
             if bound["holds"]
-            else "its condition on beta fails: nothing is promised",
+            else "a condition fails: nothing is promised",
         ]
         for name, bound in result["bounds"].items()
     ]
@@ -143,10 +145,18 @@ def theory_words(result: dict[str, Any]) -> str:
     if value is not None:
         parts.append(f"The corrected bound is {_short(value)}, {_short(value / mean)} times as much.")
     else:
-        parts.append("At this beta the corrected theorem promises nothing.")
+        parts.append("Here the corrected Theorem 1 promises nothing.")
+    if (safe := _value(bounds["safe"], end)) is not None:
+        step = _short(result["safe_outer_lr"])
+        parts.append(f"At beta = 1/(tau L_F) = {step} it would be {_short(safe)} after as many rounds.")
+    if reasons := result["memory"]["reasons"]:
+        zeta = _short(result["memory"]["zeta"])
+        parts.append(
+            f"Who is heard may depend on earlier rounds ({'; '.join(reasons)}). With such a memory only Theorem 2"
+            f" holds; zeta, a rough estimate from the rounds, is {zeta}"
+            + ("." if result["memory"]["zeta"] else ": none was found, and a weak one would be missed.")
+        )
     parts += [
-        f"At beta = 1/(tau L_F) = {_short(result['safe_outer_lr'])} it would be"
-        f" {_short(_value(bounds['safe'], end))} after as many rounds.",
         f"{len(failing)} of {len(result['conditions'])} conditions fail: {'; '.join(failing)}."
         if failing
         else "All conditions are met.",
@@ -155,8 +165,9 @@ def theory_words(result: dict[str, Any]) -> str:
     epsilon = result["settings"]["planner"]["epsilon"]
     if choice["num_rounds"] is None:
         parts.append(
-            f"No choice of beta, d and K makes the bound {epsilon:g}: UEs are heard unequally, and their differences"
-            f" (chi^2 gamma_F^2 = {_short(result['participation']['skew'] * result['meta']['spread'])}) stay."
+            f"No choice of beta, d and K makes the bound {epsilon:g}: the bias of unequal chances to be heard"
+            f" (chi^2 gamma_F^2 = {_short(result['participation']['skew'] * result['meta']['spread'])}) and the bias of"
+            f" {result['batches']} batches (b^2 = {_short(result['meta']['bias'] ** 2)} here) do not fall with them."
         )
     else:
         parts.append(
@@ -164,14 +175,15 @@ def theory_words(result: dict[str, Any]) -> str:
             f" d = {_short(3 * choice['batch'])} and {_short(choice['num_rounds'])} rounds."
         )
     parts.append(
-        "Constants are the largest at points along this run, so lower estimates of the suprema the theory asks for;"
-        " a ReLU network has no Lipschitz Hessian at all, so rho is only what was met on the way. One run, not a mean."
+        "The constants are the largest values at points along this run, so they are lower estimates of the suprema that"
+        " the theory asks for. A ReLU network has no Lipschitz Hessian, so rho is only what was met along the way."
+        " This is one run, not a mean."
     )
     return " ".join(parts)
 
 
 def _value(bound: dict[str, Any], num_rounds: int) -> float | None:
-    """A bound after so many rounds; None where it is infinite."""
+    """A bound after `num_rounds` rounds; None where it is infinite."""
     return None if bound["start"] is None else float(bound["start"] / num_rounds + bound["floor"])
 
 
