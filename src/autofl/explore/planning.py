@@ -1,0 +1,261 @@
+"""A cell as the page asks for it: its plan by the code of `autofl plan --json`, what-if curves, a forecast."""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from autofl.analysis.choose import SELECTED
+from autofl.analysis.forecast import draw_networks, forecast, forecast_of
+from autofl.analysis.pilot_fit import Pilots
+from autofl.config import PerUE, Settings, parse_settings
+from autofl.config.load import on_top
+from autofl.config.scenarios import read_scenario
+from autofl.errors import AutoFLError
+from autofl.experiments.cell import (
+    RoundPlan,
+    as_joint,
+    build_compressor,
+    build_network,
+    places,
+    plan,
+    plan_table,
+    planning_section,
+)
+from autofl.experiments.sweep import planned
+from autofl.files import check_depth
+from autofl.network import compute_cost
+from autofl.rounds.horizon import draw_horizon
+from autofl.units import Array
+
+SECTIONS = ("cell", "channel", "link", "knowledge", "data", "model", "learning", "selection", "planner", "baseline",
+            "joint", "compressor", "downlink", "aggregator", "simulation", "stop", "evaluation", "compare")  # fmt: skip
+VALUES = ("seed", "preset", "algorithm")
+FILES = ("file", "folder", "trace", "path")
+"""Keys that name files, which nobody may read through the page."""
+MOST_UES = {"joint": 1000, "yang": 5000}
+"""Most UEs for planners that search; the others plan 10,000 in a second, and so does `joint` with Shannon's rate."""
+MOST = 10_000
+POINTS = 17
+"""Points of a what-if curve."""
+ROUGH = (2, 32)
+"""Networks and rounds that a point of the curve over |A_k| is drawn from; a quarter where the planner searches."""
+
+
+def table_of(scenario: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings as a TOML file holds them, the scenario written out; refuses what a page must not name."""
+    try:
+        check_depth(settings, 6)
+    except ValueError as error:
+        raise AutoFLError(f"settings: {error}") from None
+    for key, section in settings.items():
+        if key not in SECTIONS + VALUES:
+            raise AutoFLError(f"{key!r:.60}: not a setting of this page; there are {', '.join(SECTIONS + VALUES)}")
+        if (key in SECTIONS) != isinstance(section, dict):
+            raise AutoFLError(f"{key}: must be a {'section' if key in SECTIONS else 'value'}")
+    for where, value in _leaves(settings):
+        if value is None:
+            raise AutoFLError(f"{where}: null is not a value; leave the key out")
+        if where.rpartition(".")[2] in FILES or (isinstance(value, str) and not re.fullmatch("[A-Za-z0-9_-]+", value)):
+            raise AutoFLError(f"{where}: files and parts of your own can be used on the command line only")
+    return on_top(read_scenario(scenario), settings)
+
+
+def _leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """All plain values and the keys they stand under."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{where}.{key}" if where else str(key)[:60])
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, where)
+    else:
+        yield where, value
+
+
+def settings_of(table: dict[str, Any]) -> Settings:
+    """Validated, for a number of UEs that can be planned while somebody waits."""
+    settings = as_joint(parse_settings(table))
+    count, most = settings.cell.count, _most_ue(settings)
+    if count > most:
+        name = planning_section(settings).name
+        raise AutoFLError(
+            f"cell.num_ue: {count:,} UEs; on the page the planner {name} takes up to {most:,} (autofl plan takes more)"
+        )
+    if settings.data.name == "npz" or settings.channel.name == "trace":
+        raise AutoFLError("files can be used on the command line only")
+    return settings
+
+
+def _most_ue(settings: Settings) -> int:
+    """UEs that can be planned while somebody waits."""
+    name, given = planning_section(settings).name, settings.resolved()
+    plain = given.link.name == "shannon" and given.cell.circuit_power == 0.0
+    return MOST if name == "joint" and plain else MOST_UES.get(name, MOST)
+
+
+def toml_of(table: dict[str, Any]) -> str:
+    """The file that `autofl plan` and `autofl simulate` read to the same result."""
+    settings_of(table)
+    return tomli_w.dumps(table)
+
+
+def answer(table: dict[str, Any]) -> dict[str, Any]:
+    """A planned round and what the page draws of it."""
+    begin = time.perf_counter()
+    settings = settings_of(table)
+    made = plan(settings)
+    this_round = made.round
+    taking_part = this_round.plan.feasible
+    total = np.where(taking_part, this_round.cost.upload_time + this_round.cost.compute_time, -1.0)
+    return {
+        "plan": plan_table(settings, made),
+        "positions": places(settings).T.tolist(),
+        "compute_energy": _computing(made).tolist(),
+        "max_power": np.broadcast_to(this_round.cell.max_power, total.shape).tolist(),
+        "slowest": int(total.argmax()) if taking_part.any() else None,
+        "values": _values(settings, made),
+        "most_ue": _most_ue(settings),
+        "decided": _decided(settings),
+        "host_time": time.perf_counter() - begin,
+    }
+
+
+def _computing(made: RoundPlan) -> Array:
+    """How much of each UE's energy goes into computing [J]."""
+    this_round = made.round
+    cell = this_round.plan.applied(this_round.cell)
+    return np.where(this_round.plan.feasible, compute_cost(cell, this_round.plan.num_samples).energy, 0.0)
+
+
+def _values(settings: Settings, made: RoundPlan) -> dict[str, float | int | None]:
+    """Where the sliders stand; the median where UEs differ."""
+    settings, cell = settings.resolved(), made.round.cell
+    radius = settings.cell.distance.parameters[0] if _in_disc(settings) else float(cell.distance.max())
+    section = planning_section(settings)
+    return {
+        "num_ue": cell.num_ue,
+        "radius": radius,
+        "max_energy": float(np.median(cell.max_energy)),
+        "max_power": float(np.median(cell.max_power)),
+        "bandwidth": float(np.median(cell.bandwidth)),
+        "epsilon": section.given.get("epsilon"),
+        "num_samples": section.given.get("num_samples"),
+        "bits": float(np.median(cell.update_bits)) / float(np.median(cell.num_weights)),
+        "local_steps": int(settings.learning.local_steps),
+        "num_selected": settings.simulation.num_selected,
+    }
+
+
+def _in_disc(settings: Settings) -> bool:
+    return settings.cell.positions is None and settings.cell.distance.law == "disc"
+
+
+def _decided(settings: Settings) -> list[str]:
+    """Sliders that change nothing under this planner."""
+    name, section = planning_section(settings).name, planning_section(settings.resolved())
+    if name == "joint":
+        searched = build_compressor(settings.resolved()) is not None
+        return ["local_steps", "epsilon", *(["bits"] if searched else [])]
+    return [] if "epsilon" in section.given else ["epsilon"]
+
+
+def curve(table: dict[str, Any], over: str, target: float | None) -> dict[str, Any]:
+    """One quantity changes, all else stays: round time, energy and who takes part."""
+    settings = settings_of(table)
+    if over == "selected":
+        return _over_selected(settings, target)
+    middle = _values(settings, plan(settings))["max_energy" if over == "energy" else "radius"]
+    assert middle is not None
+    spread = 10.0 if over == "energy" else 4.0
+    x = float(middle) * np.geomspace(1.0 / spread, spread, _points(settings))
+    made = [planned(_changed(settings, over, value, float(middle))) for value in x.tolist()]
+    return _curve(
+        over,
+        x.tolist(),
+        float(middle),
+        round_time=[one["round_time"] if one["num_feasible"] else None for one in made],
+        energy=[one["energy"] for one in made],
+        feasible=[float(one["num_feasible"]) for one in made],
+    )
+
+
+def _changed(settings: Settings, over: str, value: float, middle: float) -> Settings:
+    """The same settings with another budget of energy, or all UEs nearer or farther."""
+    cell = settings.cell
+    if over == "energy":
+        return _with_cell(settings, max_energy=cell.max_energy.scaled(value / middle))
+    if cell.positions is not None:
+        factor = value / middle
+        return _with_cell(settings, positions=[[factor * x, factor * y] for x, y in cell.positions])
+    return _with_cell(settings, distance=cell.distance.scaled(value / middle))
+
+
+def _with_cell(settings: Settings, **changed: PerUE | list[list[float]]) -> Settings:
+    return settings.model_copy(update={"cell": settings.cell.model_copy(update=changed)})
+
+
+def _over_selected(settings: Settings, target: float | None) -> dict[str, Any]:
+    """Rounds as a run has them, |A_k| UEs of n drawn in each; with a target also the time that learning takes."""
+    settings = settings.resolved()
+    count, given = settings.cell.count, settings.simulation.num_selected
+    x = sorted({num for num in SELECTED if num <= count} | {given})
+    networks, rounds = (num // (4 if _is_slow(settings) else 1) or 1 for num in ROUGH)
+    columns: dict[str, list[float | None]] = {"round_time": [], "energy": [], "feasible": [], "time_to_target": []}
+    fitted = _fitted(settings, target)
+    for num in x:
+        chosen = settings.model_copy(
+            update={"simulation": settings.simulation.model_copy(update={"num_selected": num})}
+        )
+        horizon = draw_horizon(build_network(chosen), rounds)
+        columns["round_time"].append(float(horizon.round_time.mean()) if horizon.decoded.any() else None)
+        columns["energy"].append(float(horizon.energy.sum(axis=1).mean()))
+        columns["feasible"].append(float(horizon.decoded.sum(axis=1).mean()))
+        columns["time_to_target"].append(_learning_time(chosen, fitted, networks, rounds))
+    return _curve("selected", [float(num) for num in x], float(given), **columns)
+
+
+def _fitted(settings: Settings, target: float | None) -> Any:
+    """What the pilots of the package tell of this learning problem; None where they do not cover it."""
+    if target is None:
+        return None
+    try:
+        return Pilots.read(None).fitted(settings, target)
+    except AutoFLError:
+        return None
+
+
+def _learning_time(settings: Settings, fitted: Any, networks: int, rounds: int) -> float | None:
+    """Median time to the target [s]; None where it is not known or not reached."""
+    if fitted is None:
+        return None
+    try:
+        return forecast_of(settings, fitted, draw_networks(settings, networks, rounds), few=True).sim_time[0]
+    except AutoFLError:
+        return None
+
+
+def _is_slow(settings: Settings) -> bool:
+    return planning_section(settings).name in MOST_UES
+
+
+def _points(settings: Settings) -> int:
+    """Fewer where a plan takes long."""
+    return 9 if _is_slow(settings) or settings.cell.count > 1000 else POINTS
+
+
+def _curve(over: str, x: Sequence[float], here: float, **columns: Sequence[float | None]) -> dict[str, Any]:
+    unit = {"energy": "J", "radius": "m", "selected": "UEs"}[over]
+    empty = {"time_to_target": [None] * len(x)}
+    return {"over": over, "unit": unit, "x": list(x), "here": here, **empty, **columns}
+
+
+def coming(table: dict[str, Any], target: float) -> dict[str, Any]:
+    """What `autofl plan --target` forecasts: rounds, time and energy of the training."""
+    settings = settings_of(table)
+    if settings.cell.count > 1000:
+        raise AutoFLError("a forecast on the page takes up to 1,000 UEs; autofl plan --target takes more")
+    return forecast(settings, target).table()

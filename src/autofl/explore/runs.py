@@ -1,0 +1,241 @@
+"""Runs below the given folders: listed, read and compared by the readers and checks of `autofl report`."""
+
+import csv
+import hashlib
+import io
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofl.config import flat_settings
+from autofl.errors import AutoFLError
+from autofl.explore.launch import Launcher
+from autofl.files import read_toml
+from autofl.records import Run, is_run, read_manifest, read_run
+from autofl.records.checks import MANIFEST
+from autofl.records.run import CONFIG, ROUNDS, TABLES
+from autofl.report.runs import group
+from autofl.report.summary import as_json, note, summarise, table
+
+QUIET = ("starting", "running", "stopping", "paused", "stopped")
+"""States of which there is nothing to say beyond their name."""
+MOST_RUNS = 500
+"""Most runs that are listed: the newest ones."""
+MOST_ROUNDS = 400
+"""Most rounds of which the page shows who took part: the last ones."""
+MOST_SHOWN = 200
+"""Most UEs, likewise: the first ones."""
+MOST_TABLE = 256 * 2**20
+"""Most bytes of a table that is read for the page."""
+SHOWN = ("round", "sim_time", "round_time", "num_selected", "num_decoded", "num_samples", "energy", "train_loss",
+         "adapted_train_loss", "global_accuracy", "adapted_accuracy")  # fmt: skip
+"""Columns of rounds.csv that the page draws."""
+CSV = ("label", "seed", "time_adapted", "time_global", "final_adapted", "final_global", "rounds_adapted", "energy",
+       "energy_to_target", "sim_time")  # fmt: skip
+
+
+class NoSuchRun(AutoFLError):
+    """There is no run of this id."""
+
+
+class Store:
+    """The runs below some folders. A request names a run by its id, never by a path."""
+
+    def __init__(self, roots: Sequence[Path], launcher: Launcher) -> None:
+        self.roots = [root.resolve() for root in roots]
+        self.launcher = launcher
+        self._settings: dict[Path, tuple[float, dict[str, Any]]] = {}
+        self._read: dict[Path, tuple[tuple[Any, ...], Run]] = {}
+
+    def folders(self) -> dict[str, Path]:
+        """Run folders by id."""
+        there = (folder for root in self.roots for folder in _runs_below(root))
+        inside = [folder for folder in there if self._is_inside(folder)]
+        return {id_of(folder): folder for folder in dict.fromkeys([*inside, *self.launcher.folders()])}
+
+    def _is_inside(self, folder: Path) -> bool:
+        """Whether all files that would be read lie below a given folder: a link may lead elsewhere."""
+        return all(
+            any((folder / name).resolve().is_relative_to(root) for root in self.roots)
+            for name in ("", MANIFEST, CONFIG, *TABLES)
+        )
+
+    def folder(self, run_id: str) -> Path:
+        try:
+            return self.folders()[run_id]
+        except KeyError:
+            raise NoSuchRun(f"{run_id}: no such run; /api/runs lists them") from None
+
+    def rows(self) -> tuple[list[dict[str, Any]], int]:
+        """The newest runs, and how many more there are."""
+        folders = sorted(self.folders().values(), key=_changed_at, reverse=True)
+        return [self.row(folder) for folder in folders[:MOST_RUNS]], max(len(folders) - MOST_RUNS, 0)
+
+    def row(self, folder: Path) -> dict[str, Any]:
+        """What a list tells of a run."""
+        own = self.launcher.state(folder)
+        row: dict[str, Any] = {
+            "id": id_of(folder),
+            "name": self._name(folder),
+            "label": folder.name,
+            "own": own is not None,
+            "seed": None,
+            "rounds": None,
+            "planned_rounds": None,
+            "resumable": False,
+            "settings": {},
+        }
+        try:
+            manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
+            row["settings"] = self._flat(folder)
+        except AutoFLError as error:
+            return row | {"status": "unreadable", "problem": str(error)}
+        status = str(manifest.get("status") or "unreadable")
+        problem = manifest.get("problem")
+        if own is not None:
+            status, problem = own.status(status if manifest else None), own.problem() or problem
+        seed, rounds = manifest.get("seed"), row["settings"].get("stop.rounds")
+        return row | {
+            "label": str(
+                manifest.get("label") or manifest.get("algorithm") or row["settings"].get("algorithm", "autofl")
+            ),
+            "seed": seed if isinstance(seed, int) else None,
+            "status": status,
+            "problem": str(problem) if problem and status not in QUIET else None,
+            "rounds": _last_round(folder),
+            "planned_rounds": rounds if isinstance(rounds, int) else None,
+            "resumable": status in ("paused", "stopped", "interrupted") and is_run(folder),
+        }
+
+    def _name(self, folder: Path) -> str:
+        for root in self.roots:
+            if folder == root:
+                return root.name
+            if folder.is_relative_to(root):
+                return str(folder.relative_to(root))
+        return folder.name
+
+    def _flat(self, folder: Path) -> dict[str, Any]:
+        """Settings of a run by their dotted keys, read once; lists of many values are left out."""
+        path = folder / CONFIG
+        if not path.is_file():
+            return {}
+        changed = path.stat().st_mtime
+        if self._settings.get(folder, (None,))[0] != changed:
+            flat = flat_settings(read_toml(path))
+            plain = {key: value for key, value in flat.items() if not isinstance(value, list) and _is_plain(value)}
+            self._settings[folder] = changed, plain
+        return self._settings[folder][1]
+
+    def read(self, folder: Path) -> Run:
+        """A run, read again when its files have changed."""
+        if not is_run(folder):
+            raise NoSuchRun(f"{self._name(folder)}: no round is written yet")
+        files = [path for name in (MANIFEST, *TABLES) if (path := folder / name).is_file()]
+        state = tuple((path.name, stat.st_mtime_ns, stat.st_size) for path in files if (stat := path.stat()))
+        if any(size > MOST_TABLE for _, _, size in state):
+            raise AutoFLError(f"{self._name(folder)}: its tables are too long for the page; autofl report reads them")
+        if self._read.get(folder, (None,))[0] != state:
+            if len(self._read) > 64:
+                self._read.pop(next(iter(self._read)))
+            self._read[folder] = state, read_run(folder)
+        return self._read[folder][1]
+
+    def rounds(self, folder: Path, after: int = -1) -> dict[str, Any]:
+        """The rounds of a run after this one, as columns, and who took part in them."""
+        run = self.read(folder)
+        later = run.rounds["round"].astype(np.int64) > after
+        columns = {name: _plain(run.rounds[name][later]) for name in SHOWN if name in run.rounds}
+        num_ue = int(run.manifest.get("num_ue") or run.ues["ue"].max(initial=-1) + 1)
+        spent = np.bincount(run.ues["ue"].astype(np.int64), run.ues["energy"].astype(float), minlength=num_ue)
+        return {
+            "run": self.row(folder),
+            "rounds": columns,
+            "num_ue": num_ue,
+            "who": _who(run, after),
+            "energy_per_ue": spent[:MOST_SHOWN].tolist(),
+        }
+
+    def compare(self, ids: Iterable[str], target: float) -> dict[str, Any]:
+        """Runs side by side: the table of `autofl report`, and their curves."""
+        runs = self._runs(ids)
+        rows = summarise(runs, target)
+        shown = table(rows, target)
+        curves = [
+            {"id": id_of(run.folder), "label": label, "seed": run.manifest["seed"],
+             **{name: _plain(run.rounds[name]) for name in SHOWN if name in run.rounds}}
+            for label, members in group(runs).items()
+            for run in members
+        ]  # fmt: skip
+        said = as_json(rows, target)
+        return {
+            "target_accuracy": target,
+            "headings": shown.headings,
+            "table": shown.rows,
+            "note": note(rows),
+            "rows": said["rows"],
+            "curves": curves,
+        }
+
+    def compare_csv(self, ids: Iterable[str], target: float) -> str:
+        """A line for each run; empty where a target was not reached."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow((*CSV[:2], "target_accuracy", *CSV[2:]))
+        for row in summarise(self._runs(ids), target):
+            for place, seed in enumerate(row.seeds):
+                values = (float(row.values[name][place]) for name in CSV[2:])
+                writer.writerow((row.label, seed, target, *("" if math.isnan(value) else value for value in values)))
+        return text.getvalue()
+
+    def _runs(self, ids: Iterable[str]) -> list[Run]:
+        return [self.read(self.folder(run_id)) for run_id in dict.fromkeys(ids)]
+
+
+def id_of(folder: Path) -> str:
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+
+
+def _runs_below(root: Path) -> list[Path]:
+    if is_run(root):
+        return [root]
+    return [path.parent for path in root.rglob(MANIFEST) if is_run(path.parent)] if root.is_dir() else []
+
+
+def _changed_at(folder: Path) -> float:
+    times = [path.stat().st_mtime for name in (ROUNDS, CONFIG) if (path := folder / name).is_file()]
+    return max(times, default=0.0)
+
+
+def _last_round(folder: Path) -> int | None:
+    """The number of the last whole round, from the end of its table."""
+    try:
+        with open(folder / ROUNDS, "rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(size - 4096, 0))
+            whole = file.read().rpartition(b"\n")[0]
+        return int(whole.rpartition(b"\n")[2].partition(b",")[0])
+    except (OSError, ValueError):
+        return None
+
+
+def _who(run: Run, after: int) -> list[tuple[int, int, int]]:
+    """Round, UE and what became of it: 0 left out, 1 selected but not decoded, 2 decoded."""
+    index, ue = run.ues["round"].astype(np.int64), run.ues["ue"].astype(np.int64)
+    first = max(after, int(run.rounds["round"].max(initial=0)) - MOST_ROUNDS)
+    shown = (index > first) & (ue < MOST_SHOWN)
+    away = np.isin(run.ues["status"], ("infeasible", "left_out"))
+    fate = np.where(run.ues["decoded"].astype(float) == 1.0, 2, np.where(away, 0, 1))
+    return list(zip(index[shown].tolist(), ue[shown].tolist(), fate[shown].tolist(), strict=True))
+
+
+def _plain(column: Any) -> list[float | None]:
+    """Numbers for JSON: what is not measured or not finite is null."""
+    return [value if math.isfinite(value) else None for value in np.asarray(column, dtype=np.float64).tolist()]
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | bool) or (isinstance(value, float) and math.isfinite(value))

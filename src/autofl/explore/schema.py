@@ -1,0 +1,150 @@
+"""What is asked and answered, for validation and for the OpenAPI description. All values are SI and linear."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+RunId = Annotated[str, Field(pattern="^[0-9a-f]{16}$", description="of a run, as /api/runs lists it")]
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern="^[A-Za-z0-9_-]+$")]
+Wish = Literal["pause", "stop", "resume"]
+Target = Annotated[float, Field(gt=0, le=1, description="adapted accuracy, 0 to 1")]
+
+
+class Question(BaseModel):
+    """Settings: a scenario, and on top of it sections as in a TOML file."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    scenario: Name = Field("paper", description="one of /api/about")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="sections and keys as `autofl settings` prints them; no files or own parts"
+    )
+
+
+class CurveQuestion(Question):
+    over: Literal["energy", "radius", "selected"] = Field("energy", description="what changes along the curve")
+    target: Target | None = Field(None, description="for time to accuracy over |A_k|")
+
+
+class ForecastQuestion(Question):
+    target: Target = 0.85
+
+
+class StartQuestion(Question):
+    rounds: Annotated[int, Field(ge=1, le=100_000)] = 100
+    every: Annotated[int, Field(ge=1, le=1000, description="rounds between evaluations")] = 2
+
+
+class CompareQuestion(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    runs: Annotated[list[RunId], Field(min_length=1, max_length=60)]
+    target: Target = 0.85
+
+
+class Problem(BaseModel):
+    """What is wrong and what to do, in one line."""
+
+    detail: str
+
+
+class PlannedUE(BaseModel):
+    """One UE of a planned round; the same keys as in `autofl plan --json`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: int
+    distance: float
+    channel_gain: float
+    num_samples: int
+    tx_power: float
+    snr: float
+    upload_time: float
+    compute_time: float
+    energy: float
+    status: str
+    samples_limit: str
+    power_limit: str
+    infeasible_because: str | None
+    success_probability: float | None
+
+
+class Plan(BaseModel):
+    """What `autofl plan --json` prints."""
+
+    planner: str
+    algorithm: str
+    round_time: float
+    downlink_time: float
+    overhead: float
+    num_feasible: int
+    energy: float
+    certificate: dict[str, float | None] | None
+    ues: list[PlannedUE]
+
+
+class PlanAnswer(BaseModel):
+    plan: Plan
+    positions: list[tuple[float, float]] = Field(description="x, y [m]; the base station is at (0, 0)")
+    compute_energy: list[float] = Field(description="[J] of each UE; the rest of its energy goes into sending")
+    max_power: list[float] = Field(description="P_max [W] of each UE")
+    slowest: int | None = Field(description="the UE that ends the round")
+    values: dict[str, float | int | None] = Field(description="values of the sliders")
+    most_ue: int = Field(description="UEs up to which this planner answers here")
+    decided: list[str] = Field(description="sliders without effect, since the planner decides these itself")
+    host_time: float = Field(description="seconds that planning took here")
+
+
+class CurveAnswer(BaseModel):
+    over: str
+    unit: str
+    x: list[float]
+    here: float | None = Field(description="the value in the settings")
+    round_time: list[float | None] = Field(description="[s]")
+    energy: list[float | None] = Field(description="[J] of all UEs in a round")
+    feasible: list[float | None] = Field(description="UEs that take part")
+    time_to_target: list[float | None] = Field(description="[s]; null without pilots of the learning problem")
+
+
+class RunRow(BaseModel):
+    """A run in a list."""
+
+    id: str
+    name: str
+    label: str
+    seed: int | None
+    status: str = Field(
+        description="starting, running, stopping, paused, stopped, finished, interrupted, failed or unreadable"
+    )
+    problem: str | None
+    rounds: int | None
+    planned_rounds: int | None
+    own: bool = Field(description="whether this server started it, and so may stop it")
+    resumable: bool
+    settings: dict[str, Any]
+
+
+class RunRows(BaseModel):
+    runs: list[RunRow]
+    left_out: int = Field(description="older runs that are not listed")
+
+
+class Rounds(BaseModel):
+    """Rounds of a run, as columns, and who took part in them."""
+
+    run: RunRow
+    rounds: dict[str, list[float | None]]
+    num_ue: int
+    who: list[tuple[int, int, int]] = Field(
+        description="round, UE, and what became of it: 0 left out, 1 selected but not decoded, 2 decoded"
+    )
+    energy_per_ue: list[float] = Field(description="[J] since the first round")
+
+
+class Comparison(BaseModel):
+    target_accuracy: float
+    headings: list[str]
+    table: list[list[str]]
+    note: str
+    rows: list[dict[str, Any]]
+    curves: list[dict[str, Any]]

@@ -1,0 +1,286 @@
+// The Plan view: sliders and the map ask for a plan; everything else shows the answer.
+import { $, ask, h, latest, later, numberIn, problem, refuse, save, si } from "./dom.js";
+import { barChart, empty, legendOf, lineChart } from "./chart.js";
+import { CellMap, STATUS, statusLegend } from "./map.js";
+
+const BITS = [2, 3, 4, 5, 6, 8, 10, 12, 16, 32];
+// key, label, unit, how the slider moves: a factor around the scenario's value, a range, or a list
+const SLIDERS = [
+  ["num_ue", "UEs", "", { whole: true }],
+  ["radius", "Cell radius", "m", { factor: 6 }],
+  ["max_energy", "Energy per UE and round", "J", { factor: 12 }],
+  ["max_power", "Transmit power limit", "W", { factor: 30 }],
+  ["bandwidth", "Bandwidth per UE", "Hz", { factor: 12 }],
+  ["epsilon", "Accuracy ε (1/ε samples wanted)", "", { range: [0.004, 0.25] }],
+  ["num_samples", "Samples per UE", "", { whole: true, range: [2, 1000] }],
+  ["bits", "Bits per weight", "bit", { list: BITS }],
+  ["local_steps", "Local steps", "", { list: [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40] }],
+  ["num_selected", "Selected in a round, |A_k|", "UEs", { whole: true, range: [1, 100] }],
+];
+const STEPS = 200;
+
+const state = { scenario: "paper", planner: "", seed: 1, changed: {}, positions: null, answer: null, base: null };
+let map, touched = null; // the control that was changed last
+
+/** The settings as sections of a TOML file; only what was changed. */
+export function question() {
+  const { changed } = state, settings = {}, cell = {};
+  for (const key of ["num_ue", "max_energy", "max_power", "bandwidth"]) if (key in changed) cell[key] = changed[key];
+  if (state.positions) cell.positions = state.positions;
+  else if ("radius" in changed) cell.distance = { disc: changed.radius };
+  if (state.positions) cell.num_ue = state.positions.length;
+  if (Object.keys(cell).length) settings.cell = cell;
+  const planner = state.planner ? { name: state.planner } : {};
+  for (const key of ["epsilon", "num_samples"]) if (key in changed) planner[key] = changed[key];
+  if (Object.keys(planner).length) settings.planner = planner;
+  if ("local_steps" in changed) settings.learning = { local_steps: changed.local_steps };
+  if ("num_selected" in changed) settings.simulation = { num_selected: changed.num_selected };
+  if ("bits" in changed) settings.compressor = changed.bits > 16 ? { name: "none" } : { name: "quantise", bits: changed.bits };
+  if (state.seed !== 1) settings.seed = state.seed;
+  return { scenario: state.scenario, settings };
+}
+
+const replan = latest(async () => {
+  document.body.dataset.asking = "true";
+  const asked = question(), begin = performance.now();
+  let answer;
+  try {
+    answer = await ask("/api/plan", asked);
+  } catch (error) {
+    refused(error.message);
+    return;
+  }
+  refused(null);
+  state.answer = answer;
+  state.base ??= { ...answer.values };
+  answer.round_trip = performance.now() - begin;
+  show(answer);
+  document.querySelector(".three").classList.add("stale");
+  document.body.dataset.asking = String(JSON.stringify(asked) !== JSON.stringify(question()));
+  document.body.dataset.planned = String(Number(document.body.dataset.planned ?? 0) + 1);
+  curves();
+});
+
+/** A change that the settings do not allow: said next to its control, while the last plan is greyed. */
+function refused(why) {
+  $("view-plan").classList.toggle("refused", Boolean(why));
+  for (const input of document.querySelectorAll("#controls [aria-invalid]")) refuse(input, null);
+  if (!why) return;
+  document.body.dataset.asking = "false";
+  if (!touched) throw new Error(why);
+  refuse($(touched), why);
+}
+
+function show(answer) {
+  map.show(answer);
+  $("legend").replaceChildren(statusLegend(answer.plan.ues));
+  figures(answer);
+  sliders(answer);
+  detail();
+  bars(answer);
+}
+
+function figures({ plan, slowest, host_time: seconds }) {
+  const cards = [
+    ["Round time", si(plan.round_time, "s"), slowest === null ? "nobody takes part" : `UE ${slowest} is the slowest`],
+    ["Take part", `${plan.num_feasible} of ${plan.ues.length}`, plan.certificate?.upper ? "proved to be near the optimum" : "in a round of all UEs"],
+    ["Energy", si(plan.energy, "J"), "of all UEs together"],
+    ["Planned in", si(seconds, "s"), `by the planner ${plan.planner}`],
+  ];
+  $("figures").replaceChildren(...cards.map(([name, value, note]) => h("div", {}, h("span", {}, name), h("strong", {}, value), h("small", {}, note))));
+}
+
+function bars({ plan, compute_energy: computing, slowest }) {
+  const all = plan.ues.map((ue) => ue.id), time = (id) => plan.ues[id].upload_time + plan.ues[id].compute_time;
+  const shown = all.length <= 80 ? all : all.toSorted((a, b) => time(b) - time(a)).slice(0, 60);
+  const parts = [["computing", "var(--compute)"], ["sending", "var(--send)"]];
+  const draw = (box, unit, yLabel, values) => {
+    barChart($(box), {
+      ids: shown, unit, yLabel, slowest: unit === "s" ? slowest : null, chosen: map.chosen, onChoose: (id) => map.choose(id),
+      xLabel: shown.length < all.length ? `UE, the ${shown.length} slowest of ${all.length}` : "UE",
+      parts: parts.map(([name, colour], k) => ({ name, colour, values: shown.map((id) => values(id)[k]) })),
+    });
+    $(box).parentElement.querySelector(".keys")?.remove();
+    $(box).before(legendOf(parts.map(([name, colour]) => ({ name, colour }))));
+  };
+  draw("bars-time", "s", "Time", (id) => [plan.ues[id].compute_time, plan.ues[id].upload_time]);
+  draw("bars-energy", "J", "Energy", (id) => [computing[id], plan.ues[id].energy - computing[id]]);
+}
+
+function detail() {
+  const { plan, compute_energy: computing, max_power: limit, slowest } = state.answer, ue = plan.ues[map.chosen];
+  const because = { power: "not decodable even at full power", energy: "it has too little energy", data: "it owns too few samples" };
+  const rows = [
+    ["Distance", si(ue.distance, "m")], ["Channel gain", ue.channel_gain > 0 ? `${(10 * Math.log10(ue.channel_gain)).toFixed(1)} dB` : "–"],
+    ["Samples", `${ue.num_samples}`], ["Local steps", `${ue.local_steps}`],
+    ["Power", `${si(ue.tx_power, "W")} of ${si(limit[ue.id], "W")}`], ["SNR", ue.snr > 0 ? `${(10 * Math.log10(ue.snr)).toFixed(1)} dB` : "–"],
+    ["Chance of decoding", ue.success_probability === null ? "–" : `${(100 * ue.success_probability).toFixed(1)} %`],
+    ["Computing", `${si(ue.compute_time, "s")}, ${si(computing[ue.id], "J")}`],
+    ["Sending", `${si(ue.upload_time, "s")}, ${si(ue.energy - computing[ue.id], "J")}`],
+    ["Energy", si(ue.energy, "J")], ["Bandwidth", si(ue.bandwidth, "Hz")], ["CPU", `${si(ue.cpu_frequency, "Hz")}`],
+    ["Bits per weight", si(ue.bits_per_weight, "bit")], ["Samples limited by", ue.samples_limit], ["Power limited by", ue.power_limit], ["Weight", si(ue.weight)],
+  ];
+  const pill = h("span", { class: "pill" }, STATUS[ue.status]?.[0] ?? ue.status);
+  pill.style.setProperty("--pill", STATUS[ue.status]?.[1] ?? "gray");
+  $("detail").replaceChildren(
+    h("div", { class: "head" }, h("h2", {}, `UE ${ue.id}`), pill),
+    h("p", { class: "hint" }, ue.infeasible_because ? because[ue.infeasible_because] : ue.id === slowest ? "The slowest UE: the round ends with it." : "Click another UE, or press n or p."),
+    h("dl", {}, ...rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+  );
+}
+
+// --- sliders ---
+
+function rangeOf(key, kind) {
+  if (key === "num_selected") return [1, Math.max(Math.min(state.answer?.values.num_ue ?? 100, 1000), 2)];
+  if (key === "num_ue") return [2, state.answer?.most_ue ?? 10_000];
+  if (kind.range) return kind.range;
+  const middle = state.base[key];
+  return [middle / kind.factor, middle * kind.factor];
+}
+function valueAt(key, kind, position) {
+  if (kind.list) return kind.list[position];
+  const [low, high] = rangeOf(key, kind), value = low * (high / low) ** (position / STEPS);
+  return kind.whole ? Math.round(value) : Number(value.toPrecision(3));
+}
+function positionOf(key, kind, value) {
+  if (kind.list) return kind.list.reduce((best, one, k) => (Math.abs(one - value) < Math.abs(kind.list[best] - value) ? k : best), 0);
+  const [low, high] = rangeOf(key, kind);
+  return Math.round((STEPS * Math.log(Math.min(Math.max(value, low), high) / low)) / Math.log(high / low));
+}
+
+function buildSliders() {
+  $("sliders").replaceChildren(...SLIDERS.map(([key, label, unit, kind]) => {
+    const input = h("input", { type: "range", id: `s-${key}`, min: 0, max: kind.list ? kind.list.length - 1 : STEPS, step: 1 });
+    const said = h("output", { for: `s-${key}`, id: `o-${key}` });
+    input.addEventListener("input", () => {
+      const value = valueAt(key, kind, Number(input.value));
+      if (key === "radius" && state.positions) {
+        const factor = value / Math.max(...state.positions.map(([x, y]) => Math.hypot(x, y)), 1e-9);
+        state.positions = state.positions.map(([x, y]) => [x * factor, y * factor]);
+      }
+      if (key === "num_ue") {
+        state.positions = null;
+        if (state.changed.num_selected > value) state.changed.num_selected = value;
+      }
+      state.changed[key] = value;
+      touched = input.id;
+      said.value = si(value, unit);
+      input.setAttribute("aria-valuetext", said.value);
+      replan();
+    });
+    return h("div", { class: "slider", id: `d-${key}` }, h("label", { for: `s-${key}` }, label), said, input);
+  }));
+}
+
+function sliders({ values, decided }) {
+  for (const [key, , unit, kind] of SLIDERS) {
+    const input = $(`s-${key}`), missing = values[key] === null || values[key] === undefined;
+    $(`d-${key}`).hidden = missing;
+    if (missing) continue;
+    input.disabled = decided.includes(key);
+    $(`o-${key}`).value = decided.includes(key) ? "decided by the planner" : si(values[key], unit);
+    if (document.activeElement !== input) input.value = positionOf(key, kind, values[key]);
+    input.setAttribute("aria-valuetext", $(`o-${key}`).value);
+  }
+}
+
+// --- what if ---
+
+const NAMES = { round_time: ["Round time", "s"], energy: ["Energy of a round", "J"], feasible: ["UEs taking part", ""] };
+const AXES = { energy: ["energy budget", "J"], radius: ["radius", "m"], selected: ["UEs selected", ""] };
+const drawn = {};
+
+const askCurves = latest(async () => {
+  const asked = question(), target = numberIn("target") ?? 0.85;
+  for (const over of ["energy", "radius", "selected"]) {
+    drawn[over] = { ...(await ask("/api/curve", { ...asked, over, target })), target };
+    drawCurve(over);
+  }
+  document.querySelector(".three").classList.remove("stale");
+  document.body.dataset.curves = document.body.dataset.planned;
+});
+const curves = later(askCurves, 350);
+
+function drawCurve(over) {
+  const curve = drawn[over], key = document.querySelector("input[name=quantity]:checked").value, [name, unit] = NAMES[key];
+  const learns = over === "selected" && key === "round_time" && curve.time_to_target.some((value) => value !== null);
+  lineChart($(`curve-${over}`), {
+    series: [{ name: learns ? "Time to target" : name, x: curve.x, y: learns ? curve.time_to_target : curve[key], colour: "var(--accent)", dots: curve.x.length < 20 }],
+    xLabel: AXES[over][0], xUnit: AXES[over][1], yLabel: learns ? "Time to target" : name, yUnit: unit, logX: true, fromZero: true,
+    marks: [{ x: curve.here }], nothing: "Nobody takes part.",
+  });
+  if (over === "selected") {
+    const words = learns ? `time to ${si(100 * curve.target, "%")} over the UEs selected, |A` : "over the UEs selected in a round, |A";
+    $("selected-caption").replaceChildren(words, h("sub", {}, "k"), "|");
+  }
+}
+
+async function forecast(event) {
+  event.preventDefault();
+  const box = $("forecast-answer"), button = $("forecast"), target = numberIn("target");
+  if (target === null) return;
+  button.disabled = true;
+  box.replaceChildren(h("p", { class: "hint busy" }, "Drawing 20 networks of this cell …"));
+  try {
+    const said = await ask("/api/forecast", { ...question(), target });
+    const line = (name, { median, low_95: low, high_95: high }, unit) => h("div", {}, h("span", {}, name), h("strong", {}, si(median, unit)), h("small", {}, `${si(low, unit)} to ${high === null ? "never" : si(high, unit)}`));
+    box.replaceChildren(h("div", { class: "figures" }, line("Rounds", said.rounds, ""), line("Learning time", said.sim_time, "s"), line("Energy per UE", said.energy, "J")),
+      h("p", { class: "hint" }, `Medians and 95 % intervals of a single run, from ${said.num_pilots} pilots.${said.outside.length ? ` Outside what they cover: ${said.outside.join(", ")}.` : ""}`));
+  } catch (error) {
+    box.replaceChildren(h("p", { class: "hint warn" }, error.message));
+  } finally {
+    button.disabled = false;
+  }
+  askCurves();
+}
+
+export async function saveToml() {
+  try {
+    save(await ask("/api/toml", question(), "text"), "cell.toml", "application/toml");
+  } catch (error) {
+    problem(error.message);
+  }
+}
+
+function fresh(all = true) {
+  if (all) state.changed = {};
+  if (all) state.base = null;
+  if (all) state.seed = 1;
+  state.positions = null;
+  touched = null;
+  replan();
+}
+
+export function start(about) {
+  map = new CellMap($("map"), {
+    choose: () => { detail(); bars(state.answer); },
+    move: (ue, x, y) => {
+      state.positions ??= state.answer.positions.map((place) => [...place]);
+      state.positions[ue] = [Number(x.toFixed(3)), Number(y.toFixed(3))];
+      touched = null;
+      replan();
+    },
+  });
+  $("scenario").append(...about.scenarios.map(({ name }) => h("option", { value: name }, name)));
+  $("planner").append(...about.planners.map(({ name, what }) => h("option", { value: name, title: what }, name)));
+  const line = () => { $("scenario-line").textContent = about.scenarios.find(({ name }) => name === state.scenario).what; };
+  $("scenario").addEventListener("change", () => { state.scenario = $("scenario").value; line(); fresh(); });
+  $("planner").addEventListener("change", () => {
+    state.planner = $("planner").value;
+    touched = "planner";
+    delete state.changed.epsilon, delete state.changed.num_samples;
+    if (state.planner === "adaquantfl") state.changed.bits ??= 4;
+    if (state.planner === "joint") delete state.changed.bits;
+    replan();
+  });
+  $("save").addEventListener("click", saveToml);
+  $("reset").addEventListener("click", () => fresh());
+  $("redraw").addEventListener("click", () => { state.seed += 1; fresh(false); });
+  $("quantity").addEventListener("change", () => Object.keys(drawn).forEach(drawCurve));
+  $("forecast-form").addEventListener("submit", forecast);
+  for (const over of ["energy", "radius", "selected"]) empty($(`curve-${over}`), "…");
+  line();
+  buildSliders();
+  replan();
+}
