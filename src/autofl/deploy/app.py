@@ -7,7 +7,7 @@ its node configuration and stay with it.
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-from autofl.deploy.client import channel, evaluate, introduce, train
+from autofl.deploy.client import channel, evaluate, introduce, session, train
 from autofl.deploy.server import serve
 
 server_app = ServerApp()  # Flower looks these two names up without importing the module
@@ -15,5 +15,6 @@ client_app = ClientApp()
 server_app.main()(serve)
 client_app.query("introduce")(introduce)
 client_app.query("channel")(channel)
+client_app.query("session")(session)
 client_app.train()(train)
 client_app.evaluate()(evaluate)

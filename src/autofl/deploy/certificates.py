@@ -1,9 +1,13 @@
-"""Certificates and keys of a deployment: one authority, one certificate for the server, one key for each node."""
+"""Certificates and keys of a deployment: one authority for the server, one for the devices, a key for each node.
+
+The devices' authority can be used again, since devices may come later; no device takes a server for what it signs.
+"""
 
 import datetime
 import ipaddress
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -21,27 +25,15 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     The authority's own key is thrown away: nobody can make another server's certificate from what is kept here.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    authority_key = ec.generate_private_key(ec.SECP384R1())
-    authority = _name("AutoFL deployment")
-    ca = (
-        _builder(authority, authority, authority_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA384())
-    )
+    authority_key, ca = _authority("AutoFL deployment")
     key = ec.generate_private_key(ec.SECP384R1())
     certificate = (
-        _builder(_name(hosts[0]), authority, key.public_key())
+        _end_entity(_name(hosts[0]), ca.subject, key.public_key(), authority_key, ExtendedKeyUsageOID.SERVER_AUTH)
         .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA384())
     )
-    (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
-    (folder / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "ca.pem").write_bytes(_pem(ca))
+    (folder / "server.pem").write_bytes(_pem(certificate))
     _write_secret(folder / "server.key", key, serialization.PrivateFormat.PKCS8)
 
 
@@ -59,6 +51,84 @@ def make_node_key(path: Path) -> None:
     _write_secret(path, key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     path.with_suffix(".pub").write_bytes(public + b"\n")
+
+
+def certify_node(folder: Path, path: Path, ue: int) -> None:
+    """The certificate of a node's key, with the ending .pem beside it, for UE number `ue` and for streams alone."""
+    if not (folder / "devices.key").is_file():
+        key, authority = _authority("AutoFL devices")
+        (folder / "devices.pem").write_bytes(_pem(authority))
+        _write_secret(folder / "devices.key", key, serialization.PrivateFormat.PKCS8)
+    authority = x509.load_pem_x509_certificate((folder / "devices.pem").read_bytes())
+    signer = serialization.load_pem_private_key((folder / "devices.key").read_bytes(), None)
+    public = serialization.load_ssh_public_key(path.with_suffix(".pub").read_bytes())
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    assert isinstance(public, ec.EllipticCurvePublicKey)
+    usage = ExtendedKeyUsageOID.CLIENT_AUTH
+    certificate = _end_entity(_name(f"ue{ue}"), authority.subject, public, signer, usage).sign(signer, hashes.SHA384())
+    path.with_suffix(".pem").write_bytes(_pem(certificate))
+
+
+@dataclass(frozen=True)
+class StreamKeys:
+    """What the server of streams shows, and whose certificates it takes; all PEM."""
+
+    server_key: bytes
+    server_certificate: bytes
+    devices: bytes
+
+    @classmethod
+    def read(cls, folder: Path) -> "StreamKeys":
+        return cls(*((folder / name).read_bytes() for name in ("server.key", "server.pem", "devices.pem")))
+
+
+@dataclass(frozen=True)
+class DeviceKeys:
+    """What a device shows, and the authority whose server it takes; all PEM."""
+
+    key: bytes
+    certificate: bytes
+    ca: bytes
+
+    @classmethod
+    def read(cls, folder: Path, ue: int) -> "DeviceKeys":
+        path = folder / "nodes" / f"ue{ue}"
+        own = serialization.load_ssh_private_key(path.read_bytes(), None)
+        form = serialization.PrivateFormat.PKCS8
+        key = own.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+        return cls(key, path.with_suffix(".pem").read_bytes(), (folder / "ca.pem").read_bytes())
+
+
+def _authority(common: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    key, name = ec.generate_private_key(ec.SECP384R1()), _name(common)
+    certificate = (
+        _builder(name, name, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA384())
+    )
+    return key, certificate
+
+
+def _end_entity(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    signer: ec.EllipticCurvePrivateKey,
+    use: x509.ObjectIdentifier,
+) -> x509.CertificateBuilder:
+    return (
+        _builder(subject, issuer, key)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _name(common: str) -> x509.Name:

@@ -4,35 +4,30 @@ import importlib
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
-from torch import nn
 
-from autofl.config import Settings
-from autofl.data.federated import FederatedData
-from autofl.deploy.device import Device, Meter, open_device
+from autofl.deploy.certificates import DeviceKeys
+from autofl.deploy.desk import desk_of
+from autofl.deploy.device import Meter
+from autofl.deploy.frames import ERROR, REPLY, Parcel, packed, unpacked
 from autofl.deploy.messages import (
     Order,
-    checked_params,
     packed_record,
     params_of,
     params_record,
-    pixels_of,
     pixels_record,
 )
 from autofl.deploy.privacy import local_noise
-from autofl.deploy.run_config import settings_of
 from autofl.deploy.schema import FIELDS, OWN_VALUES, STAMP, RefusedError, check_parts, read
-from autofl.engines import ClientMemory, StackedUpdates, make_engine, pick_engine, use_machine
+from autofl.deploy.session import hold_session, leave
+from autofl.deploy.testbed import be_as_modelled, first_packet_time
+from autofl.engines import ClientMemory, StackedUpdates
 from autofl.errors import AutoFLError
-from autofl.evaluation import personal_models
-from autofl.experiments.build import build_algorithm, build_evaluator, build_model
-from autofl.experiments.cell import build_compressor
-from autofl.models import Params
-from autofl.models import params_of as params_of_model
 
 PURPOSES = ("client", "compressor")
 """What a device may remember: its algorithm's state, its compressor's."""
@@ -60,19 +55,11 @@ def _answers(*parts: str) -> Callable[[Handler], Handler]:
     return wrap
 
 
-def _device(context: Context, settings: Settings) -> Device:
-    use_machine(settings.simulation.threads)
-    node = context.node_config
-    if "ue" not in node or "data" not in node:
-        raise AutoFLError("this node has no UE number or data; start it with --node-config 'ue=0 data=\"own.npz\"'")
-    return open_device(str(node["data"]), int(node["ue"]), settings.seed)
-
-
 @_answers()
 def introduce(message: Message, context: Context) -> Message:
     """Who this device is and what it has; of its data, how much and, where they are shared, the pixel sums."""
-    settings = settings_of(context)
-    device = _device(context, settings)
+    desk = desk_of(context)
+    settings, device = desk.settings, desk.device
     own = {name: float(context.node_config[name]) for name in OWN_VALUES if name in context.node_config}
     said: dict[str, Any] = {
         "ue": device.ue,
@@ -93,7 +80,7 @@ def channel(message: Message, context: Context) -> Message:
     """The channel gain as this device measures it: a function of its own, named channel="module:function"."""
     module, _, name = str(context.node_config.get("channel", "")).partition(":")
     if not name:
-        raise AutoFLError("this node tells no channel; start it with --node-config 'channel=\"module:function\"'")
+        raise AutoFLError("this node reports no channel; start it with --node-config 'channel=\"module:function\"'")
     gain = float(getattr(importlib.import_module(module), name)())
     return Message(RecordDict({"measured": MetricRecord({"gain": gain})}), reply_to=message)
 
@@ -101,7 +88,7 @@ def channel(message: Message, context: Context) -> Message:
 @_answers("params", "order", "model", "pixels")
 def train(message: Message, context: Context) -> Message:
     """The client update: clipped and noised where the settings say so, and then packed where there is a compressor."""
-    deploy = settings_of(context).deploy
+    deploy = desk_of(context).settings.deploy
     _take_order(Order.of(message.content), context)
     if deploy.clip is None:
         return _train(message, context)
@@ -118,19 +105,19 @@ def _take_order(order: Order, context: Context) -> None:
 
 
 def _train(message: Message, context: Context) -> Message:
-    settings = settings_of(context)
-    device, order = _device(context, settings), Order.of(message.content)
-    model, data, sent = _what_came(settings, device, message)
-    algorithm, memory = build_algorithm(settings), _memory(context, device.ue)
-    engine = make_engine(pick_engine(settings.learning.engine, model, algorithm), model)
-    compressor = build_compressor(settings) if settings.deploy.clip is None else None  # noise comes first
+    desk, order = desk_of(context), Order.of(message.content)
+    settings, device, task = desk.settings, desk.device, desk.task(message.content)
+    sent, memory = task.sent(message.content), _memory(context, device.ue)
+    compressor = desk.compressor if settings.deploy.clip is None else None  # noise comes first
     meter = Meter.start()
-    updates = device.train(engine, algorithm, sent, data, order, settings.seed, memory)
+    updates = device.train(task.engine, desk.algorithm, sent, task.data, order, settings.seed, memory)
     content = RecordDict()
     if compressor is None:
         content["params"] = params_record(updates.mean(np.ones(1)))  # a mean of one
     else:
         content["packed"] = packed_record(device.pack(updates, compressor, sent, order, settings.seed, memory))
+    if "slow" in context.node_config:  # on a testbed
+        be_as_modelled(order, float(context.node_config["slow"]), meter.begin)
     content["measured"] = MetricRecord({**meter.read(), "guarded": int(updates.guarded[0])})
     _remember(context, device.ue, memory)
     return Message(content, reply_to=message)
@@ -138,16 +125,16 @@ def _train(message: Message, context: Context) -> Message:
 
 def _packed(message: Message, context: Context, reply: Message) -> Message:
     """A reply with parameters as one with packed bytes, where there is a compressor."""
-    settings = settings_of(context)
-    compressor = build_compressor(settings)
+    desk = desk_of(context)
+    device, compressor = desk.device, desk.compressor
     if compressor is None or reply.has_error():
         return reply
-    device, order = _device(context, settings), Order.of(message.content)
+    order = Order.of(message.content)
     sent = params_of(message.content)  # checked by `_train`
     memory = _memory(context, device.ue)
     stacked = {name: p[None] for name, p in params_of(reply.content).items()}
     updates = StackedUpdates(np.array([device.ue]), stacked, sent)
-    packed = packed_record(device.pack(updates, compressor, sent, order, settings.seed, memory))
+    packed = packed_record(device.pack(updates, compressor, sent, order, desk.settings.seed, memory))
     _remember(context, device.ue, memory)
     return Message(
         RecordDict({"packed": packed, "measured": reply.content.metric_records["measured"]}), reply_to=message
@@ -179,31 +166,47 @@ def _remember(context: Context, ue: int, memory: ClientMemory) -> None:
 @_answers("params", "model", "pixels")
 def evaluate(message: Message, context: Context) -> Message:
     """The model's quality on this device's own samples."""
-    settings = settings_of(context)
-    device = _device(context, settings)
-    model, data, params = _what_came(settings, device, message, trains=False)
-    personal = personal_models(build_algorithm(settings), model, params)
-    prepared = device.prepare(build_evaluator(settings), model, data, settings.seed, personal)
-    quality = asdict(prepared(params, _memory(context, device.ue)))
+    desk = desk_of(context)
+    task = desk.task(message.content)
+    params = task.judged(message.content)
+    quality = asdict(task.evaluator(params)(params, _memory(context, desk.device.ue)))
     return Message(
         RecordDict({"quality": MetricRecord({name: quality[name] for name in FIELDS["quality"]})}), reply_to=message
     )
 
 
-def _what_came(
-    settings: Settings, device: Device, message: Message, trains: bool = True
-) -> tuple[nn.Module, FederatedData, Params]:
-    """The server's model, this device's samples for it, and the weights that came, all checked.
+ASKED: dict[str, Handler] = {
+    "query.introduce": introduce,
+    "query.channel": channel,
+    "train": train,
+    "evaluate": evaluate,
+}
+"""What a device answers on a stream, as it does by messages."""
 
-    The server knows how many classes there are; the form of everything else follows from the settings and the
-    device's own samples.
-    """
-    num_classes = read(message.content, "model", FIELDS["model"])["num-classes"]
-    if num_classes < device.dataset.num_classes:
-        raise RefusedError(f"a model of {num_classes} classes; the samples here have {device.dataset.num_classes}")
-    shape = device.dataset.sample_shape
-    data = device.data(num_classes, pixels_of(message.content, shape), settings.data.standardise)
-    model = build_model(settings, shape, num_classes)
-    params = params_of_model(model)
-    like = build_algorithm(settings).init(params).sent if trains else params
-    return model, data, checked_params(message.content, like)
+
+@_answers("session")
+def session(message: Message, context: Context) -> Message:
+    """Stay until the run is over, and answer on a stream what messages would ask; the reply says how it ended."""
+    place = read(message.content, "session", FIELDS["session"])
+
+    def answer(parcel: Parcel) -> Parcel:
+        try:
+            if parcel.kind not in ASKED:
+                raise RefusedError("an unknown kind of message")
+            asked = Message(unpacked(parcel.body), context.node_id, parcel.kind)
+            body, wait = packed(ASKED[parcel.kind](asked, context).content), 0.0
+            if parcel.kind == "train" and "slow" in context.node_config:
+                wait = first_packet_time(Order.of(asked.content), float(context.node_config["slow"]), len(body))
+            return Parcel(parcel.number, REPLY, body, wait)
+        except Exception as error:  # as Flower tells it of a message
+            return Parcel(parcel.number, ERROR, f"error 1: {type(error)}:<'{error}'>".encode()[:1000])
+
+    try:
+        keys = DeviceKeys.read(Path(str(context.node_config["folder"])), int(context.node_config["ue"]))
+    except (KeyError, OSError, ValueError):
+        outcome = "no-keys"
+    else:
+        outcome = hold_session(place["host"], place["port"], place["token"], keys, answer, LARGEST)
+        if outcome == "over":
+            leave(int(context.node_config["ue"]))
+    return Message(RecordDict({"ended": ConfigRecord({"outcome": outcome})}), reply_to=message)

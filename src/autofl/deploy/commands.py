@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shlex
 import signal
 import subprocess
 import threading
@@ -10,14 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import tomli_w
 
 from autofl.config import Settings, dump_settings, load_settings
 from autofl.data import write_device
-from autofl.deploy.folder import LINK, PATIENCE, Site, answers, free_port, wait_for
+from autofl.deploy.folder import LINK, PATIENCE, Site, answers, free_port, program, stream_port, wait_for
 from autofl.deploy.lease import held
+from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
@@ -31,7 +30,7 @@ NODES = "nodes/registered.json"
 LOOK = 0.5
 """Seconds between looks at a run folder."""
 ASK = 5.0
-"""Seconds between questions to Flower how a run is."""
+"""Seconds between questions to Flower how a run is, each of which takes a second of computing."""
 
 
 ENDING = 10.0
@@ -47,8 +46,10 @@ def write_data(settings: Settings, site: Site) -> None:
     site.keep({**site.state, "form": " ".join(map(str, (*dataset.sample_shape, dataset.num_classes)))})
 
 
-def up(settings: Settings, folder: Path, tell: Tell) -> None:
+def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = None) -> None:
     """A SuperLink and a SuperNode for each UE, on this machine, over TLS with authentication.
+
+    With a testbed each SuperNode has a network of its own.
 
     What runs already stays, what does not is started: after a crash `up` mends, and a second `up` does nothing.
     """
@@ -57,28 +58,37 @@ def up(settings: Settings, folder: Path, tell: Tell) -> None:
     alive = site.alive()
     if any(alive.values()) and (folder / "config.toml").read_text(encoding="utf-8") != dump_settings(settings):
         raise AutoFLError(f"{folder}: a deployment of other settings is up; end it with: autofl deploy down")
-    site.prepare(["localhost", "127.0.0.1", "::1"], num_ue)
+    slow = 1.0 if testbed is None else testbed.slow
+    if any(alive.values()) and float(site.state.get("slow", 1.0)) != slow:
+        raise AutoFLError(
+            f"{folder}: devices {site.state.get('slow', 1.0):g} times slower than modelled are up;"
+            " end them with: autofl testbed down"
+        )
+    host = "127.0.0.1" if testbed is None else testbed.server
+    site.prepare([host, "localhost", "127.0.0.1", "::1"], num_ue)
     (folder / "config.toml").write_text(dump_settings(settings), encoding="utf-8")
+    site.keep({**site.state, "slow": slow})
     write_data(settings, site)
-    if not alive.get("superlink", False):
+    if not alive.get("superlink", False) or not site.can_start_servers():
+        site.end("superlink")
         site.end_servers()
         port = int(site.state.get("port", 0)) or free_port()
         site.keep({**site.state, "port": port})
-        process = site.start("superlink", site.superlink("127.0.0.1", port))
-        wait_for("the SuperLink", lambda: answers(port), process, folder / "logs" / "superlink.log")
-        site.point_to(f"127.0.0.1:{port}")
-    address = f"127.0.0.1:{site.state['port']}"
+        process = site.start("superlink", site.superlink(host, port))
+        wait_for("the SuperLink", lambda: answers(host, port), process, folder / "logs" / "superlink.log")
+        site.point_to(f"{host}:{port}")
+    address = f"{host}:{site.state['port']}"
     tell(f"SuperLink at {address}")
-    start_nodes(site, [ue for ue in range(num_ue) if not alive.get(f"ue{ue}", False)], address)
+    start_nodes(site, [ue for ue in range(num_ue) if not alive.get(f"ue{ue}", False)], address, testbed)
     end = time.monotonic() + PATIENCE
     while site.online() < num_ue:
         if time.monotonic() > end:
-            raise AutoFLError(f"{site.online()} of {num_ue} SuperNodes came; see {folder / 'logs'}")
+            raise AutoFLError(f"{site.online()} of {num_ue} SuperNodes connected; see {folder / 'logs'}")
         time.sleep(0.5)
     tell(f"{num_ue} SuperNodes online")
 
 
-def start_nodes(site: Site, ues: list[int], address: str) -> None:
+def start_nodes(site: Site, ues: list[int], address: str, testbed: Testbed | None = None) -> None:
     """Start the SuperNodes of these UEs, and wait until the SuperLink has let each of them in.
 
     For a minute after a node died the SuperLink takes it for alive and refuses its successor, which then ends: it is
@@ -96,7 +106,9 @@ def start_nodes(site: Site, ues: list[int], address: str) -> None:
             raise AutoFLError(f"UEs {waiting} were not let in; see {site.folder / 'logs'}")
         for ue in waiting:
             if ue not in processes or processes[ue].poll() is not None:
-                processes[ue] = site.start(f"ue{ue}", site.supernode(ue, address, free_port()))
+                inside, more = ([], "") if testbed is None else (testbed.inside(ue), testbed.node_config)
+                command = site.supernode(ue, address, free_port(), more=more)
+                processes[ue] = site.start(f"ue{ue}", [*inside, *program(command)])
         time.sleep(1.0)
         waiting = [ue for ue in waiting if b"SuperNode ID" not in logs[ue].read_bytes()[told[ue] :]]
 
@@ -125,6 +137,10 @@ def write_app(settings: Settings, site: Site, out: Path, resume: bool, attempt: 
     app = site.folder / "app"
     app.mkdir(parents=True, exist_ok=True)
     place = {"folder": str(out.resolve()), "resume": resume, "attempt": attempt, "lease": str(lease.resolve())}
+    host, port = site.link()
+    place["site"], place["slow"] = str(site.folder.resolve()), float(site.state.get("slow", 1.0))
+    any_will_do = "port" in site.state and not settings.deploy.port  # on one machine
+    place["stream"] = f"{host} {0 if any_will_do else stream_port(settings.deploy.port, port)}"
     nodes = nodes_of(site)
     if all(str(ue) in nodes for ue in range(settings.cell.count)):
         place["nodes"] = " ".join(f"{ue}={nodes[str(ue)]}" for ue in range(settings.cell.count))
@@ -155,7 +171,9 @@ def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], N
     if not (folder / "flower" / "config.toml").is_file():
         raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up")
     if resume and not is_run(out):
-        raise AutoFLError(f"{out}: no run to go on with")
+        raise AutoFLError(f"{out}: no run to go on with; begin one with --out {out}")
+    if resume and read_manifest(out)["status"] == "finished":
+        return read_run(out)
     check_fits(settings, settings_of(folder))
     attempt = str(time.time_ns())
     with held(folder, attempt) as lease, _ended_by_sigterm():
@@ -164,7 +182,7 @@ def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], N
             overrule(out)  # the server app of an attempt that was cut off, if it still lives
         app = write_app(settings, site, out, resume, attempt, lease)
         number = str(site.call(["flwr", "run", str(app), LINK])["run-id"])
-        site.keep({**site.state, "run": number})
+        site.keep({**site.state, "run": number, "out": str(out.resolve())})
         try:
             _follow(site, number, out, attempt, on_round)
         except KeyboardInterrupt:
@@ -206,7 +224,7 @@ def _end_orphan(site: Site) -> None:
 
 def _active(site: Site) -> list[str]:
     """Flower's numbers of the runs that have not ended."""
-    runs = site.call(["flwr", "list", LINK])["runs"]
+    runs = site.ask(["flwr", "list", LINK])["runs"]
     return [str(entry["run-id"]) for entry in runs if not str(entry["status"]).startswith("finished")]
 
 
@@ -249,19 +267,22 @@ def _follow(site: Site, number: str, out: Path, attempt: str, on_round: Callable
     last, asked = -1, time.monotonic()
     while True:
         time.sleep(LOOK)
-        if is_run(out) and read_manifest(out).get("attempt") == attempt:
-            followed_run = read_run(out)
-            rounds = followed_run.manifest.get("rounds", -1)
-            if rounds != last:
-                last = rounds
-                on_round(followed_run)
-            if followed_run.manifest["status"] == "finished":
+        said = read_manifest(out) if is_run(out) else {}
+        ours = said.get("attempt") == attempt
+        if ours:
+            if said.get("rounds", -1) != last:
+                last = said.get("rounds", -1)
+                on_round(read_run(out))
+            if said["status"] == "finished":
                 return
-            if followed_run.manifest["status"] == "failed":
-                raise AutoFLError(f"{out}: {followed_run.manifest.get('problem') or 'the run failed'}")
-        if time.monotonic() - asked > ASK:
+            if said["status"] == "failed":
+                raise AutoFLError(f"{out}: {said.get('problem') or 'the run failed'}")
+        lives = ours and said["status"] == "running"  # the server holds the folder's lock: no need to ask
+        if not lives and time.monotonic() - asked > ASK:
             asked = time.monotonic()
             status = str(_how_is(site, number))
+            if not ours and not site.can_start_servers():
+                raise AutoFLError(f"{out}: the SuperLink starts no runs any more; autofl deploy up mends it")
             if status.startswith("finished") and "completed" not in status:
                 time.sleep(2 * LOOK)  # its last words may still be on their way to the folder
                 said = read_manifest(out) if is_run(out) else {}
@@ -281,55 +302,15 @@ def progress_of(run: Run) -> Progress:
 
 def _how_is(site: Site, number: str) -> str:
     try:
-        runs = site.call(["flwr", "list", LINK, "--run-id", number])["runs"]
+        runs = site.ask(["flwr", "list", LINK, "--run-id", number])["runs"]
     except AutoFLError as error:
         raise AutoFLError(f"the SuperLink does not answer ({error}); autofl deploy up, then run --resume") from None
     return str(runs[0]["status"])
 
 
-def status(folder: Path) -> dict[str, Any]:
-    """What runs, by the processes themselves and by what the SuperLink says; not by what we once started."""
-    site = Site(folder)
-    alive = site.alive()
-    state: dict[str, Any] = {"folder": str(folder), "up": all(alive.values()) if alive else False, "processes": alive}
-    if alive.get("superlink", False):
-        try:
-            state["online"] = site.online()
-            runs = site.call(["flwr", "list", LINK])["runs"]
-            state["runs"] = [{"id": entry["run-id"], "status": entry["status"]} for entry in runs]
-        except AutoFLError as error:
-            state["problem"] = str(error)
-    return state
-
-
 def down(folder: Path) -> list[str]:
     """End everything that was started from the folder; its names."""
     return Site(folder).stop() if folder.is_dir() else []
-
-
-def commands(settings: Settings, folder: Path, host: str, port: int) -> str:
-    """The commands of a deployment on several machines: one server, one machine for each UE."""
-    site, num_ue = Site(folder), settings.resolved().cell.count
-    site.prepare([host, "localhost", "127.0.0.1"], num_ue)
-    site.point_to(f"{host}:{port}")
-    (folder / "config.toml").write_text(dump_settings(settings.resolved()), encoding="utf-8")
-    quiet = {name: site.environment()[name] for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")}
-    export = " ".join(f"{name}={value}" for name, value in quiet.items())
-    home = f"FLWR_HOME={shlex.quote(str(folder / 'flower'))}"
-    lines = [
-        f"# on the server, {host}, in this folder:",
-        f"{export} {shlex.join(site.superlink('0.0.0.0', port))}",
-        *(f"{export} {home} {shlex.join(site.register(ue))}" for ue in range(num_ue)),
-    ]
-    for ue in range(num_ue):
-        here = Site(Path("."))
-        command = here.supernode(ue, f"{host}:{port}", 9094, data="own.npz")
-        lines += [
-            f"# on the machine of UE {ue}, with {folder / 'ca.pem'} and {site.node(ue)} (keep nodes/), own.npz: x, y",
-            f"{export} {shlex.join(command)}",
-        ]
-    lines += ["# on the server, when all are up:", f"autofl deploy run --folder {shlex.quote(str(folder))}"]
-    return "\n".join(lines)
 
 
 def settings_of(folder: Path) -> Settings:

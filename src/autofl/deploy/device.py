@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from autofl.algorithms import Algorithm, at_round, split_of
+from autofl.algorithms import Algorithm, at_round, is_independent, split_of
 from autofl.compressors import Compressor
 from autofl.data import Dataset, Partition, read_device
 from autofl.data.federated import FederatedData, PixelSums, pixel_sums, pool_of
@@ -58,8 +58,8 @@ class Device:
         if not 0 < order.num_samples <= self.data_size:
             raise AutoFLError(f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples")
         ue = np.array([self.ue])
-        num_samples, split = np.array([order.num_samples]), split_of(algorithm)
-        batches = data.draw(ue, num_samples, order.local_steps, seed, order.round, split)
+        num_samples, how = np.array([order.num_samples]), (split_of(algorithm), is_independent(algorithm))
+        batches = data.draw(ue, num_samples, order.local_steps, seed, order.round, *how)
         return engine(at_round(algorithm, order.round), sent, batches, ue, memory)
 
     def pack(

@@ -1,6 +1,7 @@
 """Who is who: which node is which UE, what it says of itself, and who is left out."""
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -8,13 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
-from flwr.serverapp import Grid
 
 from autofl.data.federated import PixelSums
 from autofl.deploy.messages import HEADER, pixels_of
 from autofl.deploy.post import Answer, Ask, Expected
 from autofl.deploy.schema import FIELDS, MOST_PIXELS, MOST_SAMPLES, OWN_FACTOR, OWN_VALUES, SMALL, RefusedError, read
-from autofl.errors import AutoFLError
 from autofl.network import Cell
 from autofl.records import DeviceRecord
 
@@ -27,12 +26,12 @@ LONGEST_PAUSE = 64
 FEWEST = 3
 """Devices from which on a median says something about the others."""
 SIZE_FACTOR = 50.0
-"""How many times the median number of samples one device's pixel sums may stand for."""
+"""How many times the median number of samples one device may say it has: plans and pixel sums believe it."""
 PIXEL_FACTOR = 5.0
 """How far its mean pixel, and its mean squared pixel, may lie from the median of the devices."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Introduction:
     """What a device says of itself when it is first asked."""
 
@@ -62,16 +61,15 @@ class Form:
 class Fleet:
     """Who is who: Flower's node numbers are random, so every node is asked which UE it is until it has answered."""
 
-    def __init__(
-        self, grid: Grid, ask: Ask, cell: Cell, bound: Mapping[int, int] | None = None, form: Form | None = None
-    ) -> None:
+    def __init__(self, ask: Ask, cell: Cell, bound: Mapping[int, int] | None = None, form: Form | None = None) -> None:
         """`bound` says which UE a node's key was registered for; without it the first to claim a number keeps it."""
-        self._grid, self._ask, self._cell, self._bound = grid, ask, cell, dict(bound or {})
+        self._ask, self._cell, self._bound = ask, cell, dict(bound or {})
         self._online: set[int] = set()
         self._turn, self._tries, self._due = 0, Counter[int](), dict[int, int]()
         self._refused: list[DeviceRecord] = []
         self._silent: set[int] = set()
         self._out: set[int] = set()  # nodes that are left out for the rest of the run
+        self._has_agreed = False
         self.form = form
         self.known: dict[int, Introduction] = {}
 
@@ -83,19 +81,20 @@ class Fleet:
             time.sleep(1.0)
             self.greet(self._silent)
         if missing := sorted(set(range(self._cell.num_ue)) - set(self.known)):
-            log.warning("no word of UEs %s within %g s; they take no part until they come", missing, seconds)
+            log.warning("no answer from UEs %s within %g s; they take no part until they connect", missing, seconds)
         if self.known:
             self._agree()
 
     def greet(self, also: set[int] | None = None) -> None:
         """Ask the nodes that are new, and again, at longer and longer intervals, those that have not answered."""
         self._turn += 1
-        online = set(self._grid.get_node_ids())
+        online = self._ask.nodes()
         new, self._online = online - self._online, online
         here = {one.node for one in self.known.values()}
         again = {node for node, turn in self._due.items() if turn <= self._turn and node not in here}
         asked = sorted(((new | again | (also or set())) & online) - self._out)
-        expected = Expected(("device", "pixels"), 16 * MOST_PIXELS + 3 * HEADER + SMALL)
+        pixels = MOST_PIXELS if self.form is None else math.prod(self.form.sample_shape)
+        expected = Expected(("device", "pixels"), 16 * pixels + 3 * HEADER + SMALL)
         answers = self._ask({node: RecordDict() for node in asked}, "query.introduce", "join", expected)
         for node in asked:
             try:
@@ -134,10 +133,15 @@ class Fleet:
         if self._bound and self._bound.get(node) != one.ue:
             owner = f"UE {self._bound[node]}" if node in self._bound else "no UE of this deployment"
             raise RefusedError(f"it calls itself UE {one.ue}; its key is that of {owner}")
+        certified = self._ask.owner(node)
+        if certified not in (None, one.ue):
+            raise RefusedError(f"it calls itself UE {one.ue}; its certificate is that of UE {certified}")
         if self.is_here(one.ue) and self.known[one.ue].node != node:
             raise RefusedError(f"it calls itself UE {one.ue}, which node {self.known[one.ue].node} is already")
         if self.form is not None:
             self.form.check(one)
+        if self._has_agreed and (why := odd_sizes({**self.known, one.ue: one}).get(one.ue)):
+            raise RefusedError(why)
         log.info("UE %d is here: %d samples", one.ue, one.data_size)
         self.known[one.ue] = one
 
@@ -145,7 +149,13 @@ class Fleet:
         """The form of samples, from what most devices say unless it is given; who differs is left out."""
         if self.form is None:
             self.form = common_form(self.known)
-        for ue, why in (misfits(self.known, self.form) | odd_sums(self.known)).items():
+        self._has_agreed = True
+        self._leave_out(misfits(self.known, self.form))
+        self._leave_out(odd_sums(self.known) | odd_sizes(self.known))
+        self._leave_out(too_many(self.known))
+
+    def _leave_out(self, reasons: Mapping[int, str]) -> None:
+        for ue, why in reasons.items():
             one = self.known.pop(ue)
             self._out.add(one.node)
             self._refuse(one.node, why, ue)
@@ -187,25 +197,42 @@ def misfits(known: Mapping[int, Introduction], form: Form) -> dict[int, str]:
     return wrong
 
 
+def odd_sizes(known: Mapping[int, Introduction]) -> dict[int, str]:
+    """Who says it has far more samples than the others."""
+    if len(known) < FEWEST:
+        return {}
+    middle = float(np.median([one.data_size for one in known.values()]))
+    return {
+        ue: f"{one.data_size} samples, the median of the devices is {middle:g}"
+        for ue, one in known.items()
+        if one.data_size > SIZE_FACTOR * middle
+    }
+
+
+def too_many(known: Mapping[int, Introduction]) -> dict[int, str]:
+    """Whose pixel sums do not fit into those of all, the largest first: one device must not end the run of the rest."""
+    sums = {ue: one.sums.num for ue, one in known.items() if one.sums is not None}
+    wrong, num = {}, sum(sums.values())
+    for ue in sorted(sums, key=lambda one: (-sums[one], one)):
+        if num > MOST_SAMPLES:
+            num -= sums[ue]
+            wrong[ue] = f"pixels: of {sums[ue]} samples; all sums may have {MOST_SAMPLES} (deploy.statistics=own: any)"
+    return wrong
+
+
 def odd_sums(known: Mapping[int, Introduction]) -> dict[int, str]:
     """Whose pixel sums are far from those of the others: they would standardise everybody's images."""
     sums = {ue: one.sums for ue, one in known.items() if one.sums is not None}
     if len(sums) < FEWEST:
         return {}
-    num = {ue: part.num for ue, part in sums.items()}
     first, second = (
         {ue: float(getattr(part, name).mean()) / part.num for ue, part in sums.items()} for name in ("total", "squares")
     )
     wrong = {}
-    for values, factor, words in (
-        (num, SIZE_FACTOR, "number of samples"),
-        (first, PIXEL_FACTOR, "mean pixel"),
-        (second, PIXEL_FACTOR, "mean squared pixel"),
-    ):
+    for values, words in ((first, "mean pixel"), (second, "mean squared pixel")):
         middle = float(np.median(list(values.values())))
         for ue, value in values.items():
-            low = 0.0 if values is num else middle / factor  # a device may well have few samples
-            if not low <= value <= middle * factor and ue not in wrong:
+            if not middle / PIXEL_FACTOR <= value <= middle * PIXEL_FACTOR and ue not in wrong:
                 wrong[ue] = f"pixels: {words} {value:g}, the median of the devices is {middle:g}"
     return wrong
 
@@ -215,8 +242,5 @@ def total_sums(fleet: Mapping[int, Introduction]) -> PixelSums | None:
     parts = [one.sums for one in fleet.values() if one.sums is not None]
     if not parts:
         return None
-    num = sum(part.num for part in parts)
-    if num > MOST_SAMPLES:
-        raise AutoFLError(f"the devices have {num} samples, too many for shared sums; set deploy.statistics=own")
     total, squares = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("total", "squares"))
-    return PixelSums(num, total, squares)
+    return PixelSums(sum(part.num for part in parts), total, squares)

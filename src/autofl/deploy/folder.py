@@ -1,7 +1,8 @@
 """A deployment's folder, and the programs of Flower that run from it.
 
 ca.pem server.pem server.key    TLS
-nodes/ue0 ue0.pub ue0.npz ...   a key and, on one machine, the data of each device
+devices.pem devices.key         who signs the certificates of devices, with which they open streams
+nodes/ue0 ue0.pub ue0.pem ...   key and certificate of each device and, on one machine, ue0.npz, its data
 app/                            the Flower app: settings and the names of its two halves
 flower/                         Flower's own home: which SuperLink to talk to
 superlink.db logs/ state.json   what is remembered, said, and running
@@ -15,20 +16,26 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autofl.deploy.certificates import certified_hosts, make_certificates, make_node_key
+from autofl.deploy.certificates import certified_hosts, certify_node, make_certificates, make_node_key
 from autofl.errors import AutoFLError
+from autofl.files import read_toml
 
 LINK = "autofl"
 """The name of the SuperLink in Flower's configuration."""
 MARK = "AUTOFL_DEPLOY"
 """Environment variable by which everything started from a folder is found again."""
+PRIVATE = 0o077
+"""The umask of everything a deployment writes: keys, data, logs and runs are their user's alone."""
 PATIENCE = 120.0
 """Seconds a program may take to start, and a SuperNode to be let in: after its predecessor died that takes up to 60."""
+MOST_PORT = 65_535
+TRIES = 3
+"""How often a question is put to a SuperLink that does not answer it."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,10 @@ class Site:
         elif hosts[0] not in certified_hosts(self.folder):
             raise AutoFLError(f"{self.folder}: its certificate is not for {hosts[0]}; name another --folder")
         for ue in range(num_nodes):
-            if not self.node(ue).is_file():
+            if not self.node(ue, ".pub").is_file():  # the private half may have gone to its device
                 make_node_key(self.node(ue))
+            if not self.node(ue, ".pem").is_file():
+                certify_node(self.folder, self.node(ue), ue)
 
     def point_to(self, address: str) -> None:
         """Flower's configuration: which SuperLink, and whose certificates it must show."""
@@ -99,8 +108,15 @@ class Site:
     def register(self, ue: int) -> list[str]:
         return ["flwr", "supernode", "register", str(self.node(ue, ".pub")), LINK]
 
-    def supernode(self, ue: int, address: str, port: int, data: str | None = None) -> list[str]:
-        node_config = f'ue={ue} data="{data or self.node(ue, ".npz")}"'
+    def link(self) -> tuple[str, int]:
+        """Name and port of the SuperLink; an address of IPv6 without its brackets."""
+        address = read_toml(self.folder / "flower" / "config.toml")["superlink"][LINK]["address"]
+        host, _, port = str(address).rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def supernode(self, ue: int, address: str, port: int, data: str | None = None, more: str = "") -> list[str]:
+        folder = self.folder if data else self.folder.resolve()
+        node_config = f'ue={ue} data="{data or self.node(ue, ".npz")}" folder="{folder}"{more}'
         return [
             *("flower-supernode", "--superlink", address, "--root-certificates", str(self.folder / "ca.pem")),
             *("--auth-supernode-private-key", str(self.node(ue)), "--port", str(port)),
@@ -112,22 +128,31 @@ class Site:
         (self.folder / "logs").mkdir(exist_ok=True)
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                _found(command),
+                program(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=self.environment(),
                 start_new_session=True,
+                umask=PRIVATE,
             )
         state = self.state
         state.setdefault("processes", {})[name] = {"pid": process.pid, "began": _began(process.pid)}
         self.keep(state)
         return process
 
+    def ask(self, command: Sequence[str]) -> dict[str, Any]:
+        """A question to Flower, asked again where a busy SuperLink fails to answer it."""
+        for _ in range(TRIES - 1):
+            with contextlib.suppress(AutoFLError):
+                return self.call(command)
+            time.sleep(1.0)
+        return self.call(command)
+
     def call(self, command: Sequence[str]) -> dict[str, Any]:
         """One of Flower's own commands, answered in JSON."""
         done = subprocess.run(
-            [*_found(command), "--format", "json"], env=self.environment(), capture_output=True, text=True
+            [*program(command), "--format", "json"], env=self.environment(), capture_output=True, text=True
         )
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
@@ -145,23 +170,41 @@ class Site:
 
     def online(self) -> int:
         """How many SuperNodes the SuperLink sees."""
-        nodes = self.call(["flwr", "supernode", "list", LINK])["nodes"]
+        nodes = self.ask(["flwr", "supernode", "list", LINK])["nodes"]
         return sum(node["status"] == "online" for node in nodes)
 
     def servers(self) -> list[int]:
         """Processes of server apps that were started from this folder."""
-        pids = []
+        return [pid for pid, words in self._marked_commands() if any(b"flwr-serverapp" in word for word in words)]
+
+    def can_start_servers(self) -> bool:
+        """Whether the SuperLink has the helper that starts server apps; it dies of a database that is locked too long.
+
+        Of a SuperLink on another machine, or where there is no /proc, nobody knows: it is taken for alive.
+        """
+        link = self.state.get("processes", {}).get("superlink")
+        if link is None or not Path("/proc/self").exists():
+            return True
+        helpers = (words for _, words in self._marked_commands() if any(b"flower-superexec" in word for word in words))
+        return any(str(link["pid"]).encode() in words for words in helpers)
+
+    def _marked_commands(self) -> Iterator[tuple[int, list[bytes]]]:
         for pid in _marked(self.folder):
             with contextlib.suppress(OSError):
-                if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    pids.append(pid)
-        return pids
+                yield pid, Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
     def end_servers(self) -> None:
         """End server apps that outlived their SuperLink or their run: they would write into the folder once more."""
         for pid in self.servers():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+
+    def end(self, name: str) -> None:
+        """End a program that was started from this folder, and what it started."""
+        if self.alive().get(name, False):
+            with contextlib.suppress(OSError):
+                os.killpg(self.state["processes"][name]["pid"], signal.SIGKILL)  # start() gave it a group of its own
+            _wait_until(lambda: not self.alive().get(name, False), 10.0)
 
     def stop(self) -> list[str]:
         """End everything that was started from this folder; the names of what ran. Nothing to end is no error."""
@@ -193,6 +236,17 @@ def free_port() -> int:
         return int(place.getsockname()[1])
 
 
+def stream_port(chosen: int, link_port: int) -> int:
+    """The port of streams beside the SuperLink's: the chosen one, or the next if that is 0."""
+    if not 1 <= link_port <= MOST_PORT:
+        raise AutoFLError(f"--port: {link_port} is not from 1 to {MOST_PORT}")
+    if chosen == link_port:
+        raise AutoFLError(f"deploy.port: {chosen} is the SuperLink's own port; choose another one")
+    if not chosen and link_port == MOST_PORT:
+        raise AutoFLError(f"--port: {link_port} is the last one, and streams need another: set deploy.port")
+    return chosen or link_port + 1
+
+
 def wait_for(what: str, is_there: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until something is there; the last words of its log if it never comes."""
     begin = time.monotonic()
@@ -203,19 +257,19 @@ def wait_for(what: str, is_there: Callable[[], bool], process: subprocess.Popen[
         time.sleep(0.2)
 
 
-def answers(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
+def answers(host: str, port: int) -> bool:
+    """Whether somebody listens there."""
     with socket.socket() as caller:
         caller.settimeout(1.0)
-        return caller.connect_ex(("127.0.0.1", port)) == 0
+        return caller.connect_ex((host, port)) == 0
 
 
-def _found(command: Sequence[str]) -> list[str]:
-    """Flower's programs lie beside this Python."""
-    program = Path(sys.executable).parent / command[0]
-    if not program.is_file():
+def program(command: Sequence[str]) -> list[str]:
+    """Flower's programs lie beside this Python; one that is named by its place is taken as it is."""
+    place = Path(sys.executable).parent / command[0]  # which is the place itself if that is absolute
+    if not place.is_file():
         raise AutoFLError(f"{command[0]} is not here; install it with: pip install 'autofl-edge[flower]'")
-    return [str(program), *command[1:]]
+    return [str(place), *command[1:]]
 
 
 def _wait_until(is_so: Callable[[], bool], seconds: float) -> bool:

@@ -25,6 +25,21 @@ class TakenOverError(AutoFLError):
     """Another attempt holds the devices: this one must not write any more."""
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a run is on these devices: its command holds the lease."""
+    try:
+        descriptor = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
 @contextlib.contextmanager
 def held(folder: Path, attempt: str) -> Iterator[Path]:
     """Hold the lease of a deployment; another one who holds it is an error of one line."""

@@ -9,6 +9,7 @@ import hashlib
 import io
 import math
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from autofl.models import Params, num_weights
 
 NAN = float("nan")
 HEADER = 4096
-"""Bytes that the description of an array may take, beside its values."""
+"""Bytes that the description of an array may take, besides its values."""
 
 
 def params_record(params: Params) -> ArrayRecord:
@@ -111,7 +112,7 @@ def pixels_record(sums: PixelSums) -> ArrayRecord:
 
 
 def pixels_of(record: RecordDict, sample_shape: tuple[int, ...], most: int = MOST_SAMPLES) -> PixelSums | None:
-    """The pixel sums of a message, of at most so many samples; None if it has none."""
+    """The pixel sums of a message, of at most `most` samples; None if it has none."""
     if "pixels" not in record.array_records:
         return None
     arrays = _arrays(record, "pixels")
@@ -139,6 +140,8 @@ class Order:
     local_steps: int  # tau_k^i
     tx_power: float  # p_k^i [W], for a device that can set it
     bits_per_weight: float  # of the update it sends
+    compute_time: float  # [s] and
+    upload_rate: float  # [bit/s] as modelled, for a device on a testbed
 
     def record(self) -> ConfigRecord:
         return ConfigRecord({name.replace("_", "-"): value for name, value in self.__dict__.items()})
@@ -163,12 +166,23 @@ def _arrays(record: RecordDict, name: str) -> ArrayRecord:
     return record.array_records[name]
 
 
+@lru_cache(maxsize=1024)
+def _head(kind: str, shape: tuple[int, ...]) -> bytes:
+    """How NumPy describes an array of this type and shape, in C order."""
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.empty(shape, kind))
+    return stream.getvalue()[: -math.prod(shape) * np.dtype(kind).itemsize or None]
+
+
 def _decoded(array: Array, name: str, kind: np.dtype[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
     """The array of this type and shape. Both are read from its bytes before anything is allocated for its values."""
     size, label = math.prod(shape) * kind.itemsize, shown(name[:200])
     if len(array.data) > size + HEADER:
         said = f"shape {tuple(array.shape)[:8]}, not {shape}" if tuple(array.shape) != shape else "too many bytes"
         raise RefusedError(f"{label}: {said}")
+    usual = _head(kind.str, shape)
+    if array.data.startswith(usual) and len(array.data) == len(usual) + size:  # as everybody writes it
+        return np.frombuffer(array.data, kind, offset=len(usual)).reshape(shape)
     try:
         stream = io.BytesIO(array.data)
         version = np.lib.format.read_magic(stream)

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
@@ -25,20 +25,42 @@ class Answer:
     content: RecordDict | None
     seconds: float
     problem: str = ""
+    sending: float = NAN  # seconds from its first byte to its last, where that is seen
+    reading: object = None  # what `Expected.reader` made of it
+
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 class Expected(NamedTuple):
-    """What a reply may hold."""
+    """What a reply may hold, and what is done with it at once, while others are still waited for."""
 
     parts: Collection[str]
     most_bytes: float = SMALL
+    reader: Callable[[int, RecordDict], object] = _nothing  # of who replies, and the reply
 
 
-Ask = Callable[[Mapping[int, RecordDict], str, str, Expected], dict[int, Answer]]
+class Ask(Protocol):
+    """A way to the devices: Flower's messages, or streams."""
 
+    def nodes(self) -> set[int]:
+        """Who can be asked."""
+        ...
 
-def _nothing() -> None:
-    pass
+    def owner(self, node: int) -> int | None:
+        """The UE for which this node has shown a certificate, if it was asked for one."""
+        ...
+
+    def way(self, node: int) -> str:
+        """How a node is asked, in words."""
+        ...
+
+    def __call__(
+        self, contents: Mapping[int, RecordDict], message_type: str, group: str, expected: Expected
+    ) -> dict[int, Answer]:
+        """Ask these nodes, one content each; every node gets an answer, if only that none came in time."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -53,6 +75,15 @@ class Post:
     deadline: float
     watch: Callable[[], None] = _nothing
 
+    def nodes(self) -> set[int]:
+        return set(self.grid.get_node_ids())
+
+    def owner(self, node: int) -> int | None:
+        return None  # Flower has looked at its key
+
+    def way(self, node: int) -> str:
+        return "messages"
+
     def __call__(
         self, contents: Mapping[int, RecordDict], message_type: str, group: str, expected: Expected
     ) -> dict[int, Answer]:
@@ -62,7 +93,7 @@ class Post:
         nonces = {node: secrets.token_hex(16) for node in nodes}
         messages = [
             Message(
-                RecordDict({**contents[node], STAMP: ConfigRecord({"nonce": nonces[node]})}),
+                stamped(contents[node], nonces[node]),
                 node,
                 message_type,
                 ttl=self.deadline + GRACE,
@@ -78,7 +109,7 @@ class Post:
             for reply in self.grid.pull_messages(list(waiting)):
                 node = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if node is not None:
-                    answers[node] = _answer(reply, time.monotonic() - begin, nonces[node], expected)
+                    answers[node] = _answer(node, reply, time.monotonic() - begin, nonces[node], expected)
             if time.monotonic() - begin > self.deadline:
                 break
             if waiting:
@@ -87,12 +118,22 @@ class Post:
         return {**answers, **dict.fromkeys(waiting.values(), late)}
 
 
-def _answer(reply: Message, seconds: float, nonce: str, expected: Expected) -> Answer:
+def stamped(content: RecordDict, nonce: str) -> RecordDict:
+    """A message with the nonce that its reply has to repeat."""
+    return RecordDict({**content, STAMP: ConfigRecord({"nonce": nonce})})
+
+
+def checked_answer(content: RecordDict, nonce: str, expected: Expected) -> RecordDict:
+    """A reply that holds what was asked for, to this very message."""
+    check_parts(content, expected.parts, expected.most_bytes)
+    if read(content, STAMP, ("nonce",))["nonce"] != nonce:
+        raise RefusedError("a reply to another message: its stamp is old")
+    return content
+
+
+def _answer(node: int, reply: Message, seconds: float, nonce: str, expected: Expected) -> Answer:
     try:
-        content = content_of(reply)
-        check_parts(content, expected.parts, expected.most_bytes)
-        if read(content, STAMP, ("nonce",))["nonce"] != nonce:
-            raise RefusedError("a reply to another message: its stamp is old")
-        return Answer(content, seconds)
+        content = checked_answer(content_of(reply), nonce, expected)
+        return Answer(content, seconds, reading=expected.reader(node, content))
     except RefusedError as error:
         return Answer(None, seconds, str(error))

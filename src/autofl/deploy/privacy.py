@@ -28,7 +28,7 @@ def local_noise(clip: float, noise_multiplier: float) -> LocalDpMod:
 
 
 def spent(noise_multiplier: float, num_releases: int, delta: float) -> float:
-    """epsilon after so many noisy updates of one device, by Renyi accounting.
+    """epsilon after `num_releases` noisy updates of one device, by Renyi accounting.
 
     Neighbours differ in all data of the device. Two clipped updates are at most 2 * clip apart, so the noise is
     noise_multiplier / 2 of the sensitivity. Selection is the server's and known to it: it amplifies nothing.

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 from flwr.app import Context
@@ -12,12 +13,12 @@ from autofl.deploy.lease import watcher
 from autofl.errors import AutoFLError
 
 MOST_TEXT = 1_000_000
-"""Letters of settings."""
+"""Most letters of settings."""
 
 
-def settings_of(context: Context) -> Settings:
-    """The settings of a run, as its server and each of its devices get them."""
-    text = str(context.run_config["settings"])
+@lru_cache(maxsize=8)
+def settings_of(text: str) -> Settings:
+    """The settings of a run from the text that its server and each of its devices get."""
     if len(text) > MOST_TEXT:
         raise AutoFLError(f"settings of the run: {len(text)} letters; at most {MOST_TEXT}")
     return parse_settings(tomllib.loads(text), "settings of the run").resolved()
@@ -39,6 +40,20 @@ def form_of(settings: Settings, context: Context) -> Form | None:
         return Form(tuple(deploy.sample_shape), deploy.num_classes)
     *shape, classes = [int(word) for word in str(context.run_config.get("form", "")).split()] or [0]
     return Form(tuple(shape), classes) if shape else None
+
+
+def stream_of(context: Context) -> tuple[Path, str, int] | None:
+    """Where the certificates lie, the name by which devices reach the server, and the port of streams; None: without.
+
+    Written "HOST PORT"; port 0 is one of the system's choice.
+    """
+    words = str(context.run_config.get("stream", "")).split()
+    return (Path(str(context.run_config["site"])), words[0], int(words[1])) if words else None
+
+
+def slow_of(context: Context) -> float:
+    """How many times slower than modelled the links and processors of a testbed are; 1 elsewhere."""
+    return float(context.run_config.get("slow", 1.0))
 
 
 def watch_of(context: Context) -> Callable[[], None]:

@@ -4,7 +4,9 @@ The same table serves both ways. What is not in it is refused, and so is what is
 converted, so no text is ever parsed as a number.
 """
 
+import ipaddress
 import math
+import string
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +14,14 @@ from typing import Any
 from flwr.app import RecordDict
 
 MOST_SAMPLES = 10_000_000
-"""Of one device. With bytes as pixels, n sum x^2 and (sum x)^2 then fit into 64 bits."""
+"""Most samples of one device. With bytes as pixels, n sum x^2 and (sum x)^2 then fit into 64 bits."""
 MOST_CLASSES = 10_000
 MOST_EXTENT = 10_000
-"""Of one axis of a sample."""
+"""Longest axis of a sample."""
 MOST_AXES = 4
 MOST_PIXELS = 1_000_000
 SMALL = 65_536
-"""Bytes of all that travels beside arrays and packed updates."""
+"""Bytes of all that travels besides arrays and packed updates."""
 STAMP = "stamp"
 
 
@@ -57,7 +59,7 @@ class Real:
 
 @dataclass(frozen=True)
 class Hex:
-    """A text of so many hexadecimal digits."""
+    """A text of a fixed number of hexadecimal digits."""
 
     length: int
 
@@ -86,7 +88,42 @@ class Extents:
         return f"1 to {MOST_AXES} extents of at most {MOST_EXTENT}, {MOST_PIXELS} pixels in all"
 
 
-Field = Whole | Real | Hex | Extents
+@dataclass(frozen=True)
+class Host:
+    """The name or address of a machine; an address of IPv6 without brackets."""
+
+    def allows(self, value: object) -> bool:
+        if not isinstance(value, str) or not 1 <= len(value) <= 253 or not set(value) <= HOST_SIGNS:
+            return False
+        return ":" not in value or _is_address(value)
+
+    def __str__(self) -> str:
+        return "the name or address of a machine"
+
+
+@dataclass(frozen=True)
+class Word:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def allows(self, value: object) -> bool:
+        return isinstance(value, str) and value in self.words
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self.words)}"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+Field = Whole | Real | Hex | Extents | Host | Word
+HOST_SIGNS = set(string.ascii_letters + string.digits + ".:-_")
 
 OWN_VALUES: dict[str, Real] = {
     "distance": Real(0.0, 1e6),
@@ -115,7 +152,11 @@ FIELDS: dict[str, dict[str, Field]] = {
         "local-steps": Whole(1, 1000),
         "tx-power": Real(0.0, 1e6),
         "bits-per-weight": Real(0.0, 64.0),
+        "compute-time": Real(0.0, 1e7),
+        "upload-rate": Real(0.0, 1e15),
     },
+    "session": {"host": Host(), "port": Whole(1, 65_535), "token": Hex(32)},
+    "ended": {"outcome": Word(("over", "unreachable", "no-keys", "refused", "lost"))},
     "model": {"num-classes": Whole(1, MOST_CLASSES)},
     "measured": {
         "train-time": Real(0.0, 1e7),
@@ -162,7 +203,7 @@ def size_of(record: RecordDict) -> int:
     """Bytes of a message's records."""
     try:
         return sum(part.count_bytes() for part in record.values())
-    except ValueError as error:  # Flower's own count does not take an empty text
+    except Exception as error:  # Flower's own count takes neither an empty text nor an empty list
         raise RefusedError(f"a record that cannot be counted ({shown(str(error)[:200])})") from None
 
 

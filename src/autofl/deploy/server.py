@@ -1,26 +1,30 @@
 """The server of a deployment: a whole run, or the rest of one, into its run folder, with a checkpoint each round."""
 
+import contextlib
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import Context
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from autofl.algorithms import Algorithm, State
+from autofl.algorithms import Algorithm
 from autofl.config import Settings, dump_settings
 from autofl.data.federated import PixelSums
+from autofl.deploy.certificates import StreamKeys
 from autofl.deploy.fleet import Fleet, total_sums
 from autofl.deploy.lease import LeftAloneError, TakenOverError
-from autofl.deploy.post import Post
+from autofl.deploy.overhead import Overheads
+from autofl.deploy.post import Ask, Post
 from autofl.deploy.privacy import spent
-from autofl.deploy.run_config import form_of, nodes_of, settings_of, watch_of
+from autofl.deploy.run_config import form_of, nodes_of, settings_of, slow_of, stream_of, watch_of
+from autofl.deploy.stream import Streams
 from autofl.deploy.world import Devices
 from autofl.engines import use_machine
 from autofl.errors import AutoFLError
@@ -28,25 +32,36 @@ from autofl.evaluation import evaluated_ues
 from autofl.experiments.build import build_algorithm, build_evaluator, build_model, build_training
 from autofl.experiments.cell import build_cell, build_channel, build_compressor
 from autofl.experiments.run import machine_facts, origins_of, size_range
-from autofl.models import Params, num_weights
+from autofl.models import num_weights
 from autofl.models import params_of as params_of_model
-from autofl.records import DeviceRecord, Evaluation, RunWriter, read_checkpoint
+from autofl.records import DeviceRecord, RoundRecord, RunWriter, has_checkpoint, read_checkpoint
 from autofl.registry import label_of
-from autofl.rounds.downlink import Reference
+from autofl.rounds.checkpoint import group, packed, unpacked
+from autofl.rounds.checks import Bounds, Checks
 from autofl.rounds.loop import Checkpoint, run_rounds
 from autofl.rounds.round import ChannelAir
+
+log = logging.getLogger("autofl")
+
+LOST = 2
+"""Rounds that may be lost when a server is killed: one is written while the next one is on its way."""
+SAY = 0.5
+"""Seconds between manifests of a run on its way; a checkpoint is kept each round."""
 
 
 def serve(grid: Grid, context: Context) -> None:
     """A whole run, or the rest of one, into its run folder on this machine."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    settings, folder = settings_of(context), Path(str(context.run_config["folder"]))
+    logging.basicConfig(format="%(message)s")
+    log.setLevel(logging.INFO)  # ours alone: Flower sends each line by a request, of which httpx would write a line
+    settings, folder = settings_of(str(context.run_config["settings"])), Path(str(context.run_config["folder"]))
     use_machine(settings.simulation.threads)
-    writer, past = _begin(settings, folder, bool(context.run_config["resume"]), str(context.run_config["attempt"]))
+    writer, past = _begin(context, settings, folder)
     status: str = "failed"
     problem: str | None = "the server stopped on the way; deploy run --resume goes on"
     try:
-        _serve(grid, context, settings, writer, past)
+        if past.stop is None:
+            with _way(grid, context, settings) as ask:
+                _serve(ask, context, settings, writer, past)
         status, problem = "finished", None
     except TakenOverError:
         status = "taken over"  # the folder is another attempt's by now
@@ -71,6 +86,8 @@ class Past:
     sums: PixelSums | None = None
     releases: Mapping[int, int] = field(default_factory=dict)
     host_time: float = 0.0
+    stop: str | None = None  # why the round behind it was the last one
+    checked: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # what the checks of updates remember
 
 
 def past_of(folder: Path, algorithm: Algorithm) -> Past:
@@ -79,68 +96,62 @@ def past_of(folder: Path, algorithm: Algorithm) -> Past:
     sums = None
     if "pixels.total" in arrays:
         sums = PixelSums(facts["pixels"], arrays["pixels.total"], arrays["pixels.squares"])
-    checkpoint = Checkpoint(
-        round=facts["round"],
-        state=_state_of(arrays, algorithm),
-        memory=_group(arrays, "planner"),
-        sim_time=facts["sim_time"],
-        history=tuple((int(k), Evaluation(**metrics)) for k, metrics in facts["history"]),
-        reference=_reference_of(arrays, facts),
-    )
-    # The round that was lost may have been answered: each device may have released one update more.
-    releases = {int(ue): num + 1 for ue, num in facts["releases"].items()}
-    return Past(checkpoint, sums, releases, facts["host_time"])
+    # The rounds that were lost, one that was not written yet and the next, may have been answered.
+    releases = {int(ue): num + LOST for ue, num in facts["releases"].items()}
+    checkpoint = unpacked(arrays, facts, algorithm)
+    return Past(checkpoint, sums, releases, facts["host_time"], facts.get("stop"), group(arrays, "checks"))
 
 
-def _group(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    """The arrays of this prefix, without it."""
-    return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
-
-
-def _state_of(arrays: Mapping[str, NDArray[Any]], algorithm: Algorithm) -> State:
-    """The server's state, every field of it."""
-    state = algorithm.init({name: torch.from_numpy(array) for name, array in _group(arrays, "state.params").items()})
-    kept = {
-        part: {name: torch.from_numpy(array) for name, array in _group(arrays, f"state.{part}").items()}
-        for part in (state_field.name for state_field in fields(state))
-    }
-    return replace(state, **kept)
-
-
-def _reference_of(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Reference | None:
-    """What the devices have, where the downlink is compressed."""
-    if "downlink_bits" not in facts:
-        return None
-    held = {name: torch.from_numpy(array) for name, array in _group(arrays, "reference").items()}
-    return Reference(held, facts["downlink_bits"])
-
-
-def _begin(settings: Settings, folder: Path, resume: bool, attempt: str) -> tuple[RunWriter, Past]:
-    if not resume:
+def _begin(context: Context, settings: Settings, folder: Path) -> tuple[RunWriter, Past]:
+    resume, attempt = bool(context.run_config["resume"]), str(context.run_config["attempt"])
+    begun = dict.fromkeys(range(settings.cell.count), 1) if resume else {}  # round 1 may have been answered
+    if not resume or not has_checkpoint(folder):
         facts = {
             "algorithm": settings.algorithm,
             "label": label_of("algorithm", settings.algorithm),
             "seed": settings.seed,
             "deployed": True,
             "attempt": attempt,
+            "slow": slow_of(context),
             "parts": origins_of(settings),
         }
-        return RunWriter(folder, dump_settings(settings), facts | machine_facts()), Past()
+        return RunWriter(folder, dump_settings(settings), facts | machine_facts()), Past(releases=begun)
     past = past_of(folder, build_algorithm(settings))
     assert past.checkpoint is not None
     writer = RunWriter.go_on(folder, past.checkpoint.round)
     writer.finish("running", attempt=attempt)
+    if past.stop is not None:  # it was stopped between its last round and its end
+        writer.write_weights({name: p.numpy() for name, p in past.checkpoint.state.params.items()})
+        said = {"stop": past.stop, "rounds": past.checkpoint.round, "sim_time": past.checkpoint.sim_time}
+        writer.finish("running", **said, **_privacy(settings, past.releases))
     return writer, past
 
 
-def _serve(grid: Grid, context: Context, settings: Settings, writer: RunWriter, past: Past) -> None:
+@contextlib.contextmanager
+def _way(grid: Grid, context: Context, settings: Settings) -> Iterator[Ask]:
+    """The way to the devices: streams where the settings say so and a port can be had, else messages."""
+    post, place = Post(grid, settings.deploy.deadline, watch_of(context)), stream_of(context)
+    streams = None
+    if place is not None and settings.deploy.transport == "stream":
+        folder, host, port = place
+        try:
+            streams = Streams(grid, post, StreamKeys.read(folder), host, port, nodes_of(context))
+        except (AutoFLError, OSError) as error:
+            log.warning("no streams, messages instead: %s", error)
+    try:
+        yield streams or post
+    finally:
+        if streams is not None:
+            streams.close()
+
+
+def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, past: Past) -> None:
     begin = time.perf_counter() - past.host_time
     if settings.stop.gradient_norm_sq is not None:
         raise AutoFLError("stop.gradient_norm_sq: needs all data in one place; a deployment cannot measure it")
     num_ue, watch = settings.cell.count, watch_of(context)
-    ask = Post(grid, settings.deploy.deadline, watch)
     nobody = np.zeros(num_ue, dtype=np.int64)
-    fleet = Fleet(grid, ask, build_cell(settings, nobody, 1), nodes_of(context), form_of(settings, context))
+    fleet = Fleet(ask, build_cell(settings, nobody, 1), nodes_of(context), form_of(settings, context))
     fleet.gather(settings.deploy.join)
     if not fleet.known or fleet.form is None:
         why = "; ".join(sorted({record.outcome for record in fleet.refused()})[:3])
@@ -160,19 +171,98 @@ def _serve(grid: Grid, context: Context, settings: Settings, writer: RunWriter, 
     emulated, channel = None, build_channel(settings)
     if settings.deploy.channel == "emulated":  # the channels the simulator draws with the same seed
         emulated = ChannelAir(cell, channel, settings.seed)
-    compressor, bound = build_compressor(settings), settings.checks.norm_bound
-    world = Devices(fleet, ask, cell, emulated, sums, evaluated, compressor, bound)
-    releases = dict(past.releases)
-    for record, checkpoint in run_rounds(build_training(settings, params, world.cell, channel), world, past.checkpoint):
-        watch()
-        writer.write(record)
-        writer.write_devices(record.round, (*world.measured, *world.refused()))
-        releases = _counted(releases, world.measured, num_ue)
-        host_time = round(time.perf_counter() - begin, 3)
-        _keep(writer, checkpoint, sums, releases, host_time)
-        writer.write_weights({name: p.numpy() for name, p in checkpoint.state.params.items()})
+    compressor, checks = build_compressor(settings), Checks(Bounds(**settings.checks.model_dump()), past.checked)
+    overheads = Overheads()
+    planned_with = overheads if settings.deploy.overhead == "measured" else None
+    world = Devices(fleet, ask, cell, emulated, sums, evaluated, compressor, checks, planned_with, slow_of(context))
+    books = Books(settings, writer, sums, begin, past.releases)
+    training, clock = build_training(settings, params, world.cell, channel), time.monotonic()
+    with books:
+        for record, checkpoint in run_rounds(training, world, past.checkpoint):
+            watch()
+            clock, before = time.monotonic() - world.evaluating, clock
+            measured = tuple(replace(one, round_time=clock - before) for one in world.measured)
+            overheads.add(measured, clock - before)
+            books.enter(record, checkpoint, measured, world, _ways(fleet, ask, overheads))
+
+
+class Books:
+    """What a run writes into its folder, each round while the next one begins: a disk may take longer than a radio.
+
+    A round is written before the one after the next begins. What readers see of a run on its way, its weights and its
+    manifest, is written now and then and at the end.
+    """
+
+    def __init__(
+        self, settings: Settings, writer: RunWriter, sums: PixelSums | None, begin: float, releases: Mapping[int, int]
+    ) -> None:
+        self._settings, self._writer, self._sums, self._begin = settings, writer, sums, begin
+        self._releases, self._said = dict(releases), 0.0
+        self._latest: tuple[Checkpoint, dict[str, Any]] | None = None
+        self._pool = ThreadPoolExecutor(1, "books")
+        self._writing: Future[None] | None = None
+
+    def __enter__(self) -> "Books":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Whatever ended the rounds, those that were done are written; but not into a folder of another attempt."""
+        try:
+            if self._writing is not None:
+                self._writing.result()
+            if kind is not TakenOverError:
+                self._say()
+        finally:
+            self._pool.shutdown()
+
+    def enter(
+        self,
+        record: RoundRecord,
+        checkpoint: Checkpoint,
+        measured: tuple[DeviceRecord, ...],
+        world: Devices,
+        ways: Mapping[str, Any],
+    ) -> None:
+        """A round is over."""
+        if self._writing is not None:
+            self._writing.result()
+        self._releases = _counted(self._releases, measured, self._settings.cell.count)
+        host_time = round(time.perf_counter() - self._begin, 3)
         facts = {"stop": record.stop, "rounds": record.round, "sim_time": record.sim_time, "host_time": host_time}
-        writer.finish("running", **facts, **_privacy(settings, releases))
+        self._latest = checkpoint, {**facts, **ways, **_privacy(self._settings, self._releases)}
+        checked = {name: array.copy() for name, array in world.checked().items()}  # the next round goes on changing it
+        devices = (*measured, *world.refused())
+        self._writing = self._pool.submit(self._write, record, devices, host_time, checked)
+
+    def _write(
+        self,
+        record: RoundRecord,
+        devices: tuple[DeviceRecord, ...],
+        host_time: float,
+        checked: Mapping[str, NDArray[Any]],
+    ) -> None:
+        assert self._latest is not None
+        self._writer.write(record)
+        self._writer.write_devices(record.round, devices)
+        _keep(self._writer, self._latest[0], self._sums, self._releases, host_time, record.stop, checked)
+        if time.monotonic() - self._said > SAY:
+            self._say()
+
+    def _say(self) -> None:
+        if self._latest is not None:
+            checkpoint, facts = self._latest
+            self._said = time.monotonic()
+            self._writer.write_weights({name: p.numpy() for name, p in checkpoint.state.params.items()})
+            self._writer.finish("running", **facts)
+
+
+def _ways(fleet: Fleet, ask: Ask, overheads: Overheads) -> dict[str, Any]:
+    """How the devices are asked, and what that takes besides computing and sending [s]."""
+    ways = {
+        str(ue): {"transport": ask.way(one.node), "overhead": overheads.of_ue(ue)}
+        for ue, one in sorted(fleet.known.items())
+    }
+    return {"overhead": overheads.of_round, "devices": ways}
 
 
 def _counted(releases: dict[int, int], measured: tuple[DeviceRecord, ...], num_ue: int) -> dict[int, int]:
@@ -181,7 +271,7 @@ def _counted(releases: dict[int, int], measured: tuple[DeviceRecord, ...], num_u
     return {ue: releases.get(ue, 0) + (ue in asked) for ue in range(num_ue)}
 
 
-def _privacy(settings: Settings, releases: dict[int, int]) -> dict[str, Any]:
+def _privacy(settings: Settings, releases: Mapping[int, int]) -> dict[str, Any]:
     deploy, most = settings.deploy, max(releases.values())
     if deploy.noise_multiplier == 0.0:
         return {}
@@ -190,23 +280,18 @@ def _privacy(settings: Settings, releases: dict[int, int]) -> dict[str, Any]:
 
 
 def _keep(
-    writer: RunWriter, checkpoint: Checkpoint, sums: PixelSums | None, releases: dict[int, int], host_time: float
+    writer: RunWriter,
+    checkpoint: Checkpoint,
+    sums: PixelSums | None,
+    releases: dict[int, int],
+    host_time: float,
+    stop: str | None,
+    checked: Mapping[str, NDArray[Any]],
 ) -> None:
     """A checkpoint on disk, from which `past_of` goes on."""
-    arrays: dict[str, NDArray[Any]] = {f"planner.{name}": np.asarray(held) for name, held in checkpoint.memory.items()}
-    for state_field in fields(checkpoint.state):
-        params: Params = getattr(checkpoint.state, state_field.name)
-        arrays |= {f"state.{state_field.name}.{name}": p.numpy() for name, p in params.items()}
-    facts: dict[str, Any] = {
-        "round": checkpoint.round,
-        "sim_time": checkpoint.sim_time,
-        "history": [(k, asdict(evaluation)) for k, evaluation in checkpoint.history],
-        "releases": releases,
-        "host_time": host_time,
-    }
-    if checkpoint.reference is not None:
-        arrays |= {f"reference.{name}": p.numpy() for name, p in checkpoint.reference.params.items()}
-        facts["downlink_bits"] = checkpoint.reference.bits
+    arrays, facts = packed(checkpoint)
+    arrays |= {f"checks.{name}": array for name, array in checked.items()}
+    facts |= {"releases": releases, "host_time": host_time, "stop": stop}
     if sums is not None:
         arrays |= {"pixels.total": sums.total, "pixels.squares": sums.squares}
         facts["pixels"] = sums.num

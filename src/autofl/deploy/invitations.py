@@ -1,0 +1,142 @@
+"""Which nodes are asked, by a message of Flower, to open a stream: those that are online and have none."""
+
+import logging
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from autofl.deploy.post import stamped
+from autofl.deploy.schema import FIELDS, RefusedError, read, shown
+
+log = logging.getLogger("autofl")
+
+LOOK = 1.0
+"""Seconds between looks for nodes that have no stream."""
+PAUSE = 5.0
+"""Seconds before a node is asked again; twice as long each time."""
+LONGEST_PAUSE = 300.0
+RENEW = 45.0
+"""Seconds for which an invitation counts that nobody has answered."""
+MONTH = 30 * 86_400.0
+"""Seconds that a session may last."""
+REASONS = {
+    "unreachable": "the port of streams could not be reached",
+    "no-keys": "the node has no certificate; its folder belongs into its node configuration",
+}
+"""Why a node cannot have a stream: it is asked by messages for the rest of the run."""
+MOST_FAILURES = 2
+"""Sessions that may end in any other way, without a stream between them, before a node is asked by messages."""
+
+
+@dataclass
+class Invitation:
+    token: str  # which the stream must show
+    message: str  # Flower's number of it; empty once it was answered
+    since: float  # when it was sent, or when its stream was lost
+    tries: int = 0
+    failures: int = 0  # sessions that have ended since its last stream
+    has_stream: bool = False
+
+
+class Invitations:
+    """Asks in a thread of its own, as long as the run lasts."""
+
+    def __init__(self, grid: Grid, host: str, port: int) -> None:
+        """Streams are opened to this place."""
+        self._grid, self._host, self._port = grid, host, port
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._of_node: dict[int, Invitation] = {}
+        self._apart: dict[int, str] = {}
+        self._online: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="invitations", daemon=True)
+        self._thread.start()
+
+    def node_of(self, token: str) -> int | None:
+        """Who was invited with this token, if it still counts."""
+        with self._lock:
+            return {one.token: node for node, one in self._of_node.items()}.get(token)
+
+    def came(self, node: int) -> None:
+        """A node has opened its stream."""
+        with self._lock:
+            one = self._of_node[node]
+            one.has_stream, one.tries, one.failures = True, 0, 0
+            self._apart.pop(node, None)
+
+    def left(self, node: int) -> None:
+        """Its stream is gone. Its process tries to come back by itself; only later it is invited again."""
+        with self._lock:
+            self._of_node[node].has_stream, self._of_node[node].since = False, time.monotonic()
+
+    def apart(self) -> dict[int, str]:
+        """Nodes that are online and cannot have a stream, and why."""
+        with self._lock:
+            return {node: why for node, why in self._apart.items() if node in self._online}
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join(timeout=2 * LOOK)
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                online = set(self._grid.get_node_ids())
+                self._hear_of_ends()
+                self._invite(online)
+            except Exception as error:  # the SuperLink may be away for a while; whoever waits for the run sees to it
+                log.warning("no answer from the SuperLink: %s", shown(str(error)[:200]))
+            self._over.wait(LOOK)
+
+    def _hear_of_ends(self) -> None:
+        """A session that ended says why."""
+        with self._lock:
+            unanswered = {one.message: node for node, one in self._of_node.items() if one.message}
+        for reply in self._grid.pull_messages(list(unanswered)) if unanswered else ():
+            node, outcome = unanswered[reply.metadata.reply_to_message_id], _outcome(reply)
+            with self._lock:
+                one = self._of_node[node]
+                one.message, one.failures = "", one.failures + 1
+                why = REASONS.get(outcome, "")
+                if not why and one.failures >= MOST_FAILURES:
+                    why = f"its session ended {one.failures} times: {outcome}"
+                if why:
+                    self._apart[node] = why
+            if why:
+                log.warning("node %d is asked by messages: %s", node, why)
+
+    def _invite(self, online: set[int]) -> None:
+        with self._lock:
+            self._online = online
+            due = [node for node in sorted(online) if self._is_due(node)]
+        for node in due:
+            before, token = self._of_node.get(node), secrets.token_hex(16)
+            content = RecordDict({"session": ConfigRecord({"host": self._host, "port": self._port, "token": token})})
+            invitation = Invitation(token, "", time.monotonic())
+            if before is not None:
+                invitation.tries, invitation.failures = before.tries + 1, before.failures
+            with self._lock:
+                self._of_node[node] = invitation  # before the node can know of it
+            message = Message(
+                stamped(content, secrets.token_hex(16)), node, "query.session", ttl=MONTH, group_id="session"
+            )
+            invitation.message = next(iter(self._grid.push_messages([message])), "")
+
+    def _is_due(self, node: int) -> bool:
+        one = self._of_node.get(node)
+        if one is None:
+            return True
+        pause = RENEW if one.message else min(PAUSE * 2.0**one.tries, LONGEST_PAUSE)
+        return not one.has_stream and node not in self._apart and time.monotonic() - one.since > pause
+
+
+def _outcome(reply: Message) -> str:
+    if reply.has_error():
+        return shown(f"error {reply.error.code}: {(reply.error.reason or 'no reason')[:400]}")
+    try:
+        return str(read(reply.content, "ended", FIELDS["ended"])["outcome"])
+    except RefusedError as error:
+        return shown(str(error))

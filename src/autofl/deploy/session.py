@@ -1,0 +1,74 @@
+"""The device's side of a stream: it stays, answers what it is asked, and comes back when the stream breaks."""
+
+import queue
+import time
+from collections.abc import Callable
+
+import grpc
+
+from autofl.deploy.certificates import DeviceKeys
+from autofl.deploy.frames import METHOD, Assembly, Parcel, frames_of
+from autofl.deploy.stream import options
+
+REACH = 10.0
+"""Seconds in which the port must be reached at first."""
+RETURN = 15.0
+"""Seconds for which a device whose stream broke tries to come back; after that Flower has to call it again."""
+PAUSE = 0.2
+"""Seconds before it tries."""
+LEAVE = 1.0
+"""Seconds that a device stays after the run is over: Flower then drops its last message, which nobody needs."""
+APART = 0.1
+"""Seconds between devices that leave: many at once keep the SuperLink's database locked for longer than it bears."""
+FINAL = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
+"""What a server says to whom it does not want back."""
+
+Answering = Callable[[Parcel], Parcel]
+
+
+def leave(ue: int) -> None:
+    """Wait for this device's turn to end its session."""
+    time.sleep(LEAVE + APART * (ue % 20))
+
+
+def hold_session(host: str, port: int, token: str, keys: DeviceKeys, answer: Answering, most: float) -> str:
+    """Answer orders of at most `most` bytes until the run is over; how it ended: over, unreachable, refused or lost."""
+    credentials = grpc.ssl_channel_credentials(keys.ca, keys.key, keys.certificate)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    wait, was_there = REACH, False
+    again = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2000)]
+    while True:
+        with grpc.secure_channel(address, credentials, [*options(), *again]) as channel:
+            try:
+                grpc.channel_ready_future(channel).result(timeout=wait)
+            except grpc.FutureTimeoutError:
+                return "lost" if was_there else "unreachable"
+            outcome = _speak(channel, token, answer, most)
+        if outcome != "broken":
+            return outcome
+        wait, was_there = RETURN, True
+        time.sleep(PAUSE)
+
+
+def _speak(channel: grpc.Channel, token: str, answer: Answering, most: float) -> str:
+    """One stream; it was "over", "refused" or "broken"."""
+    frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    call = channel.stream_stream(METHOD)(iter(frames.get, None), metadata=(("token", token),))
+    assembly = Assembly()
+    try:
+        for frame in call:
+            parcel = assembly.add(frame, most)
+            if parcel is not None:
+                reply = answer(parcel)
+                head, *pieces = frames_of(reply)
+                frames.put(head)
+                time.sleep(reply.wait)
+                for piece in pieces:
+                    frames.put(piece)
+    except grpc.RpcError as error:
+        return "refused" if error.code() in FINAL else "broken"
+    else:
+        return "over"
+    finally:
+        frames.put(None)
+        call.cancel()

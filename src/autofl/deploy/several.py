@@ -1,0 +1,44 @@
+"""A deployment on several machines: certificates, keys, and the commands of each machine."""
+
+import shlex
+from pathlib import Path
+
+from autofl.config import Settings, dump_settings
+from autofl.deploy.folder import Site, stream_port
+from autofl.deploy.schema import Host, shown
+from autofl.errors import AutoFLError
+
+
+def commands(settings: Settings, folder: Path, host: str, port: int) -> str:
+    """The commands of a deployment on several machines: one server, one machine for each UE."""
+    site, num_ue = Site(folder), settings.resolved().cell.count
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not Host().allows(host):
+        raise AutoFLError(f"--host: {shown(host)!r} is not {Host()}")
+    stream = stream_port(settings.deploy.port, port)
+    address, everywhere = (f"[{host}]:{port}", "::") if ":" in host else (f"{host}:{port}", "0.0.0.0")
+    site.prepare([host, "localhost", "127.0.0.1"], num_ue)
+    site.point_to(address)
+    (folder / "config.toml").write_text(dump_settings(settings.resolved()), encoding="utf-8")
+    quiet = {name: site.environment()[name] for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")}
+    export = " ".join(f"{name}={value}" for name, value in quiet.items())
+    home = f"FLWR_HOME={shlex.quote(str(folder / 'flower'))}"
+    lines = [
+        f"# on the server, {host}, in this folder:",
+        f"{export} {shlex.join(site.superlink(everywhere, port))}",
+        *(f"{export} {home} {shlex.join(site.register(ue))}" for ue in range(num_ue)),
+    ]
+    for ue in range(num_ue):
+        here = Site(Path("."))
+        command = here.supernode(ue, address, 9094, data="own.npz")
+        lines += [
+            f"# on the machine of UE {ue}, with {folder / 'ca.pem'}, {site.node(ue)} and ue{ue}.pem (keep nodes/),"
+            " own.npz: x, y",
+            f"{export} {shlex.join(command)}",
+        ]
+    lines += [
+        f"# open to the devices: ports {port} and {stream} of {host}",
+        "# on the server, when all are up:",
+        f"autofl deploy run --folder {shlex.quote(str(folder))}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,52 @@
+"""How a deployment is: its processes, its devices, its runs, and who of the newest run is left out and why."""
+
+from pathlib import Path
+from typing import Any
+
+from autofl.deploy.folder import LINK, Site
+from autofl.deploy.lease import is_held
+from autofl.errors import AutoFLError
+from autofl.records import Run, is_run, read_run
+
+
+def status(folder: Path) -> dict[str, Any]:
+    """What runs, by the processes themselves and by what the SuperLink says; not by what we once started."""
+    site = Site(folder)
+    alive = site.alive()
+    state: dict[str, Any] = {"folder": str(folder), "up": all(alive.values()) if alive else False, "processes": alive}
+    if alive.get("superlink", False):
+        try:
+            state["online"] = site.online()
+            runs = site.ask(["flwr", "list", LINK])["runs"]
+            state["runs"] = [{"id": entry["run-id"], "status": entry["status"]} for entry in runs]
+        except AutoFLError as error:
+            state["problem"] = str(error)
+    state["busy"] = is_held(folder)
+    newest = Path(str(site.state.get("out", "")))
+    if "out" in site.state and is_run(newest):
+        try:
+            state["newest"] = progress(read_run(newest))
+        except AutoFLError as error:
+            state["newest"] = {"folder": str(newest), "problem": str(error)}
+    return state
+
+
+def progress(run: Run) -> dict[str, Any]:
+    """How far a run is, and of each device how many updates were used, how many were not, and the last reason."""
+    devices: dict[int, dict[str, Any]] = {}
+    for ue, outcome in zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True):
+        one = devices.setdefault(int(ue), {"used": 0, "left_out": 0, "last": "ok"})
+        one["used"] += outcome == "ok"
+        one["left_out"] += outcome != "ok"
+        one["last"] = str(outcome)
+    said = run.manifest
+    return {
+        "folder": str(run.folder),
+        "status": said.get("status"),
+        "problem": said.get("problem"),
+        "rounds": said.get("rounds", 0),
+        "of": run.config["stop"]["rounds"],
+        "devices": {ue: devices[ue] for ue in sorted(devices)},
+        "asked": said.get("devices"),  # how, and what that took beside computing and sending
+        "overhead": said.get("overhead"),
+    }

@@ -1,0 +1,212 @@
+"""autofl reproduce testbed: the time that was predicted against the time that real links took."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from autofl.config import load_settings
+from autofl.deploy.commands import Tell, down, run, up
+from autofl.deploy.testbed import Testbed
+from autofl.errors import AutoFLError
+from autofl.files import write_whole
+from autofl.records import Run, is_run, read_run, time_to_accuracy
+from autofl.report.devices import round_overheads
+from autofl.report.plots import COLOURS, figure_of, save
+from autofl.units import Array
+
+ALGORITHMS = ("autofl-j", "autofl", "per-fedavg", "fedavg-1", "fedavg-2")
+SCALES = {
+    "quick": ("cell.num_ue=5", "simulation.num_selected=3", "stop.rounds=30", "evaluation.every=2"),
+    "full": ("stop.rounds=50", "evaluation.every=1"),
+}
+BEFOREHAND = 30
+"""Rounds at most in which the overhead is measured before a run, and seconds they may take."""
+GUESS = 0.05
+"""Seconds of overhead with which these rounds are planned."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run on the testbed; measured seconds, with all links and processors `slow` times slower than modelled."""
+
+    algorithm: str
+    seed: int
+    slow: float
+    overhead: float  # of a round, measured beforehand
+    rounds: int
+    round_error: float  # median of |predicted / measured - 1|
+    constant_error: float  # the same, had each round been predicted with the mean of all as measured
+    total_error: float  # of the sum of all rounds
+    sending: float  # measured over modelled seconds of an update's sending, median
+    computing: float  # and of computing, which the device holds back until it has taken as long as modelled
+    predicted: float  # of all rounds
+    measured: float
+    to_target: float | None  # seconds until the target accuracy, None if never
+    bytes_up: float  # of an update, median
+    energy: float  # J of all UEs in all rounds, as modelled
+    host_time: float  # seconds with everything, evaluation too, which is not part of a round
+
+
+def round_times(made: Run, slow: float) -> tuple[Array, Array, Array]:
+    """Rounds in which a device was asked, their predicted and their measured seconds."""
+    asked = made.devices["round"].astype(np.int64)
+    whole = made.devices["round_time"].astype(np.float64)
+    k = np.unique(asked[~np.isnan(whole)])
+    modelled = made.rounds["round_time"].astype(np.float64)[np.searchsorted(made.rounds["round"].astype(np.int64), k)]
+    return k.astype(np.float64), slow * modelled, np.array([whole[asked == number][0] for number in k])
+
+
+def overhead_of(made: Run) -> float:
+    """Seconds of a round besides computing and sending as measured: the median, without the first third of the rounds,
+    in which each device trains for the first time.
+
+    Nothing modelled goes in, so that an error of the model stays in the prediction.
+    """
+    beside = round_overheads(made)
+    return max(float(np.median(beside[len(beside) // 3 :])), 0.0)
+
+
+def row_of(made: Run, slow: float, overhead: float, target: float) -> Row:
+    k, predicted, measured = round_times(made, slow)
+    rounds, _, accuracy = made.evaluated("adapted_accuracy")
+    passed = np.array([measured[k <= number].sum() for number in rounds])
+    reached = time_to_accuracy(passed, accuracy, target)
+    sending, computing = _over_modelled(made, slow)
+    return Row(
+        algorithm=str(made.manifest["algorithm"]),
+        seed=int(made.manifest["seed"]),
+        slow=slow,
+        overhead=overhead,
+        rounds=len(k),
+        round_error=float(np.median(np.abs(predicted / measured - 1.0))),
+        constant_error=float(np.median(np.abs(measured.mean() / measured - 1.0))),
+        total_error=float(abs(predicted.sum() / measured.sum() - 1.0)),
+        sending=sending,
+        computing=computing,
+        predicted=float(predicted.sum()),
+        measured=float(measured.sum()),
+        to_target=None if np.isnan(reached) else reached,
+        bytes_up=float(np.nanmedian(made.devices["bytes_up"].astype(np.float64))),
+        energy=float(made.ues["energy"].astype(np.float64).sum()),
+        host_time=float(made.manifest["host_time"]),
+    )
+
+
+def _over_modelled(made: Run, slow: float) -> tuple[float, float]:
+    """Medians over all updates that came: seconds of sending and of computing, measured over modelled."""
+    came = made.devices["outcome"] == "ok"
+    asked = list(zip(made.devices["round"][came].tolist(), made.devices["ue"][came].tolist(), strict=True))
+    places = {
+        pair: row for row, pair in enumerate(zip(made.ues["round"].tolist(), made.ues["ue"].tolist(), strict=True))
+    }
+    rows = [places[pair] for pair in asked]
+    pairs = (("send_time", "upload_time"), ("train_time", "compute_time"))
+    sending, computing = (
+        float(
+            np.nanmedian(made.devices[seen][came].astype(np.float64) / (slow * made.ues[told][rows].astype(np.float64)))
+        )
+        for seen, told in pairs
+    )
+    return sending, computing
+
+
+def study_testbed(
+    folder: Path, scale: str, seeds: int, slow: float, tell: Tell, algorithms: Sequence[str] = ALGORITHMS
+) -> list[Row]:
+    """Each algorithm and seed on the testbed: the overhead first, then the run that is planned and predicted with it.
+
+    Finished runs are kept.
+    """
+    if seeds < 1:
+        raise AutoFLError(f"--seeds: {seeds} is not at least 1")
+    Testbed(folder, 1, slow)  # refuses what no time scale can be
+    rows, runs = [], []
+    for seed in range(1, seeds + 1):
+        words, site = (
+            [f"seed={seed}", "deploy.join=120", f"deploy.deadline={max(slow, 60.0)}", *SCALES[scale]],
+            folder / f"site{seed}",
+        )
+        testbed = Testbed(site, load_settings(None, words).resolved().cell.count, slow)
+        if any(not _is_done(folder / f"{name}-seed{seed}", words, slow) for name in algorithms):
+            testbed.build()
+            try:
+                for name in algorithms:
+                    up(load_settings(None, words), site, tell, testbed)  # from the second on it mends what has ended
+                    _make([*words, f"algorithm={name}"], site, folder / f"{name}-seed{seed}", slow, tell)
+            finally:
+                down(site)
+                testbed.remove()
+        for name in algorithms:
+            made = read_run(folder / f"{name}-seed{seed}")
+            overhead = slow * float(made.config["cell"]["overhead"])
+            rows.append(row_of(made, slow, overhead, load_settings(None, words).compare.target_accuracy))
+            runs.append(made)
+    write_whole(folder / "testbed.json", json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+    write_whole(folder / "testbed.md", table_of(rows))
+    _draw(runs, slow, folder)
+    return rows
+
+
+def _is_done(place: Path, words: Sequence[str], slow: float) -> bool:
+    """Whether this run is finished; refused if it is another one."""
+    if not is_run(place):
+        return False
+    made, wanted = read_run(place), load_settings(None, words).resolved()
+    is_other = (made.config["cell"]["num_ue"], made.config["stop"]["rounds"]) != (
+        wanted.cell.num_ue,
+        wanted.stop.rounds,
+    )
+    if is_other or made.manifest.get("slow", 1.0) != slow:
+        raise AutoFLError(f"{place}: a run of another scale or another --slow; name another --out")
+    return bool(made.manifest["status"] == "finished")
+
+
+def _make(words: Sequence[str], site: Path, place: Path, slow: float, tell: Tell) -> None:
+    if _is_done(place, words, slow):
+        return
+    few = (f"stop.rounds={BEFOREHAND}", f"stop.sim_time={BEFOREHAND / slow!r}", f"cell.overhead={GUESS / slow!r}")
+    first = load_settings(None, [*words, *few])
+    before = run(first, site, place.with_name(place.name + "-before"), lambda so_far: None)
+    if not (before.devices["outcome"] == "ok").any():
+        raise AutoFLError(f"{before.folder}: no update arrived; devices.csv says why")
+    overhead = overhead_of(before)
+    tell(f"{place.name}: {1e3 * overhead:.1f} ms of overhead in a round, beforehand")
+    run(load_settings(None, [*words, f"cell.overhead={overhead / slow!r}"]), site, place, lambda so_far: None)
+
+
+def table_of(rows: Sequence[Row]) -> str:
+    """The rows as a table in Markdown."""
+    names = (
+        *("algorithm", "seed", "slower", "overhead", "rounds", "predicted", "measured", "error of a round", "of all"),
+        *("by a constant", "sending", "to 85 %"),
+    )
+    head = f"| {' | '.join(names)} |"
+    lines = [head, "|" + "---|" * (head.count("|") - 1)]
+    for row in rows:
+        reached = "never" if row.to_target is None else f"{row.to_target:.1f} s"
+        lines.append(
+            f"| {row.algorithm} | {row.seed} | {row.slow:g} times | {1e3 * row.overhead:.0f} ms | {row.rounds}"
+            f" | {row.predicted:.1f} s | {row.measured:.1f} s | {100 * row.round_error:.1f} %"
+            f" | {100 * row.total_error:.1f} % | {100 * row.constant_error:.1f} % | {row.sending:.2f} | {reached} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _draw(runs: Sequence[Run], slow: float, folder: Path) -> None:
+    with figure_of(5.0, 4.4) as figure:
+        axes = figure.subplots()
+        names = list(dict.fromkeys(str(made.manifest["label"]) for made in runs))
+        for made in runs:
+            place = names.index(str(made.manifest["label"]))
+            _, predicted, measured = round_times(made, slow)
+            axes.loglog(predicted, measured, ".", color=COLOURS[place % len(COLOURS)], alpha=0.5)
+        for place, name in enumerate(names):
+            axes.plot([], [], ".", color=COLOURS[place % len(COLOURS)], label=name)
+        axes.axline((1.0, 1.0), (10.0, 10.0), color="grey", linewidth=0.8)
+        axes.set_xlabel(f"predicted time of a round [s], {slow:g} times slower")
+        axes.set_ylabel("measured [s]")
+        axes.legend(frameon=False)
+        save(figure, folder / "testbed")
