@@ -132,7 +132,7 @@ def simulation_of(
 ) -> Simulation:
     """One run from objects: `for record, state in simulate(simulation_of(arm, cell, data, mlp)): ...`
 
-    D_i comes from the data, Z from the model and the compressor. A model that is made already keeps its weights;
+    D_i comes from the data, Z from the model and the compressor. A model that is already made keeps its weights;
     a factory's are drawn from the seed.
 
     Args:
@@ -241,7 +241,7 @@ def compare(
 
 
 def _config(sim: Simulation) -> dict[str, Any]:
-    """What of a run from objects can be said in TOML, the same for all arms; the manifest has the parts."""
+    """What TOML can say of a run from objects, the same for all arms; the manifest has the parts."""
     stop = {name: value for name, value in sim.stop.__dict__.items() if value is not None}
     return {
         FROM_OBJECTS: True,  # which `load_settings` refuses: the parts are not in here

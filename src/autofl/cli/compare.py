@@ -37,10 +37,10 @@ def command(
     config: Config = None,
     scenario: Scenario = None,
     algorithms: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Which ones, with commas; your own as module:object.")
+        str | None, typer.Option(metavar="NAME,...", help="Algorithms, separated by commas; your own as module:object.")
     ] = None,
     planner: PlannerName = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
     attack: Attack = None,
     attackers: Attackers = None,
     aggregator: AggregatorName = None,

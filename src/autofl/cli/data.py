@@ -9,7 +9,7 @@ from autofl.cli.screen import DownloadBar, say, show_table
 from autofl.cli.shared import Config, Json, Set, print_json
 from autofl.report.table import Table
 
-data_app = typer.Typer(help="Data sets: what is here, fetch one, draw who owns what.", rich_markup_mode="rich")
+data_app = typer.Typer(help="Data sets: list them, fetch one, draw who owns what.", rich_markup_mode="rich")
 
 
 @data_app.callback(invoke_without_command=True, epilog="Example: autofl data; autofl data fetch mnist")
@@ -37,10 +37,10 @@ def data_command(context: typer.Context, as_json: Json = False) -> None:
 @data_app.command("fetch", epilog="Example: autofl data fetch mnist")
 def fetch_command(
     name: Annotated[str, typer.Argument(help="mnist, fashion-mnist or cifar10.")],
-    folder: Annotated[Path | None, typer.Option(help="Where to; default AUTOFL_DATA or the cache.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Target folder; default AUTOFL_DATA or the cache.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Download a data set from its canonical mirror, checked against its md5."""
+    """Download a data set from its canonical mirror, checked against its sha256."""
     from autofl.data import fetch, load
 
     with DownloadBar(name) as bar:
@@ -56,7 +56,7 @@ def fetch_command(
 def draw_command(
     config: Config = None,
     overrides: Set = None,
-    out: Annotated[Path, typer.Option(help="Picture without its ending; PNG and SVG are written.")] = Path("partition"),
+    out: Annotated[Path, typer.Option(help="Picture without extension; PNG and SVG are written.")] = Path("partition"),
     as_json: Json = False,
 ) -> None:
     """Draw who owns how many samples of which label."""

@@ -1,6 +1,7 @@
 """autofl deploy: the same planner and client update on real devices, through Flower."""
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,27 +28,31 @@ if TYPE_CHECKING:
     from autofl.records import Run
 
 deploy_app = typer.Typer(
-    help="Run on real devices through Flower: a first try on this machine, and the commands for several.",
+    help="Run on devices through Flower, all on this machine or on several.",
     rich_markup_mode="rich",
     no_args_is_help=True,
 )
 Folder = Annotated[Path, typer.Option(help="Folder of the deployment: certificates, keys, logs.")]
-Nodes = Annotated[int | None, typer.Option(help="Number of devices; default 3, or the settings' cell.num_ue.")]
+Nodes = Annotated[int | None, typer.Option(help="Number of devices; default 3, or cell.num_ue of the settings.")]
 HERE = Path("runs/deployment")
 
 
-def _need_flower() -> None:
+def need_flower() -> None:
+    """Flower is here; and what these commands write is their user's alone."""
     if importlib.util.find_spec("flwr") is None:
         raise AutoFLError("deploy needs Flower; install it with: pip install 'autofl-edge[flower]'")
+    from autofl.deploy.folder import PRIVATE
+
+    os.umask(PRIVATE)
 
 
 @deploy_app.command("up", epilog="Example: autofl deploy up --nodes 3 && autofl deploy run && autofl deploy down")
 def up_command(config: Config = None, nodes: Nodes = None, folder: Folder = HERE, overrides: Set = None) -> None:
     """Start a SuperLink and SuperNodes on this machine, with TLS and node authentication."""
-    _need_flower()
+    need_flower()
     from autofl.deploy.commands import up
 
-    up(_settings(config, nodes, overrides), folder, say)
+    up(settings_for(config, nodes, overrides), folder, say)
     say("next: autofl deploy run, then autofl deploy down")
 
 
@@ -61,13 +66,13 @@ def run_command(
     as_json: Json = False,
 ) -> None:
     """Run the settings of `deploy up` on the devices, into a run folder."""
-    _need_flower()
+    need_flower()
     from autofl.config import load_settings
     from autofl.deploy.commands import progress_of, run, settings_of
     from autofl.records import is_run
 
     if resume is not None and (out is not None or overrides):
-        raise AutoFLError("--resume goes on with the settings of its run; give neither --out nor --set")
+        raise AutoFLError("--resume uses the settings of its run; give neither --out nor --set")
     settings = settings_of(folder)
     if resume is not None:
         settings = load_settings(resume / "config.toml")
@@ -78,7 +83,7 @@ def run_command(
         raise AutoFLError(f"{place}: a run is there already; name another folder (--out) or overwrite it (--force)")
     say(f"{settings.algorithm}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
-    with ProgressBar(settings.stop.rounds) as bar:
+    with ProgressBar(settings.stop.rounds, each_round=True) as bar:
 
         def on_round(run: "Run") -> None:
             bar(progress_of(run))
@@ -92,26 +97,47 @@ def run_command(
 
 @deploy_app.command("status", epilog="Example: autofl deploy status --json")
 def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
-    """What runs: the processes, the SuperNodes the SuperLink sees, the runs."""
-    _need_flower()
-    from autofl.deploy.commands import status
+    """Show processes, SuperNodes and runs; for the newest run its progress, and who is left out and why."""
+    need_flower()
+    from autofl.deploy.status import status
 
     state = status(folder)
     if as_json:
         return print_json(state)
-    if not state["processes"]:
+    if state["processes"]:
+        rows = [[name, "runs" if on else "gone"] for name, on in state["processes"].items()]
+        show_table(Table(["process", "state"], rows))
+        seen = f"{state.get('online', 0)} SuperNodes online; {len(state.get('runs', []))} runs so far"
+        say(
+            state.get("problem")
+            or f"{seen}; {'a run is under way; others must wait' if state['busy'] else 'free for a run'}"
+        )
+    else:
         say(f"{folder}: nothing is up")
-        return None
-    rows = [[name, "runs" if on else "gone"] for name, on in state["processes"].items()]
-    show_table(Table(["process", "state"], rows))
-    say(state.get("problem") or f"{state.get('online', 0)} SuperNodes online; {len(state.get('runs', []))} runs so far")
+    if (newest := state.get("newest")) is not None:
+        say(f"{newest['folder']}: {newest.get('problem') or newest['status']}")
+    if newest is not None and "devices" in newest:
+        say(f"round {newest['rounds']} of {newest['of']}")
+        rows = [
+            [f"UE {ue}" if ue >= 0 else "no UE", str(one["used"]), str(one["left_out"]), one["last"]]
+            for ue, one in newest["devices"].items()
+        ]
+        show_table(Table(["device", "updates used", "left out", "last"], rows))
+    if newest is not None and newest.get("asked"):
+        rows = [[f"UE {ue}", one["transport"], _milli(one["overhead"])] for ue, one in newest["asked"].items()]
+        show_table(Table(["device", "asked over", "overhead [ms]"], rows))
+        say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
     return None
+
+
+def _milli(seconds: float | None) -> str:
+    return "not measured" if seconds is None else f"{1e3 * seconds:.1f}"
 
 
 @deploy_app.command("down", epilog="Example: autofl deploy down")
 def down_command(folder: Folder = HERE) -> None:
     """End everything that `deploy up` started."""
-    _need_flower()
+    need_flower()
     from autofl.deploy.commands import down
 
     ended = down(folder)
@@ -128,13 +154,13 @@ def prepare_command(
     overrides: Set = None,
 ) -> None:
     """Make certificates and keys for several machines, and print the commands for each."""
-    _need_flower()
-    from autofl.deploy.commands import commands
+    need_flower()
+    from autofl.deploy.several import commands
 
-    typer.echo(commands(_settings(config, nodes, overrides), folder, host, port))
+    typer.echo(commands(settings_for(config, nodes, overrides), folder, host, port))
 
 
-def _settings(config: Path | None, nodes: int | None, overrides: list[str] | None) -> "Settings":
+def settings_for(config: Path | None, nodes: int | None, overrides: list[str] | None) -> "Settings":
     """Without any word about their number there are three devices."""
     from autofl.config import load_settings
 

@@ -3,39 +3,82 @@
 Each command is a file of its own and imports what it needs when it runs, so that `autofl plan` starts without PyTorch.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
 
-from autofl.cli import analyze, compare, parts, pilot, plan, report, reproduce, scenarios, settings, simulate, tune
+from autofl.cli import (
+    analyze,
+    compare,
+    explore,
+    parts,
+    pilot,
+    plan,
+    report,
+    reproduce,
+    scenarios,
+    schema,
+    settings,
+    simulate,
+    sweep,
+    tune,
+)
 from autofl.cli.data import data_app
 from autofl.cli.deploy import deploy_app
-from autofl.cli.screen import write_anywhere
+from autofl.cli.screen import listening, write_anywhere
 from autofl.cli.shared import BAD_INPUT, INTERRUPTED, exit_status
-from autofl.errors import AutoFLError, in_own_code, raise_when_told_to_end
+from autofl.cli.testbed import testbed_app
+from autofl.errors import TOLD, AutoFLError, in_own_code, raise_when_told_to_end
 from autofl.version import __version__
+
+log = logging.getLogger("autofl.said")
+
+
+class _Told(Exception):
+    """A command was told to end where it had nothing to close."""
+
+    def __init__(self, signal: KeyboardInterrupt) -> None:
+        self.signal = signal
+
+
+class _Program(typer.core.TyperGroup):
+    """Typer turns every KeyboardInterrupt into status 130; which signal it was is lost."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _Told(error) from None
+
 
 app = typer.Typer(
     name="autofl",
+    cls=_Program,
     help="Federated learning for mobile edge networks: plan, simulate, compare, deploy.",
     pretty_exceptions_enable=False,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode="rich",
 )
 COMMANDS = {
     "plan": plan,
     "simulate": simulate,
     "compare": compare,
+    "sweep": sweep,
     "tune": tune,
     "reproduce": reproduce,
     "report": report,
+    "explore": explore,
     "pilot": pilot,
     "analyze": analyze,
     "settings": settings,
+    "schema": schema,
     "parts": parts,
     "scenarios": scenarios,
 }
@@ -43,13 +86,24 @@ for name, module in COMMANDS.items():
     app.command(name, epilog=module.EXAMPLE)(module.command)
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")
+app.add_typer(testbed_app, name="testbed")
 
 
 @app.callback(invoke_without_command=True)
 def autofl(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more: every round of every run.")] = False,
+    log_file: Annotated[
+        Path | None, typer.Option("--log-file", metavar="FILE", help="Append all messages to a file, with times.")
+    ] = None,
 ) -> None:
+    """These options may come before or after the command."""
+    if quiet and verbose:
+        raise AutoFLError("--quiet and --verbose: give one of them")
+    context.with_resource(listening(quiet, verbose, log_file))
+    log.info("autofl %s: %s", __version__, " ".join(sys.argv[1:]))
     if version:
         typer.echo(f"autofl {__version__}")
     elif context.invoked_subcommand is None:
@@ -65,11 +119,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     write_anywhere()
-    words = plan.name_picture(list(sys.argv[1:] if argv is None else argv))
     try:
+        words = common_first(plan.name_picture(list(sys.argv[1:] if argv is None else argv)))
         status = _program()(args=words, prog_name="autofl", standalone_mode=False)
     except AutoFLError as error:
         return _fail(str(error))
+    except _Told as told:
+        print("interrupted", file=sys.stderr)
+        return exit_status(told.signal)
     except KeyboardInterrupt as error:
         return exit_status(error)
     except BrokenPipeError:  # the reader of our output went away, as `head` does
@@ -80,12 +137,15 @@ def run(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _fail("not enough memory; use fewer UEs (cell.num_ue), fewer samples or a smaller model")
     except Exception as error:
+        if TOLD:
+            print("interrupted", file=sys.stderr)
+            return 128 + TOLD[-1]
         if hasattr(error, "format_message"):  # a usage error of the command-line library
             return _fail(f"{error.format_message()} (see --help)")
         if type(error).__name__ == "Abort":
             return INTERRUPTED
         if isinstance(error, RecursionError):
-            return _fail("input nested too deep")
+            return _fail("the input is nested too deeply")
         if (own := in_own_code(error)) is not None:
             return _fail(str(own))
         raise
@@ -96,6 +156,22 @@ def run(argv: Sequence[str] | None = None) -> int:
 def _program() -> Any:
     """The commands as the command-line library runs them: built once, since that takes longer than many a call."""
     return typer.main.get_command(app)
+
+
+def common_first(words: list[str]) -> list[str]:
+    """The words of a command line, options that every command has before the command, where they are declared."""
+    common, rest = [], []
+    remaining = iter(words)
+    for word in remaining:
+        if word in ("--quiet", "-q", "--verbose", "-v") or word.startswith("--log-file="):
+            common.append(word)
+        elif word == "--log-file":
+            if not (file := next(remaining, "")) or file.startswith("-"):
+                raise AutoFLError("--log-file: name the file, for example --log-file run.log")
+            common += [word, file]
+        else:
+            rest.append(word)
+    return common + rest
 
 
 def _fail(message: str) -> int:

@@ -27,5 +27,5 @@ def command(
     if as_json:
         return print_json([dict(zip(headings, row, strict=True)) for row in rows])
     show_table(Table(headings, [list(row) for row in rows]))
-    say("your own are named as module:object wherever a name may stand, for example --planner my_plans:Greedy")
+    say("name your own as module:object, for example --planner my_plans:Greedy")
     return None

@@ -1,30 +1,42 @@
 """autofl pilot: short trainings from which `autofl plan --target` forecasts."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autofl.cli.screen import ProgressBar, say
-from autofl.cli.shared import Config, Json, Set, Workers, leave, num_workers, print_json
+from autofl.cli.shared import Config, Json, Scenario, Set, Workers, leave, num_workers, print_json
 from autofl.errors import AutoFLError
 
 EXAMPLE = "Example: autofl pilot --labels 2,5,10 --out pilots.json"
 
 
+LONGEST = 1500
+"""Rounds after which a pilot that has not reached its target ends all the same."""
+
+
 def command(
     config: Config = None,
-    labels: Annotated[str | None, typer.Option(help="Labels of a UE, such as 2,5,10; default the settings'.")] = None,
+    scenario: Scenario = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Labels per UE, such as 2,5,10; default: as in the settings.")
+    ] = None,
+    target: Annotated[float | None, typer.Option(help="Run each pilot until it reaches this accuracy.")] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of each pilot.")] = 2,
     out: Annotated[Path, typer.Option(help="File for the pilots; their runs go beside it.")] = Path("pilots.json"),
     workers: Workers = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Run short trainings from which `autofl plan --target` forecasts. Goes on where it was interrupted."""
+    """Run short trainings from which `autofl plan --target` forecasts.
+
+    If it was interrupted, the same command goes on."""
     from autofl.config import load_settings
 
-    settings = load_settings(config, overrides or ())
+    end = [] if target is None else [f"stop.target_accuracy={target}", f"stop.rounds={LONGEST}"]
+    settings = load_settings(config, [*end, *(overrides or ())], scenario)
     try:
         label_counts = [int(text) for text in labels.split(",")] if labels is not None else [settings.data.labels]
     except ValueError:
@@ -42,10 +54,13 @@ def command(
             pilots = run_pilots(settings, folder, label_counts, seeds, count, bar)
         except KeyboardInterrupt as error:
             leave(folder, "the same command", error)
-    words = ["autofl pilot", *([str(config)] if config else []), *(f"--set {override}" for override in overrides or ())]
-    command = " ".join([*words, f"--labels {','.join(map(str, label_counts))}", f"--seeds {seeds}"])
-    write_pilots(out, pilots, command)
+    given = [*([str(config)] if config else []), *([f"--scenario {scenario}"] if scenario else [])]
+    given += [f"--set {shlex.quote(override)}" for override in overrides or ()]
+    until = [] if target is None else [f"--target {target:g}"]
+    command = ["autofl pilot", *given, *until, f"--labels {','.join(map(str, label_counts))}", f"--seeds {seeds}"]
+    write_pilots(out, pilots, " ".join(command))
     if as_json:
         return print_json({"file": str(out), "pilots": len(pilots)})
-    say(f"{len(pilots)} pilots in {out}; use them with autofl plan --target 0.85 --pilots {out}")
+    use = " ".join(["autofl plan", *given, *(until or ["--target 0.85"]), f"--pilots {out}"])
+    say(f"{len(pilots)} pilots in {out}; use them with {use}")
     return None

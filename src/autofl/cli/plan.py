@@ -40,26 +40,29 @@ def command(
     config: Config = None,
     scenario: Scenario = None,
     planner: PlannerName = None,
-    algorithm: Annotated[str | None, typer.Option(help="What is planned for, e.g. autofl-j or fedavg-j.")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="Algorithm to plan for, e.g. autofl-j or fedavg-j.")] = None,
     target: Annotated[
         float | None, typer.Option(help="Forecast rounds, learning time and energy to this adapted accuracy.")
     ] = None,
     within: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The best accuracy within 60s, 500ms or 2min; planner joint.")
+        str | None,
+        typer.Option(metavar="TIME", help="Find the best accuracy within 60s, 500ms or 2min; planner joint."),
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="ENERGY", help="The best accuracy for 0.5J or 20mJ of a UE in all; planner joint."),
+        typer.Option(
+            metavar="ENERGY", help="Find the best accuracy for 0.5J or 20mJ per UE over all rounds; planner joint."
+        ),
     ] = None,
     total_band: Annotated[
         str | None,
-        typer.Option(metavar="BAND", help="Band such as 5MHz that the selected share, however many they are."),
+        typer.Option(metavar="BAND", help="Band, such as 5MHz, that all selected UEs share, however many."),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="What binds each UE, and what each decision gains; planner joint.")
+        bool, typer.Option("--explain", help="Say what binds each UE and what each decision gains; planner joint.")
     ] = False,
     pilots: Annotated[
-        Path | None, typer.Option(help="Pilots for the forecast, from autofl pilot; default those that come along.")
+        Path | None, typer.Option(help="Pilots for the forecast, from autofl pilot; default: the package's.")
     ] = None,
     picture: Annotated[
         Path | None,
@@ -68,16 +71,16 @@ def command(
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Plan one round: who trains on how much, sends at what power, how long it takes, which constraint binds.
+    """Plan one round: samples and power of each UE, the time of the round, and what binds.
 
-    With --target, also forecast the whole training; the joint planner then chooses how many UEs to select.
+    With --target, also forecast rounds, time and energy; the joint planner then chooses how many UEs to select.
     """
-    from autofl.experiments.cell import as_joint, plan, planning_section
+    from autofl.experiments.cell import as_joint, plan, plan_table, planning_section
 
     if sum(asked is not None for asked in (target, within, budget)) > 1:
         raise AutoFLError("--target, --within and --budget: give one of them")
     if pilots is not None and target is None and within is None and budget is None:
-        raise AutoFLError("--pilots serves a forecast; say to which accuracy with --target, for example 0.85")
+        raise AutoFLError("--pilots is for a forecast; add its accuracy, for example --target 0.85")
     settings = as_joint(_settings(config, scenario, overrides, algorithm, planner))
     name = planning_section(settings).name
     if name != "joint" and (within or budget or total_band or explain):
@@ -85,7 +88,7 @@ def command(
                                               ("--explain", explain)) if value)  # fmt: skip
         raise AutoFLError(f"{asked} needs the joint planner; add --planner joint")
     if total_band is not None and target is None and within is None and budget is None:
-        raise AutoFLError("--total-band serves a choice of |A_k|; add --target, --within or --budget")
+        raise AutoFLError("--total-band is for a choice of |A_k|; add --target, --within or --budget")
     limits = {
         "target": target,
         "within": _quantity("--within", within),
@@ -93,7 +96,7 @@ def command(
         "total_band": _quantity("--total-band", total_band),
     }
     made = plan(settings)
-    table: dict[str, Any] = {"planner": name, "algorithm": settings.algorithm, **made.table()}
+    table = plan_table(settings, made)
     coming = choice = explained = None
     if name == "joint" and (target is not None or within is not None or budget is not None):
         choice, explained = _choose(settings, limits, pilots, explain)
@@ -146,7 +149,7 @@ def name_picture(words: list[str]) -> list[str]:
     named = []
     for word, following in zip(words, [*words[1:], ""], strict=False):
         named.append(word)
-        if word == "--picture" and Path(following).suffix not in (".png", ".svg", ".pdf"):
+        if word == "--picture" and Path(following).suffix in ("", ".toml"):
             named.append(PICTURE)
     return named
 

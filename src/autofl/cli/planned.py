@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from autofl.cli.screen import say, show_table
+from autofl.cli.screen import say, show_line, show_table
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
@@ -39,18 +39,18 @@ def show_round(table: dict[str, Any], title: str) -> None:
         f"{sum(ue['status'] == name for ue in ues)} {name.replace('_', ' ')}"
         for name in dict.fromkeys(ue["status"] for ue in ues)
     )
-    say(
+    show_line(
         f"round time {table['round_time']:.4f} s; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}"
     )
     if any(ue["status"] == "left_out" for ue in ues):
-        say("left out: they could take part, but would hold up the others for longer than it is worth")
+        say("left out: these UEs could take part, but would delay the others by more than they contribute")
     certificate = table["certificate"] or {}
     if table["num_feasible"] and certificate.get("lower") and certificate.get("upper"):
         gap = max(certificate["upper"] - certificate["lower"], 0.0) / certificate["upper"]
         residual = certificate["residual"]
         say(
-            f"for these UEs, steps, samples and bits, band, power and frequency are proved within {_gap(gap)} of the"
-            f" least round time{'' if residual is None else f' (KKT residual {residual:.0e})'}"
+            f"with these UEs, steps, samples and bits, band, power and frequency are proved to be within {_gap(gap)}"
+            f" of the least round time{'' if residual is None else f' (KKT residual {residual:.0e})'}"
         )
 
 
@@ -85,7 +85,7 @@ def nobody(reasons: Sequence[str]) -> str:
 def say_forecast(coming: "Forecast", algorithm: str) -> None:
     """The forecast in words, where it comes from and how far it is to be trusted."""
     rows = [
-        [name, f"{factor * median:.3g}", f"{factor * low:.3g} to {factor * high:.3g}"]
+        [name, f"{factor * median:.3g}", f"{factor * low:.3g} to {_or_never(factor * high)}"]
         for name, factor, (median, low, high) in (
             ("rounds", 1.0, coming.rounds),
             ("learning time [s]", 1.0, coming.sim_time),
@@ -99,10 +99,21 @@ def say_forecast(coming: "Forecast", algorithm: str) -> None:
     )
     if coming.outside:
         say(f"careful: {', '.join(coming.outside)} lies outside the pilots, so this extrapolates")
+    if coming.short:
+        say(
+            f"careful: {coming.short} of {coming.num_pilots} pilots end below {100 * coming.target:g} %; they count as"
+            " slower than what they ran"
+        )
+    if not coming.checked:
+        say("not checked: whether every label is heard, since the samples are not at hand")
     if coming.unheard:
-        say(f"careful: {coming.unheard} UEs are hardly ever heard; the model will not be theirs")
+        say(f"careful: {coming.unheard} UEs are hardly ever heard; the model will not fit their data")
     if coming.never:
-        say(f"careful: {coming.never} of the drawn networks do not get there at all and are left out")
+        say(f"careful: {coming.never} of the drawn networks never reach the target")
+
+
+def _or_never(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "never"
 
 
 def say_choice(choice: "Choice", shared_band: bool) -> None:
@@ -111,12 +122,14 @@ def say_choice(choice: "Choice", shared_band: bool) -> None:
     thrifty = choice.asked == "budget"
     headings = ["|A_k|", *(["thrift"] if thrifty else []), "steps", "samples", "bits", "accuracy", "rounds",
                 "time [s]", "95 % of runs", "energy per UE [mJ]", ""]  # fmt: skip
-    title = "What comes of selecting so many UEs"
+    title = "Forecast for each number of selected UEs"
     show_table(Table(headings, [_candidate_row(one, best, thrifty) for one in choice.candidates], title))
     say_forecast(best.forecast, best.settings.algorithm)
     for remark in choice.remarks:
         say(remark)
-    whose = "all of them share one band" if shared_band else "each selected UE brings its band B: more UEs, more band"
+    whose = (
+        "all of them share one band" if shared_band else "each selected UE adds its band B, so more UEs have more band"
+    )
     say(f"chosen: |A_k| = {best.num_selected}{f', thrift {best.thrift:g}' if thrifty else ''}; {whose}")
     from autofl.analysis.choose import changes
 
@@ -136,7 +149,7 @@ def _candidate_row(one: "Candidate", best: "Candidate", thrifty: bool) -> list[s
         f"{100 * coming.target:g} %",
         f"{coming.rounds[0]:.1f}",
         f"{coming.sim_time[0]:.3g}",
-        f"{coming.sim_time[1]:.3g} to {coming.sim_time[2]:.3g}",
+        f"{coming.sim_time[1]:.3g} to {_or_never(coming.sim_time[2])}",
         f"{1e3 * coming.energy[0]:.3g}",
         ", ".join(remarks),
     ]
@@ -158,7 +171,7 @@ def _bound_words(bound: "Bound", ue: dict[str, Any], round_time: float) -> str:
         return f"left out; with it the round would be {longer:.0f} % longer, {cost}"
     if ue["status"] == "infeasible":
         return f"cannot take part: {REASONS.get(ue['infeasible_because'], ue['infeasible_because'])}"
-    return ", ".join(bound.binds) or "nothing: it is done before the others"
+    return ", ".join(bound.binds) or "nothing: it finishes before the others"
 
 
 MORE_UNITS = {"J": (1e3, "mJ"), "Hz": (1e-6, "MHz"), "W": (1e3, "mW"), "cycle/s": (1e-9, "GHz")}
@@ -181,8 +194,10 @@ def show_explained(explained: "Explained", best: "Candidate") -> None:
         ]
         for more in explained.more
     ]
-    show_table(Table(["more at every UE", "10 % more saves", "shadow price"], rows, "What more would gain in time"))
-    say("10 % more: all planned anew; shadow price: who takes part, steps, samples and bits stay as they are")
+    show_table(
+        Table(["more at every UE", "10 % more saves", "shadow price"], rows, "Time that more of a resource would save")
+    )
+    say("10 % more: everything is planned again; shadow price: participants, steps, samples and bits stay the same")
 
 
 def _times(factor: float) -> str:

@@ -14,7 +14,7 @@ EXAMPLE = "Example: autofl scenarios; autofl plan --scenario umi-phones"
 
 
 def command(as_json: Json = False) -> None:
-    """List the scenarios that come along: cells and their radio, with sources for their numbers."""
+    """List the scenarios of the package: cells and their radio, with sources for their numbers."""
     from autofl.config import load_settings
     from autofl.config.scenarios import FOLDER, scenario_line, scenario_names
 
@@ -28,7 +28,7 @@ def command(as_json: Json = False) -> None:
     show_table(Table(headings, [_shown(row) for row in rows]))
     for row in rows:
         say(f"{row['name']}: {row['what']}")
-    say(f"--scenario NAME takes one as a base; all numbers and their sources: {FOLDER}")
+    say(f"--scenario NAME starts from one; all numbers and their sources: {FOLDER}")
     return None
 
 

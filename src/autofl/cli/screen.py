@@ -2,14 +2,20 @@
 
 import codecs
 import io
+import logging
+import shutil
 import sys
 import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
-from autofl.report.progress import ProgressBar, Shown, say
+from autofl.report.progress import QUIET, USUAL, VERBOSE, ProgressBar, Shown, say, speak
 from autofl.report.table import Table
 
-__all__ = ["DownloadBar", "ProgressBar", "Stages", "say", "show_table"]
+__all__ = ["DownloadBar", "ProgressBar", "Stages", "say", "show_line", "show_table"]
 
 MOST_ROWS = 50
 PLAIN = {"–": "-", "²": "^2", "‖": "|", "×": "x", "±": "+-", "≤": "<=", "≥": ">=", "…": "...", "µ": "u"}
@@ -32,21 +38,122 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     return spelled, error.end
 
 
+@contextmanager
+def listening(quiet: bool, verbose: bool, log_file: Path | None) -> Iterator[None]:
+    """How much is said while this lasts, and where it is kept: a log file has every line with its time."""
+    ours = logging.getLogger("autofl")
+    before = ours.level
+    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    handlers[0].setLevel(logging.DEBUG if verbose else logging.WARNING)
+    handlers[0].addFilter(lambda record: not record.name.startswith("autofl.said"))  # is on the screen already
+    if log_file is not None:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        kept = logging.FileHandler(log_file, encoding="utf-8")
+        kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handlers.append(kept)
+    if verbose or log_file is not None:
+        ours.setLevel(logging.DEBUG)
+    for handler in handlers:
+        ours.addHandler(handler)
+    speak(QUIET if quiet else VERBOSE if verbose else USUAL)
+    try:
+        yield
+    finally:
+        speak(USUAL)
+        ours.setLevel(before)
+        for handler in handlers:
+            ours.removeHandler(handler)
+            handler.close()
+
+
 def show_table(table: Table) -> None:
-    """A table on standard output, at most 50 rows of it."""
+    """A table on standard output, at most 50 rows of it.
+
+    It fits the terminal, 80 columns elsewhere (or COLUMNS): text is wrapped, numbers never are. What is still too wide
+    is shown in pieces one below the other, each with the first column.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    rows = table.rows[:MOST_ROWS]
-    drawn = RichTable(title=table.title, box=box.SIMPLE_HEAD, title_justify="left")
-    for heading, right in zip(table.headings, replace(table, rows=rows).numeric, strict=True):
-        drawn.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(drawn)
+    width = shutil.get_terminal_size().columns
+    console = Console(width=width, markup=False, highlight=False)
+    short = replace(table, rows=table.rows[:MOST_ROWS])
+    least, numeric = least_widths(short), short.numeric
+    for number, places in enumerate(pieces(least, width)):
+        drawn = RichTable(
+            title=None if number else table.title, box=box.SIMPLE_HEAD, title_justify="left", show_edge=False,
+            pad_edge=False, padding=(0, GAP - 1, 0, 0),
+        )  # fmt: skip
+        for place, letters in zip(places, widths(short, least, places, width), strict=True):
+            justify: Literal["right", "left"] = "right" if numeric[place] else "left"
+            drawn.add_column(table.headings[place], justify=justify, overflow="fold", width=letters)
+        for row in short.rows:
+            drawn.add_row(*(row[place] for place in places))
+        if number:
+            print()
+        console.print(drawn)
     if len(table.rows) > MOST_ROWS:
         print(f"... and {len(table.rows) - MOST_ROWS:,} more rows; --json prints all")
+
+
+def show_line(text: str) -> None:
+    """A result in one line, on standard output below its table; --quiet keeps it."""
+    print(f"\n{text}")
+
+
+GAP = 2
+"""Blanks between two columns."""
+WORD = 24
+"""Letters from which a word, such as a path, may be broken."""
+LABEL = 32
+"""Letters from which the first column is wrapped."""
+
+
+def least_widths(table: Table) -> list[int]:
+    """The letters that each column needs: of numbers the longest, of text and headings the longest word."""
+
+    def longest(words: Iterable[str], most: int) -> int:
+        return min(most, max(map(len, words), default=0))
+
+    return [
+        max(
+            longest(heading.split(), WORD),
+            longest([row[place] for row in table.rows], 10_000 if right else LABEL)
+            if right or place == 0
+            else longest([word for row in table.rows for word in row[place].split()], WORD),
+        )
+        for place, (heading, right) in enumerate(zip(table.headings, table.numeric, strict=True))
+    ]
+
+
+def pieces(least: Sequence[int], width: int) -> list[list[int]]:
+    """Columns that fit side by side, the first one in each piece; a column that fits nowhere stands alone."""
+    rows: list[list[int]] = [[0]]
+    used = least[0]
+    for place, needed in enumerate(least[1:], start=1):
+        if used + GAP + needed > width and len(rows[-1]) > 1:
+            rows.append([0])
+            used = least[0]
+        rows[-1].append(place)
+        used += GAP + needed
+    return rows
+
+
+def widths(table: Table, least: Sequence[int], places: Sequence[int], width: int) -> list[int]:
+    """Letters of each of these columns: what it needs, and a fair share of what is left where that saves a line."""
+    spare = width - sum(least[place] for place in places) - GAP * (len(places) - 1)
+    wished = {
+        place: max(map(len, [table.headings[place], *(row[place] for row in table.rows)])) - least[place]
+        for place in places
+    }
+    given, numeric = {}, table.numeric
+    for kind in (False, True):  # text first: of numbers only the headings are wrapped
+        order = sorted((place for place in places if numeric[place] == kind), key=wished.__getitem__)
+        for done, place in enumerate(order):
+            given[place] = max(0, min(wished[place], spare // (len(order) - done)))
+            spare -= given[place]
+    return [min(width, least[place] + given[place]) for place in places]
 
 
 class Stages(Shown):

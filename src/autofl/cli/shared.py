@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -17,39 +18,69 @@ if TYPE_CHECKING:
     from autofl.config import Settings
     from autofl.report.make import Report
 
-Config = Annotated[Path | None, typer.Argument(help="Settings in TOML; the paper's defaults without one.")]
+
+def keys_like(incomplete: str) -> list[str]:
+    """Settings that begin so, for the completion of a shell."""
+    from autofl.config.describe import describe
+
+    return [f"{key}=" for key, _, _ in describe() if key.startswith(incomplete)]
+
+
+def planners_like(incomplete: str) -> list[str]:
+    from autofl.registry import PARTS
+
+    return [name for name in PARTS["planner"] if name.startswith(incomplete)]
+
+
+def scenarios_like(incomplete: str) -> list[str]:
+    from autofl.config.scenarios import scenario_names
+
+    return [name for name in scenario_names() if name.startswith(incomplete)]
+
+
+Config = Annotated[Path | None, typer.Argument(help="Settings in TOML; default: those of the paper.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. stop.rounds=50."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a setting, e.g. stop.rounds=50.", autocompletion=keys_like
+    ),
 ]
 Scenario = Annotated[
     str | None,
     typer.Option(
-        "--scenario", metavar="NAME", help="A cell that comes along, below file and --set: `autofl scenarios`."
+        "--scenario",
+        metavar="NAME",
+        help="Start from one of `autofl scenarios`; the file and --set override it.",
+        autocompletion=scenarios_like,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, SI units.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, in SI units.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; default the next free one under runs/.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default auto.")]
 Ray = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Spread the work over a Ray cluster: HOST:PORT, auto or local.")
 ]
 PlannerName = Annotated[
-    str | None, typer.Option("--planner", help="One of `autofl parts planner`, or your own as module:object.")
+    str | None,
+    typer.Option(
+        "--planner",
+        help="One of `autofl parts planner`, or your own as module:object.",
+        autocompletion=planners_like,
+    ),
 ]
 AggregatorName = Annotated[
     str | None, typer.Option("--aggregator", help="One of `autofl parts aggregator`, or your own as module:object.")
 ]
 Attack = Annotated[
-    str | None, typer.Option(help="Some UEs lie: one of `autofl parts attack`, or your own as module:object.")
+    str | None, typer.Option(help="What lying UEs send: one of `autofl parts attack`, or your own as module:object.")
 ]
 Attackers = Annotated[float | None, typer.Option(help="Share of the UEs that lie; default 0.2.")]
 Workers = Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")]
 Resume = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Go on with what is there, by its own settings; finished runs are kept."),
+    typer.Option(metavar="FOLDER", help="Resume the runs in this folder with their settings; finished runs are kept."),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite runs that are there already.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing runs.")]
 
 BAD_INPUT, DIVERGED, INTERRUPTED = 2, 3, 130
 """Exit statuses; 0 is fine."""
@@ -73,7 +104,9 @@ def options(given: dict[str, object]) -> list[str]:
     return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
-def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> "Report":
+def report(
+    folders: Sequence[Path], out: Path, target: float, as_json: bool, html: bool = False, latex: bool = False
+) -> "Report":
     """Make a report on run folders and show it: warnings where they cannot be missed, a table, or JSON."""
     from autofl.records import read_run
     from autofl.report.make import make_report
@@ -81,6 +114,7 @@ def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> 
     runs = [read_run(folder) for folder in folders]
     say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
     made = make_report(runs, out, target)
+    more = _more_forms(made, html, latex)
     if as_json:
         for warning in made.warnings:
             say(warning)
@@ -92,8 +126,22 @@ def report(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> 
     for line in made.after:
         say(line)
     names = [str(path) for path in made.pictures if path.suffix == ".png"]
-    say(f"pictures: {', '.join(names)} (and .svg); table: {made.path}")
+    say(f"pictures: {', '.join(names)} (and .svg); report: {', '.join(str(path) for path in (made.path, *more))}")
     return made
+
+
+def _more_forms(made: "Report", html: bool, latex: bool) -> list[Path]:
+    """The report in the other forms that were asked for."""
+    files = []
+    if html:
+        from autofl.report.page import write_html
+
+        files.append(write_html(made))
+    if latex:
+        from autofl.report.latex import write_latex
+
+        files.append(write_latex(made))
+    return files
 
 
 def report_new_runs(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> None:
@@ -104,13 +152,19 @@ def report_new_runs(folders: Sequence[Path], out: Path, target: float, as_json: 
 
 def show_reproduction(results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool) -> None:
     """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or all."""
-    from autofl.reproduction.page import judge_all
+    if find_spec("matplotlib") is None:
+        return say(
+            f"no Matplotlib installed: the tables are in {results}, and 'autofl report {results}' draws them elsewhere"
+        )
+    from autofl.reproduction.few_shot import read_adaptation
+    from autofl.reproduction.page import data_of, judge_all
     from autofl.reproduction.page import report as report_all
     from autofl.reproduction.results import read_results
 
     say(f"drawing into {out}")
     lines = report_all(results, out, page, names)
-    judged = [judgement for judgement in judge_all(read_results(results)) if judgement.interval is not None]
+    studies = read_results(results)
+    judged = [one for one in judge_all(studies, read_adaptation(results)) if one.interval is not None]
     if as_json:
         return print_json(
             {
@@ -119,13 +173,19 @@ def show_reproduction(results: Path, out: Path, page: Path | None, names: list[s
                     for x in lines
                 ],
                 "claims": [
-                    {"name": x.claim.name, "claim": x.claim.words, "measured": x.measured, "verdict": x.verdict}
+                    {
+                        "name": x.claim.name,
+                        "claim": x.claim.words,
+                        "data": data_of(x.claim, studies),
+                        "measured": x.measured,
+                        "verdict": x.verdict,
+                    }
                     for x in judged
                 ],
             }
         )
-    claims = [[x.claim.words, x.measured, x.verdict] for x in judged]
-    show_table(Table(["claim", "median [interval]", "verdict"], claims))
+    claims = [[x.claim.words, data_of(x.claim, studies), x.measured, x.verdict] for x in judged]
+    show_table(Table(["claim", "data", "median [interval]", "verdict"], claims))
     figures = [[x.figure, x.says, x.measured, str(x.picture)] for x in lines]
     show_table(Table(["figure", "the paper says", "measured", "picture"], figures))
     say(f"tables and claims: {out / 'report.md'}; pictures also as .svg")
@@ -147,6 +207,31 @@ def show_joint(results: Path, out: Path, page: Path | None, names: list[str] | N
         for table in (arm_table(study), ratio_table(study), limit_table(study)):
             say(name)
             show_table(table)
+    say(HOW.replace("\n", " "))
+    say(f"written: {', '.join(str(path) for path in files)}")
+    return None
+
+
+def show_radio(results: Path, out: Path, page: Path | None, as_json: bool) -> None:
+    """Picture and verdicts of the study `radio`."""
+    from autofl.reproduction.radio_page import (
+        HOW,
+        air_table,
+        budget_table,
+        claim_table,
+        plain_results,
+        radius_table,
+        report_radio,
+    )
+    from autofl.reproduction.radio_results import read_radio
+
+    say(f"drawing into {out}")
+    files = report_radio(results, out, page)
+    study = read_radio(results)
+    if as_json:
+        return print_json(plain_results(study))
+    for table in (claim_table(study), air_table(study), radius_table(study), budget_table(study)):
+        show_table(table)
     say(HOW.replace("\n", " "))
     say(f"written: {', '.join(str(path) for path in files)}")
     return None
@@ -182,7 +267,7 @@ def settings_to_resume(
     from autofl.records import is_run
 
     if config is not None or out is not None or force or said:
-        raise AutoFLError("--resume goes on with the settings that are there; give no file, --out, --force or setting")
+        raise AutoFLError("--resume uses the settings in its folder; give no file, --out, --force or setting")
     if not (resume / "config.toml").is_file() or is_run(resume) != one_run:
         raise AutoFLError(f"{resume}: no {'run' if one_run else 'comparison'} there to go on with")
     return load_settings(resume / "config.toml")

@@ -80,7 +80,7 @@ def command(
     say_foregone(settings)
     from autofl.experiments.jobs import Job, run_with_progress
 
-    with ProgressBar(settings.stop.rounds) as bar:
+    with ProgressBar(settings.stop.rounds, each_round=True) as bar:
         try:
             job = Job(settings, folder, f"{settings.algorithm} seed {settings.seed}", resume is not None)
             run_with_progress(job, bar, ray=ray)

@@ -14,6 +14,7 @@ from autofl.cli.shared import (
     Json,
     Out,
     Ray,
+    Scenario,
     Set,
     Workers,
     device_for,
@@ -25,7 +26,7 @@ from autofl.cli.shared import (
 )
 from autofl.errors import AutoFLError
 from autofl.files import write_whole
-from autofl.report.table import Table
+from autofl.report.table import Table, percent
 
 if TYPE_CHECKING:
     from autofl.experiments.tuned import Trial, Tuned
@@ -35,19 +36,20 @@ EXAMPLE = "Example: autofl tune --samples 5,20 --steps 1,4 --bits 2,4 --set comp
 
 def command(
     config: Config = None,
+    scenario: Scenario = None,
     algorithm: Annotated[
         str | None, typer.Option(help="One of `autofl parts algorithm`, or your own as module:object.")
     ] = None,
     samples: Annotated[str, typer.Option(metavar="D,...", help="Samples of a local step to try.")] = "5,20,40",
     steps: Annotated[str, typer.Option(metavar="TAU,...", help="Local steps to try.")] = "1,4",
     bits: Annotated[
-        str | None, typer.Option(metavar="B,...", help="Bits of a weight to try; needs a compressor.")
+        str | None, typer.Option(metavar="B,...", help="Bits per weight to try; needs a compressor.")
     ] = None,
     selected: Annotated[str | None, typer.Option(metavar="N,...", help="Numbers of selected UEs to try.")] = None,
     frequency: Annotated[
         str | None, typer.Option(metavar="SHARE,...", help="Shares of the CPUs' frequencies to try.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds tune; judge on others.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of seeds for tuning; judge on other seeds.")] = 3,
     target: Annotated[float | None, typer.Option(help="Accuracy; default compare.target_accuracy.")] = None,
     device: Device = None,
     ray: Ray = None,
@@ -64,7 +66,7 @@ def command(
     from autofl.config import dump_settings, load_settings
 
     chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
-    settings = load_settings(config, [*(overrides or ()), *chosen])
+    settings = load_settings(config, [*(overrides or ()), *chosen], scenario)
     if resume and out is None:
         raise AutoFLError("--resume: name the folder to go on in (--out)")
     if seeds < 1:
@@ -120,12 +122,12 @@ def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
         print_json(told)
     else:
         headings = ["constants", "d", "tau", "bits", "|A_k|", "frequency"]
-        headings += [f"s to {tuned.target:.0%}", "reached", "accuracy", ""]
+        headings += [f"s to {percent(tuned.target)}", "reached", "accuracy", ""]
         show_table(Table(headings, [_row(trial) for trial in tuned.trials]))
     if tuned.best is None:
-        say(f"no constants reach {tuned.target:.0%} in half of their runs; try more rounds (stop.rounds) or others")
+        say(f"no constants reach {percent(tuned.target)} in half of their runs; try others, or more stop.rounds")
     else:
-        say(f"best: {tuned.best.constants.name}; autofl simulate {file} runs them on a seed that did not tune them")
+        say(f"best: {tuned.best.constants.name}; autofl simulate {file} runs them on a seed not used for tuning")
 
 
 def _row(trial: "Trial") -> list[str]:
@@ -139,7 +141,7 @@ def _row(trial: "Trial") -> list[str]:
         "–" if constants.frequency is None else f"{constants.frequency:g}",
         "–" if row["median_time"] is None else f"{trial.median_time:.3g}",
         f"{trial.num_reached}/{len(trial.times)}",
-        f"{row['median_accuracy']:.1%}",
+        percent(row["median_accuracy"], 1),
         trial.remark,
     ]
 
