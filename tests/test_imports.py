@@ -24,7 +24,7 @@ ROWS = [
     ["config", "experiments"],
     ["analysis", "report", "api"],
     ["reproduction"],
-    ["deploy"],  # neither simulation nor deploy may know the other
+    ["deploy", "explore"],  # neither simulation nor deploy may know the other
     ["cli"],
 ]
 RANK = {name: (row, place) for row, names in enumerate(ROWS) for place, name in enumerate(names)}
@@ -45,7 +45,7 @@ THIRD_PARTY = {
     "evaluation": {"numpy", "scipy", "torch"},
     "rounds": {"numpy", "torch"},
     "simulation": {"numpy", "torch"},
-    "deploy": {"numpy", "torch", "flwr", "cryptography", "tomli_w"},
+    "deploy": {"numpy", "torch", "flwr", "grpc", "cryptography", "tomli_w"},
 }
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autofl.analysis.forecast import SHIPPED, forecast
-from autofl.analysis.pilot_files import Pilot, read_pilots, write_pilots
+from autofl.analysis.forecast import forecast
+from autofl.analysis.pilot_files import Pilot, write_pilots
+from autofl.analysis.pilot_fit import SHIPPED, Pilots
 from autofl.config import load_settings
 from autofl.data import CATALOG, Iid, catalog, fetch, find, load, read_device, read_npz
 from autofl.data.dataset import write_device
@@ -72,7 +73,7 @@ def test_pilots(form, tmp_path):
     pilot = Pilot({"data": "mnist"}, 5, 1, 40, 5, 1, 0.1, 0.2, (0, 5), (0.1, 0.9))
     write_pilots(form(tmp_path / "more" / "pilots.json"), [pilot], "autofl pilot")
     for path in (tmp_path / "more" / "pilots.json", tmp_path / "more"):
-        pilots, command = read_pilots(form(path))
+        pilots, command = Pilots.read(form(path)).files[0]
         assert (pilots[0].labels, command) == (5, "autofl pilot")
     assert forecast(load_settings(), 0.85, form(SHIPPED)).num_pilots > 0
 
@@ -87,7 +88,7 @@ def test_own_arrays_and_devices(form, tmp_path, few_digits):
 
 
 def test_data_sets(form, tmp_path, monkeypatch):
-    def download(url, md5, path, progress):
+    def download(url, sha256, path, progress):
         path.write_bytes(b"")
 
     batches = CATALOG["cifar10"].files

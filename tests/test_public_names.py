@@ -1,6 +1,7 @@
 """The names of `import autofl as fl`: the same in every list of them, and each with a type that an editor can show."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import autofl
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "autofl"
-NOTEBOOK = ROOT / "examples" / "notebook.py"
+NOTEBOOK = ROOT / "examples" / "compare_your_algorithm.ipynb"
 
 
 def imported_for_types() -> dict[str, str]:
@@ -38,7 +39,8 @@ def test_each_public_name_is_there():
 
 def notebook_with_types() -> str:
     """The notebook, and at its end a question for the type of everything it uses of AutoFL and everything it makes."""
-    text = NOTEBOOK.read_text(encoding="utf-8")
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     tree = ast.parse(text)
     used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_public(node)}
     targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]

@@ -1,6 +1,7 @@
 """Simulated liars: what they send, by hand; who they are; what the server's checks leave of them."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from autofl.attacks.label_flip import LabelFlip
 from autofl.attacks.little_is_enough import LittleIsEnough
 from autofl.attacks.noise import Noise
 from autofl.attacks.sign_flip import SignFlip
+from autofl.attacks.together import Together
 from autofl.config import load_settings
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
-from autofl.rounds.screen import too_long
+from autofl.rounds.checks import Bounds
+from autofl.rounds.screen import Screen
 from autofl.simulation import simulate
 from autofl.simulation.liars import Lies
 
@@ -33,6 +36,14 @@ def test_lies_by_hand():
     assert LabelFlip().labels(torch.tensor([0, 3, 9]), 10).tolist() == [9, 6, 0]
 
 
+def test_liars_together_send_one_direction_against_the_others_each_as_long_as_its_own_update():
+    """The honest mean is (3, 4), of length 5; the liars' own lengths are 13 and 10."""
+    told = Together()(attacked([[2.0, 4.0], [5.0, 12.0], [4.0, 4.0], [6.0, -8.0]], [1, 3]), RNG)
+    np.testing.assert_allclose(told.numpy(), [[-7.8, -10.4], [-6.0, -8.0]])
+    alone = Together(2.0)(attacked([[3.0, 4.0]], [0]), RNG)  # nobody is honest: against their own mean
+    np.testing.assert_allclose(alone.numpy(), [[-6.0, -8.0]])
+
+
 def test_little_is_enough_by_the_papers_formula():
     """m = 50, f = 24 (their example): s = 2, Phi(z) = 24/26 = 0.923, z = 1.43."""
     rng = np.random.default_rng(3)
@@ -45,13 +56,64 @@ def test_little_is_enough_by_the_papers_formula():
 
 def test_a_bound_by_the_median_by_hand():
     steps, samples = np.array([1, 1, 2, 1]), np.array([10, 10, 10, 10])
-    # l = 1, 1, 1.5, x: the median is 1.25 for large x; the bound is 2 * (1 + 10/10) * 1.25 = 5
-    assert too_long(np.array([1.0, 1.0, 3.0, 5.0]), steps, samples, 1.0, 2.0).tolist() == [False] * 4
-    assert too_long(np.array([1.0, 1.0, 3.0, 5.1]), steps, samples, 1.0, 2.0).tolist() == [False, False, False, True]
-    assert not too_long(np.array([1.0, 1.0, 3.0, 1e9]), steps, samples, 1.0, 0.0).any()
-    two = slice(0, 2)
-    assert too_long(np.array([1.0, 21.0]), steps[two], samples[two], 1.0, 2.0).tolist() == [False, True]
-    assert too_long(np.array([np.nan, 1.0, 1.0]), steps[:3], samples[:3], 1.0, 2.0).tolist()[0]
+
+    def left_out(*norm, bound=2.0, screen=None):
+        num = len(norm)
+        return list((screen or Screen(bound))(np.arange(num), np.array(norm), steps[:num], samples[:num], 1.0))
+
+    # l = 1, 1, 1.5, x: the median is 1.25 for large x; the bound is 2 * (1 + 5/10) * 1.25 = 3.75
+    assert left_out(1.0, 1.0, 3.0, 3.7) == []
+    assert left_out(1.0, 1.0, 3.0, 3.8) == [3]
+    assert left_out(1.0, 1.0, 3.0, 1e9, bound=0.0) == []
+    assert left_out(np.nan, 1.0, 1.0) == [0]
+    assert left_out(1.0, np.inf, 2.0) == [1]
+    # Of two nothing is usual yet: 10 times 1 + the model, which is 20.
+    assert left_out(1.0, 21.0) == [1]
+    assert left_out(1.0, 19.0) == []
+    # The second round has three liars of four; usual is 1, so what was 1.5 at most counts: 2 * 1.5 * 1.5 = 4.5.
+    screen = Screen(2.0)
+    assert left_out(1.0, 1.0, 2.0, 1.0, screen=screen) == []
+    assert left_out(1.0, 7.0, 14.0, 7.0, screen=screen) == [1, 2, 3]
+    # And of two it is 1: UE 1, which was long once before, may not be longer than 3 a second time.
+    assert left_out(1.0, 3.1, screen=screen) == [1]
+    assert left_out(1.0, 2.9, screen=screen) == []
+
+
+def test_one_long_update_among_short_ones_is_no_lie_and_a_third_is():
+    ones = np.ones(4, dtype=np.int64)
+    screen = Screen(2.0)
+
+    def left_out(*norm):
+        return list(screen(np.arange(4), np.array(norm), ones, 5 * ones, 1.0))  # the bound is 4 medians
+
+    for _ in range(3):
+        assert left_out(1.0, 1.0, 1.0, 1.0) == []
+    for _ in range(40):
+        assert left_out(0.1, 0.1, 0.1, 0.1) == []  # usual is 0.1, and counts as a third of the longest
+    assert left_out(0.1, 0.1, 0.1, 1.4) == []  # more than 4/3, once
+    assert left_out(0.1, 0.1, 0.1, 0.1) == []
+    assert left_out(0.1, 0.1, 0.1, 4.1) == [3]  # more than 4 times the longest there was
+    assert left_out(0.1, 0.1, 0.1, 1.4) == [3]  # the third of five
+    assert left_out(0.1, 0.1, 0.1, 1.3) == []
+    for _ in range(3):
+        left_out(0.1, 0.1, 0.1, 0.1)
+    assert left_out(0.1, 0.1, 0.1, 1.4) == []  # forgiven
+
+
+@pytest.mark.parametrize("algorithm", ["autofl", "per-fedavg", "fedavg-1"])
+def test_where_nobody_lies_the_bound_changes_no_bit(few_digits, algorithm):
+    """Three UEs with few samples: their lengths have the heaviest tail there is, 80 medians and more."""
+    settings = load_settings(
+        overrides=[
+            *("cell.num_ue=3", "stop.rounds=120", "evaluation.every=120", "evaluation.test_samples=5"),
+            f"algorithm={algorithm}",
+        ]
+    )
+    made = build_simulation(settings, data=build_data(settings, few_digits))
+    nobody = np.zeros(0, dtype=np.int64)
+    off, on = (list(simulate(replace(made, lies=Lies(None, nobody, Bounds(bound)))))[-1][1] for bound in (0.0, 5.0))
+    for name, array in off.params.items():
+        np.testing.assert_array_equal(array.numpy(), on.params[name].numpy())
 
 
 def liars_of(few_digits, *overrides):

@@ -74,6 +74,7 @@ def test_speed_and_carrier_set_how_fast_it_changes():
         (lambda: rician_gain(3, UE, np.zeros(UE.shape), np.full(UE.shape, 8.0)), stats.ncx2(2, 16.0, scale=1 / 18)),
         (lambda: nakagami_gain(3, UE, np.zeros(UE.shape), 0.7), stats.gamma(0.7, scale=1 / 0.7)),
         (lambda: nakagami_gain(3, UE, np.zeros(UE.shape), 4.0), stats.gamma(4.0, scale=1 / 4.0)),
+        (lambda: nakagami_gain(3, UE, np.zeros(UE.shape), 1000.0), stats.gamma(1000.0, scale=1 / 1000.0)),
     ],
 )
 def test_laws_of_the_gain(gain, law):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autofl.channels import Channel, Exponential, Knowledge, PathLoss
+from autofl.channels.radio import Radio
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_channel, build_network
@@ -115,3 +116,16 @@ def test_listening_is_paid_from_the_budget():
     assert (planned.cost.energy <= planned.cell.max_energy * (1 + 1e-9)).all()
     assert (planned.plan.num_samples <= free.plan.num_samples).all()
     assert (planned.plan.num_samples < free.plan.num_samples).any()
+
+
+def test_a_delay_of_the_channels_own_estimate_is_in_the_margin():
+    cell = cell_of(40)
+    radio = Radio("uma", mobility="waypoint", speed=0.5, estimate_delay=0.1, landscape=3)
+    channel = Knowledge(radio, error_db=1.0, outage=0.1)
+    worse = []
+    for k in range(1, 26):
+        at = channel.at(2.0 * k)
+        gain = at.gain(cell, 9, k)
+        worse.append(at.estimate(cell, 9, k, gain) > gain)
+    assert abs(np.mean(worse) - 0.1) < 0.03  # 1,000 values
+    assert channel.at(3.0).estimate(cell, 9, 1, gain).mean() < 0.6 * radio.at(3.0).estimate(cell, 9, 1, gain).mean()

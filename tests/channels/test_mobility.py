@@ -87,3 +87,27 @@ def test_a_track_without_times_is_refused(tmp_path):
     np.savetxt(tmp_path / "track.csv", np.ones((3, 4)), delimiter=",")
     with pytest.raises(AutoFLError, match="a track has times"):
         _ = Track(str(tmp_path / "track.csv")).table
+
+
+def test_ways_that_are_gone_on_with_have_the_bits_of_ways_from_the_start():
+    ways = Waypoint(5.0, 2.0, 80.0)
+    for time in (40.0, 39.9, 120.0, 119.9, 3.0, 500.0, 499.9, 120.0):
+        for ours, fresh in zip(ways.place(CELL, 4, time), Waypoint(5.0, 2.0, 80.0).place(CELL, 4, time), strict=True):
+            np.testing.assert_array_equal(ours, fresh)
+    other = Cell.disc(num_ue=6, radius=100.0, seed=8)
+    np.testing.assert_array_equal(ways.place(other, 4, 120.0).x, Waypoint(5.0, 2.0, 80.0).place(other, 4, 120.0).x)
+
+
+def test_places_do_not_depend_on_the_times_asked_for_before():
+    ways = Waypoint(1.5, 0.0, 100.0)
+    for time in (400.0, 401.0, 402.0, 250.0, 90.0, 300.0, 90.0):
+        there, fresh = ways.place(CELL, 7, time), Waypoint(1.5, 0.0, 100.0).place(CELL, 7, time)
+        for now_kept, afresh in zip(there, fresh, strict=True):
+            np.testing.assert_array_equal(now_kept, afresh)
+
+
+def test_a_track_in_three_dimensions_is_refused(tmp_path):
+    file = tmp_path / "high.npz"
+    np.savez(file, time=np.array([0.0, 1.0]), position=np.ones((2, 4, 3)))
+    with pytest.raises(AutoFLError, match="x and y of each UE"):
+        _ = Track(str(file)).table

@@ -109,7 +109,7 @@ def test_the_budget_adds_up_in_decibels():
 def test_a_long_upload_has_the_mean_rate_of_its_duration():
     cell = Cell.disc(num_ue=40, radius=100.0, seed=1)
     instant, per_gain = Radio(speed=3.0), cell.max_power / cell.noise_power
-    for upload, tolerance in ((0.1, 0.05), (0.5, 0.15)):  # 3.5 and 17 wavelengths, 32 looks at most
+    for upload, tolerance in ((0.1, 0.05), (0.5, 0.15)):  # 3.5 and 17 wavelengths
         averaged = Radio(speed=3.0, upload=upload)
         times = 2.0 + upload * (np.arange(1000) + 0.5) / 1000
         rates = np.mean([np.log1p(per_gain * instant.gain_at(cell, 1, moment)) for moment in times], axis=0)
@@ -120,6 +120,15 @@ def test_a_long_upload_has_the_mean_rate_of_its_duration():
     np.testing.assert_allclose(short, instant.gain_at(cell, 1, 2.0), rtol=1e-3)
     with pytest.raises(AutoFLError, match="upload"):
         averaged.survival(cell, np.ones(40))
+
+
+@pytest.mark.parametrize("fading", ["standard", "nakagami"])
+def test_moments_of_an_upload_looked_at_together_give_the_same_bits(fading, monkeypatch):
+    cell, radio = Cell.disc(num_ue=7, radius=100.0, seed=1), Radio(speed=3.0, upload=0.3, small_scale=fading)
+    together = radio.gain_at(cell, 1, 2.0)
+    for at_once in (1, 7 * 10):  # one moment in each call, and ten
+        monkeypatch.setattr("autofl.channels.radio.LOOKED_AT_ONCE", at_once)
+        np.testing.assert_array_equal(radio.gain_at(cell, 1, 2.0), together)
 
 
 def test_the_planner_may_know_an_old_gain():
@@ -245,3 +254,38 @@ def test_settings_give_each_seed_its_landscape_and_a_file_written_out_keeps_it()
     np.testing.assert_allclose(placed.position, [[3.0, -6.0], [4.0, 0.0]], atol=1e-12)
     ring = build_cell(parse_settings({"cell": {"num_ue": 50, "distance": 100.0}}))
     assert len(np.unique(ring.angle)) == 50
+
+
+def test_indoors_shadows_are_those_of_table_7_5_6_and_nothing_has_a_direct_path():
+    cell = Cell.disc(num_ue=40_000, radius=300.0, seed=2)
+    for scenario, sigma in (("umi", 7.0), ("uma", 7.0), ("rma", 8.0)):
+        indoors = Radio(scenario, indoor=True)
+        shadow = np.concatenate([replace(indoors, landscape=seed).large_scale(cell).shadow_db for seed in range(8)])
+        assert shadow.std() == pytest.approx(sigma, rel=0.03 if scenario != "rma" else 0.2)  # rma's reach 120 m
+        there = indoors.large_scale(cell)
+        assert 0.0 < there.los.mean() < 1.0
+        gain = indoors.gain(cell, 1, 1) / there.gain
+        assert (gain[there.los] > 1.0).mean() == pytest.approx(np.exp(-1.0), abs=0.02)  # exponential; Rician has 0.46
+    with pytest.raises(AutoFLError, match="no column for UEs in buildings"):
+        Radio("inh-open", indoor=True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("extra_loss_db", float("nan")),
+        ("bs_antenna_dbi", float("inf")),
+        ("ue_antenna_dbi", -500.0),
+        ("intercept_db", 4000.0),
+        ("speed", 1e20),
+        ("upload", 1e300),
+    ],
+)
+def test_a_number_that_no_link_has_is_refused_by_its_name(setting, value):
+    with pytest.raises(AutoFLError, match=f"channel radio: {setting} = "):
+        Radio("log-distance", **{setting: value})
+
+
+def test_the_longest_upload_is_looked_at_as_often_as_any():
+    cell = Cell.disc(num_ue=3, seed=1)
+    assert np.isfinite(Radio(speed=2.9e8, upload=1e9).gain(cell, 1, 1)).all()

@@ -112,6 +112,16 @@ def test_what_the_standard_has_no_law_for_is_refused(name, site, words):
         check_site(SCENARIOS[name], site)
 
 
+def test_no_law_is_stretched_in_silence():
+    rural, office = SCENARIOS["rma"], SCENARIOS["inh-open"]
+    far = np.array([9e3])
+    assert path_loss_db(rural, Site(0.7e9, 35.0, 1.5), far, np.array([True])) > 100.0
+    with pytest.raises(AutoFLError, match=r"without line of sight is 9000 m .* holds up to 5000 m"):
+        path_loss_db(rural, Site(0.7e9, 35.0, 1.5), far, np.array([False]))
+    with pytest.raises(AutoFLError, match=r"156\.85 m .* holds up to 150 m"):  # 149 m over ground, 50 m up
+        path_loss_db(office, Site(3.5e9, 50.0, 1.0), np.array([149.0]), np.array([True]))
+
+
 def test_log_distance_starts_at_its_intercept():
     site, nobody = Site(1e9, 1.5, 1.5), np.array([False])
     given, free = log_distance(3.0, 40.0), log_distance(2.0)

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from autofl.channels.tables import read_table
 from autofl.channels.trace import Trace
 from autofl.cli.main import run as autofl
 from autofl.errors import AutoFLError
-from autofl.network import Cell
+from autofl.network import Cell, rate
+from autofl.network.links.table import Table
 
 GAINS = np.array([[1e-8, 2e-8, 3e-8], [4e-8, 5e-8, 6e-8]])
 
@@ -58,6 +60,17 @@ def test_a_bad_file_ends_in_one_line(tmp_path, capsys, text, words):
     assert "\n" not in said
 
 
+def test_an_array_of_three_dimensions_and_gaps_without_a_number_are_refused(tmp_path, file):
+    np.savez(tmp_path / "deep.npz", gain=np.ones((2, 3, 4)))
+    with pytest.raises(AutoFLError, match=r"deep\.npz: shape \(2, 3, 4\)"):
+        Trace(str(tmp_path / "deep.npz"))
+    np.savez(tmp_path / "timed.npz", gain=GAINS, time=np.arange(2.0))
+    with pytest.raises(AutoFLError, match="longest_gap = nan"):
+        Trace(str(tmp_path / "timed.npz"), longest_gap=float("nan"))
+    with pytest.raises(AutoFLError, match="interval = nan"):
+        Trace(file, interval=float("nan"))
+
+
 def test_a_missing_file_and_a_missing_array(tmp_path):
     with pytest.raises(AutoFLError, match="cannot be read"):
         Trace(str(tmp_path / "none.csv"))
@@ -89,6 +102,24 @@ def test_gains_are_interpolated_to_the_time_of_a_round(timed):
     np.testing.assert_allclose(trace.gain(cell, 1, 2), [3e-8, 2e-8], rtol=1e-12)  # no clock: a second a round
     with pytest.raises(AutoFLError, match=r"ends after 3 s, 3\.5 s is asked for"):
         Trace(timed, after_end="stop").at(3.5).gain(cell, 1, 9)
+
+
+def test_a_header_as_numpy_writes_it_names_the_time_too(tmp_path):
+    rows = np.column_stack([TIME, TIMED])
+    np.savetxt(tmp_path / "timed.csv", rows, delimiter=",", header="time,a,b")
+    table = Trace(str(tmp_path / "timed.csv")).table
+    np.testing.assert_array_equal(table.time, TIME - 10.0)
+    np.testing.assert_array_equal(table.value, TIMED)
+
+
+def test_a_rate_on_a_staircase_comes_out_as_that_of_its_level(tmp_path):
+    """Levels of 1 and 2 bit/s/Hz from 0 and 6 dB: 2 Mbit/s in 1 MHz need 6 dB, 1.7 Mbit/s only the 0 dB of 1."""
+    law = Table(levels=[[1.0, 0.0], [2.0, 6.0]]).law()
+    cell = Cell(distance=np.ones(4), bandwidth=1e6, max_power=0.1, link=law)
+    (tmp_path / "rates.csv").write_text("2e6,1.7e6,9e6,0.5e6\n")
+    gain = Trace(str(tmp_path / "rates.csv"), quantity="rate").gain(cell, 1, 1)
+    np.testing.assert_allclose(gain * 0.1 / cell.noise_power, [10**0.6, 1.0, 10**0.6, 0.5], rtol=1e-9)
+    np.testing.assert_allclose(rate(cell, gain, np.full(4, 0.1)), [2e6, 1e6, 2e6, 0.0], rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -138,3 +169,25 @@ def test_a_plan_uses_the_trace(tmp_path, capsys):
     ues = json.loads(capsys.readouterr().out)["ues"]
     assert {ue["channel_gain"] for ue in ues} == {3e-8}
     assert {ue["success_probability"] for ue in ues} == {None}  # a trace has no law
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("1,2\n\n3,4\n", 2),
+        ("1,2\n# a round is missing\n3,4\n", 2),
+        ("#t,u0,u1\n0,1,2\n1,3,4\n", 1),
+        ("# by hand\n#time,u0,u1\n0,1,2\n1,3,4\n", 1),
+    ],
+)
+def test_no_line_of_a_table_is_passed_over(tmp_path, text, line):
+    (tmp_path / "gains.csv").write_text(text)
+    with pytest.raises(AutoFLError, match=f"line {line} is empty or a comment"):
+        read_table(tmp_path / "gains.csv")
+
+
+def test_a_header_that_begins_with_time_may_say_its_unit(tmp_path):
+    (tmp_path / "gains.csv").write_text("# time [s],u0,u1\n0,1,2\n1,3,4\n\n")
+    table = read_table(tmp_path / "gains.csv")
+    np.testing.assert_array_equal(table.value, [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(table.time, [0, 1])

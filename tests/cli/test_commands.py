@@ -43,9 +43,10 @@ def test_plan_prints_the_promised_object(capsys, planner):
 
 
 def test_plan_shows_a_table_with_the_same_numbers(capsys):
-    _, out, err = answer(capsys, "plan", CELL)
+    _, plan, _ = answer(capsys, "plan", CELL, "--json")
+    _, out, _ = answer(capsys, "plan", CELL)
     assert "infeasible (power)" in out
-    assert "round time" in err
+    assert f"round time {json.loads(plan)['round_time']:.4f} s; " in out
 
 
 def test_plan_starts_fast_and_without_torch_scipy_or_matplotlib():
@@ -83,8 +84,9 @@ def test_scenarios_are_listed_and_serve_as_a_base(capsys, tmp_path):
     )
     status, out, err = answer(capsys, "scenarios")
     assert (status, "narrowband-sensors" in out, "Vehicles on the move" in err) == (0, True, True)
-    status, _, err = answer(capsys, "plan", "--scenario", "umi-fones")
-    assert (status, "the nearest is 'umi-phones'" in err) == (2, True)
+    for command in ("plan", "tune", "analyze", "pilot"):
+        status, _, err = answer(capsys, command, "--scenario", "umi-fones")
+        assert (status, "the nearest is 'umi-phones'" in err) == (2, True)
     folder = tmp_path / "run"
     status, _, _ = answer(capsys, "simulate", "--scenario", "umi-phones", "--out", folder, *QUICK, "--json")
     assert status == 0
@@ -104,7 +106,7 @@ def test_simulate_then_report_without_training(capsys, tmp_path):
     for name in ("learning_time", "rounds", "energy"):
         assert (tmp_path / "report" / f"{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         assert "<svg" in (tmp_path / "report" / f"{name}.svg").read_text()[:1000]
-    assert (tmp_path / "report" / "report.md").read_text().startswith("| algorithm |")
+    assert (tmp_path / "report" / "report.md").read_text().startswith("# AutoFL: ")
 
 
 def test_compare_ends_with_a_table_of_all_four(capsys, tmp_path):
@@ -162,6 +164,7 @@ def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
     assert len(result["measured"]["running_mean"]) == 4
     first, second = result["measured"]["gradient_norm_sq"][:2]
     assert result["measured"]["running_mean"][1] == pytest.approx(first + (second - first) / 4)  # rounds 0 and 1
+    assert result["constants"]["hessian_deviation"]["low"] < result["constants"]["hessian_deviation"]["high"]
     for constant in result["constants"].values():
         assert constant["low"] <= constant["value"] <= constant["high"]
 
@@ -170,6 +173,9 @@ def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
     file = tmp_path / "pilots.json"
     status, out, err = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file, "--json")
     assert (status, json.loads(out)["pilots"]) == (0, 9), err
+    status, _, err = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file)  # they are there already
+    assert f"9 pilots in {file}; use them with autofl plan --set" in err
+    assert err.strip().endswith(f"--target 0.85 --pilots {file}")
     bits = ("--set", "cell.update_bits=1e6")  # the size of the model on own data is not known without PyTorch
     status, out, err = answer(capsys, "plan", *own_data, *bits, "--target", 0.01, "--pilots", file)
     assert status == 0, err
@@ -184,7 +190,7 @@ def test_the_joint_planner_chooses_and_says_so(capsys, tmp_path):
     file = write(tmp_path / "joint.json", "cell.num_ue=2")
     status, out, err = answer(capsys, "plan", *JOINT, "--target", 0.85, "--pilots", file)
     assert status == 0, err
-    for word in ("steps", "bits", "band [MHz]", "CPU [GHz]", "|A_k|", "chosen", "learning time [s]"):
+    for word in ("steps", "bits", "band", "CPU", "[MHz]", "[GHz]", "|A_k|", "chosen", "learning time [s]"):
         assert word in out
     assert "of the least round time" in err
     assert "autofl simulate --set 'algorithm=autofl-j' --set 'simulation.num_selected=2'" in err
@@ -206,7 +212,7 @@ def test_what_binds_each_ue_is_told_for_one_round_too(capsys):
     assert status == 0, err
     assert "left out; with it the round would be" in out
     assert "power, frequency, band" in out
-    assert "left out: they could take part" in err
+    assert "left out: these UEs could take part" in err
     status, out, _ = answer(capsys, "plan", "--algorithm", "fedavg-j", *far, "--explain", "--json")
     ues = json.loads(out)["ues"]
     for ue in ues:
@@ -281,6 +287,12 @@ def test_data_lists_what_is_here_and_draws_a_partition(capsys, tmp_path):
         ["deploy", "up", "--nodes", "0"],
         ["deploy", "up", "--set", "deploy.noise_multiplier=1"],
         ["deploy", "prepare"],
+        ["deploy", "prepare", "--host", ""],
+        ["deploy", "prepare", "--host", "a b"],
+        ["deploy", "prepare", "--host", "server", "--port", "70000"],
+        ["deploy", "prepare", "--host", "server", "--port", "65535"],
+        ["deploy", "prepare", "--host", "server", "--set", "deploy.port=8000"],
+        ["deploy", "prepare", "--host", "server", "--set", "deploy.port=65536"],
         ["simulate", "--ray", "nonsense address"],
         ["simulate", "--ray", "local", "--device", "cuda"],
         ["data", "draw", "--set", "data.labels=11"],
@@ -297,6 +309,11 @@ def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch,
     assert out == ""
 
 
+def test_without_a_testbed_its_run_says_how_to_make_one(capsys, tmp_path):
+    status, _, err = answer(capsys, "testbed", "run", "--folder", tmp_path)
+    assert (status, err) == (2, f"autofl: {tmp_path}: no testbed there; start one with: autofl testbed up\n")
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -304,6 +321,8 @@ def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch,
             "plan",
             "simulate",
             "compare",
+            "sweep",
+            "tune",
             "reproduce",
             "report",
             "pilot",

@@ -9,10 +9,10 @@ from autofl.config.scenarios import FOLDER, scenario_line, scenario_names
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import plan
 
-NAMES = ["paper", "factory-hall", "narrowband-sensors", "rural-macro", "umi-phones", "vehicles"]
+NAMES = ["paper", "factory-hall", "narrowband-sensors", "rural-macro", "uma-phones", "umi-phones", "vehicles"]
 
 
-def test_there_are_six_and_the_first_is_the_default():
+def test_there_are_seven_and_the_first_is_the_default():
     assert scenario_names() == NAMES
     assert load_settings(scenario="paper").resolved() == load_settings().resolved()
 
@@ -21,7 +21,7 @@ def test_there_are_six_and_the_first_is_the_default():
 @pytest.mark.parametrize("planner", ["paper", "joint"])
 def test_most_ues_take_part(name, planner):
     made = plan(load_settings(scenario=name, overrides=[f"planner.name={planner}"]))
-    assert made.round.plan.feasible.mean() >= 0.8
+    assert made.round.plan.feasible.mean() >= (0.7 if name == "uma-phones" else 0.8)  # 25 % of these are out of reach
 
 
 @pytest.mark.parametrize("name", NAMES[1:])

@@ -7,7 +7,8 @@ from autofl.channels import Exponential, NoFading, PathLoss, Rayleigh
 from autofl.config import MODEL_WEIGHTS, PerUE, dump_settings, load_settings, parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_cell, build_channel, plan
-from autofl.models import MODELS, num_weights, params_of
+from autofl.models import num_weights, params_of
+from autofl.registry import find
 from autofl.rng import stream
 
 
@@ -36,7 +37,7 @@ def test_cifar10_brings_its_own_model_and_step_sizes():
 def test_the_sizes_planning_assumes_are_those_of_the_models():
     shapes = {"cifar10": (3, 32, 32)}
     for (model, data), weights in MODEL_WEIGHTS.items():
-        assert num_weights(params_of(MODELS[model](shapes.get(data, (784,)), 10))) == weights
+        assert num_weights(params_of(find("model", model).target(shapes.get(data, (784,)), 10))) == weights
     with pytest.raises(AutoFLError, match=r"cell\.update_bits"):
         plan(parse_settings({"data": {"name": "npz", "file": "own.npz"}}))
 

@@ -152,7 +152,6 @@ def test_auto_takes_low_rank_only_where_it_is_exact():
     assert pick_engine("auto", mlp(), OwnGradient(0.1, 0.1)) == "vmap"
     assert pick_engine("auto", nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), exact) == "vmap"
     assert pick_engine("auto", nn.Sequential(tied, nn.ReLU(), tied), exact) == "vmap"
-    assert pick_engine("auto", mlp(), exact, sample_loss=lambda output, label: output.sum(-1)) == "vmap"
 
 
 def test_the_average_is_the_same_to_the_bit_in_whatever_order_updates_arrive(rng):

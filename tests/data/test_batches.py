@@ -115,6 +115,23 @@ def test_the_three_batches_are_disjoint_and_hold_exactly_d_samples(federated):
             assert set(mine.tolist()) <= set(federated.partition.train_of(int(u)).tolist())
 
 
+def test_independent_batches_overlap_as_often_as_chance_has_it(federated):
+    """Each batch is a draw of its own: of distinct samples, and two hold a common sample as often as they should."""
+    num, rounds, size = np.array([9, 15]), 600, federated.partition.train_size[[3, 5]]
+    both = np.zeros(2)
+    for k in range(rounds):
+        draw = draw_meta(federated.partition, np.array([3, 5]), num, 1, seed=1, round_index=k, independent=True)
+        for row, u in enumerate((3, 5)):
+            inner, outer, hess = (set(draw.sample[role, row, 0][draw.mask[role, row, 0]].tolist()) for role in range(3))
+            assert [len(inner), len(outer), len(hess)] == [num[row] // 3] * 3
+            assert inner | outer | hess <= set(federated.partition.train_of(u).tolist())
+            both[row] += (len(inner & outer) + len(inner & hess) + len(outer & hess)) / rounds
+    expected = 3 * (num // 3) ** 2 / size  # of D samples each lies in two batches of size b with (b/D)^2
+    np.testing.assert_allclose(both, expected, rtol=0.2)
+    alone = draw_meta(federated.partition, np.array([5]), num[1:], 1, seed=1, round_index=k, independent=True)
+    np.testing.assert_array_equal(alone.sample[:, 0], draw.sample[:, 1])  # a device can repeat its draw
+
+
 def test_training_pixels_are_standardised_and_constant_ones_are_zero(few_digits, federated):
     data = federate(few_digits, federated.partition, torch.float64)
     x, _ = data.gather(data.partition.train)

@@ -127,9 +127,9 @@ def mirror(tmp_path, rng, monkeypatch):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     known = catalog.CATALOG["mnist"]
-    md5 = {name: hashlib.md5((served / name).read_bytes()).hexdigest() for name in known.md5}
+    sha256 = {name: hashlib.sha256((served / name).read_bytes()).hexdigest() for name in known.sha256}
     source = catalog.Source(
-        known.title, known.folder, known.read, known.files, f"http://127.0.0.1:{server.server_port}/", md5
+        known.title, known.folder, known.read, known.files, f"http://127.0.0.1:{server.server_port}/", sha256
     )
     monkeypatch.setitem(catalog.CATALOG, "mnist", source)
     yield served
@@ -153,7 +153,7 @@ def test_the_command_fetches_with_progress_and_answers_in_json(mirror, tmp_path,
 
 def test_a_download_that_is_not_the_expected_file_is_refused(mirror, tmp_path):
     (mirror / "train-images-idx3-ubyte.gz").write_bytes(b"something else")
-    with pytest.raises(AutoFLError, match="md5 differs"):
+    with pytest.raises(AutoFLError, match="sha256 differs"):
         fetch("mnist", tmp_path / "cache")
     assert find("mnist", tmp_path / "cache") is None
 

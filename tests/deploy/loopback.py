@@ -1,6 +1,7 @@
 """Flower's grid in this process: messages go straight to the client app, replies come back in any order asked for."""
 
 import itertools
+import threading
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
@@ -43,5 +44,26 @@ class Loopback(Grid):
         return numbers
 
     def pull_messages(self, message_ids):
-        there = [self._replies.pop(each) for each in list(message_ids) if each in self._replies]
+        there = [self._replies.pop(number) for number in list(message_ids) if number in self._replies]
         return there[::-1] if self.backwards else there
+
+
+class Lines(Loopback):
+    """The same with real streams: each invitation is answered by a thread, which stays as a device's process would."""
+
+    def push_messages(self, messages):
+        numbers = []
+        for message in messages:
+            if message.metadata.message_type != "query.session":
+                numbers += super().push_messages([message])
+                continue
+            number = f"m{next(self._number)}"
+            message.metadata.__dict__["_message_id"] = number
+            threading.Thread(target=self._stay, args=(number, message), daemon=True).start()
+            numbers.append(number)
+        return numbers
+
+    def _stay(self, number, message):
+        node = message.metadata.dst_node_id
+        context = Context(1, node, self.nodes[node], self.state.setdefault(node, RecordDict()), self.run_config)
+        self._replies[number] = client_app(message, context)

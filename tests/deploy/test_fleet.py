@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 
 import numpy as np
 import pytest
@@ -376,7 +377,7 @@ def test_certificates_verify_for_their_host_only_and_keys_are_private(tmp_path):
 
 
 def test_the_commands_for_several_machines_are_printed_and_a_certificate_is_for_one_server(tmp_path):
-    from autofl.deploy.commands import commands
+    from autofl.deploy.several import commands
 
     text = commands(settings_of(), tmp_path, "server.example", 8000)
     assert text.count("flower-superlink") == 1
@@ -390,3 +391,76 @@ def test_the_commands_for_several_machines_are_printed_and_a_certificate_is_for_
     assert (tmp_path / "ca.pem").read_bytes() == again
     with pytest.raises(AutoFLError, match=r"not for other\.example"):
         commands(settings_of(), tmp_path, "other.example", 8000)
+
+
+def test_certificates_are_renewed_by_prepare_and_a_key_that_went_to_its_device_stays_the_same(tmp_path):
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+    from autofl.deploy.several import commands
+
+    commands(settings_of(), tmp_path, "server.example", 8000)
+    public = (tmp_path / "nodes" / "ue0.pub").read_bytes()
+    before = {name: (tmp_path / name).read_bytes() for name in ("ca.pem", "server.pem", "devices.pem", "nodes/ue0.pem")}
+    for name in ("server.pem", "devices.key", *(f"nodes/ue{ue}.pem" for ue in range(NUM_UE)), "nodes/ue0"):
+        (tmp_path / name).unlink()
+    commands(settings_of(), tmp_path, "server.example", 8000)
+    assert (tmp_path / "nodes" / "ue0.pub").read_bytes() == public
+    assert not (tmp_path / "nodes" / "ue0").exists()
+    assert all((tmp_path / name).read_bytes() != old for name, old in before.items())
+    renewed = x509.load_pem_x509_certificate((tmp_path / "nodes" / "ue0.pem").read_bytes())
+    assert renewed.public_key() == load_ssh_public_key(public)
+    renewed.verify_directly_issued_by(x509.load_pem_x509_certificate((tmp_path / "devices.pem").read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "stream", "why"),
+    [
+        ("", 8000, 0, "--host: '' is not the name or address of a machine"),
+        ("a b", 8000, 0, "--host: 'a b' is not the name"),
+        ("server.example:8000", 8000, 0, "--host: 'server.example:8000' is not the name"),
+        ("server.example", 0, 0, "--port: 0 is not from 1 to 65535"),
+        ("server.example", 70_000, 0, "--port: 70000 is not from 1 to 65535"),
+        ("server.example", 65_535, 0, "--port: 65535 is the last one, and streams need another: set deploy.port"),
+        ("server.example", 8000, 8000, "deploy.port: 8000 is the SuperLink's own port; choose another one"),
+    ],
+)
+def test_a_host_or_a_port_that_cannot_be_is_refused_before_anything_is_written(tmp_path, host, port, stream, why):
+    from autofl.deploy.several import commands
+
+    folder = tmp_path / "site"
+    with pytest.raises(AutoFLError, match=re.escape(why)):
+        commands(settings_of(deploy={"port": stream}), folder, host, port)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("host", ["my_host", "[2001:db8::1]", "2001:db8::1"])
+def test_an_underscore_and_an_ipv6_address_are_told_to_devices_as_they_take_them(tmp_path, host):
+    from autofl.deploy.certificates import certified_hosts
+    from autofl.deploy.folder import Site
+    from autofl.deploy.schema import Host
+    from autofl.deploy.several import commands
+
+    text = commands(settings_of(), tmp_path, host, 65_534)
+    plain = host.strip("[]")
+    assert certified_hosts(tmp_path)[0] == plain
+    assert Site(tmp_path).link() == (plain, 65_534)
+    assert Host().allows(plain)
+    assert f"[{plain}]:65534" in text if ":" in plain else f"{plain}:65534" in text
+    assert f"ports 65534 and 65535 of {plain}" in text
+    for bad in ("", "a b", "[::1]", "server:8000", "1:2:3", "a" * 254, 7):
+        assert not Host().allows(bad)
+
+
+def test_streams_do_not_share_the_superlinks_port(tmp_path):
+    from autofl.deploy.commands import write_app
+    from autofl.deploy.folder import Site
+
+    site = Site(tmp_path)
+    site.point_to("127.0.0.1:9100")
+    site.keep({"port": 9100})  # all on one machine
+    for port, stream in ((0, "127.0.0.1 0"), (9101, "127.0.0.1 9101")):
+        app = write_app(settings_of(deploy={"port": port}), site, tmp_path / "out", False, "1", tmp_path / "lease")
+        assert f'stream = "{stream}"' in (app / "pyproject.toml").read_text()
+    with pytest.raises(AutoFLError, match="9100 is the SuperLink's own port"):
+        write_app(settings_of(deploy={"port": 9100}), site, tmp_path / "out", False, "1", tmp_path / "lease")

@@ -10,7 +10,7 @@ from torch import nn
 from autofl.data import Dataset, split
 from autofl.data.batch import Batch
 from autofl.data.federated import federate
-from autofl.evaluation import Evaluator, gradient_norm_sq
+from autofl.evaluation import Evaluator, gradient_norm_sq, objective
 from autofl.models import build, loss_of, mlp, params_of
 from autofl.rng import stream
 
@@ -66,7 +66,7 @@ def test_both_accuracies_and_losses_are_means_over_ues_of_a_plain_loop(
     assert np.isnan(found.gradient_norm_sq)
 
 
-def test_the_gradient_norm_is_that_of_the_mean_meta_loss(trained, federated):
+def test_the_gradient_norm_and_the_objective_are_those_of_the_mean_meta_loss(trained, federated):
     model, params = trained
     loss, alpha = loss_of(model), 0.2
     leaves = {name: p.clone().requires_grad_() for name, p in params.items()}
@@ -80,6 +80,7 @@ def test_the_gradient_norm_is_that_of_the_mean_meta_loss(trained, federated):
     whole = torch.autograd.grad(total, list(leaves.values()))
     expected = float(sum((g**2).sum() for g in whole))
     assert gradient_norm_sq(loss, params, federated, alpha) == pytest.approx(expected, rel=1e-9)
+    assert objective(loss, params, federated, alpha) == pytest.approx(total.item(), rel=1e-12)
 
 
 def test_an_evaluation_is_the_same_every_time_and_counts_the_stated_samples(trained, federated):

@@ -1,13 +1,18 @@
 """Lists of runs that differ in anything."""
 
+import multiprocessing
+import os
+import signal
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
 from autofl.experiments import jobs
-from autofl.experiments.jobs import Job, run_jobs
+from autofl.experiments.jobs import Job, run_jobs, run_with_progress
 from autofl.records import read_manifest, read_run
 
 SMALL = ["stop.rounds=3", "evaluation.every=3", "evaluation.test_samples=5", "simulation.device=cpu"]
@@ -33,9 +38,10 @@ def test_runs_that_differ_in_anything_share_batches_and_give_what_they_give_alon
     sizes = []
     original = jobs._write_together
     monkeypatch.setattr(jobs, "_write_together", lambda batch, tell: (sizes.append(len(batch)), original(batch, tell)))
-    jobs._run_together(mixed(tmp_path / "batch"), lambda _: None)
+    for batch in jobs.batches_of(mixed(tmp_path / "batch")):
+        jobs._run_together(batch, lambda _: None)
     run_jobs(mixed(tmp_path / "alone"))
-    assert sizes == [3, 1, 1]
+    assert sorted(sizes, reverse=True) == [3, 1, 1]
     for place in map(str, range(len(MIXED))):
         one, batch = read_run(tmp_path / "alone" / place), read_run(tmp_path / "batch" / place)
         assert (one.folder / "ues.csv").read_bytes() == (batch.folder / "ues.csv").read_bytes()
@@ -53,3 +59,12 @@ def test_a_finished_run_is_kept_and_one_of_other_settings_is_not_gone_on_with(tm
     assert read_manifest(job.place)["ended_at"] > ended
     with pytest.raises(AutoFLError, match=r"other settings is there \(data.partition"):
         run_jobs([replace(other, place=job.place, resume=True)])
+
+
+def test_a_worker_told_to_end_between_two_runs_says_nothing_and_takes_no_other(capfd):
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, jobs._begin_worker) as pool:
+        os.kill(pool.submit(os.getpid).result(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            pool.submit(jobs._pool_unit, run_with_progress, mixed(Path("nowhere"))[0], print).result()
+    assert capfd.readouterr().err == ""

@@ -1,7 +1,9 @@
 """One run at a time, and a server app only for as long as its command lives, with real locks and processes."""
 
+import hashlib
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -82,8 +84,17 @@ def test_a_server_whose_command_is_gone_stops_itself_and_says_so(nodes, tmp_path
 
 
 def written(folder):
-    """The files of a run, less the lock, which says who holds it."""
-    return {path: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+    """Hashes of the files of a run, less the lock, which says who holds it."""
+    files = [path for path in folder.iterdir() if path.name != ".lock"]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def settled(folder):
+    """The files once the round before this one is written, which happens while the next one begins."""
+    files = None
+    while files != (files := written(folder)):
+        time.sleep(0.5)
+    return files
 
 
 def test_a_server_that_another_attempt_has_replaced_writes_nothing_more(nodes, tmp_path, holder):  # noqa: F811
@@ -95,7 +106,7 @@ def test_a_server_that_another_attempt_has_replaced_writes_nothing_more(nodes, t
             holder.kill()
             holder.wait()
             stack.enter_context(held(tmp_path, "8"))
-            before.update(written(tmp_path / "run"))
+            before.update(settled(tmp_path / "run"))
 
         before = {}
         with pytest.raises(TakenOverError):

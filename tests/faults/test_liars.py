@@ -16,10 +16,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, Re
 from autofl.compressors.quantise import Quantise
 from autofl.data import ByLabels, Dataset, write_device
 from autofl.deploy.app import client_app
+from autofl.deploy.arrival import Arrival, Packed
 from autofl.deploy.fleet import Form, introduction
 from autofl.deploy.messages import checked_params, digest_of
 from autofl.deploy.schema import RefusedError
 from autofl.deploy.server import serve
+from autofl.deploy.world import changes_of
 from autofl.experiments.cell import build_cell
 from autofl.records import read_run, read_weights
 from autofl.registry import PARTS, find
@@ -214,6 +216,48 @@ def test_every_lie_in_an_introduction_is_seen(exchanges, case):
     assert str(refusal.value).startswith(why)
 
 
+def claims(most, heard=1):
+    """A liar that says it has up to `most` samples, its own many times over; only from its answer `heard` on."""
+    asked = []
+
+    def spoil(node, message, reply):
+        if node == LIES and message.metadata.message_type == "query.introduce" and not reply.has_error():
+            asked.append(node)
+            if len(asked) < heard:
+                return None
+            device = reply.content["device"]
+            times = most // device["data-size"]
+            parts = {"device": ConfigRecord({**device, "data-size": times * device["data-size"]})}
+            if "pixels" in reply.content:
+                sums = {name: times * array.numpy() for name, array in reply.content["pixels"].items()}
+                parts["pixels"] = ArrayRecord({name: Array(np.asarray(part)) for name, part in sums.items()})
+            reply.content = RecordDict({**reply.content, **parts})
+        return reply
+
+    return spoil
+
+
+@pytest.mark.parametrize("statistics", ["shared", "own"])
+@pytest.mark.parametrize("heard", [1, 2], ids=["at the start", "in a later round"])
+def test_a_device_that_claims_ten_million_samples_is_named_and_the_others_go_on(nodes, tmp_path, statistics, heard):
+    settings = everybody(deploy={"statistics": statistics}, stop={"rounds": 3})
+    run, _ = deployed(nodes, tmp_path, settings, spoil=claims(10_000_000, heard))
+    assert finished(run)
+    assert any(" samples, the median of the devices is " in said for said in outcomes(run)), outcomes(run)
+    assert "ok" not in outcomes(run)
+    assert all(outcomes(run, ue) == ["ok"] * 3 for ue in (0, 2, 3))
+    assert float(run.rounds["sim_time"][-1]) < 10.0
+
+
+def test_of_two_devices_the_one_whose_sums_do_not_fit_is_left_out_and_not_the_run(nodes, tmp_path):
+    two = {node: config for node, config in nodes.items() if config["ue"] < 2}
+    settings = everybody(cell={"num_ue": 2}, simulation={"num_selected": 2})
+    run, _ = deployed(two, tmp_path, settings, spoil=claims(10_000_000))
+    assert finished(run)
+    assert outcomes(run, 0) == ["ok", "ok"]
+    assert outcomes(run)[0].endswith(" samples; all sums may have 10000000 (deploy.statistics=own: any)")
+
+
 def test_plausible_sums_of_other_images_are_found_among_those_of_the_others(nodes, tmp_path):
     """All pixels white: no single check of the sums can know, the other devices' do."""
 
@@ -356,6 +400,18 @@ def test_where_nobody_lies_the_bound_changes_no_bit(nodes, tmp_path):
     for name, array in off.items():
         np.testing.assert_array_equal(array, on[name])
     assert set(runs[1].devices["outcome"].tolist()) == {"ok"}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_is_undone_is_added_to_every_update_that_passed(packed):
+    rng = np.random.default_rng(8)
+    sent = {"a": torch.tensor(rng.normal(size=(2, 3))), "b": torch.tensor(rng.normal(size=4))}
+    change, more = (torch.tensor(rng.normal(size=10)) for _ in range(2))
+    own = Packed(change, 320.0) if packed else {"a": sent["a"] + change[:6].view(2, 3), "b": sent["b"] + change[6:]}
+    torch.testing.assert_close(
+        changes_of({5: Arrival(update=own), 3: Arrival(update=own).moved(more, sent)}, sent),
+        torch.stack([change + more, change]),
+    )
 
 
 # ---- the other way: what a device refuses of its server ----

@@ -4,6 +4,8 @@ import json
 import os
 import random
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,13 +13,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autofl.errors import AutoFLError
+from autofl.config import parse_settings
+from autofl.errors import AutoFLError, Terminated, raise_when_told_to_end
+from autofl.experiments.run import run
 from autofl.lock import FolderLock, Locked, is_locked
 from autofl.records import Evaluation, RunWriter, convergence_round, read_manifest
 from autofl.rounds.stop import Stop, watched
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fault_files
+import fault_kills
+import fault_processes
+import soak
+from fault_commands import fuzz_commands
+from fault_processes import SMALL
+from fault_rows import SEEN
 
 import faults
 
@@ -33,8 +43,26 @@ def holds(rows):
     assert [row for row in rows if row.held != row.injected] == []
 
 
-def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path, dice):
-    holds(faults.kills(tmp_path, 2, dice))
+@pytest.mark.parametrize("name", fault_kills.works())
+def test_a_killed_command_goes_on_to_the_same_bytes(tmp_path, dice, name):
+    holds(faults.kills(tmp_path, 2, dice, (name,)))
+
+
+def test_a_run_stopped_after_its_last_round_only_ends(tmp_path):
+    """A rule ended it: what goes on must not play the rounds that the rule ruled out."""
+    settings = parse_settings({**SMALL, "stop": {"rounds": 9, "target_accuracy": 0.01}})
+
+    def stopped(record):
+        if record.stop is not None:
+            raise KeyboardInterrupt
+
+    whole = run(settings, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "run", on_round=stopped)
+    again = run(settings, tmp_path / "run", resume=True)
+    assert fault_kills.digest(tmp_path / "run") == fault_kills.digest(tmp_path / "whole")
+    assert again.manifest["rounds"] == whole.manifest["rounds"] < 9
+    assert again.manifest["stop"] == whole.manifest["stop"] == "target_accuracy"
 
 
 def test_a_damaged_checkpoint_is_seen_and_the_older_one_used(tmp_path, dice):
@@ -50,11 +78,36 @@ def test_a_folder_has_one_writer(tmp_path):
 
 
 def test_a_run_is_alive_as_long_as_its_lock_is_held(tmp_path):
-    holds(faults.liveness(tmp_path))
+    """In a process of its own: threads that other tests left behind may not survive the fork into a PID namespace."""
+    words = "import pathlib, sys, faults; rows = faults.liveness(pathlib.Path(sys.argv[1])); print(rows)"
+    words += "; sys.exit(any(row.held < row.injected for row in rows))"
+    paths = os.pathsep.join(sys.path)
+    command = [sys.executable, "-c", words, str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a live run whose process number is nobody's here" in done.stdout
 
 
 def test_a_run_told_to_end_leaves_a_checkpoint_and_the_reason(tmp_path):
     holds(faults.signals(tmp_path))
+
+
+def test_a_signal_that_comes_while_an_object_is_destroyed_is_not_lost(tmp_path):
+    class Dying:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)  # the exception is raised here, where Python drops it
+
+    def work():
+        raise_when_told_to_end()
+        Dying()
+        try:
+            time.sleep(30.0)
+        except Terminated as error:
+            sys.exit(error.number)
+
+    assert fault_processes.forked(work, tmp_path / "said") == (signal.SIGTERM, 0)
+    assert (tmp_path / "said").read_text() == ""
 
 
 def test_a_full_disk_is_one_line_and_an_honest_manifest(tmp_path):
@@ -64,6 +117,10 @@ def test_a_full_disk_is_one_line_and_an_honest_manifest(tmp_path):
 @pytest.mark.parametrize("fuzz", [fault_files.fuzz_settings, fault_files.fuzz_runs, fault_files.fuzz_data])
 def test_a_broken_file_is_read_or_refused_in_one_line(tmp_path, dice, fuzz):
     holds(fuzz(tmp_path, 150, dice))
+
+
+def test_any_command_line_works_or_ends_in_one_line(tmp_path, dice):
+    holds(fuzz_commands(tmp_path, 25, dice))
 
 
 def test_a_small_file_cannot_take_much_memory(tmp_path):
@@ -83,6 +140,27 @@ def test_mnist_is_not_taken_for_fashion_mnist():
 
 def test_the_stop_rules_cost_the_same_at_the_end_as_at_the_beginning():
     holds(faults.plateau(4000))
+
+
+def test_a_long_run_takes_no_more_memory_and_time_than_a_short_one(tmp_path):
+    holds([soak.soak(tmp_path, 600, 200, pause=0.05)[0]])
+
+
+def test_growth_is_seen():
+    """A leak of 1 kB a round and rounds that take longer and longer are not flat."""
+    rounds = np.arange(500.0, 20_000.0)
+    cpu = 0.005 * rounds
+    assert soak.judge(np.column_stack([rounds, np.full_like(rounds, 2.7e8), cpu]), 20_000)[1]
+    assert not soak.judge(np.column_stack([rounds, 2.7e8 + 1000.0 * rounds, cpu]), 20_000)[1]
+    assert not soak.judge(np.column_stack([rounds, np.full_like(rounds, 2.7e8), cpu + 1e-7 * rounds**2]), 20_000)[1]
+
+
+def test_every_row_of_the_page_names_tests_that_are_there():
+    tests = Path(__file__).parents[1]
+    for _, names in SEEN:
+        for name in names:
+            file, _, function = name.partition("::")
+            assert f"def {function}(" in (tests / file).read_text(encoding="utf-8"), name
 
 
 def test_the_rules_stop_where_they_did_with_the_whole_history(rng):

@@ -37,6 +37,15 @@ def test_who_takes_no_part_does_not_slow_the_downlink(takes_part, bits_per_hertz
     assert planned == time
 
 
+def test_a_band_of_its_own_serves_the_downlink_alone():
+    cell, gain = three_ues(downlink_bandwidth=1.5e6)  # half the band, half the noise: SNR 30, 126 and 2046
+    np.testing.assert_allclose(downlink_time(cell, gain), 2.54432 / (1.5 * np.log2(31.0)), rtol=1e-12)
+    full, _ = three_ues()
+    np.testing.assert_array_equal(cost_of(cell, gain, [10] * 3).upload_time, cost_of(full, gain, [10] * 3).upload_time)
+    with pytest.raises(AutoFLError, match=r"cell\.downlink_bandwidth: 0 is not"):
+        three_ues(downlink_bandwidth=0.0)
+
+
 def test_fewer_bits_go_down_faster_and_leave_the_upload():
     cell, gain = three_ues(downlink_bits=UPDATE_BITS / 8)
     full, _ = three_ues()

@@ -40,6 +40,14 @@ def test_no_law_carries_more_than_shannons_and_none_carries_less_at_more_snr(nam
     np.testing.assert_allclose(law_of(name).efficiency(needed), y, rtol=1e-9)  # as fast with the SNR it needs
 
 
+@pytest.mark.parametrize("name", PARTS["link"])
+def test_a_rate_gives_back_the_snr_it_needs(name):
+    law, snr = law_of(name), np.geomspace(1e-3, 1e6, 4001)
+    decoded_at = snr >= law.least_snr(0.0)
+    np.testing.assert_allclose(law.snr_of(law.efficiency(snr))[decoded_at], law.needed(snr)[decoded_at], rtol=1e-9)
+    np.testing.assert_allclose(law.snr_of(law.repeated(snr))[~decoded_at], snr[~decoded_at], rtol=1e-9)
+
+
 def test_a_gap_of_3_db_costs_half_the_snr_and_the_ceiling_holds():
     law = Gap(gap_db=10.0 * math.log10(2.0), ceiling=4.0).law()
     np.testing.assert_allclose(law.efficiency(np.array([2.0, 6.0, 30.0, 1e9])) / LN2, [1.0, 2.0, 4.0, 4.0], rtol=1e-12)
@@ -74,6 +82,8 @@ def test_thresholds_of_ones_own_take_the_place_of_the_gap():
     assert len(law.levels) == 28  # MCS 17 carries less than MCS 16 and now needs more
     with pytest.raises(AutoFLError, match="snr_db: 2 values; the table has 28 MCS"):
         Nr256(snr_db=[1.0, 2.0])
+    with pytest.raises(AutoFLError, match="snr_db: nan is not between"):
+        Nr64(snr_db=[float("nan"), *range(1, 29)])
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 
 from autofl.errors import AutoFLError
 from autofl.network import DECISIONS, LIMITS, Cell, Status, channel_gain, round_cost
-from autofl.planner import ExactPlanner
+from autofl.planner import ExactPlanner, joint
 from autofl.planner.allocation import Task, allocate
-from autofl.planner.joint import SAMPLED, JointPlanner
+from autofl.planner.joint import SAMPLED, WIDEST, JointPlanner
 from autofl.planner.pace import Pace
 
 RATES = [[0.1, 18.0], [0.4, 2.3], [1.6, 0.08]]
@@ -92,6 +92,22 @@ def test_a_first_round_is_hardly_worse_than_the_best_of_all_combinations():
         planner = JointPlanner(rates=RATES, least_bits=0.0)
         _, memory = planner(cell, gain, planner.init(cell))
         assert float(memory["progress"] / memory["time"]) >= 0.95 * best
+
+
+@pytest.mark.parametrize("num_ue", [1, 5, 30, 100, SAMPLED + 30])
+def test_trials_that_cannot_be_better_are_left_out_without_changing_a_bit(monkeypatch, num_ue):
+    for seed, rates in itertools.product(range(2 if num_ue < 100 else 1), (RATES, None)):
+        cell, gain = drawn(num_ue, 300.0, seed)
+        planner, plans = JointPlanner(rates=rates), []
+        for at_once in (4, WIDEST):
+            with monkeypatch.context() as patched:
+                patched.setattr(joint, "AT_ONCE", at_once)
+                patched.setattr(joint, "MANY", {True: 0})
+                if at_once == WIDEST:
+                    patched.setattr(joint, "highest_price", lambda *_: None)  # all trials, as `choose` prices them
+                plans.append(planner(cell, gain, planner.init(cell))[0])
+        for name in (*DECISIONS, *LIMITS):
+            assert getattr(plans[0], name).tobytes() == getattr(plans[1], name).tobytes(), name
 
 
 def test_thrift_trades_time_for_energy():

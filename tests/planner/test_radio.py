@@ -14,6 +14,7 @@ from autofl.planner.joint import JointPlanner
 from autofl.planner.power import least_upload
 from autofl.planner.yang import YangPlanner
 from reference.allocation_reference import random_cell
+from reference.cells import paper_cell
 from reference.radio_checks import CHECKS, Worst
 from reference.radio_reference import random_radio
 
@@ -78,10 +79,17 @@ def test_every_planner_keeps_every_budget(seed):
 
 def test_at_the_top_of_the_table_more_power_is_not_asked_for():
     cell, _ = random_radio(4, 3)
-    strong = dataclasses.replace(cell, max_energy=np.full(3, 10.0), link=Nr256().law())
+    plenty = {"max_energy": np.full(3, 10.0), "data_size": np.full(3, 100.0)}
+    strong = dataclasses.replace(cell, **plenty, link=Nr256().law())
     plan, _ = ExactPlanner(0.02)(strong, np.full(3, 1e-6), {})
     assert (plan.tx_power < strong.max_power).all()
-    assert (plan.power_limit == Status.POWER).all()
+    assert (plan.power_limit == Status.RATE).all()
+    assert (plan.status == Status.RATE).all()
+    assert plan.feasible.all()
+    assert (round_cost(strong, np.full(3, 1e-6), plan).upload_time > 0.0).all()
+    weak, _ = ExactPlanner(0.02)(strong, 100.0 * strong.noise_power / strong.max_power, {})  # 20 dB at P_max
+    assert (weak.tx_power < strong.max_power).all()  # of its level it has the least power
+    assert (weak.power_limit == Status.POWER).all()
 
 
 def test_with_circuits_the_power_of_least_energy_is_not_the_lowest():
@@ -100,3 +108,19 @@ def test_a_rival_whose_formulas_do_not_hold_says_so():
     cell, gain = random_radio(4, 3)
     with pytest.raises(AutoFLError, match="planner yang: its formulas are those of link shannon"):
         YangPlanner(10)(cell, gain, {})
+
+
+@pytest.mark.parametrize(
+    "planner", [ExactPlanner(0.02), PaperPlanner(0.02), FixedPlanner(5)], ids=lambda one: type(one).__name__
+)
+def test_a_gain_just_on_a_threshold_at_the_highest_power_has_that_level(planner):
+    rng = np.random.default_rng(3)
+    cell = paper_cell(400, link=Nr256().law(), bandwidth=rng.uniform(1e5, 2e6, 400), max_energy=50.0)
+    level = rng.integers(0, len(cell.link.levels), 400)
+    gain = np.array(cell.link.levels)[level, 1] * cell.noise_power / cell.max_power
+    plan, _ = planner(cell, gain, planner.init(cell))
+    assert plan.feasible.all()
+    assert (plan.tx_power <= cell.max_power).all()
+    np.testing.assert_allclose(
+        upload_cost(cell, gain, plan.tx_power).time, upload_cost(cell, gain, np.full(400, cell.max_power)).time
+    )

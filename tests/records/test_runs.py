@@ -1,5 +1,6 @@
 """Run folders: the same seed gives the same bytes, killed runs can be read, frames come out of them."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -7,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 
 from autofl.config import load_settings, parse_settings
 from autofl.errors import AutoFLError
@@ -48,6 +51,22 @@ def test_the_same_seed_gives_the_same_bytes_twice_and_in_a_fresh_process(tmp_pat
     other = run(parse_settings({**SMALL, "seed": 2}), tmp_path / "other")
     assert digest(tmp_path / "one") == digest(tmp_path / "two") == digest(tmp_path / "fresh")
     assert digest(other.folder)["rounds.csv"] != digest(tmp_path / "one")["rounds.csv"]
+
+
+def test_how_many_threads_there_happen_to_be_changes_no_bit_and_how_many_were_set_is_in_the_manifest(tmp_path):
+    """The bits of a sum may depend on how many threads share it: so a run has what its settings say, 1 if nothing."""
+    before = torch.get_num_threads()
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            made = run(parse_settings(SMALL), tmp_path / str(number))
+            assert made.manifest["threads"] == 1
+        two = {**SMALL, "simulation": {"num_selected": 3, "threads": 2}}
+        assert run(parse_settings(two), tmp_path / "two").manifest["threads"] == 2
+    finally:
+        torch.set_num_threads(before)
+    assert digest(tmp_path / "1") == digest(tmp_path / "3")
+    assert "threads = 2" in (tmp_path / "two" / "config.toml").read_text()
 
 
 def test_the_resolved_config_reproduces_the_run_to_the_bit(tmp_path):
@@ -160,7 +179,7 @@ def test_an_interrupted_comparison_stops_at_once_and_starts_nothing_more(tmp_pat
     options = [word for setting in endless for word in ("--set", setting)]
     command = [sys.executable, "-m", "autofl", "compare", "--workers", "2", "--out", str(tmp_path), *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline and len(list(tmp_path.glob("*/rounds.csv"))) < 2:
         time.sleep(0.1)
     time.sleep(1.0)
@@ -170,6 +189,35 @@ def test_an_interrupted_comparison_stops_at_once_and_starts_nothing_more(tmp_pat
     assert "Traceback" not in errors
     runs = [read_run(folder) for folder in find_runs([tmp_path])]
     assert [run.manifest["status"] for run in runs] == ["interrupted", "interrupted"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
+def test_a_comparison_interrupted_while_its_workers_still_import_ends_without_a_traceback(tmp_path):
+    command = [sys.executable, "-m", "autofl", "compare", "--workers", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def num_workers():
+        """Processes of the session that `spawn` started: one is the manager of the queue."""
+        lines = [path.read_bytes() for path in session_of(process.pid)]
+        return sum(b"spawn_main" in line for line in lines) - 1
+
+    deadline = time.monotonic() + 60
+    while num_workers() < 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert "interrupted" in errors.splitlines()[-1]
+
+
+def session_of(leader):
+    """The command lines of a session's processes."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[3]) == leader:
+                yield stat.with_name("cmdline")
 
 
 def test_half_a_line_at_the_end_is_left_out(tmp_path):

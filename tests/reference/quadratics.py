@@ -22,6 +22,7 @@ class Problem:
     alpha: float
     tau: int
     sizes: tuple[int, int, int]  # D_in, D_o, D_h
+    disjoint: bool = False  # batches of a step share no sample; otherwise all are drawn with replacement
 
     @property
     def law(self) -> Participation:
@@ -45,8 +46,9 @@ class Problem:
         return float(0.5 * gap @ Q @ gap)
 
 
-def random_problem(rng: np.random.Generator) -> Problem:
+def random_problem(rng: np.random.Generator, disjoint: bool = False) -> Problem:
     num_ue, num_samples, dim = (int(rng.integers(low, high)) for low, high in ((2, 6), (2, 9), (1, 5)))
+    num_samples += 7 * disjoint  # three batches of up to three samples must fit
     noise, spread, tilt = 10.0 ** rng.uniform(-3, 0.5, 3)
     basis = rng.normal(size=(num_ue, 1, dim, dim)) * rng.uniform(0.2, 1.5, (num_ue, 1, 1, 1))
     factor = basis + 0.3 * noise * rng.normal(size=(num_ue, num_samples, dim, dim))
@@ -60,6 +62,7 @@ def random_problem(rng: np.random.Generator) -> Problem:
     return Problem(
         hessian, linear, sets, probability / probability.sum(), rng.normal(size=dim) * 10 ** rng.uniform(-1, 1),
         alpha=rng.uniform(0.0, 1.0) / L, tau=int(rng.choice([1, 1, 3])), sizes=tuple(rng.integers(1, 4, 3)),
+        disjoint=disjoint,
     )  # fmt: skip
 
 
@@ -71,15 +74,22 @@ def learn(problem: Problem, beta: float, num_rounds: int, num_runs: int, rng: np
     total, seen = 0.0, _Seen(problem)
     ue = np.arange(num_ue)[None, :, None]
 
-    def batch(size: int) -> tuple[np.ndarray, np.ndarray]:
-        drawn = rng.integers(num_samples, size=(num_runs, num_ue, size))
-        return problem.hessian[ue, drawn].mean(axis=2), problem.linear[ue, drawn].mean(axis=2)
+    def batches() -> list[tuple[np.ndarray, np.ndarray]]:
+        shape, ends = (num_runs, num_ue, sum(problem.sizes)), np.cumsum(problem.sizes)[:-1]
+        if problem.disjoint:
+            drawn = rng.random((num_runs, num_ue, num_samples)).argsort(axis=2)[:, :, : shape[2]]
+        else:
+            drawn = rng.integers(num_samples, size=shape)
+        return [
+            (problem.hessian[ue, part].mean(axis=2), problem.linear[ue, part].mean(axis=2))
+            for part in np.split(drawn, ends, axis=2)
+        ]
 
     for _ in range(num_rounds):
         total += float(((params @ Q.mean(axis=0) - r.mean(axis=0)) ** 2).sum(axis=1).mean()) / num_rounds
         own = np.repeat(params[:, None], num_ue, axis=1)  # (num_runs, num_ue, dim)
         for _ in range(problem.tau):
-            (A_in, h_in), (A_out, h_out), (A_hess, _) = (batch(size) for size in problem.sizes)
+            (A_in, h_in), (A_out, h_out), (A_hess, _) = batches()
             adapted = own - problem.alpha * (_times(A_in, own) - h_in)
             outer = _times(A_out, adapted) - h_out
             seen.note(own, adapted)
@@ -133,4 +143,5 @@ class _Seen:
             hessian_variance=float(np.linalg.norm((centred @ centred).mean(axis=1), 2, axis=(1, 2)).max()),
             gradient_spread=self.spread,
             hessian_spread=float(np.linalg.norm((between @ between).mean(axis=0), 2)),
+            hessian_deviation=float((np.linalg.norm(centred, 2, axis=(2, 3)) ** 2).mean(axis=1).max()),
         )

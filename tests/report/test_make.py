@@ -21,7 +21,8 @@ def test_a_report_has_rows_notes_pictures_and_a_page_that_shows_them(tmp_path):
         f"{name}.{ending}" for name in ("learning_time", "rounds", "energy") for ending in ("png", "svg")
     ]
     page = report.path.read_text(encoding="utf-8")
-    assert page.startswith(report.table.markdown())
+    assert page.startswith("# AutoFL: MNIST-5k")
+    assert report.table.markdown() in page
     for words in (*report.notes, "![energy](energy.png)"):
         assert words in page
     assert report.warnings == []
@@ -40,6 +41,14 @@ def test_runs_may_be_given_as_folders_of_them(tmp_path):
     assert whole.path.read_bytes() == one_by_one.path.read_bytes()
 
 
+def test_rows_come_in_the_order_in_which_the_runs_are_given(tmp_path):
+    for name in ("autofl", "fedavg-2", "per-fedavg"):
+        written(tmp_path / name, name, 1, CURVE, 1.0)
+    given = ["per-fedavg", "autofl", "fedavg-2"]
+    report = make_report([tmp_path / name for name in given], tmp_path / "out")
+    assert [row.label for row in report.rows] == ["Per-FedAvg", "AutoFL", "FedAvg-2"]
+
+
 def test_a_target_beyond_all_accuracies_is_refused_before_anything_is_written(tmp_path):
     run = written(tmp_path / "run", "autofl", 1, CURVE, 1.0)
     with pytest.raises(AutoFLError, match="between 0 and 1"):
@@ -47,7 +56,7 @@ def test_a_target_beyond_all_accuracies_is_refused_before_anything_is_written(tm
     assert not (tmp_path / "out").exists()
 
 
-def test_which_runs_diverged_is_said_after_the_table_with_their_rounds(tmp_path):
+def test_which_runs_diverged_is_part_of_the_conclusion_with_their_rounds(tmp_path):
     runs = [
         written(tmp_path / "a", "autofl", 1, CURVE, 1.0, LEARNING),
         written(tmp_path / "b", "fedavg-1", 1, CURVE[:3], 1.0, LEARNING, stop="diverged"),
@@ -59,7 +68,7 @@ def test_which_runs_diverged_is_said_after_the_table_with_their_rounds(tmp_path)
     assert "inner_lr" not in report.diverged  # FedAvg has none
     assert report.json()["warnings"] == [report.diverged]
     page = report.path.read_text(encoding="utf-8")
-    assert page.index("| AutoFL |") < page.index(report.diverged)
+    assert page.index("## Conclusion") < page.index(report.diverged) < page.index("| AutoFL |")
     assert make_report(runs[1:], tmp_path / "out").all_diverged
 
 
@@ -67,7 +76,8 @@ def test_that_nobody_was_ever_heard_is_said_before_the_table(tmp_path):
     run = written(tmp_path / "run", "autofl", 1, CURVE, 1.0, heard=False)
     report = make_report([run], tmp_path / "out")
     assert "12 of the 12 UEs selected could not take part" in report.unheard  # two UEs in six rounds
-    assert report.path.read_text(encoding="utf-8").startswith(report.unheard)
+    page = report.path.read_text(encoding="utf-8")
+    assert page.index("## Conclusion") < page.index(report.unheard) < page.index("| AutoFL |")
     assert str(report).startswith(report.unheard)
     alone = written(tmp_path / "before", "autofl", 1, CURVE[:1], 1.0)  # stopped before its first round
     assert make_report([alone], tmp_path / "out").unheard is None

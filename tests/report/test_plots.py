@@ -84,3 +84,24 @@ def test_every_picture_is_a_figure_that_a_notebook_shows(runs):
 def test_a_run_in_which_nobody_sent_can_be_drawn(tmp_path):
     run = written(tmp_path, "autofl", 1, CURVE, 1.0, "[cell]\nmax_energy = 0.003\n", heard=False)
     assert draw_energy([run])._repr_png_()
+
+
+@pytest.mark.filterwarnings("error")
+def test_panels_keep_their_room_with_many_arms_of_long_names(tmp_path):
+    """Before, the legend took the whole figure and Matplotlib gave the layout up with a warning."""
+    runs = [
+        written(tmp_path / str(arm), "autofl", 1, CURVE, 1.0, f'[planner]\nname = "{"a-long-name-" * 4}{arm}"\n')
+        for arm in range(12)
+    ]
+    for figure in (draw_learning_time(runs, 0.85), draw_rounds(runs), draw_energy(runs), plot(runs, "round", "energy")):
+        figure.savefig(tmp_path / "x.png", dpi=50)
+        for axes in figure.axes:
+            room = axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+            assert room.width > 2.0  # inches; the widest figure has three panels in 11
+            assert room.height > 2.0
+        assert len(figure.legends[0].get_texts()) == 12
+        inside = figure.legends[0].get_window_extent()
+        assert inside.x0 >= 0
+        assert inside.x1 <= figure.bbox.x1
+    styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines}
+    assert len(styles) == 12

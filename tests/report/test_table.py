@@ -1,6 +1,6 @@
 """The three forms of a table, each worked by hand."""
 
-from autofl.report.table import Table
+from autofl.report.table import Table, percent
 
 TABLE = Table(["algorithm", "time [s]", "remark"], [["AutoFL", "9.5", "a | b"], ["FedAvg <1>", "–", ""]], "Runs & more")
 
@@ -34,6 +34,10 @@ def test_markdown_keeps_a_bar_inside_its_cell():
         "| AutoFL | 9.5 | a \\| b |",
         "| FedAvg <1> | – |  |",
     ]
+
+
+def test_percent_stands_apart_from_its_number():
+    assert (percent(0.85), percent(0.9246, 1)) == ("85 %", "92.5 %")
 
 
 def test_a_table_without_rows_is_its_headings():

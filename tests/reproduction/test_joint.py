@@ -44,7 +44,7 @@ def times(*pairs):
 
 @pytest.fixture
 def every_data_set_is_here(monkeypatch):
-    monkeypatch.setattr("autofl.reproduction.joint.find", lambda name: name)
+    monkeypatch.setattr("autofl.reproduction.recipes.find", lambda name: name)
 
 
 def test_a_paired_ratio_worked_by_hand():
@@ -106,6 +106,9 @@ def test_the_tables_of_a_made_up_study():
     assert first == "100.0 [60.0, 200.0]"
     assert second.startswith("≥ 77.5 [75.0, 80.0]")  # 30/0.4, at least 40/0.5; the third seed says nothing
     assert energy == ["10", "10"]
+    assert ratio_table(study).headings[3] == "reached"
+    assert ratio_table(study).headings[-1] == "total energy to 85 %, share [%]"
+    assert arm_table(study).headings[1] == "time to 85 % [s]"
 
 
 def test_the_fastest_of_the_four_is_taken_seed_by_seed():
@@ -257,10 +260,10 @@ def test_a_small_reproduction_gives_tables_a_picture_and_a_page_and_goes_on(tmp_
     words = ["--scale", "smoke", "--device", "cpu", "--workers", "1", "--out", str(out)]
     assert run_cli(["reproduce", "joint-paper", "joint-besides", *words]) == 0
     shown, said = capsys.readouterr()
-    assert "MNIST-5k stands in" in said
+    assert "MNIST-5k is used instead" in said
     assert "22 runs, 22 of them to be made" in said
     assert "about 1 min" in said
-    for text in ("times faster to 30%", "10 ms of overhead", "0 of "):
+    for text in ("times faster to 30 %", "10 ms of overhead", "0 of "):
         assert text in shown
     assert (out / "joint" / "joint.png").stat().st_size > 15_000
     report = (out / "joint" / "report.md").read_text()

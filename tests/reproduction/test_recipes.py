@@ -1,5 +1,7 @@
 """Recipes: the settings the paper states, and figures that share runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from autofl.config import load_settings
@@ -7,7 +9,15 @@ from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_planner
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.reproduction.paper import FIGURES
-from autofl.reproduction.recipes import SCALES, SENSITIVITY, STUDIES, studies_of, with_seeds
+from autofl.reproduction.recipes import (
+    CIFAR_READINGS,
+    READINGS,
+    SCALES,
+    SENSITIVITY,
+    STUDIES,
+    studies_of,
+    with_seeds,
+)
 from autofl.reproduction.store import entries_of
 
 QUICK = SCALES["quick"]
@@ -46,7 +56,7 @@ def test_figures_2_and_4_compare_four_algorithms_with_the_numbers_of_table_1(stu
         assert (settings.learning.inner_lr, settings.learning.outer_lr) == steps
         assert (cell.count, cell.distance.parameters, cell.snr_threshold_db) == (20, (200.0,), 30.0)
         assert (cell.max_energy.value, cell.max_power.value, cell.bandwidth.value) == (0.003, 0.01, 1e6)
-        planner = build_planner(settings, settings.algorithm)
+        planner = build_planner(settings)
         planned = name in ("AutoFL", "FedAvg-2")
         assert planner == (PaperPlanner(0.02) if planned else FixedPlanner(5, "max"))
     assert all(arm.num_seeds >= 5 for arm in STUDIES[study](SCALES["full"]))
@@ -55,7 +65,7 @@ def test_figures_2_and_4_compare_four_algorithms_with_the_numbers_of_table_1(stu
 @pytest.mark.parametrize("study", ["samples-mnist", "samples-cifar10"])
 def test_figure_3_varies_d_with_the_power_of_power_computation(study):
     found = settings_of(study, SCALES["full"])
-    fixed = [build_planner(settings, settings.algorithm) for (name, _), settings in found.items() if name != "AutoFL"]
+    fixed = [build_planner(settings) for (name, _), settings in found.items() if name != "AutoFL"]
     assert fixed == [FixedPlanner(d, "computed") for d in (5, 10, 20, 30, 40, 60)]
     assert all(settings.algorithm == "per-fedavg" for (name, _), settings in found.items() if name != "AutoFL")
 
@@ -84,11 +94,11 @@ def test_figures_share_the_runs_they_have_in_common(tmp_path):
 
 
 def test_every_reading_changes_something(tmp_path):
-    arms = STUDIES["sensitivity"](SCALES["full"])
+    arms = STUDIES["sensitivity"](SCALES["full"]) + STUDIES["sensitivity-cifar10"](SCALES["full"])
     told = {}
     for arm in arms:
         told.setdefault(arm.reading, []).append(arm.overrides)
-    assert set(told) == set(SCALES["full"].readings)
+    assert set(told) == {*READINGS, *CIFAR_READINGS}
     assert len({tuple(overrides) for overrides in told.values()}) == len(told)
     for arm in arms:
         load_settings(overrides=arm.overrides)
@@ -107,3 +117,25 @@ def test_without_mnist_the_quick_scale_takes_mnist_5k_and_the_full_one_refuses(m
     assert settings_of("mnist")["AutoFL", 0].data.name == "mnist5k"
     with pytest.raises(AutoFLError, match="autofl data fetch mnist"):
         settings_of("mnist", SCALES["full"])
+
+
+def test_arms_that_do_not_use_what_a_reading_sets_share_the_default_runs(tmp_path):
+    full = replace(SCALES["full"], reading_seeds=1, cifar_seeds=1)
+    places = {
+        (e.arm.reading, e.arm.study, e.arm.name, e.arm.x): e.place
+        for e in entries_of("sensitivity", full, tmp_path, "cpu")
+    }
+    for reading, arm, shared in [
+        ("first-order", "FedAvg-1", True),
+        ("first-order", "AutoFL", False),
+        ("epsilon 0.05", "Per-FedAvg", True),
+        ("epsilon 0.05", "FedAvg-2", False),
+        ("exact planner", "FedAvg-1", True),
+        ("FedAvg steps alpha", "AutoFL", True),
+        ("adapted on d", "FedAvg-1", False),
+    ]:
+        same = places[reading, "mnist", arm, 0] == places["default", "mnist", arm, 0]
+        assert same == shared, (reading, arm)
+    cifar = {(e.arm.reading, e.arm.name): e.place for e in entries_of("sensitivity-cifar10", full, tmp_path, "cpu")}
+    main = {e.arm.name: e.place for e in entries_of("cifar10", full, tmp_path, "cpu")}
+    assert all(cifar["default", name] == place for name, place in main.items())

@@ -52,7 +52,7 @@ def test_a_killed_reproduction_goes_on_and_ends_with_the_same_bytes(tmp_path):
     assert f"{len(store(whole))} runs, {len(store(whole)) - len(kept)} of them to be made" in done.stderr
     assert {path: read_manifest(path)["ended_at"] for path in kept} == kept  # made once, not again
     assert tables(broken) == tables(whole)
-    assert sorted(tables(whole)) == ["labels.csv", "mnist.csv", "mnist.curves.csv", "radius.csv"]
+    assert sorted(tables(whole)) == ["labels.csv", "mnist.adapted.csv", "mnist.csv", "radius.csv"]
     assert not list((broken / "runs").rglob("*.part"))
 
 
@@ -66,12 +66,14 @@ def test_what_one_reads_at_the_end(tmp_path, capsys):
     assert run_cli(["reproduce", "fig2b", *words]) == 0
     out, err = capsys.readouterr()
     assert "4 runs, 4 of them to be made" in err
-    for text in ("fig2b", "the paper says", "verdict", "fig2b.png"):
+    assert "MNIST-5k is used instead" in err
+    for text in ("fig2b", "the paper says", "verdict", "fig2b.png", "MNIST-5k", "smoke"):
         assert text in out
     assert "fig4e" not in out
     assert run_cli(["reproduce", "fig4e", "--json", *words]) == 0
     out, err = capsys.readouterr()
-    assert "4 runs, 0 of them to be made" in err
+    assert "mnist: its results are in" in err
+    assert "runs" not in err.partition("mnist: its results")[2]
     assert json.loads(out)["figures"][0]["name"] == "fig4e"
     about = json.loads((tmp_path / "out" / "results" / "mnist.json").read_text())
     assert (about["data"], about["scale"], about["runs"]) == ("mnist5k", "smoke", 4)

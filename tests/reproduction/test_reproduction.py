@@ -1,6 +1,7 @@
 """The committed results: every figure is redrawn from them, and every verdict on the page follows from them."""
 
 import csv
+import gzip
 import json
 import math
 import re
@@ -12,17 +13,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from autofl.cli.main import run as run_cli
 from autofl.errors import AutoFLError
-from autofl.reproduction.figures import heading
-from autofl.reproduction.page import blocks, fill, report
+from autofl.reproduction.claims import CLAIMS, PAIRS
+from autofl.reproduction.curves import Curve, measure
+from autofl.reproduction.few_shot import read_adaptation
+from autofl.reproduction.figures import DRAWN, heading
+from autofl.reproduction.page import blocks, data_of, fill, judge_all, report, view_of
 from autofl.reproduction.paper import FIGURES
-from autofl.reproduction.recipes import CURVES, SENSITIVITY
-from autofl.reproduction.results import Curve, busy_time, measure, read_results, write_study
+from autofl.reproduction.recipes import ADAPTED, CURVES, SENSITIVITY
+from autofl.reproduction.results import busy_time, is_collected, made_of, read_results, write_study
+from autofl.reproduction.verdicts import About
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS, PAGE = DOCS / "results" / "reproduction", DOCS / "reproduction.md"
+STUDIES = ("mnist-iid", "mnist", "cifar10", "samples-mnist", "samples-cifar10", "radius", "labels", *SENSITIVITY)
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +38,8 @@ def studies():
 
 
 def test_the_committed_results_cover_the_figures(studies):
-    assert {
-        "mnist-iid",
-        "mnist",
-        "cifar10",
-        "samples-mnist",
-        "samples-cifar10",
-        "radius",
-        "labels",
-        *SENSITIVITY,
-    } == set(studies)
+    assert set(studies) == set(STUDIES)
+    assert {one.study for one in read_adaptation(RESULTS)} == set(ADAPTED)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,9 @@ def redrawn(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", [*FIGURES, "sensitivity"])
+@pytest.mark.parametrize(
+    "name", [*FIGURES, "targets", *(f"{study}-{meaning}" for study in SENSITIVITY for meaning in DRAWN)]
+)
 def test_every_figure_is_redrawn_from_the_committed_results(redrawn, name):
     assert (redrawn / f"{name}.png").stat().st_size > 15_000
     assert (redrawn / f"{name}.svg").read_text().count("<path") > 50
@@ -66,15 +67,15 @@ def test_every_figure_is_redrawn_from_the_committed_results(redrawn, name):
 def test_every_picture_says_which_data_and_scale_it_shows(studies):
     paper = "20 UEs, 5 a round"
     assert {name: heading(study) for name, study in studies.items()} == {
-        "mnist-iid": f"MNIST, i.i.d., {paper}, 10 seeds, full scale",
-        "mnist": f"MNIST, l = 5, {paper}, 10 seeds, full scale",
-        "cifar10": f"CIFAR-10, l = 5, {paper}, 5 seeds, full scale",
-        "samples-mnist": f"MNIST, l = 5, {paper}, 10 seeds, full scale",
-        "samples-cifar10": f"CIFAR-10, l = 5, {paper}, 5 seeds, full scale",
-        "radius": f"MNIST, l = 5, {paper}, 5 seeds, full scale",
-        "labels": f"MNIST, l varies, {paper}, 5 seeds, full scale",
-        "sensitivity": "MNIST, 5 seeds, full scale",
-        "sensitivity-cifar10": "CIFAR-10, 5 seeds, full scale",
+        "mnist-iid": f"MNIST, i.i.d., {paper}, 20 seeds, full scale",
+        "mnist": f"MNIST, l = 5, {paper}, 20 seeds, full scale",
+        "cifar10": f"CIFAR-10, l = 5, {paper}, 16 seeds, full scale",
+        "samples-mnist": f"MNIST, l = 5, {paper}, 20 seeds, full scale",
+        "samples-cifar10": f"CIFAR-10, l = 5, {paper}, 16 seeds, full scale",
+        "radius": f"MNIST, l = 5, R varies, {paper}, 12 seeds, full scale",
+        "labels": f"MNIST, l varies, {paper}, 12 seeds, full scale",
+        "sensitivity": "MNIST, 6 seeds, full scale",
+        "sensitivity-cifar10": "CIFAR-10, 6 seeds, full scale",
     }
 
 
@@ -85,124 +86,202 @@ def claim_rows():
 
 
 def test_report_fills_the_marked_blocks_of_a_page_and_leaves_the_words(redrawn):
-    verdicts = [row[5] for row in claim_rows()]
-    assert "not measured" not in verdicts
-    counts = ", ".join(f"{verdicts.count(each)} {each}" for each in ("holds", "partly", "does not hold"))
+    verdicts = [row[8] for row in claim_rows()]
+    known = ("supported", "tie", "refuted", "inconclusive")
+    assert set(verdicts) <= set(known)
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in known if verdict in verdicts)
     assert (redrawn / "page.md").read_text() == (
         f"Words.\n<!-- count -->\n{counts}\n<!-- end count -->\n"
         "<!-- fig9z -->\nNot measured yet.\n<!-- end fig9z -->\nMore words.\n"
     )
 
 
-def test_what_is_read_off_a_curve_worked_by_hand():
-    """Evaluations every 10 rounds, 2 s a round; the target is 0.6."""
-    adapted = np.array([0.1, 0.5, 0.6, 0.7, 0.8, 0.81, 0.8, 0.81])
-    curve = Curve(
-        {
-            "round": np.arange(0.0, 80.0, 10.0),
-            "sim_time": np.arange(0.0, 160.0, 20.0),
-            "adapted_accuracy": adapted,
-            "global_accuracy": np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.7, 0.5]),
-            "adapted_train_loss": np.linspace(2.0, 0.25, 8),
-            "train_loss": np.linspace(3.0, 0.5, 8),
-        }
-    )
-    expected = {
-        "time_adapted": 60.0,  # (0.5 + 0.6 + 0.7) / 3 is 0.6, in round 30
-        "rounds_adapted": 40.0,  # 0.8, 0.81, 0.8 deviate by 0.0047; 0.7, 0.8, 0.81 from round 30 by 0.05
-        "best_adapted": 0.81,
-        "last_adapted": 0.81,
-        "unrest_adapted": math.sqrt(8 / 9) * 0.01,  # steps 0.01, -0.01, 0.01 around their mean 0.01 / 3
-        "time_global": math.nan,  # (0.5 + 0.5 + 0.7) / 3 is the best of them
-        "rounds_global": math.nan,
-        "best_global": 0.7,
-        "last_global": 0.5,
-        "unrest_global": math.sqrt(0.08 / 3),  # steps 0, 0.2, -0.2
-        "loss_adapted": 0.25,
-        "loss_global": 0.5,
+def curve_of(adapted, known, every=10.0):
+    rounds = np.arange(0.0, every * len(adapted), every)
+    columns = {"round": rounds, "sim_time": 2.0 * rounds, "adapted_accuracy": adapted, "global_accuracy": known}
+    losses = {
+        "adapted_train_loss": np.linspace(2.0, 0.25, len(adapted)),
+        "train_loss": np.linspace(3.0, 99.0, len(adapted)),
     }
-    found = measure(curve, 0.6)
-    assert set(found) == set(expected)
+    return Curve({name: np.asarray(values) for name, values in (columns | losses).items()})
+
+
+def test_what_is_read_off_a_curve_worked_by_hand():
+    """Evaluations every 10 rounds, 2 s a round, so accuracy is averaged over one evaluation on either side."""
+    adapted = [0.1, 0.4, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7]  # averaged: 0.25, 0.4, 0.6, 0.7, 0.7, ...
+    known = [0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.6]  # ... 0.5, 0.5, 0.533, 0.55 at the end
+    read = measure(curve_of(adapted, known), (0.25, 0.3, 0.5, 0.65, 0.9), planned=100)
+    expected = {
+        "time1_adapted": 0.0,
+        "time2_adapted": 20 / 3,  # a third of the way from 0.25 to 0.4
+        "time3_adapted": 30.0,  # halfway from 0.4 to 0.6, between 20 and 40 s
+        "time4_adapted": 50.0,
+        "time5_adapted": math.nan,
+        "plateau_adapted": 29.0,  # nine tenths of the way from 0.6 to 0.7 is within a point of it
+        "quiet_adapted": 20.0,
+        "best_adapted": 0.7,
+        "last_adapted": 0.7,
+        "unrest_adapted": 0.0,
+        "loss_adapted": 0.25,
+        "first_loss_adapted": 2.0,
+        "diverged_adapted": 0.0,
+        "plateau_global": math.nan,  # the mean of the last three is 0.533, left and entered at the very end
+        "best_global": 0.6,
+        "diverged_global": 1.0,  # a loss 33 times the first
+    }
     for quantity, value in expected.items():
-        np.testing.assert_allclose(found[quantity], value, rtol=1e-9, err_msg=quantity)
+        np.testing.assert_allclose(read[quantity], value, rtol=1e-9, atol=1e-12, err_msg=quantity)
+    early = measure(curve_of(adapted, known), (0.25, 0.3, 0.5, 0.65, 0.9), planned=200)
+    assert math.isnan(early["plateau_adapted"])  # it ended before its time
+    assert early["diverged_adapted"] == 1.0
 
 
-def by_fractions(lines, metric, target):
-    """Time to the target, K*, best, last and unrest from the printed lines of a curve, in exact arithmetic."""
+def by_fractions(lines, metric, targets, planned):
+    """What is read off the printed lines of a curve, in exact arithmetic."""
     rounds = [int(line["round"]) for line in lines]
+    times = [Fraction(line["sim_time"]) for line in lines]
     accuracy = [Fraction(line[f"{metric}_accuracy"]) for line in lines]
-    time = converged = math.nan
-    for k in reversed(range(len(lines))):
-        mean_of = accuracy[max(k - 2, 0) : k + 1]
-        if sum(mean_of) >= target * len(mean_of):
-            time = float(lines[k]["sim_time"])
-        window = [a for r, a in zip(rounds, accuracy, strict=True) if rounds[k] <= r <= rounds[k] + 20]
-        whole = rounds[k] + 20 <= rounds[-1] and len(window) >= 3
-        if whole and statistics.pvariance(window) <= Fraction(1, 10_000):
-            converged = rounds[k]
+    reach = max(5, rounds[1] - rounds[0])
+    smooth = []
+    for k in rounds:
+        near = [a for r, a in zip(rounds, accuracy, strict=True) if abs(r - k) <= reach]
+        smooth.append(sum(near) / len(near))
+    result = {"best": max(accuracy), "last": accuracy[-1]}
+    for place, target in enumerate(targets, 1):
+        k = next((k for k, a in enumerate(smooth) if a >= target), None)
+        if k is None:
+            result[f"time{place}"] = math.nan
+        else:
+            part = 0 if k == 0 else (target - smooth[k - 1]) / (smooth[k] - smooth[k - 1])
+            result[f"time{place}"] = times[k] if k == 0 else times[k - 1] + part * (times[k] - times[k - 1])
+    tail = accuracy[-max(3, round(0.1 * len(accuracy))) :]
+    end, point = sum(tail) / len(tail), Fraction(1, 100)
+    outside = [k for k, a in enumerate(smooth) if abs(a - end) > point]
+    result["plateau"] = math.nan
+    if rounds[-1] >= planned and (not outside or outside[-1] + 1 < len(rounds)):
+        entry = Fraction(0)
+        if outside:
+            k = outside[-1]
+            edge = end + point if smooth[k] > end else end - point
+            entry = rounds[k] + (edge - smooth[k]) / (smooth[k + 1] - smooth[k]) * (rounds[k + 1] - rounds[k])
+        result["plateau"] = entry if entry <= Fraction(3, 4) * planned else math.nan
     half = accuracy[len(accuracy) // 2 :]
-    unrest = math.sqrt(statistics.pvariance([b - a for a, b in pairwise(half)]))
-    return {"time": time, "rounds": converged, "best": max(accuracy), "last": accuracy[-1], "unrest": unrest}
+    result["unrest"] = math.sqrt(statistics.pvariance([b - a for a, b in pairwise(half)]))
+    return result
 
 
-def test_what_is_read_off_the_committed_curves_and_what_the_tables_say_is_what_exact_arithmetic_gives(studies):
-    for name in CURVES:
-        target = Fraction(str(json.loads((RESULTS / f"{name}.json").read_text())["target_accuracy"]))
-        with (RESULTS / f"{name}.curves.csv").open(newline="") as file:
-            curves = defaultdict(list)
-            for line in csv.DictReader(file):
-                curves[line["arm"], line["seed"]].append(line)
-        with (RESULTS / f"{name}.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert {(row["arm"], row["seed"]) for row in rows} == set(curves)
-        for row in rows:
-            lines = curves[row["arm"], row["seed"]]
-            found = measure(studies[name].curves[row["arm"], int(row["seed"])], float(target))
-            for metric, loss in (("adapted", "adapted_train_loss"), ("global", "train_loss")):
-                expected = {**by_fractions(lines, metric, target), "loss": float(lines[-1][loss])}
-                for quantity, value in expected.items():
-                    about = f"{name} {row} {quantity}"
-                    np.testing.assert_allclose(found[f"{quantity}_{metric}"], float(value), rtol=1e-9, err_msg=about)
-                    kept = float(row[f"{quantity}_{metric}"] or "nan")  # six digits
-                    np.testing.assert_allclose(kept, float(value), rtol=1e-5, err_msg=about)
+@pytest.mark.parametrize("name", CURVES)
+def test_what_the_tables_say_of_the_committed_curves_is_what_exact_arithmetic_gives(name):
+    """Of one seed in five, at random but always the same."""
+    about = json.loads((RESULTS / f"{name}.json").read_text())
+    targets = [Fraction(str(target)) for target in about["targets"]]
+    curves = defaultdict(list)
+    with gzip.open(RESULTS / f"{name}.curves.csv.gz", "rt", newline="") as file:
+        for line in csv.DictReader(file):
+            curves[line["arm"], line["seed"]].append(line)
+    with (RESULTS / f"{name}.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["arm"], row["seed"]) for row in rows} == set(curves)
+    for row in rows:
+        if int(row["seed"]) % 5 != 3:
+            continue
+        lines = curves[row["arm"], row["seed"]]
+        for metric, loss in (("adapted", "adapted_train_loss"), ("global", "train_loss")):
+            expected = by_fractions(lines, metric, targets, about["rounds"])
+            expected |= {"loss": float(lines[-1][loss]), "first_loss": float(lines[0][loss])}
+            for quantity, value in expected.items():
+                kept = float(row[f"{quantity}_{metric}"] or "nan")  # six digits
+                np.testing.assert_allclose(kept, float(value), rtol=1e-5, atol=1e-6, err_msg=f"{name} {row} {quantity}")
 
 
 def test_the_page_is_what_the_committed_results_give(studies):
     page = PAGE.read_text(encoding="utf-8")
-    assert fill(page, blocks(studies, "results/reproduction/")) == page
+    assert fill(page, blocks(RESULTS, studies, "results/reproduction/")) == page
     assert "Not measured yet." not in page
+    assert not re.search(r"\d{12}", page.partition("## Claims")[2])  # a run that diverged has no number
 
 
-def numbers(text):
-    return [float(word.replace("∞", "inf")) for word in re.findall(r"-?(?:\d+(?:\.\d+)?|∞)", text)]
+def p_values(rule, comparisons):
+    """That a claim holds, fails, is a tie, by SciPy."""
+
+    def above(values, bound):
+        return binomtest(int((values > bound).sum()), len(values), 0.5, "greater").pvalue if len(values) else 1.0
+
+    def below(values, bound):
+        return above(-values, -bound)
+
+    if isinstance(rule, About):
+        (values,), low, high = comparisons, rule.value / rule.factor, rule.value * rule.factor
+        return max(above(values, low), below(values, high)), min(above(values, high), below(values, low)), 1.0
+    num = 1 if rule.rows else len(comparisons)
+    tie = [
+        max(above(values, rule.bound / 1.05) for values in comparisons),
+        num * min(below(values, rule.bound * 1.05) for values in comparisons),
+    ]
+    holds = max(above(values, rule.bound) for values in comparisons)
+    return holds, num * min(below(values, rule.bound) for values in comparisons), max(tie)
 
 
-def test_each_verdict_on_the_page_follows_by_its_stated_rule():
-    """From the text of the table alone; where rounding hides on which side a number lies, it may be either."""
+@pytest.mark.parametrize(("meaning", "column"), [("adapted", 8), ("global", 10)])
+def test_every_verdict_on_the_page_follows_from_the_committed_results_by_its_rule(studies, meaning, column):
+    view = view_of(studies, read_adaptation(RESULTS), meaning)
+    verdicts = []
+    for claim in CLAIMS:
+        values = claim.values(view, None)
+        telling = []
+        for seeds in values.values() if isinstance(values, dict) else [values]:
+            there = seeds[~np.isnan(seeds)]
+            telling.append(there if 2 * len(there) > len(seeds) else there[:0])
+        limit = 0.05 / (2 * len(CLAIMS))
+        holds, fails, tie = (p < limit for p in p_values(claim.rule, telling))
+        verdicts.append("tie" if tie else "supported" if holds else "refuted" if fails else "inconclusive")
     rows = claim_rows()
-    assert len(rows) >= 45
-    for words, _, quantity, measured, rule, verdict, _, why_not in rows:
-        assert bool(why_not) == (verdict in ("partly", "does not hold")), words
-        if verdict == "not measured":
-            assert measured == "–"
-            continue
-        median, low, high = numbers(measured)
-        allowed = set()
-        for nudge in (-1, 0, 1):
-            step = nudge * 0.5 * 10.0 ** -len(measured.split()[0].partition(".")[2])
-            allowed.add(by_rule(rule, median + step, low + step, high + step, 100.0 if "[points]" in quantity else 1.0))
-        assert verdict in allowed, (words, measured, rule, verdict)
+    assert verdicts == [row[column] for row in rows]
+    assert [row[0] for row in rows] == [claim.words for claim in CLAIMS]
+    assert all(bool(row[11]) == (row[8] != "supported") for row in rows)
+    assert all("measured" in row[11] or "conjecture" in row[11] for row in rows if row[11])
+    assert all("MNIST" in row[1] or "CIFAR-10" in row[1] for row in rows)
 
 
-def by_rule(rule, median, low, high, factor):
-    bounds = [factor * bound for bound in numbers(rule)]
-    if "±" in rule:
-        inside = [abs(x - bounds[0]) <= bounds[0] * bounds[1] / 100 for x in (median, low, high)]
-        return "holds" if inside[1] and inside[2] else "partly" if inside[0] else "does not hold"
-    if low > bounds[0]:
-        return "holds"
-    weak = len(bounds) > 1 and low > bounds[1]
-    return "partly" if median > bounds[0] or weak else "does not hold"
+@pytest.mark.parametrize("study", ["mnist-iid", "mnist", "cifar10"])
+def test_the_ratios_of_pairs_are_those_of_the_printed_tables(studies, study):
+    with (RESULTS / f"{study}.csv").open(newline="") as file:
+        cells = {(line["arm"], line["seed"]): line for line in csv.DictReader(file)}
+    measured = {one.claim.name: one.interval for one in judge_all(studies, read_adaptation(RESULTS))}
+    for name, (_, slow, fast) in PAIRS.items():
+        medians = []
+        for seed in sorted({seed for _, seed in cells}, key=int):
+            pairs = [[cells[arm, seed][f"time{k}_adapted"] for arm in (slow, fast)] for k in range(1, 6)]
+            both = [(float(a or "inf"), float(b or "inf")) for a, b in pairs if a or b]
+            ratios = sorted(a / b if b else math.inf for a, b in both if a or b)  # 0: reached before training
+            if ratios:
+                middle = ratios[(len(ratios) - 1) // 2], ratios[len(ratios) // 2]
+                medians.append(middle[0] if middle[0] == middle[1] else math.sqrt(middle[0] * middle[1]))
+        medians = [value for value in medians if not math.isnan(value)]
+        shown = measured[f"{name}-{study}"]
+        np.testing.assert_allclose(shown.median, np.median(medians), rtol=1e-9, err_msg=name)
+
+
+def test_without_mnist_every_row_says_mnist_5k_and_at_smoke_scale_there_is_no_verdict(studies):
+    small = {"mnist": studies["mnist"]}
+    about = {**small["mnist"].about, "data": "mnist5k", "scale": "smoke"}
+    judged = judge_all({"mnist": type(small["mnist"])("mnist", about, small["mnist"].rows, {})})
+    there = [one for one in judged if one.interval is not None]
+    assert len(there) >= 15
+    assert {one.verdict for one in there} == {"smoke scale"}
+    assert {one.verdict for one in judged} <= {"smoke scale", "not run yet"}
+    named = {data_of(one.claim, {"mnist": type(small["mnist"])("mnist", about, [], {})}) for one in there}
+    assert named == {"MNIST-5k, l = 5"}
+
+
+def test_a_study_is_known_by_the_names_of_its_runs(tmp_path, studies):
+    write_study(studies["radius"], tmp_path)
+    places = [Path("runs/autofl-seed1-0123"), Path("runs/autofl-seed2-4567")]
+    assert not is_collected(tmp_path, "radius", places)
+    assert not is_collected(tmp_path, "labels", places)
+    about = {**studies["radius"].about, "made_of": made_of(places)}
+    (tmp_path / "radius.json").write_text(json.dumps(about))
+    assert is_collected(tmp_path, "radius", [places[1], places[0], places[0]])
 
 
 def test_results_are_written_and_read_back_to_the_same(tmp_path, studies):
@@ -211,7 +290,7 @@ def test_results_are_written_and_read_back_to_the_same(tmp_path, studies):
     again = read_results(tmp_path)
     for name in ("mnist", "radius"):
         assert repr(again[name]) == repr(studies[name])
-    for file in ("mnist.csv", "mnist.curves.csv", "radius.csv", "radius.json"):
+    for file in ("mnist.csv", "mnist.curves.csv.gz", "radius.csv", "radius.json"):
         assert (tmp_path / file).read_bytes() == (RESULTS / file).read_bytes()
 
 

@@ -51,6 +51,7 @@ def simulations(few_digits, algorithms, **sections):
         (["autofl", "per-fedavg"], {"learning": {"lr_decay": 2.0, "split": [0.1, 0.8, 0.1]}}),
         (["autofl", "per-fedavg"], {"learning": {"local_steps": 3, "guard": 0.2, "grad_clip": 3.0}}),
         (["fedavg-1"], {"learning": {"lr_decay": 2.0, "split": [0.1, 0.8, 0.1]}}),
+        (["autofl"], {"learning": {"local_steps": 2, "batches": "independent"}}),
         (["autofl"], {"learning": {"variant": "finite-difference"}, "planner": {"name": "exact"}}),
         (["autofl", "per-fedavg"], {"stop": {"rounds": 20, "sim_time": 1.5}}),  # runs end at different rounds
         (["autofl"], {"planner": {"name": "contracts.own_parts:Watchful"}}),  # it is told of each evaluation

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from autofl.theory import (
     Constants,
     bound,
+    bound_with_memory,
     choice_for,
     conditions,
     excess_skew,
@@ -42,7 +44,7 @@ def test_the_lemmas_give_the_values_worked_by_hand():
     assert meta_bias(SIMPLE, 0.5, 4) == 2 * min(2 * 0.5 * 3 / 2, 0.5 * 3 * 0.25 * 9 / 4)
     assert meta_bias(SIMPLE, 0.5, 1) == 2 * min(2 * 0.5 * 3, 0.5 * 3 * 0.25 * 9)
     assert meta_variance(SIMPLE, 0.5, 3, 9, 2) == pytest.approx(4 * 9 * (1 / 9 + 1 / 3) + 0.25 * 4 / 2 * (25 + 1))
-    assert meta_second_moment(SIMPLE, 0.5, 9, 2) == pytest.approx((4 + 0.25 * 4 / 2) * (25 + 1))
+    assert meta_second_moment(SIMPLE, 0.5, 3, 9, 2) == pytest.approx((4 + 0.25 * 4 / 2) * (25 + 1))
     assert meta_spread(SIMPLE, 0.5) == (4 * 4 + 0.5 * 5 * 0.5) ** 2
 
 
@@ -141,7 +143,13 @@ def test_weights_average_over_batches_and_without_them_the_worst_counts():
     mean = meta_of(SIMPLE, 0.5, sizes, sizes, sizes, weight)
     assert mean.variance == pytest.approx((9 * each[0].variance + each[1].variance) / 10)
     assert mean.bias**2 == pytest.approx(0.75 * each[0].bias ** 2 + 0.25 * each[1].bias ** 2)
+    assert mean.bias_in_noise**2 == pytest.approx((9 * each[0].bias ** 2 + each[1].bias ** 2) / 10)
     assert meta_of(SIMPLE, 0.5, sizes, sizes, sizes) == each[0]
+    everybody = participation(np.ones((1, 2), dtype=bool))
+    tau, beta = 2, 1e-9  # so small a step that nothing drifts: only sigma_tau = sigma_F/sqrt(2) + b/2 is left of noise
+    noise = bound(mean, everybody, 7.0, beta, tau).noise / (beta * tau * 15.5)
+    deviation = math.sqrt(mean.variance / 2) + mean.bias_in_noise / 2
+    assert noise == pytest.approx(0.5 * deviation**2 + mean.bias**2, rel=1e-6)
 
 
 def test_the_printed_theorem_and_its_appendix_differ_by_8_4_and_16():
@@ -187,9 +195,50 @@ def test_corollary_1_keeps_its_promise_with_the_orders_it_states(rho, power):
     assert math.log10(small[1].batch / small[0].batch) == pytest.approx(power, abs=0.05)
 
 
+UNEQUAL = participation(np.array([[True, False], [False, True]]), np.array([0.9, 0.1]))
+
+
+@pytest.mark.parametrize("above", [1.001, 1.5, 3.9, 4.1, 100.0])
+def test_a_choice_exists_for_every_epsilon_above_what_unequal_ues_leave(above):
+    """The bound's floor tends to chi^2 gamma_F^2 as beta and 1/D fall, so every epsilon above it can be reached."""
+    epsilon = above * UNEQUAL.skew * meta_spread(SIMPLE, 0.1)
+    choice = choice_for(SIMPLE, UNEQUAL, 7.0, 0.1, epsilon)
+    meta = meta_of(SIMPLE, 0.1, choice.batch, choice.batch, choice.batch)
+    promised = bound(meta, UNEQUAL, 7.0, choice.outer_lr)
+    assert choice.num_rounds < math.inf
+    assert promised.after(choice.num_rounds) <= epsilon * (1 + 1e-9)
+
+
 def test_no_choice_helps_where_ues_are_heard_unequally():
-    law = participation(np.array([[True, False], [False, True]]), np.array([0.9, 0.1]))
-    assert choice_for(SIMPLE, law, 7.0, 0.1, 1e-3).num_rounds == math.inf
+    for below in (1e-3, 0.999, 1.0):
+        epsilon = below * UNEQUAL.skew * meta_spread(SIMPLE, 0.1)
+        assert choice_for(SIMPLE, UNEQUAL, 7.0, 0.1, epsilon).num_rounds == math.inf
+        floors = [
+            bound(meta_of(SIMPLE, 0.1, D, D, D), UNEQUAL, 7.0, s / 40).floor for D in (1, 1e9) for s in (1e-9, 1.9)
+        ]
+        assert min(floors) >= epsilon
+
+
+def test_disjoint_batches_leave_a_bias_that_no_batch_removes():
+    """With few samples a UE the choice is limited by them, and where the bias stays above epsilon there is none."""
+    constants = replace(SIMPLE, hessian_deviation=9.0)
+    law = participation(np.ones((1, 3), dtype=bool))
+    least = float(meta_bias(constants, 0.1, np.arange(1, 33), 99.0).min()) ** 2
+    assert choice_for(constants, law, 7.0, 0.1, 0.99 * least, owned=99.0).num_rounds == math.inf
+    choice = choice_for(constants, law, 7.0, 0.1, 1.1 * least, owned=99.0)
+    meta = meta_of(constants, 0.1, choice.batch, choice.batch, choice.batch, owned=99.0)
+    assert 3 * choice.batch <= 99
+    assert bound(meta, law, 7.0, choice.outer_lr).after(choice.num_rounds) <= 1.1 * least * (1 + 1e-9)
+    assert choice_for(SIMPLE, law, 7.0, 0.1, 100.0, owned=99.0).num_rounds == math.inf  # Lambda is not known
+
+
+@pytest.mark.parametrize("name", [name for name in Constants.__dataclass_fields__ if name != "hessian_deviation"])
+def test_a_constant_that_is_not_known_promises_nothing(name):
+    """rho is NaN where a run has one point alone; the bound then must not say that it holds."""
+    meta = meta_of(replace(SIMPLE, **{name: math.nan}), 0.5, 3, 9, 2)
+    law = participation(np.array([[True, False], [False, True]]))
+    for promised in (bound(meta, law, 7.0, 0.02), bound_with_memory(meta, law, 1.0, 7.0, 0.02)):
+        assert (promised.holds, promised.floor, promised.rounds_to(1e9)) == (False, math.inf, math.inf)
 
 
 def test_who_is_heard_is_judged_by_who_was_selected():

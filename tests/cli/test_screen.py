@@ -1,0 +1,91 @@
+"""What people see: tables that fit, how much is said, and where it is kept."""
+
+import re
+
+import pytest
+
+from autofl.cli.main import run as run_cli
+from autofl.cli.screen import least_widths, pieces, show_table
+from autofl.report.table import Table
+
+WIDE = Table(
+    ["algorithm", *(f"a long heading of column {place} [mJ]" for place in range(9)), "remark"],
+    [
+        [name, *(f"{value}.123 ± 0.456" for value in range(9)), "words that may be wrapped at any blank"]
+        for name in ("AutoFL", "a name of three words")
+    ],
+)
+
+
+def answer(capsys, *argv):
+    status = run_cli([str(word) for word in argv])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_table_fits_and_no_number_is_broken(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    show_table(WIDE)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    for cell in WIDE.rows[0][1:10]:
+        assert out.count(cell) == 2
+    assert out.count("AutoFL") == len(pieces(least_widths(WIDE), width))
+
+
+@pytest.mark.parametrize("command", ["plan", "plan --planner joint", "parts", "settings", "scenarios"])
+def test_the_tables_of_commands_fit_80_columns(capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, _ = answer(capsys, *command.split())
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_run_that_is_piped_says_a_line_a_round_and_the_log_keeps_it(capsys, tmp_path):
+    command = [
+        "simulate",
+        "--out",
+        tmp_path / "run",
+        "--force",
+        "--set",
+        "stop.rounds=3",
+        "--set",
+        "evaluation.every=2",
+    ]
+    command += ["--set", "evaluation.test_samples=5", "--log-file", tmp_path / "logs" / "a.log"]
+    _, _, err = answer(capsys, *command)
+    lines = re.findall(r"^autofl seed 1: round (\d) of 3, [\d.]+ simulated s(, adapted)?", err, re.MULTILINE)
+    assert lines == [("0", ", adapted"), ("1", ""), ("2", ", adapted"), ("3", ", adapted")]
+    kept = (tmp_path / "logs" / "a.log").read_text().splitlines()
+    assert [line.split(" ", 3)[3] for line in kept][1:] == err.splitlines()
+    status, out, err = answer(capsys, *command, "--quiet")
+    assert (status, err) == (0, "")
+    assert "AutoFL" in out
+    assert len((tmp_path / "logs" / "a.log").read_text().splitlines()) == 2 * len(kept)  # the file hears it all
+
+
+@pytest.mark.parametrize(
+    "words", [["-q", "-v"], ["--log-file"], ["--log-file", "--json"], ["--log-file", "/proc/none/x.log"]]
+)
+def test_bad_options_are_one_line(capsys, words):
+    status, out, err = answer(capsys, "settings", *words)
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("autofl sc", {"scenarios", "schema"}),
+        ("autofl plan --planner e", {"exact"}),
+        ("autofl plan --set cell.max_", {"cell.max_energy=", "cell.max_power="}),
+        ("autofl sweep --over cell.max_p", {"cell.max_power="}),
+    ],
+)
+def test_a_shell_is_offered_commands_parts_and_settings(capsys, monkeypatch, typed, offered):
+    monkeypatch.setenv("_AUTOFL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+    with pytest.raises(SystemExit):
+        run_cli([])
+    assert set(capsys.readouterr().out.split()) == offered

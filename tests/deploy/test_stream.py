@@ -1,0 +1,560 @@
+"""Streams in one process: real TLS on the loopback, real frames, the server's and the devices' own functions."""
+
+import contextlib
+import math
+import socket
+import threading
+import time
+import tracemalloc
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+
+import grpc
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+
+from autofl.data import ByLabels, Dataset, write_device
+from autofl.deploy import invitations as inviting
+from autofl.deploy import session as device_side
+from autofl.deploy import stream as server_side
+from autofl.deploy.certificates import DeviceKeys, StreamKeys
+from autofl.deploy.folder import Site
+from autofl.deploy.frames import (
+    ERROR,
+    METHOD,
+    PIECE,
+    REPLY,
+    Assembly,
+    Parcel,
+    all_packed,
+    frames_of,
+    packed,
+    unpacked,
+)
+from autofl.deploy.post import Expected, Post
+from autofl.deploy.schema import RefusedError
+from autofl.deploy.server import serve
+from autofl.deploy.session import hold_session
+from autofl.deploy.stream import Streams, options
+from autofl.records import read_run
+from deploy.loopback import Lines, Loopback
+from deploy.test_fleet import NUM_UE, config_of, deployed, digest, settings_of
+
+NODES = {ue: 9000 - 7 * ue for ue in range(NUM_UE)}
+
+
+@pytest.fixture(scope="module")
+def site(few_digits: Dataset, tmp_path_factory):
+    """Keys, certificates and data of four devices."""
+    site = Site(tmp_path_factory.mktemp("site"))
+    site.prepare(["127.0.0.1"], NUM_UE)
+    partition = few_digits.partition(ByLabels(5), NUM_UE, seed=1)
+    for ue in range(NUM_UE):
+        write_device(site.node(ue, ".npz"), few_digits, partition.train_of(ue), partition.test_of(ue))
+    return site
+
+
+@pytest.fixture(scope="module")
+def nodes(site):
+    return {
+        node: {"ue": ue, "data": str(site.node(ue, ".npz")), "folder": str(site.folder)} for ue, node in NODES.items()
+    }
+
+
+def streamed(site, nodes, folder, settings=None, resume=False, lines=Lines, port=0, **grid):
+    settings = settings or settings_of(deploy={"deadline": 20.0, "join": 20.0})
+    config = config_of(settings, folder, resume) | {
+        "site": str(site.folder),
+        "stream": f"127.0.0.1 {port}",
+        "nodes": " ".join(f"{ue}={node}" for ue, node in NODES.items()),
+    }
+    grid = lines(nodes, config, **grid)
+    serve(grid, Context(1, 1, {}, RecordDict(), config))
+    return read_run(folder), grid
+
+
+@pytest.mark.parametrize("compressor", [None, "entropy"])
+def test_a_run_over_streams_is_that_over_messages_to_the_bit(site, nodes, tmp_path, compressor):
+    sections = {"deploy": {"deadline": 20.0, "join": 20.0}}
+    if compressor:
+        sections["compressor"] = {"name": compressor}
+    run, lines = streamed(site, nodes, tmp_path / "stream", settings_of(**sections))
+    other, _ = deployed(nodes, tmp_path / "messages", settings_of(**sections))
+    assert digest(tmp_path / "stream") == digest(tmp_path / "messages")
+    assert lines.sent == []  # nothing but invitations went by messages
+    assert {one["transport"] for one in run.manifest["devices"].values()} == {"stream"}
+    assert {one["transport"] for one in other.manifest["devices"].values()} == {"messages"}
+    assert run.devices["outcome"].tolist() == other.devices["outcome"].tolist()
+    assert run.manifest["overhead"] > 0.0
+    busy = run.devices["train_time"] + run.devices["send_time"]
+    assert (run.devices["reply_time"] > busy).all()
+    assert (run.devices["round_time"] >= run.devices["reply_time"]).all()
+
+
+def test_a_node_without_a_certificate_is_asked_by_messages_and_the_bits_are_the_same(site, nodes, tmp_path):
+    poor = NODES[2]
+    mixed = {node: {name: value for name, value in config.items() if node != poor or name != "folder"}
+             for node, config in nodes.items()}  # fmt: skip
+    run, lines = streamed(site, mixed, tmp_path / "mixed")
+    deployed(nodes, tmp_path / "messages", settings_of(deploy={"deadline": 20.0, "join": 20.0}))
+    assert {node for node, _ in lines.sent} == {poor}
+    assert run.manifest["devices"]["2"]["transport"].startswith("messages (the node has no certificate")
+    assert run.manifest["devices"]["1"]["transport"] == "stream"
+    names = ("rounds.csv", "ues.csv", "weights.safetensors")
+    assert [digest(tmp_path / "mixed")[name] for name in names] == [
+        digest(tmp_path / "messages")[name] for name in names
+    ]
+
+
+@pytest.mark.parametrize("case", ["refused", "raised"])
+def test_a_node_whose_sessions_fail_is_asked_by_messages_and_the_reason_is_told(
+    site, nodes, tmp_path, monkeypatch, case
+):
+    monkeypatch.setattr(inviting, "PAUSE", 0.1)
+    monkeypatch.setattr(inviting, "LOOK", 0.1)
+    odd, invited = NODES[2], []
+
+    class Odd(Lines):
+        def _stay(self, number, message):
+            if message.metadata.dst_node_id != odd:
+                return super()._stay(number, message)
+            invited.append(number)
+            content = RecordDict({"ended": ConfigRecord({"outcome": "refused"})})
+            error = Error(code=1, reason="RefusedError: host: 7 letters is not the name of a machine")
+            reply = Message(content if case == "refused" else error, reply_to=message)
+            self._replies[number] = reply
+            return None
+
+    run, lines = streamed(site, nodes, tmp_path, lines=Odd)
+    assert len(invited) == inviting.MOST_FAILURES == 2
+    assert {node for node, _ in lines.sent} == {odd}
+    told = "refused" if case == "refused" else "error 1: RefusedError: host: 7 letters is not the name of a machine"
+    assert run.manifest["devices"]["2"]["transport"] == f"messages (its session ended 2 times: {told})"
+    assert run.manifest["devices"]["1"]["transport"] == "stream"
+    assert (run.devices["outcome"] == "ok").all()
+
+
+def test_where_the_port_of_streams_is_taken_the_run_goes_by_messages(site, nodes, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        run, _ = streamed(site, nodes, tmp_path, port=other.getsockname()[1])
+    assert {one["transport"] for one in run.manifest["devices"].values()} == {"messages"}
+    assert (run.devices["outcome"] == "ok").all()
+
+
+class Door(Loopback):
+    """Nodes that are invited and whose devices are the test's own."""
+
+    def __init__(self, nodes):
+        super().__init__(nodes, {})
+        self.tokens = {}
+
+    def push_messages(self, messages):
+        for message in messages:
+            self.tokens[message.metadata.dst_node_id] = message.content.config_records["session"]["token"]
+        return [f"m{next(self._number)}" for _ in messages]
+
+
+@contextlib.contextmanager
+def door(site, nodes, deadline=10.0, bound=True):
+    grid, owners = Door(nodes), {node: ue for ue, node in NODES.items()} if bound else {}
+    streams = Streams(grid, Post(grid, deadline), StreamKeys.read(site.folder), "127.0.0.1", 0, owners)
+    try:
+        until(lambda: set(grid.tokens) == set(nodes))
+        yield streams, grid.tokens
+    finally:
+        streams.close()
+
+
+def until(is_so, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def parrot(parcel):
+    """A device that sends back what it was sent."""
+    return Parcel(parcel.number, REPLY, parcel.body)
+
+
+@contextlib.contextmanager
+def present(streams, tokens, ues, site, answer=parrot, port=None):
+    """Devices that answer so; their sessions' outcomes, once they have ended."""
+    outcomes = {}
+
+    def stay(ue):
+        keys = DeviceKeys.read(site.folder, ue)
+        outcomes[ue] = hold_session("127.0.0.1", port or streams.port, tokens[NODES[ue]], keys, answer, 2.0**31)
+
+    threads = [threading.Thread(target=stay, args=(ue,), daemon=True) for ue in ues]
+    for thread in threads:
+        thread.start()
+    until(lambda: {NODES[ue] for ue in ues} <= streams.nodes())
+    yield outcomes
+
+
+def ask(streams, ues, content=None, most=1e7):
+    answers = streams(
+        dict.fromkeys((NODES[ue] for ue in ues), content or RecordDict()), "train", "1", Expected(("x",), most)
+    )
+    return {ue: answers[NODES[ue]] for ue in ues}
+
+
+def of_size(num):
+    return RecordDict({"x": ArrayRecord({"w": Array(np.arange(num, dtype=np.uint8))})})
+
+
+def call(streams, keys, token, *, certified=True, frames=()):
+    """A stream opened by hand: the status it ends with."""
+    shown = (keys.key, keys.certificate) if certified else (None, None)
+    with grpc.secure_channel(
+        f"127.0.0.1:{streams.port}", grpc.ssl_channel_credentials(keys.ca, *shown), options(2**31 - 1)
+    ) as channel:
+        try:
+            list(channel.stream_stream(METHOD)(iter(frames), metadata=(("token", token),), timeout=20.0))
+        except grpc.RpcError as error:
+            return error.code(), error.details()
+    return grpc.StatusCode.OK, ""
+
+
+def test_who_has_no_certificate_a_wrong_one_or_another_devices_is_refused_and_the_others_go_on(site, nodes, tmp_path):
+    stranger = Site(tmp_path)
+    stranger.prepare(["127.0.0.1"], 1)
+    own, other = DeviceKeys.read(site.folder, 0), DeviceKeys.read(site.folder, 1)
+    foreign = DeviceKeys(*((getattr(DeviceKeys.read(tmp_path, 0), name)) for name in ("key", "certificate")), own.ca)
+    server_as_device = DeviceKeys(
+        (site.folder / "server.key").read_bytes(), (site.folder / "server.pem").read_bytes(), own.ca
+    )
+    denied, gone = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE
+    with door(site, nodes) as (streams, tokens), present(streams, tokens, (1, 2), site):
+        token = tokens[NODES[0]]
+        assert call(streams, own, token, certified=False)[0] is gone
+        assert call(streams, foreign, token)[0] is gone
+        assert call(streams, server_as_device, token)[0] is gone
+        assert call(streams, DeviceKeys.read(tmp_path, 0), token)[0] is gone  # it does not trust our server either
+        assert call(streams, other, token) == (denied, "the certificate of UE 1 from the node of UE 0")
+        assert call(streams, own, "0" * 32) == (denied, "no such session")
+        assert streams.nodes() == {NODES[1], NODES[2]}
+        assert {ue: answer.problem for ue, answer in ask(streams, (1, 2), of_size(10)).items()} == {1: "", 2: ""}
+        assert streams.owner(NODES[1]) == 1
+
+
+def test_where_nobody_says_whose_a_node_is_the_first_certificate_keeps_it(site, nodes):
+    own, other = DeviceKeys.read(site.folder, 0), DeviceKeys.read(site.folder, 1)
+    denied = grpc.StatusCode.PERMISSION_DENIED, "the certificate of UE 1 from the node of UE 0"
+    wait = threading.Event()
+    with door(site, nodes, bound=False) as (streams, tokens), present(streams, tokens, (0,), site):
+        assert call(streams, other, tokens[NODES[0]]) == denied
+        assert streams.owner(NODES[0]) == 0
+        assert ask(streams, (0,), of_size(10))[0].problem == ""
+        streams._loop.call_soon_threadsafe(streams._close, streams._links[NODES[0]], "it goes")
+        until(lambda: NODES[0] not in streams.nodes())
+        assert call(streams, other, tokens[NODES[0]]) == denied  # nor is it free when its owner is away
+        with by_hand(streams, tokens[NODES[0]], own, iter(wait.wait, True)):
+            assert streams.owner(NODES[0]) == 0
+            wait.set()
+
+
+@pytest.mark.parametrize(
+    ("frames", "status", "why"),
+    [
+        ([b"\0\0\0\0" + (2**30).to_bytes(8, "big") + b"reply"], grpc.StatusCode.INVALID_ARGUMENT, "nobody asked for"),
+        ([b"x" * 10], grpc.StatusCode.INVALID_ARGUMENT, "does not begin with a head"),
+        ([b"x" * 2**26], grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"),
+    ],
+    ids=["a head of 1 GB", "no head", "a frame of 64 MB"],
+)
+def test_what_nobody_asked_for_ends_a_stream(site, nodes, frames, status, why):
+    with door(site, nodes) as (streams, tokens), present(streams, tokens, (1,), site):
+        code, details = call(streams, DeviceKeys.read(site.folder, 0), tokens[NODES[0]], frames=frames)
+        assert code in (status, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
+        assert why in details or code is not status
+        until(lambda: streams.nodes() == {NODES[1]})
+        assert ask(streams, (1,), of_size(10))[1].problem == ""
+
+
+def test_a_record_that_several_messages_share_is_packed_once_and_each_reads_as_if_packed_alone():
+    shared = ArrayRecord({"w": Array(np.arange(1000, dtype=np.float32))})
+    contents = {n: RecordDict({"x": shared, "own": ConfigRecord({"number": n, "word": "a" * n})}) for n in (1, 2, 3)}
+    together = all_packed(contents)
+    for number, content in contents.items():
+        assert unpacked(together[number]) == unpacked(packed(content)) == content
+    alone = RecordDict({"own": ConfigRecord({"number": 4})})
+    assert unpacked(all_packed({**contents, 4: alone})[2]) == contents[2]  # nothing is shared by all
+    assert unpacked(all_packed({4: alone})[4]) == alone
+    assert all_packed({}) == {}
+
+
+def test_a_reply_is_taken_while_another_device_still_works(site, nodes):
+    taken, may_go_on = [], threading.Event()
+
+    def slow(parcel):
+        assert may_go_on.wait(20.0)
+        return parrot(parcel)
+
+    def take(node, content):
+        taken.append(node)
+        may_go_on.set()  # the second device answers only when the first reply was read
+        return node
+
+    with (
+        door(site, nodes) as (streams, tokens),
+        present(streams, tokens, [0], site),
+        present(streams, tokens, [1], site, slow),
+    ):
+        asked = {NODES[ue]: of_size(10) for ue in (0, 1)}
+        answers = streams(asked, "train", "1", Expected(("x",), 1e7, take))
+    assert taken == [NODES[0], NODES[1]]
+    assert [answers[NODES[ue]].reading for ue in (0, 1)] == taken
+
+
+def test_frames_are_put_together_again_and_long_or_broken_ones_are_refused():
+    body = bytes(range(256)) * (PIECE // 100)
+    assembly = Assembly()
+    *first, last = frames_of(Parcel(7, "train", body))
+    assert [assembly.add(frame, len(body)) for frame in first] == [None] * len(first)
+    assert assembly.add(last, len(body)) == Parcel(7, "train", body)
+    assert assembly.add(next(iter(frames_of(Parcel(8, ERROR, b"")))), 0) == Parcel(8, ERROR, b"")
+    with pytest.raises(RefusedError, match="it can have 10"):
+        Assembly().add(first[0], 10)
+    told_short = Assembly()
+    told_short.add(next(iter(frames_of(Parcel(1, REPLY, b"abc")))), 10)
+    with pytest.raises(RefusedError, match="more than the 3 bytes"):
+        told_short.add(b"abcd", 10)
+    content = of_size(1000)
+    assert unpacked(packed(content)).array_records["x"]["w"].data == content.array_records["x"]["w"].data
+    with pytest.raises(RefusedError, match="cannot be read"):
+        unpacked(b"\xff" * 100)
+
+
+def test_a_head_allocates_nothing_and_small_frames_cost_what_they_hold():
+    """A list of a million frames of one byte took 40 MB, and empty frames filled it without end."""
+    tracemalloc.start()
+    assembly = Assembly()
+    assembly.add(next(iter(frames_of(Parcel(1, REPLY, bytes(0)))))[:4] + (2**30).to_bytes(8, "big") + b"reply", 2**31)
+    assert tracemalloc.get_traced_memory()[1] < 1e5
+    pieces = [bytes([k % 256]) for k in range(256)]
+    for k in range(400_000):
+        assert assembly.add(pieces[k % 256], 2**31) is None
+    assert tracemalloc.get_traced_memory()[1] < 1.5e6
+    tracemalloc.stop()
+    assert (assembly.number, assembly.held) == (1, 400_000)
+    with pytest.raises(RefusedError, match="a frame without a byte"):
+        assembly.add(b"", 2**31)
+    assembly.let_go()
+    assert assembly.add(b"more", 2**31) is None
+    assert assembly.held == 0  # what still comes is counted and not kept
+    body = bytes(300)
+    late = Assembly()
+    head, piece = frames_of(Parcel(2, REPLY, body))
+    late.add(head, 300)
+    late.let_go()
+    assert late.add(piece, 300) == Parcel(2, REPLY, b"")
+    assert [late.add(frame, 300) for frame in frames_of(Parcel(3, REPLY, body))][-1] == Parcel(3, REPLY, body)
+
+
+@contextlib.contextmanager
+def by_hand(streams, token, keys, frames):
+    """The stream of a device that reads nothing and sends these frames."""
+    credentials = grpc.ssl_channel_credentials(keys.ca, keys.key, keys.certificate)
+    with grpc.secure_channel(f"127.0.0.1:{streams.port}", credentials, options()) as channel:
+        spoken = channel.stream_stream(METHOD)(frames, metadata=(("token", token),))
+        until(lambda: NODES[0] in streams.nodes())
+        yield
+        spoken.cancel()
+
+
+def test_one_byte_a_second_a_device_that_never_answers_and_a_late_one_hold_nobody_up(site, nodes):
+    asked, over, in_time = threading.Event(), threading.Event(), threading.Event()
+
+    def late(parcel):
+        time.sleep(0.0 if in_time.is_set() else 3.0)
+        return parrot(parcel)
+
+    def byte_by_byte():
+        asked.wait()
+        yield next(iter(frames_of(Parcel(1, REPLY, b"x" * 1000))))
+        while not over.wait(0.3):
+            yield b"x"
+
+    with contextlib.ExitStack() as stack:
+        streams, tokens = stack.enter_context(door(site, nodes, deadline=2.0))
+        stack.enter_context(present(streams, tokens, (1, 2), site))
+        stack.enter_context(present(streams, tokens, (3,), site, late))
+        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), byte_by_byte()))
+        threading.Timer(0.1, asked.set).start()
+        problems = {ue: answer.problem for ue, answer in ask(streams, (0, 1, 2, 3), of_size(10)).items()}
+        assert problems == {0: "no reply within 2 s", 1: "", 2: "", 3: "no reply within 2 s"}
+        in_time.set()
+        time.sleep(1.5)  # the late reply to the first question comes, and is let go
+        second = ask(streams, (1, 3), of_size(20))
+        assert {ue: answer.problem for ue, answer in second.items()} == {1: "", 3: ""}
+        over.set()
+
+
+def halves(asked, over, length, sent):
+    """A reply of which only the first bytes ever come."""
+
+    def frames():
+        asked.wait()
+        yield next(iter(frames_of(Parcel(1, REPLY, bytes(length)))))
+        for _ in range(sent // PIECE):
+            yield bytes(PIECE)
+        over.wait()
+
+    return frames()
+
+
+def test_half_a_reply_is_forgotten_with_its_question(site, nodes):
+    asked, over = threading.Event(), threading.Event()
+    with contextlib.ExitStack() as stack:
+        streams, tokens = stack.enter_context(door(site, nodes, deadline=2.0))
+        frames = halves(asked, over, 5_000_000, 4 * PIECE)
+        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), frames))
+        threading.Timer(0.1, asked.set).start()
+        threading.Timer(1.5, lambda: held.append(streams._held)).start()
+        held = []
+        assert ask(streams, (0,), of_size(10))[0].problem == "no reply within 2 s"
+        assert held == [4 * PIECE]
+        until(lambda: streams._held == 0)
+        over.set()
+
+
+def test_unfinished_replies_hold_a_bounded_memory_and_who_holds_the_most_of_it_goes(site, nodes, monkeypatch):
+    monkeypatch.setattr(server_side, "MOST_HELD", 2 * PIECE)
+    asked, over = threading.Event(), threading.Event()
+    with contextlib.ExitStack() as stack:
+        streams, tokens = stack.enter_context(door(site, nodes, deadline=5.0))
+        stack.enter_context(present(streams, tokens, (1, 2), site))
+        frames = halves(asked, over, 5_000_000, 4 * PIECE)
+        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), frames))
+        threading.Timer(0.1, asked.set).start()
+        problems = {ue: answer.problem for ue, answer in ask(streams, (0, 1, 2), of_size(10)).items()}
+        assert problems == {
+            0: f"unfinished replies hold {3 * PIECE} bytes, and its own the most of them",
+            1: "",
+            2: "",
+        }
+        over.set()
+        large = of_size(3 * PIECE)  # orders of this size may have replies of it
+        assert {ue: answer.problem for ue, answer in ask(streams, (1, 2), large).items()} == {1: "", 2: ""}
+        assert streams._held == 0
+
+
+def test_a_device_that_does_not_read_is_let_go_at_the_next_order(site, nodes):
+    wait = threading.Event()
+    with contextlib.ExitStack() as stack:
+        streams, tokens = stack.enter_context(door(site, nodes, deadline=2.0))
+        stack.enter_context(present(streams, tokens, (1,), site))
+        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)))
+        large = of_size(8_000_000)
+        assert ask(streams, (0,), large, 1e7)[0].problem == "no reply within 2 s"
+        assert ask(streams, (0,), large, 1e7)[0].problem == "it does not read what it is sent"
+        assert NODES[0] not in streams.nodes()
+        assert ask(streams, (1,), of_size(10))[1].problem == ""
+        wait.set()
+
+
+class Wire:
+    """A wire between device and server that can be cut, be slow, or go dead without a word."""
+
+    def __init__(self, port):
+        self._to, self.dead, self._pairs = port, threading.Event(), []
+        self.rate = math.inf  # bytes a second, from the device to the server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, far = self._listener.accept()[0], socket.create_connection(("127.0.0.1", self._to))
+                self._pairs.append((near, far))
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(source, sink, source is near), daemon=True).start()
+
+    def _pump(self, source, sink, is_slow):
+        with contextlib.suppress(OSError):
+            while data := source.recv(8_192):
+                if is_slow:
+                    time.sleep(len(data) / self.rate)
+                if not self.dead.is_set():
+                    sink.sendall(data)
+
+    def cut(self):
+        for pair in self._pairs:
+            for end in pair:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.cut()
+        self._listener.close()
+
+
+def test_a_stream_that_breaks_comes_back_by_itself_and_ends_with_the_run(site, nodes):
+    with door(site, nodes) as (streams, tokens):
+        wire = Wire(streams.port)
+        with present(streams, tokens, (0,), site, port=wire.port) as outcomes, present(streams, tokens, (1,), site):
+            assert ask(streams, (0, 1), of_size(10))[0].problem == ""
+            wire.cut()
+            until(lambda: NODES[0] not in streams.nodes())
+            until(lambda: NODES[0] in streams.nodes())
+            assert {ue: answer.problem for ue, answer in ask(streams, (0, 1), of_size(10)).items()} == {0: "", 1: ""}
+    until(lambda: outcomes == {0: "over"})
+    wire.close()
+
+
+def test_an_update_may_take_longer_than_a_heartbeat(site, nodes, monkeypatch):
+    """Answers to heartbeats wait behind the update: 400 kB at 200 kB/s take 2 s, four times a beat."""
+    monkeypatch.setattr(server_side, "BEAT", 0.5)
+    with door(site, nodes) as (streams, tokens):
+        wire = Wire(streams.port)
+        with present(streams, tokens, (0,), site, port=wire.port):
+            wire.rate = 2e5
+            assert ask(streams, (0,), of_size(400_000))[0].problem == ""
+        wire.close()
+
+
+def test_a_wire_that_goes_dead_without_a_word_is_a_device_that_is_away(site, nodes, monkeypatch):
+    monkeypatch.setattr(server_side, "BEAT", 0.5)
+    monkeypatch.setattr(server_side, "PATIENCE", 0.5)
+    monkeypatch.setattr(device_side, "RETURN", 1.0)
+    with door(site, nodes) as (streams, tokens):
+        wire = Wire(streams.port)
+        with present(streams, tokens, (0,), site, port=wire.port) as outcomes, present(streams, tokens, (1,), site):
+            wire.dead.set()
+            answers = ask(streams, (0, 1), of_size(10))
+            assert (answers[0].problem, answers[1].problem) == ("the stream broke", "")
+            assert streams.nodes() == {NODES[1]}
+            until(lambda: outcomes == {0: "lost"})
+        wire.close()
+
+
+def test_a_device_that_comes_again_loses_the_order_it_had_at_once_and_its_old_stream_spoils_no_later_one(site, nodes):
+    asked, wait = threading.Event(), threading.Event()
+
+    def slow(parcel):
+        asked.set()
+        time.sleep(1.0)
+        return parrot(parcel)
+
+    with contextlib.ExitStack() as stack:
+        streams, tokens = stack.enter_context(door(site, nodes))
+        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)))
+        old = streams._links[NODES[0]]
+        threading.Timer(0.5, lambda: stack.enter_context(present(streams, tokens, (0,), site, slow))).start()
+        answer = ask(streams, (0,), of_size(10))[0]
+        assert answer.problem == "it came again"
+        assert answer.seconds < 5.0  # half of the deadline
+
+        def end_old():
+            assert asked.wait(5.0)
+            streams._loop.call_soon_threadsafe(streams._lose, old)  # as the end of its call does, however late
+
+        threading.Thread(target=end_old, daemon=True).start()
+        assert ask(streams, (0,), of_size(10))[0].problem == ""
+        assert streams._links[NODES[0]] is not old
+        wait.set()

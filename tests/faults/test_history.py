@@ -1,0 +1,214 @@
+"""Liars whose single updates look honest: known by their history, the same after a resume."""
+
+import numpy as np
+import pytest
+import torch
+
+from autofl.config import load_settings
+from autofl.experiments.build import build_simulation
+from autofl.experiments.data import build_data
+from autofl.experiments.write import write_run
+from autofl.records import read_weights
+from autofl.rounds.checks import Bounds, Checks
+from autofl.rounds.history import History, against, agreements
+from autofl.rounds.undo import Undo
+from autofl.version import __version__
+
+NUM_UE, NUM_WEIGHTS, ROUNDS = 12, 400, 8
+
+
+def rounds_of(rng, lie=None, liars=()):
+    """Honest: a tenth of the common direction, a direction of their own, and noise of the round."""
+    common, own = rng.normal(size=NUM_WEIGHTS), rng.normal(size=(NUM_UE, NUM_WEIGHTS))
+    for _ in range(ROUNDS):
+        ue = np.sort(rng.permutation(NUM_UE)[:8])
+        changes = 0.6 * common + own[ue] + rng.normal(size=(8, NUM_WEIGHTS))
+        for row, one in enumerate(ue):
+            if one in liars:
+                changes[row] = lie(changes[row], rng)
+        yield ue, torch.tensor(changes, dtype=torch.float32)
+
+
+LIES = {
+    "flip": lambda change, rng: -change,
+    "long flip": lambda change, rng: -3.0 * change,
+    "noise": lambda change, rng: 20.0 * rng.normal(size=NUM_WEIGHTS),
+}
+
+
+@pytest.mark.parametrize("lie", list(LIES))
+def test_who_lies_is_named_and_who_does_not_is_not(lie):
+    liars = {1, 5, 9}
+    for seed in range(5):
+        history = History(0.3)
+        for ue, changes in rounds_of(np.random.default_rng(seed), LIES[lie], liars):
+            out = {int(ue[row]) for row in history(ue, changes)}
+        assert out == liars & set(ue.tolist()), seed
+
+
+def test_where_nobody_lies_nobody_is_left_out():
+    for seed in range(20):
+        history = History(0.3)
+        for ue, changes in rounds_of(np.random.default_rng(seed)):
+            assert history(ue, changes) == {}
+
+
+def played_with(lie_of, liars=frozenset({1, 5, 9}), rounds=14):
+    """Everybody in every round: who was left out in each, with liars who know the mean of the honest."""
+    rng, history = np.random.default_rng(11), History(0.3)
+    common, own = rng.normal(size=NUM_WEIGHTS), rng.normal(size=(NUM_UE, NUM_WEIGHTS))
+    ue = np.arange(NUM_UE)
+    for k in range(rounds):
+        changes = 0.6 * common + own + rng.normal(size=(NUM_UE, NUM_WEIGHTS))
+        mean = changes.mean(axis=0)
+        direction = np.linalg.norm(changes, axis=1).mean() * mean / np.linalg.norm(mean)
+        for one in liars:
+            changes[one] = lie_of(k, direction * (1.0 + 0.01 * one), changes[one])
+        yield k, set(history(ue, torch.tensor(changes, dtype=torch.float32)))
+
+
+def test_a_liar_that_sends_a_lie_and_its_opposite_by_turns_is_left_out_and_nobody_else():
+    """Its sum is 0 after every second round, of which no cosine exists: that used to switch the check off for all."""
+    kept = {}
+    for k, out in played_with(lambda k, mean, own: -mean if k % 2 == 0 else mean):
+        assert out <= {1, 5, 9}
+        kept[k] = {1, 5, 9} - out
+    assert all(not kept[k] for k in kept)
+    cancelled = History(0.3)
+    changes = torch.eye(400)[:6] + 0.05
+    for sign in (1.0, -1.0):
+        said = cancelled(np.arange(6), torch.cat([changes[:5], sign * changes[5:]]))
+    assert list(said) == [5]
+
+
+def test_a_lie_is_not_paid_for_by_agreeing_in_the_next_round():
+    for k, out in played_with(lambda k, mean, own: -mean if k % 3 == 2 else mean):
+        assert out <= {1, 5, 9}
+        if k % 3 == 2:
+            assert out == {1, 5, 9}, k  # the lie itself never gets in
+
+
+@pytest.mark.parametrize("length", [1e-6, 0.05, 1.0, 4.0])
+def test_no_length_of_agreeing_updates_buys_one_long_lie(length):
+    for k, out in played_with(lambda k, mean, own: -4.0 * mean if k == 12 else length * mean, rounds=13):
+        assert out == ({1, 5, 9} if k == 12 else set()), k
+
+
+def test_long_honest_work_does_not_pay_for_lies_as_long_as_an_honest_update():
+    passed = [out != {1, 5, 9} for k, out in played_with(lambda k, mean, own: -own if k >= 30 else own, rounds=40)]
+    assert sum(passed[30:]) <= 3, passed
+
+
+def test_liars_together_are_seen():
+    left_out = [out for _, out in played_with(lambda k, mean, own: -mean)]
+    assert all(out <= {1, 5, 9} for out in left_out)
+    assert left_out[-1] == {1, 5, 9}
+
+
+def test_no_more_than_the_share_are_left_out_though_more_lie():
+    history = History(0.2)
+    for ue, changes in rounds_of(np.random.default_rng(3), LIES["flip"], {0, 1, 2, 3}):
+        assert len(history(ue, changes)) <= 3
+
+
+def test_agreement_is_the_cosine_with_the_sum_of_the_others():
+    rng = np.random.default_rng(4)
+    direction = rng.normal(size=(5, 9))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    trusted = np.array([True, True, False, True, True])
+    for i, value in enumerate(agreements(direction @ direction.T, trusted)):
+        others = direction[[j for j in range(5) if trusted[j] and j != i]].sum(axis=0)
+        assert value == pytest.approx(direction[i] @ others / np.linalg.norm(others))
+
+
+def test_the_turned_ones_by_trying_all():
+    """Flipping some rows of a matrix without negative entries: their signs are the best of all 2^n."""
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        sign = np.where(np.isin(np.arange(7), rng.permutation(7)[:2]), -1.0, 1.0)
+        pairs = rng.uniform(0.05, 0.9, (7, 7))
+        pairs = (pairs + pairs.T) * np.outer(sign, sign)
+        np.fill_diagonal(pairs, 0.0)
+        ways = [np.array([1.0 if number >> bit & 1 else -1.0 for bit in range(7)]) for number in range(128)]
+        best = max(ways, key=lambda way: way @ pairs @ way)
+        expected = best < 0.0 if (best > 0.0).sum() > 3 else best > 0.0
+        np.testing.assert_array_equal(against(pairs, np.zeros(7, np.bool_), 3), expected)
+
+
+def test_checks_go_on_from_their_state_to_the_bit():
+    played = list(
+        rounds_of(np.random.default_rng(6), lambda change, rng: 1.5 * rng.normal(size=NUM_WEIGHTS), {1, 5, 9})
+    )
+    whole, parts = (Checks(Bounds(5.0, 0.3)) for _ in range(2))
+    undone = 0
+    for k, (ue, changes) in enumerate(played):
+        ones, norm = np.ones(len(ue), dtype=np.int64), changes.double().norm(dim=1).numpy()
+        parts = Checks(Bounds(5.0, 0.3), {name: array.copy() for name, array in parts.state().items()})
+        said = [checks(ue, norm, ones, 50 * ones, 10.0, lambda: changes) for checks in (whole, parts)]  # noqa: B023
+        assert said[0] == said[1]
+        passed = [row for row, one in enumerate(ue.tolist()) if one not in said[0]]
+        moves = [checks.undo(ue[passed], lambda: changes[passed]) for checks in (whole, parts)]  # noqa: B023
+        assert (moves[0] is None) == (moves[1] is None)
+        assert moves[0] is None or torch.equal(*moves)
+        undone += moves[0] is not None
+        assert [checks.again(3, k, bytes([k] * 32)) for checks in (whole, parts)] == [None, None]
+    assert parts.again(4, 9, bytes([2] * 32)) == "the update of UE 3 in round 2 again"
+    for name, array in whole.state().items():
+        np.testing.assert_array_equal(parts.state()[name], array)
+    assert undone  # the first of these lies passes
+
+
+def test_what_a_liar_has_put_into_the_model_is_taken_out_once_and_given_back_if_it_was_none():
+    undo, rng = Undo(), np.random.default_rng(7)
+    first, second = (torch.tensor(rng.normal(size=(3, 6)), dtype=torch.float32) for _ in range(2))
+    everybody, honest = np.arange(3), np.arange(2)
+    assert undo((), everybody, lambda: first) is None
+    assert undo((), everybody, lambda: second) is None
+    put_in = (first[2] + second[2]) / 3
+    assert undo({2}, np.arange(0), lambda: first[:0]) is None  # nobody is left to carry it
+    torch.testing.assert_close(undo({2}, honest, lambda: first[:2]), -put_in)
+    assert undo({2}, honest, lambda: first[:2]) is None
+    torch.testing.assert_close(undo((), everybody, lambda: first), put_in)
+    torch.testing.assert_close(undo({2}, honest, lambda: first[:2]), -put_in - first[2] / 3)
+
+
+def test_no_more_than_the_first_five_updates_of_a_ue_are_taken_back():
+    """One that helps for 30 rounds and lies in the 31st would else take its help along."""
+    undo, parts = Undo(), Undo()
+    everybody, put_in = np.arange(3), torch.zeros(4)
+    for k in range(30):
+        changes = torch.tensor(np.random.default_rng(k).normal(size=(3, 4)), dtype=torch.float32)
+        put_in += changes[2] / 3 if k < 5 else 0.0
+        parts = Undo(parts.state())
+        for one in (undo, parts):
+            assert one((), everybody, lambda: changes) is None  # noqa: B023
+    for one in (undo, parts):
+        torch.testing.assert_close(one({2}, everybody[:2], lambda: changes[:2]), -put_in)
+
+
+ABOUT = {"algorithm": "autofl", "label": "AutoFL", "seed": 1, "version": __version__}
+
+
+@pytest.mark.parametrize("attack", ["replay", "sign-flip"])
+def test_a_run_with_liars_goes_on_with_the_same_bytes(few_digits, tmp_path, attack):
+    settings = load_settings(
+        overrides=[
+            *("cell.num_ue=10", "simulation.num_selected=8", "stop.rounds=6", "evaluation.every=3"),
+            *(f"attack.name={attack}", "attack.share=0.3", "checks.history=0.3"),
+        ]
+    )
+    sim = build_simulation(settings, data=build_data(settings, few_digits))
+
+    def stop(record):
+        if record.round == 3:
+            raise KeyboardInterrupt
+
+    whole = write_run(sim, tmp_path / "whole", "", ABOUT)
+    with pytest.raises(KeyboardInterrupt):
+        write_run(sim, tmp_path / "parts", "", ABOUT, stop)
+    parts = write_run(sim, tmp_path / "parts", "", ABOUT, resume=True)
+    assert parts.manifest["resumed"] == [3]
+    for name, array in read_weights(whole.folder).items():
+        np.testing.assert_array_equal(read_weights(parts.folder)[name], array)
+    np.testing.assert_array_equal(parts.ues["decoded"], whole.ues["decoded"])
+    assert not whole.ues["decoded"].all()

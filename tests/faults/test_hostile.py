@@ -1,0 +1,78 @@
+"""A hostile device in a real deployment: real processes, TLS, tokens and frames. The run goes on, the liar is named."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+
+from autofl.deploy.folder import Site, _marked
+from autofl.records import read_run
+from deploy.test_deployment import autofl, sets
+
+pytestmark = pytest.mark.deploy
+
+LIAR = 1
+BASIC = ["cell.num_ue=3", "simulation.num_selected=3", "preset=paper", "evaluation.every=1000", "deploy.join=60"]
+STREAM = ["stop.rounds=100", "deploy.deadline=5"]
+REASONS = {
+    "no head": "a stream that does not begin with a head",
+    "a head of 1 GB": "1073741824 bytes; it can have ",
+    "more than told": "more than the 3 bytes that were announced",
+    "a frame of 64 MB": "the stream broke",
+    "no protobuf": "a message that cannot be read (DecodeError)",
+    "wrong shape": "0.weight: shape (78400,), not (100, 784)",
+    "NaN": "0.weight: not finite",
+    "1e30": "too long: |w_i - w| = 2.82e+32",
+    "old stamp": "a reply to another message: its stamp is old",
+    "extra part": "junk: an unknown part of a message",
+    "byte by byte": "no reply within 5 s",
+}
+"""What devices.csv says of each lie, in the order in which they are told (hostile/sitecustomize.py)."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Three devices that are up, of which UE 1 lies."""
+    folder = tmp_path_factory.mktemp("hostile")
+    paths = [str(Path(__file__).with_name("hostile")), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        patch.setenv("HOSTILE_LOG", str(folder / "hostile.log"))
+        try:
+            autofl("deploy", "up", "--folder", folder, *sets(*BASIC))
+            yield Site(folder)
+            autofl("deploy", "down", "--folder", folder)
+            assert not _marked(folder)
+        finally:
+            for pid in _marked(folder):
+                os.kill(pid, 9)
+
+
+def outcomes(run, ue):
+    return run.devices["outcome"][run.devices["ue"].astype(int) == ue].tolist()
+
+
+def test_every_lie_on_the_stream_is_refused_and_named_and_the_run_goes_on(site, tmp_path):
+    autofl("deploy", "run", "--folder", site.folder, "--out", tmp_path / "run", *sets(*STREAM))
+    run = read_run(tmp_path / "run")
+    assert (run.manifest["status"], run.manifest["stop"], run.manifest["rounds"]) == ("finished", "rounds", 100)
+    for ue in (0, 2):
+        assert set(outcomes(run, ue)) == {"ok"}, ue
+    introduced, *rest = outcomes(run, LIAR)
+    assert introduced == "introduction: it calls itself UE 0; its key is that of UE 1"
+    told = [why for why in rest if why not in ("ok", "not connected")]
+    for lie, why in zip(REASONS.values(), told, strict=False):
+        assert why.startswith(lie), told
+    assert set(told[len(REASONS) :]) <= {"the stream broke"}  # the order it got while it sent byte by byte
+    assert rest[-1] == "ok"  # it lies no more, and is used again
+    newest = json.loads(autofl("deploy", "status", "--folder", site.folder, "--json").stdout)["newest"]
+    assert newest["devices"][str(LIAR)]["left_out"] == len(outcomes(run, LIAR)) - outcomes(run, LIAR).count("ok")
+    assert newest["devices"]["0"]["left_out"] == 0
+    at_the_door = (site.folder / "hostile.log").read_text().splitlines()[:2]
+    assert at_the_door == [
+        "with the certificate of UE 0: PERMISSION_DENIED: the certificate of UE 0 from the node of UE 1",
+        "with a token of nobody: PERMISSION_DENIED: no such session",
+    ]
