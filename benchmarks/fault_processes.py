@@ -1,5 +1,7 @@
 """What the injection of faults shares: a row of the page, a child process and what it said, a small run."""
 
+import ctypes
+import json
 import os
 import sys
 import traceback
@@ -54,7 +56,40 @@ def forked(work: Callable[[], object], stderr: Path | None = None) -> tuple[int,
     return os.waitstatus_to_exitcode(ended) if not os.WIFSIGNALED(ended) else -1, os.WTERMSIG(ended)
 
 
+CLONE_NEWPID, CLONE_NEWUSER = 0x20000000, 0x10000000
+
+
+def in_container(work: Callable[[], object], said: Path) -> int | None:
+    """Exit status of a process that does this work as number 1 of a PID namespace, as in a container; None where the
+    system allows no namespace.
+    """
+
+    def enter() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(CLONE_NEWPID) and libc.unshare(CLONE_NEWPID | CLONE_NEWUSER):
+            sys.exit(71)
+
+        def first() -> None:
+            assert os.getpid() == 1
+            work()
+
+        sys.exit(forked(first, said)[0])
+
+    status, _ = forked(enter)
+    return None if status == 71 else status
+
+
 def speak(encoding: str) -> None:
     """Standard output and error in this encoding, as a terminal of it would set them."""
     files = [open(number, "w", encoding=encoding, closefd=False, buffering=1) for number in (1, 2)]  # noqa: SIM115
     sys.stdout, sys.stderr = files
+
+
+def sets(table: dict) -> list[str]:
+    """A table of settings as words of a command line."""
+    return [
+        word
+        for section, values in table.items()
+        for key, value in values.items()
+        for word in ("--set", f"{section}.{key}={json.dumps(value)}")
+    ]

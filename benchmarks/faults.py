@@ -6,8 +6,6 @@ thousand faults take minutes. Each function gives rows (fault, how many were inj
 
 import argparse
 import contextlib
-import hashlib
-import io
 import json
 import os
 import random
@@ -21,103 +19,27 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from fault_commands import fuzz_commands
 from fault_files import ascii_terminals, bombs, fuzz_data, fuzz_runs, fuzz_settings, misnamed_data
-from fault_processes import SMALL, Row, forked
+from fault_kills import kills
+from fault_processes import SMALL, Row, forked, in_container, sets
+from fault_rows import seen_table
 
-from autofl import files
 from autofl.cli.main import main
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments import write
-from autofl.experiments.jobs import run_comparison
 from autofl.experiments.run import run
 from autofl.files import make_folder
 from autofl.lock import FolderLock, Locked, is_locked
-from autofl.records import Evaluation, RunWriter, newest_checkpoint, read_checkpoint, read_manifest, read_run, tables
+from autofl.records import Evaluation, RunWriter, newest_checkpoint, read_checkpoint, read_manifest, read_run
 from autofl.records.checkpoints import GENERATIONS
 from autofl.rounds.stop import Stop, watched
 
 ROOT = Path(__file__).parents[1]
-REMEMBERING = {"algorithm": "scaffold", "compressor": {"name": "top-k"}, "downlink": {"name": "quantise"}}
-
-
-class Moments:
-    """Counts the moments before, in and after each write, fsync and rename; kills this process at one of them."""
-
-    def __init__(self, kill_at: int | None = None) -> None:
-        self.count, self.kill_at = 0, kill_at
-
-    def __enter__(self) -> "Moments":
-        self._kept = files.write_all, os.fsync, os.replace
-        files.write_all = tables.write_all = self._write
-        os.fsync, os.replace = self._around(os.fsync), self._around(os.replace)
-        write.BETWEEN_CHECKPOINTS, write.MOST_OF_THE_TIME = 0.0, 1e9
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        files.write_all, os.fsync, os.replace = self._kept
-        tables.write_all = files.write_all
-        write.BETWEEN_CHECKPOINTS, write.MOST_OF_THE_TIME = 10.0, 0.05
-
-    def _pass(self) -> None:
-        self.count += 1
-        if self.count - 1 == self.kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def _around(self, call: Callable[..., object]) -> Callable[..., object]:
-        def moment(*args: object) -> object:
-            self._pass()
-            answer = call(*args)
-            self._pass()
-            return answer
-
-        return moment
-
-    def _write(self, file: io.RawIOBase, content: bytes) -> None:
-        self._pass()
-        self._kept[0](file, content[: len(content) // 2])
-        self._pass()
-        self._kept[0](file, content[len(content) // 2 :])
-        self._pass()
-
-
-def digest(folder: Path) -> dict[str, str]:
-    """The SHA-256 of everything in a run, or in several, that must not depend on what happened on the way."""
-    kinds = ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors")
-    paths = sorted(path for kind in kinds for path in folder.rglob(kind))
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+RESULTS, PAGE = ROOT / "docs" / "results" / "faults", ROOT / "docs" / "reliability.md"
 
 
 # Faults
-
-
-def kills(place: Path, num: int, dice: random.Random) -> list[Row]:
-    """SIGKILL before, in and after writes, spread over all of them; then the same once more with --resume."""
-    plain, remembering = parse_settings(SMALL), parse_settings({**SMALL, **REMEMBERING})
-    works: dict[str, Callable[[Path, bool], object]] = {
-        "simulate": lambda folder, resume: run(plain, folder, resume=resume),
-        "simulate, UEs that remember": lambda folder, resume: run(remembering, folder, resume=resume),
-        "compare": lambda folder, resume: run_comparison(plain, folder, resume=resume),
-    }
-    rows = []
-    for name, work in works.items():
-        whole = place / name / "whole"
-        with Moments() as counted:
-            work(whole, False)
-        moments = [*dice.sample(range(counted.count), num)]
-        same = 0
-        for moment in moments:
-            folder = place / name / str(moment)
-
-            def killed(moment: int = moment, folder: Path = folder, work: Callable = work) -> None:
-                with Moments(moment):
-                    work(folder, False)
-
-            died = forked(killed)[1] == signal.SIGKILL
-            work(folder, True)
-            same += died and digest(folder) == digest(whole) and not list(folder.rglob(f"*{files.PART}"))
-        rows.append(Row(f"SIGKILL of {name}", num, same, "goes on, same SHA-256 as without it"))
-    return rows
 
 
 def flips(place: Path, num: int, dice: random.Random) -> list[Row]:
@@ -212,14 +134,36 @@ def liveness(place: Path) -> list[Row]:
     alive = int(is_locked(place / "live"))  # its process number is nobody's here, as in another container
     note_file.write_text(held)
     lock.release()
+    swept = _swept(place)
     writer = RunWriter(place / "dead", "seed = 1\n", {"algorithm": "autofl", "seed": 1})
     writer.close()  # without a word: the manifest still says running
     honest = int(read_manifest(place / "dead")["status"] == "interrupted")
     on_disk = int(json.loads((place / "dead" / "manifest.json").read_text())["status"] == "interrupted")
     return [
-        Row("a live run seen from another container", 1, alive, "it is alive: its lock is held"),
+        Row("a live run whose process number is nobody's here", 1, alive, "it is alive: its lock is held"),
+        *swept,
         Row("a killed run's manifest", 1, honest & on_disk, "interrupted, with the reason"),
     ]
+
+
+def _swept(place: Path) -> list[Row]:
+    """A live run, and the commands that would make it anew or go on with it, from another PID namespace."""
+    folder, said = place / "shared", place / "swept.txt"
+    run(parse_settings({**SMALL, "stop": {"rounds": 2}}), folder)
+    writer = RunWriter.go_on(folder, 1)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    kept = 0
+    commands = [["--out", str(folder), "--force", *sets(SMALL)], ["--resume", str(folder)]]
+    for words in commands:
+        status = in_container(lambda words=words: main(["simulate", *words]), said)
+        if status is None:
+            return []
+        after = {path.name: path.read_bytes() for path in folder.iterdir()}
+        kept += status == 2 and "another process writes" in said.read_text() and after == before
+    looked = in_container(lambda: sys.exit(read_manifest(folder)["status"] == "running"), said)
+    writer.close()
+    what = "a live run swept from another PID namespace"
+    return [Row(what, len(commands) + 1, kept + (looked == 1), "refused, nothing touched; it is said to be running")]
 
 
 def is_one_line(said: Path) -> bool:
@@ -290,16 +234,6 @@ def _text(path: Path) -> str:
     return path.read_text() if path.is_file() else ""
 
 
-def sets(table: dict) -> list[str]:
-    """A table of settings as words of a command line."""
-    return [
-        word
-        for section, values in table.items()
-        for key, value in values.items()
-        for word in ("--set", f"{section}.{key}={json.dumps(value)}")
-    ]
-
-
 def plateau(num: int) -> list[Row]:
     """The cost of the stop rules at the last of many evaluations, against the first hundred."""
     stop = Stop(rounds=10 * num, plateau=True, target_accuracy=0.99)
@@ -321,7 +255,7 @@ def plateau(num: int) -> list[Row]:
 
 def inject(size: str, only: list[str]) -> Iterator[tuple[str, list[Row]]]:
     """Every kind of fault, or some, as often as a size says."""
-    num_kills, num_flips, num_files = {"full": (50, 1000, 10_000), "quick": (4, 60, 200)}[size]
+    num_kills, num_flips, num_files, num_lines = {"full": (50, 1000, 10_000, 500), "quick": (4, 60, 200, 40)}[size]
     kinds: dict[str, Callable[[Path, random.Random], list[Row]]] = {
         "kills": lambda place, dice: kills(place, num_kills, dice),
         "flips": lambda place, dice: flips(place, num_flips, dice),
@@ -334,6 +268,7 @@ def inject(size: str, only: list[str]) -> Iterator[tuple[str, list[Row]]]:
         "folders": lambda place, dice: fuzz_runs(place, num_files, dice),
         "data": lambda place, dice: fuzz_data(place, num_files, dice),
         "bombs": lambda place, _: bombs(place),
+        "commands": lambda place, dice: fuzz_commands(place, num_lines, dice),
         "ascii": lambda place, _: ascii_terminals(place),
         "misnamed": lambda *_: misnamed_data(),
         "rules": lambda *_: plateau(20_000),
@@ -343,33 +278,37 @@ def inject(size: str, only: list[str]) -> Iterator[tuple[str, list[Row]]]:
             yield kind, kinds[kind](Path(folder), random.Random(15))
 
 
-def draw_page(results: Path, page: Path) -> None:
-    """docs/reliability.md from the counts beside it, every file a table."""
+def draw_page(results: Path = RESULTS, page: Path = PAGE) -> None:
+    """docs/reliability.md from the counts beside it, every file a table, and the tests that inject them."""
     text = [
-        "# What was broken on purpose, and what was seen",
+        "# What was broken on purpose, and what happened",
         "",
-        "`make faults` injects every fault below and writes this page; the tests in `tests/faults` inject a sample of",
-        "them in every CI run. A row holds if its two numbers are equal. `SIZE=quick make faults` takes minutes.",
+        "`make faults` injects the faults of the first table; `make fault-deploy`, `make messages` and `make soak`",
+        "inject the others. Each writes its own rows of this page. The tests in `tests/faults` inject a sample in",
+        "every CI run. Every fault of a row ended correctly if its two numbers are equal. `SIZE=quick make faults`",
+        "takes minutes; `make fuzz` runs only the random files and commands.",
     ]
-    for path in sorted(results.glob("*.json")):
+    paths = sorted(results.glob("*.json"), key=lambda path: (path.stem != "store", path.stem))
+    for path in paths:
         counted = json.loads(path.read_text(encoding="utf-8"))
         text += [
             "",
             f"## {counted['title']}",
             "",
-            "| fault | injected | ended as it must | which is |",
+            "| fault | injected | ended correctly | what that means |",
             "|---|---|---|---|",
         ]
         rows = [row for of_kind in counted["kinds"].values() for row in of_kind]
         text += [f"| {row['fault']} | {row['injected']:,} | {row['held']:,} | {row['seen']} |" for row in rows]
+    text += ["", "## Where each is injected", "", *seen_table()]
     page.write_text("\n".join(text) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=["full", "quick"], default="full")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "faults")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "reliability.md")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--only", nargs="*", default=[], help="kinds of faults; the others keep their numbers")
     chosen = parser.parse_args()
     file, failed = chosen.out / "store.json", False

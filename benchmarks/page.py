@@ -46,10 +46,10 @@ def evaluation_text(judged: dict) -> str:
 
     return (
         f"One plain forward pass over all {judged['test_samples']:,} test samples of 20 UEs takes"
-        f" {ms(judged['forward'])} ms, {ms(judged['ready'])} ms of it once the samples lie in memory, where an"
-        f" evaluation keeps them. Global and adapted accuracy on all of them take {against('accuracies')}; with"
-        f" both training losses on {judged['train_samples']} samples of each UE, as an evaluation is by default,"
-        f" {against('evaluation')}. Forming each UE's weights for the latter takes {ms(judged['reference'])} ms.\n"
+        f" {ms(judged['forward'])} ms, and {ms(judged['ready'])} ms if the samples are in memory, where an evaluation"
+        f" keeps them. Global and adapted accuracy on all of them take {against('accuracies')}. A default evaluation,"
+        f" with both training losses on {judged['train_samples']} samples of each UE, takes {against('evaluation')}."
+        f" If each UE's weights were formed for it, it would take {ms(judged['reference'])} ms.\n"
     )
 
 

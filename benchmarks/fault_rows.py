@@ -1,0 +1,125 @@
+"""What was once seen to go wrong, and the test that injects it: the second table of docs/reliability.md."""
+
+SEEN: list[tuple[str, list[str]]] = [
+    (
+        "one device sends a finite 1e30; x1e3, sign flip x10, zeros",
+        ["faults/test_liars.py::test_an_update_that_no_honest_device_makes_is_named_and_left_out"],
+    ),
+    (
+        "replay of an old round",
+        [
+            "faults/test_liars.py::test_an_old_reply_is_refused_by_its_stamp_and_an_old_update_under_a_new_stamp_by_"
+            "its_digest"
+        ],
+    ),
+    (
+        "pixel sums with squares = 2^50, num = 2^40",
+        [
+            "faults/test_liars.py::test_every_lie_in_an_introduction_is_seen",
+            "faults/test_liars.py::test_plausible_sums_of_other_images_are_found_among_those_of_the_others",
+        ],
+    ),
+    (
+        "accuracy 5.0",
+        ["faults/test_liars.py::test_an_evaluation_that_cannot_be_is_named_and_not_averaged"],
+    ),
+    (
+        "400-digit data size, wrong sample shape, num-classes 100000, cpu_frequency 1e-300",
+        ["faults/test_liars.py::test_a_device_that_introduces_itself_with_lies_is_named_and_the_others_go_on"],
+    ),
+    (
+        "`deploy run` killed, then `--resume`",
+        [
+            "deploy/test_deployment.py::test_one_run_at_a_time_and_a_killed_command_leaves_no_second_writer",
+            "faults/test_lease.py::test_a_server_whose_command_is_gone_stops_itself_and_says_so",
+            "faults/test_lease.py::test_a_server_that_another_attempt_has_replaced_writes_nothing_more",
+        ],
+    ),
+    (
+        "several `deploy run` at once; SIGTERM of one",
+        [
+            "faults/test_lease.py::test_a_second_run_is_refused_and_the_lease_ends_with_its_process_however_it_ends",
+            "deploy/test_deployment.py::test_a_device_that_lies_is_named_and_sigterm_ends_the_training",
+        ],
+    ),
+    (
+        "two `simulate` into one folder; three started in the same second without `--out`",
+        ["faults/test_store.py::test_a_folder_has_one_writer"],
+    ),
+    (
+        "one bit flipped in a checkpoint, a checkpoint cut short",
+        ["faults/test_store.py::test_a_damaged_checkpoint_is_seen_and_the_older_one_used"],
+    ),
+    (
+        "a store swept from another container",
+        ["faults/test_store.py::test_a_run_is_alive_as_long_as_its_lock_is_held"],
+    ),
+    (
+        "disk full",
+        ["faults/test_store.py::test_a_full_disk_is_one_line_and_an_honest_manifest"],
+    ),
+    (
+        "SIGTERM",
+        ["faults/test_store.py::test_a_run_told_to_end_leaves_a_checkpoint_and_the_reason"],
+    ),
+    (
+        "`simulate`, `compare`, `pilot`, `reproduce` killed",
+        ["faults/test_store.py::test_a_killed_command_goes_on_to_the_same_bytes"],
+    ),
+    (
+        "fuzzed settings, run folders, data files",
+        ["faults/test_store.py::test_a_broken_file_is_read_or_refused_in_one_line"],
+    ),
+    (
+        "fuzzed command lines",
+        ["faults/test_store.py::test_any_command_line_works_or_ends_in_one_line"],
+    ),
+    (
+        "a 19 MB gzip takes 3.2 GB",
+        ["faults/test_store.py::test_a_small_file_cannot_take_much_memory"],
+    ),
+    (
+        "output to an ASCII terminal",
+        ["faults/test_store.py::test_an_ascii_terminal_gets_the_whole_table"],
+    ),
+    (
+        "`deploy run --set cell.num_ue=7` on three nodes",
+        ["faults/test_lease.py::test_settings_for_other_devices_than_those_that_are_up_are_refused"],
+    ),
+    (
+        "`data.folder` of MNIST given as Fashion-MNIST",
+        ["faults/test_store.py::test_mnist_is_not_taken_for_fashion_mnist"],
+    ),
+    (
+        "a node's first reply lost",
+        ["faults/test_liars.py::test_a_node_whose_first_replies_are_lost_is_asked_again_and_has_rows"],
+    ),
+    (
+        "honest updates left out by the bound of lengths, 2 of 600 with three UEs",
+        ["attacks/test_attacks.py::test_where_nobody_lies_the_bound_changes_no_bit"],
+    ),
+    (
+        "hostile messages over the real transport: broken frames, 1 GB, 64 MB, wrong shape, NaN, 1e30, an old stamp, "
+        "another device's number and certificate, byte by byte",
+        ["faults/test_hostile.py::test_every_lie_on_the_stream_is_refused_and_named_and_the_run_goes_on"],
+    ),
+    (
+        "Ctrl-C while the workers of a comparison import",
+        ["records/test_runs.py::test_a_comparison_interrupted_while_its_workers_still_import_ends_without_a_traceback"],
+    ),
+    (
+        "20,000 evaluations with a plateau rule",
+        [
+            "faults/test_store.py::test_the_stop_rules_cost_the_same_at_the_end_as_at_the_beginning",
+            "faults/test_store.py::test_a_long_run_takes_no_more_memory_and_time_than_a_short_one",
+        ],
+    ),
+]
+
+
+def seen_table() -> list[str]:
+    """The table, a line each."""
+    lines = ["| what once went wrong | injected by, in `tests` |", "|---|---|"]
+    for attack, tests in SEEN:
+        lines.append(f"| {attack} | {'; '.join(f'`{name}`' for name in tests)} |")
+    return lines
