@@ -1,10 +1,10 @@
-"""An algorithm of one's own: Per-FedAvg with momentum at the server, beside Per-FedAvg, planned alike.
+"""Your own algorithm: Per-FedAvg with momentum at the server, compared with Per-FedAvg under the same planner.
 
     python examples/own_algorithm.py
     autofl compare --algorithms autofl,own_algorithm:PerFedAvgM    # in the folder of this file
 
-An algorithm is a frozen dataclass with `init`, `client_update` and `server_update`. Here the client's side is
-Per-FedAvg's as it is, and the server remembers its last move.
+An algorithm is a frozen dataclass with `init`, `client_update` and `server_update`. Here the client is
+that of Per-FedAvg, and the server remembers its last move.
 """
 
 import sys

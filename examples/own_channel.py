@@ -1,10 +1,10 @@
-"""A channel of one's own: path loss with shadowing, which stays with a UE, and Nakagami-m fading, new in every round.
+"""Your own channel: path loss with shadowing, which stays with a UE, and Nakagami-m fading, new in every round.
 
     python examples/own_channel.py
     autofl simulate --set channel.name=own_channel:Shadowed --set channel.m=1    # in the folder of this file
 
 A channel gives the gains of round k from cell, seed and k alone. With `survival`, its law, success probabilities are
-exact. `estimate` would be what the planner knows of the gains, where it knows less.
+exact. `estimate` would be what the planner knows, if that differs from the true gains.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A model of one's own, beside ours: a function (sample_shape, num_classes) that gives any torch.nn.Module.
+"""Your own model, compared with ours: a function (sample_shape, num_classes) that returns any torch.nn.Module.
 
     python examples/own_model.py
     autofl simulate --set model.name=own_model:smooth --set model.width=32    # in the folder of this file

@@ -1,4 +1,4 @@
-"""A planner of one's own: a UE whose channel is worse than it usually is waits for a better round.
+"""Your own planner: a UE whose channel is worse than usual waits for a better round.
 
     python examples/own_planner.py
     autofl compare --algorithms autofl --planner own_planner:Patient    # in the folder of this file
