@@ -1,14 +1,20 @@
-# make demo   sets up and compares the four algorithms on MNIST-5k
+# make demo   sets up and compares the five algorithms on MNIST-5k
 # make test   sets up and runs the tests
+# make coverage  the same without Flower and Ray, with the share of lines that were run
 # make lint   sets up and runs ruff and mypy
 # EXTRAS=demo,dev,flower,ray installs Flower and Ray too: make test then runs the tests that need them
 # make bench  measures our engines and the field, writes docs/performance.md
-# make allocation  holds the exact allocation against an independent solver on 1,000 random cells
-# make radio  holds all planners against brute force on 1,000 random cells with every rate law and circuits
+# make allocation  checks the exact allocation against an independent solver on 1,000 random cells
+# make radio  checks all planners against brute force on 1,000 random cells with every rate law and circuits
 # make faults  kills, floods and corrupts runs on purpose, writes docs/reliability.md
+# make fuzz  only the part with random settings, files, run folders and command lines
+# make soak  watches memory and CPU time of 20,000 rounds; fault-deploy kills a real deployment (EXTRAS=demo,dev,flower)
+# make messages  sends 2,000 broken messages to the server's checks (needs EXTRAS with flower), for the same page
 # make reproduction  redraws docs/reproduction.md and its pictures from the committed results
-# make liars  measures what each aggregator stands, writes docs/reliability-aggregation.md
-.PHONY: setup demo test lint bench allocation radio faults liars reproduction clean
+# make docs   builds the documentation into site/, warnings are errors
+# make liars  measures what each aggregator withstands, writes docs/reliability-aggregation.md
+# make screenshots  draws the pictures of docs/explore.md, in chromium; EXTRAS=demo,browser
+.PHONY: setup demo test coverage lint bench allocation radio faults fuzz soak fault-deploy messages liars reproduction docs screenshots clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,14 +27,24 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	@echo "installing AutoFL with $(EXTRAS); PyTorch is large, so the first time takes minutes"
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $(STAMP)
+	@echo "$(FIND)"
+
+FIND := autofl is $(BIN)/autofl; 'source $(BIN)/activate' lets you call it autofl
 
 demo: setup
 	$(BIN)/autofl compare --seeds 3 --out runs/demo --force
+	@echo "$(FIND), as in: autofl report runs/demo --html"
+
+coverage: setup
+	$(BIN)/python -m coverage run -m pytest -p no:xdist -m "not deploy"
+	$(BIN)/python -m coverage report --skip-covered | tail -n 40
+	$(BIN)/python -m coverage xml
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff check .
@@ -50,8 +66,27 @@ radio: setup
 faults: setup
 	$(BIN)/python benchmarks/faults.py --size $(SIZE)
 
+fuzz: setup
+	$(BIN)/python benchmarks/faults.py --size $(SIZE) --only settings folders data bombs commands
+
+soak: setup
+	nice $(BIN)/python benchmarks/soak.py
+
+fault-deploy: setup
+	$(BIN)/python benchmarks/fault_deploy.py
+
+messages: setup
+	$(BIN)/python benchmarks/fault_messages.py
+
 liars: setup
 	$(BIN)/python benchmarks/liars.py
 
 reproduction: setup
 	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md
+
+docs:
+	$(MAKE) setup EXTRAS=demo$(comma)dev$(comma)docs
+	$(BIN)/zensical build --strict --clean
+
+screenshots: setup
+	$(BIN)/python benchmarks/screenshots.py
