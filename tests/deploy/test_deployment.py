@@ -188,12 +188,15 @@ def test_after_the_superlink_is_killed_the_run_goes_on_from_its_folder_to_the_bi
     words = [sys.executable, "-m", "autofl", "deploy", "run", "--folder", site.folder, "--out", out]
     running = subprocess.Popen(list(map(str, words)), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: manifest(out).get("rounds", -1) >= 1, "the first round")
+    os.kill(helper_of(site), signal.SIGSTOP)  # it would end the server app, which now waits for its SuperLink for ever
     kill(site, "superlink")
     _, said = running.communicate(timeout=120)
     assert running.returncode == 2
     assert "--resume" in said.splitlines()[-1]
     assert manifest(out)["rounds"] < 3
     assert manifest(out)["status"] == "failed"
+    assert "--resume" in manifest(out)["problem"]
+    wait_for(lambda: not site.servers(), "the server app to end")
     assert autofl("deploy", "status", "--folder", site.folder, "--json").stdout.count("false") >= 1
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))
     autofl("deploy", "run", "--folder", site.folder, "--resume", out)
@@ -238,9 +241,7 @@ def test_over_streams_plans_are_the_simulators_and_a_killed_superlink_or_device_
 
 def test_where_the_superlinks_helper_died_the_run_says_so_and_up_mends_it(site, tmp_path):
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))
-    link = site.state["processes"]["superlink"]["pid"]
-    (helper,) = [pid for pid, words in site._marked_commands() if str(link).encode() in words]
-    os.kill(helper, signal.SIGKILL)
+    os.kill(helper_of(site), signal.SIGKILL)
     words = ["deploy", "run", "--folder", site.folder, "--out", tmp_path / "run", *sets(*STREAM, "stop.rounds=2")]
     said = autofl(*words, check=False)
     assert (said.returncode, said.stderr.count("autofl deploy up mends it")) == (2, 1)
@@ -248,6 +249,13 @@ def test_where_the_superlinks_helper_died_the_run_says_so_and_up_mends_it(site, 
     assert site.can_start_servers()
     autofl(*words, "--force")
     assert read_run(tmp_path / "run").manifest["status"] == "finished"
+
+
+def helper_of(site):
+    """The process with which the SuperLink starts server apps."""
+    link = site.state["processes"]["superlink"]["pid"]
+    (helper,) = [pid for pid, words in site._marked_commands() if str(link).encode() in words]
+    return helper
 
 
 def is_session(pid, node):

@@ -14,7 +14,7 @@ import tomli_w
 
 from autofl.config import Settings, dump_settings, load_settings
 from autofl.data import write_device
-from autofl.deploy.folder import LINK, PATIENCE, Site, answers, free_port, program, stream_port, wait_for
+from autofl.deploy.folder import LINK, PATIENCE, TRIES, Site, answers, free_port, program, stream_port, wait_for
 from autofl.deploy.lease import held
 from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
@@ -189,8 +189,9 @@ def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], N
             _end(site, number)
             _mark(out, "interrupted")
             raise
-        except AutoFLError:
-            _mark(out, "failed")
+        except AutoFLError as error:
+            _mark(out, "failed", str(error))
+            site.end_servers()  # a server app may wait for its SuperLink for ever
             raise
     return read_run(out)
 
@@ -255,16 +256,20 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _mark(out: Path, status: str) -> None:
-    """Say how our run ended. Its server app may live on for a while, cut off from the devices; it writes no more."""
+def _mark(out: Path, status: str, problem: str | None = None) -> None:
+    """Say how our run ended, and why unless its server app has said so.
+
+    The server app may live on for a while, cut off from the devices; it writes no more.
+    """
     if is_run(out):
+        told = read_manifest(out).get("problem")
         overrule(out)
-        mark_run(out, status)
+        mark_run(out, status, told or problem)
 
 
 def _follow(site: Site, number: str, out: Path, attempt: str, on_round: Callable[[Run], None]) -> None:
     """Wait for the end of a run, telling of each round; what an earlier attempt left in the folder does not count."""
-    last, asked = -1, time.monotonic()
+    last, asked, unanswered = -1, time.monotonic(), 0
     while True:
         time.sleep(LOOK)
         said = read_manifest(out) if is_run(out) else {}
@@ -277,9 +282,14 @@ def _follow(site: Site, number: str, out: Path, attempt: str, on_round: Callable
                 return
             if said["status"] == "failed":
                 raise AutoFLError(f"{out}: {said.get('problem') or 'the run failed'}")
-        lives = ours and said["status"] == "running"  # the server holds the folder's lock: no need to ask
-        if not lives and time.monotonic() - asked > ASK:
-            asked = time.monotonic()
+        if time.monotonic() - asked <= ASK:
+            continue
+        asked = time.monotonic()
+        if ours and said["status"] == "running":  # the server app lives, but it may outlive its SuperLink
+            unanswered = 0 if answers(*site.link()) else unanswered + 1
+            if unanswered == TRIES:
+                raise AutoFLError("the SuperLink does not answer; autofl deploy up, then run --resume")
+        else:
             status = str(_how_is(site, number))
             if not ours and not site.can_start_servers():
                 raise AutoFLError(f"{out}: the SuperLink starts no runs any more; autofl deploy up mends it")

@@ -259,9 +259,11 @@ def wait_for(what: str, is_there: Callable[[], bool], process: subprocess.Popen[
 
 def answers(host: str, port: int) -> bool:
     """Whether somebody listens there."""
-    with socket.socket() as caller:
-        caller.settimeout(1.0)
-        return caller.connect_ex((host, port)) == 0
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
 
 
 def program(command: Sequence[str]) -> list[str]:
