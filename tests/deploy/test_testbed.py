@@ -112,12 +112,22 @@ def test_runs_of_another_scale_or_slowness_are_not_taken(tmp_path):
             _is_done(tmp_path / "run", others, slow)
 
 
-def test_the_table_of_the_page_is_that_of_the_results():
+def test_the_tables_of_the_page_are_those_of_the_results():
     docs = Path(__file__).parents[2] / "docs"
     page = (docs / "deployment.md").read_text(encoding="utf-8")
-    rows = json.loads((docs / "results" / "testbed" / "testbed.json").read_text(encoding="utf-8"))
-    assert len(rows) == 6
-    assert table_of([Row(**row) for row in rows]) in page
+    results = sorted((docs / "results" / "testbed").glob("**/testbed.json"))
+    assert results
+    for place in results:
+        rows = json.loads(place.read_text(encoding="utf-8"))
+        assert len(rows) >= 6
+        assert table_of([Row(**row) for row in rows]) in page
+
+
+def test_a_target_that_was_not_reached_is_said_so():
+    rows = json.loads((Path(__file__).parents[2] / "docs/results/testbed/testbed.json").read_text(encoding="utf-8"))
+    table = table_of([Row(**{**rows[0], "target": 0.9, "to_target": None, "rounds": 7})])
+    assert "| to 90 % |" in table
+    assert "| not in 7 rounds |" in table
 
 
 def test_names_and_addresses_are_the_folders_own_and_fit(tmp_path):

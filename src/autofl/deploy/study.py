@@ -44,7 +44,8 @@ class Row:
     computing: float  # and of computing, which the device holds back until it has taken as long as modelled
     predicted: float  # of all rounds
     measured: float
-    to_target: float | None  # seconds until the target accuracy, None if never
+    target: float  # accuracy
+    to_target: float | None  # seconds until then, None if not in these rounds
     bytes_up: float  # of an update, median
     energy: float  # J of all UEs in all rounds, as modelled
     host_time: float  # seconds with everything, evaluation too, which is not part of a round
@@ -88,6 +89,7 @@ def row_of(made: Run, slow: float, overhead: float, target: float) -> Row:
         computing=computing,
         predicted=float(predicted.sum()),
         measured=float(measured.sum()),
+        target=target,
         to_target=None if np.isnan(reached) else reached,
         bytes_up=float(np.nanmedian(made.devices["bytes_up"].astype(np.float64))),
         energy=float(made.ues["energy"].astype(np.float64).sum()),
@@ -179,14 +181,15 @@ def _make(words: Sequence[str], site: Path, place: Path, slow: float, tell: Tell
 
 def table_of(rows: Sequence[Row]) -> str:
     """The rows as a table in Markdown."""
+    (target,) = {row.target for row in rows}
     names = (
         *("algorithm", "seed", "slower", "overhead", "rounds", "predicted", "measured", "error of a round", "of all"),
-        *("by a constant", "sending", "to 85 %"),
+        *("by a constant", "sending", f"to {100 * target:g} %"),
     )
     head = f"| {' | '.join(names)} |"
     lines = [head, "|" + "---|" * (head.count("|") - 1)]
     for row in rows:
-        reached = "never" if row.to_target is None else f"{row.to_target:.1f} s"
+        reached = f"not in {row.rounds} rounds" if row.to_target is None else f"{row.to_target:.1f} s"
         lines.append(
             f"| {row.algorithm} | {row.seed} | {row.slow:g} times | {1e3 * row.overhead:.0f} ms | {row.rounds}"
             f" | {row.predicted:.1f} s | {row.measured:.1f} s | {100 * row.round_error:.1f} %"
