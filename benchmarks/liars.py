@@ -240,8 +240,8 @@ send NaN, which is refused at once. "Named" counts UEs whose last update was lef
   usual one. So sending v and -v by turns, harmless updates of almost no length, or long honest work followed by one
   long lie do not help (`tests/faults/test_history.py`).
 - When a UE is first left out, the contribution of its first 5 updates is removed from the model; it is restored if the
-  UE passes later (`rounds/undo.py`). Later updates stay: otherwise a UE that helps for long and then lies would take all
-  its help away at once. What honest UEs learnt from a misled model stays too.
+  UE passes later (`rounds/undo.py`). Later updates stay: otherwise a UE that helps for long and then lies would take
+  all its help away at once. What honest UEs learnt from a misled model stays too.
 - Lies that agree with the others, such as the UE's own update x3, are not found: they are neither too long nor against
   anybody. The last table shows what they do. Noise with a little truth in it, and lies in a direction in which honest
   UEs do not move, such as a back door, are not found either.

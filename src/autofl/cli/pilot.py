@@ -32,7 +32,7 @@ def command(
 ) -> None:
     """Run short trainings from which `autofl plan --target` forecasts.
 
-    If it was interrupted, the same command goes on."""
+    After an interruption, the same command continues."""
     from autofl.config import load_settings
 
     end = [] if target is None else [f"stop.target_accuracy={target}", f"stop.rounds={LONGEST}"]

@@ -83,7 +83,7 @@ def nobody(reasons: Sequence[str]) -> str:
 
 
 def say_forecast(coming: "Forecast", algorithm: str) -> None:
-    """The forecast in words, where it comes from and how far it is to be trusted."""
+    """The forecast in words, where it comes from and how far it can be trusted."""
     rows = [
         [name, f"{factor * median:.3g}", f"{factor * low:.3g} to {_or_never(factor * high)}"]
         for name, factor, (median, low, high) in (
