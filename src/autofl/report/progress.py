@@ -29,7 +29,7 @@ def speak(loudness: int) -> None:
 
 
 def say(text: str) -> None:
-    """A message on standard error, so standard output stays clean for JSON. On a terminal, lines break between words."""
+    """A message on standard error, since standard output is kept clean for JSON. A terminal breaks it between words."""
     log.info(text)
     if _loudness == QUIET:
         return
