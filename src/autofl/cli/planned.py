@@ -102,10 +102,10 @@ def say_forecast(coming: "Forecast", algorithm: str) -> None:
     if coming.short:
         say(
             f"careful: {coming.short} of {coming.num_pilots} pilots end below {100 * coming.target:g} %; they count as"
-            " slower than what they ran"
+            " needing more rounds than they ran"
         )
     if not coming.checked:
-        say("not checked: whether every label is heard, since the samples are not at hand")
+        say("not checked: whether every label is heard, since the samples are not available")
     if coming.unheard:
         say(f"careful: {coming.unheard} UEs are hardly ever heard; the model will not fit their data")
     if coming.never:

@@ -130,8 +130,8 @@ def lines(run: Run) -> list[str]:
         spent = costs["privacy"]
         said.append(
             f"privacy of a device's updates: epsilon = {spent['epsilon']:.3g} at delta = {spent['delta']:g}"
-            f" after {spent['releases']} of them; not covered are its numbers of samples and of guarded steps and its"
-            " evaluations"
+            f" after {spent['releases']} of them; this does not cover its numbers of samples and of guarded steps,"
+            " nor its evaluations"
         )
     return said
 
@@ -146,7 +146,7 @@ def _way(run: Run) -> str:
 def _overhead_text(overhead: dict[str, float | None]) -> str:
     if overhead["median"] is None:
         return ""
-    return f"; besides computing and sending {overhead['median']:.3g} s (median), {overhead['p99']:.3g} s (99 %)"
+    return f"; beyond computing and sending {overhead['median']:.3g} s (median), {overhead['p99']:.3g} s (99 %)"
 
 
 def _text(both: dict[str, float | None], unit: str) -> str:
