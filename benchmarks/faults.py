@@ -284,8 +284,8 @@ def draw_page(results: Path = RESULTS, page: Path = PAGE) -> None:
         "# What was broken on purpose, and what happened",
         "",
         "`make faults` injects the faults of the first table; `make fault-deploy`, `make messages` and `make soak`",
-        "inject the others. Each writes its own rows of this page. The tests in `tests/faults` inject a sample in",
-        "every CI run. Every fault of a row ended correctly if its two numbers are equal. `SIZE=quick make faults`",
+        "inject the others. Each writes its own rows of this page. The tests in `tests/faults` inject a sample of them",
+        "in every CI run. If the two numbers of a row are equal, every fault ended correctly. `SIZE=quick make faults`",
         "takes minutes; `make fuzz` runs only the random files and commands.",
     ]
     paths = sorted(results.glob("*.json"), key=lambda path: (path.stem != "store", path.stem))

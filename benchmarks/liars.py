@@ -228,23 +228,23 @@ says little; the sum over many rounds says more. The rule was made on seeds 101 
 {table(history, ["attack", "liars", "honest alone", "mean (default)", "mean, history", *left])}
 
 There are two yardsticks. The run without liars reaches {clean} %. Since the liars' data are lost, the best that can be
-reached with liars is the run of the honest UEs alone, which has fewer samples; it is measured with NaN, which is
-refused at once. "Named" counts UEs whose last update was left out.
+reached with liars is the run of the honest UEs alone, which has fewer samples; it is measured with liars that
+send NaN, which is refused at once. "Named" counts UEs whose last update was left out.
 
 - If nobody lies, no update is left out, so nothing is lost.
 - A first lie may pass: a UE is judged from its second update on, unless its first is clearly against the others.
 - Liars who agree on one direction ("together": the opposite of the honest mean, each as long as its own honest update,
   and three times as long) are the worst case for the default, which sees nothing odd in them.
-- A lie is not paid for by agreeing in the next round: opposition is booked apart from agreement, which pays for a
-  quarter of it, by the length of the update, no more than a usual one, and fades over 10 updates. So sending v and -v
-  by turns, harmless updates of almost no length, or long honest work followed by one long lie do not help
-  (`tests/faults/test_history.py`).
-- When a UE is first left out, what its first 5 updates put into the model is taken out again; it is given back if the
-  UE passes later (`rounds/undo.py`). Later updates stay: one that helps for long and then lies could else take all its
-  help along. What the honest UEs learnt from a model that was led astray stays in it too.
-- Lies that agree with the others are not found, such as one's own update x3: they are neither long nor against anybody.
-  The last table says what they do. Nor is noise with a little truth in it, or a lie in a direction in which the honest
-  do not move, such as a back door.
+- Agreement does not make up for a lie. Opposition and agreement are summed separately, over about 10 updates, and
+  agreement offsets only a quarter as much opposition; an update that agrees counts by its length, and no more than a
+  usual one. So sending v and -v by turns, harmless updates of almost no length, or long honest work followed by one
+  long lie do not help (`tests/faults/test_history.py`).
+- When a UE is first left out, the contribution of its first 5 updates is removed from the model; it is restored if the
+  UE passes later (`rounds/undo.py`). Later updates stay: otherwise a UE that helps for long and then lies would take
+  all its help away at once. What honest UEs learnt from a misled model stays too.
+- Lies that agree with the others, such as the UE's own update x3, are not found: they are neither too long nor against
+  anybody. The last table shows what they do. Noise with a little truth in it, and lies in a direction in which honest
+  UEs do not move, such as a back door, are not found either.
 - If more UEs lie than `checks.history` says, or liars are the majority of those known so far, the check may leave out
   the honest ones.
 - Little-is-enough is not always recognised: its updates are near the mean, and they do no harm here. If several liars
@@ -253,7 +253,7 @@ refused at once. "Named" counts UEs whose last update was left out.
   points (seeds 101 and 102, by hand). With 1 label per UE, honest UEs look like liars, and the check costs 18 and 14
   points. It is therefore off by default.
 - The check needs single updates, and keeps the weights of two models for each UE. They are in the checkpoints too, so a
-  resumed run ends in the same bytes.
+  resumed run gives the same bytes.
 
 ### One liar among {MANY}
 
@@ -271,8 +271,8 @@ Mean of {len(every)} seed{"s" if len(every) > 1 else ""}.
 and not too long: `checks.norm_bound`, see `rounds/screen.py`). "mean, unchecked" has this bound switched off; the other
 rules are checked too. Rules with a `share` allow for 30 % of liars, their default. "lost": the model diverged.
 
-No rule can help in one case: if {NUM_SELECTED} UEs are drawn from 20 with 6 liars, 5 or more of them lie in 7 % of the
-rounds.
+In some rounds no rule can help: if {NUM_SELECTED} UEs are drawn from 20 with 6 liars, half of them or more lie in 7 %
+of the rounds.
 
 ## Whom the default leaves out
 
@@ -282,7 +282,7 @@ rounds.
 
 - Against broken devices and crude lies (NaN, huge values, long flips, zeros, replays) the default is enough: they are
   left out and named, and the run is that of the honest UEs.
-- Against lies as long as an honest update the default does nothing, and a few liars who act together are enough to
+- Against lies no longer than an honest update the default does nothing, and a few liars who act together are enough to
   ruin the model. Use `checks.history` if the same UEs take part again and share labels. If not, `krum` and `mixed`
   withstand most of what 10 % of liars do within a single round, and little of what 30 % do together; they cost 3 to 5
   points if nobody lies.

@@ -147,7 +147,7 @@ def spoiled(reply, payload):
         (lambda payload: bytes(10**6), "bytes; it can have 75475"),
         (
             lambda payload: b"\x00\x00\xc0\x7f" + payload[4:],
-            "packed update: not finite; values near 3.4e38 become so on their way",
+            "packed update: not finite; values near 3.4e38 overflow in the compressor",
         ),
         (lambda payload: "text", "packed update: missing"),
     ],

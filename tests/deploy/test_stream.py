@@ -433,7 +433,7 @@ def test_unfinished_replies_hold_a_bounded_memory_and_who_holds_the_most_of_it_g
         threading.Timer(0.1, asked.set).start()
         problems = {ue: answer.problem for ue, answer in ask(streams, (0, 1, 2), of_size(10)).items()}
         assert problems == {
-            0: f"unfinished replies hold {3 * PIECE} bytes, and its own the most of them",
+            0: f"unfinished replies hold {3 * PIECE} bytes; this is the largest one",
             1: "",
             2: "",
         }

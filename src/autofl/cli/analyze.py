@@ -16,7 +16,7 @@ def command(
     config: Config = None,
     scenario: Scenario = None,
     points: Annotated[int, typer.Option(help="Points of the run at which the constants are estimated.")] = 3,
-    samples: Annotated[int, typer.Option(help="Samples of each UE whose single Hessians are used.")] = 128,
+    samples: Annotated[int, typer.Option(help="Samples of each UE for which single Hessians are used.")] = 128,
     steps: Annotated[int, typer.Option(help="Lanczos steps for each largest eigenvalue.")] = 16,
     device: Device = None,
     out: Out = None,

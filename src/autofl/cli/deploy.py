@@ -38,7 +38,7 @@ HERE = Path("runs/deployment")
 
 
 def need_flower() -> None:
-    """Flower is here; and what these commands write is their user's alone."""
+    """Make sure that Flower is installed, and keep what these commands write private to their user."""
     if importlib.util.find_spec("flwr") is None:
         raise AutoFLError("deploy needs Flower; install it with: pip install 'autofl-edge[flower]'")
     from autofl.deploy.folder import PRIVATE
@@ -60,7 +60,7 @@ def up_command(config: Config = None, nodes: Nodes = None, folder: Folder = HERE
 def run_command(
     folder: Folder = HERE,
     out: Out = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume the run in this folder.")] = None,
     force: Force = False,
     overrides: Set = None,
     as_json: Json = False,
@@ -161,7 +161,7 @@ def prepare_command(
 
 
 def settings_for(config: Path | None, nodes: int | None, overrides: list[str] | None) -> "Settings":
-    """Without any word about their number there are three devices."""
+    """Three devices unless the options or settings give a number."""
     from autofl.config import load_settings
 
     settings = load_settings(config, overrides or ())

@@ -27,7 +27,7 @@ def command(
 
     def ready(address: str) -> None:
         typer.echo(address)
-        say("the address contains a token: whoever has it can start runs here; Ctrl-C ends the server")
+        say("the address contains a token that lets its holder start runs here; Ctrl-C ends the server")
         if browser:
             import webbrowser
 

@@ -42,7 +42,7 @@ log = logging.getLogger("autofl.said")
 
 
 class _Told(Exception):
-    """A command was told to end where it had nothing to close."""
+    """A command was told to end when it had nothing to close."""
 
     def __init__(self, signal: KeyboardInterrupt) -> None:
         self.signal = signal
@@ -154,12 +154,12 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 @cache
 def _program() -> Any:
-    """The commands as the command-line library runs them: built once, since that takes longer than many a call."""
+    """The commands as the command-line library runs them; built once, since building takes longer than most calls."""
     return typer.main.get_command(app)
 
 
 def common_first(words: list[str]) -> list[str]:
-    """The words of a command line, options that every command has before the command, where they are declared."""
+    """The words of a command line, with the options that all commands share moved before the command."""
     common, rest = [], []
     remaining = iter(words)
     for word in remaining:

@@ -24,7 +24,7 @@ def command(
         str | None, typer.Option(help="Labels per UE, such as 2,5,10; default: as in the settings.")
     ] = None,
     target: Annotated[float | None, typer.Option(help="Run each pilot until it reaches this accuracy.")] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of each pilot.")] = 2,
+    seeds: Annotated[int, typer.Option(help="Number of seeds for each pilot.")] = 2,
     out: Annotated[Path, typer.Option(help="File for the pilots; their runs go beside it.")] = Path("pilots.json"),
     workers: Workers = None,
     overrides: Set = None,
@@ -32,7 +32,7 @@ def command(
 ) -> None:
     """Run short trainings from which `autofl plan --target` forecasts.
 
-    If it was interrupted, the same command goes on."""
+    After an interruption, the same command continues."""
     from autofl.config import load_settings
 
     end = [] if target is None else [f"stop.target_accuracy={target}", f"stop.rounds={LONGEST}"]

@@ -134,7 +134,7 @@ def command(
 def _settings(
     config: Path | None, scenario: str | None, overrides: list[str] | None, algorithm: str | None, planner: str | None
 ) -> "Settings":
-    """The settings, the named planner in the section that plans for their algorithm."""
+    """The settings with the named planner in the section that plans for their algorithm."""
     from autofl.config import load_settings
 
     said = [*(overrides or ()), *options({"algorithm": algorithm})]
@@ -145,7 +145,7 @@ def _settings(
 
 
 def name_picture(words: list[str]) -> list[str]:
-    """The words of a command line, the file that --picture may do without filled in: Typer has no such options."""
+    """The words of a command line, with a file after --picture: Typer has no options with an optional value."""
     named = []
     for word, following in zip(words, [*words[1:], ""], strict=False):
         named.append(word)
@@ -168,7 +168,7 @@ def _draw(settings: "Settings", made: "RoundPlan", picture: Path, scenario: str 
 def _choose(
     settings: "Settings", limits: dict[str, float | None], pilots: Path | None, explain: bool
 ) -> tuple["Choice", Any]:
-    """The choice, and with --explain what its decisions gain; a line on the screen says how far it is."""
+    """The choice, and with --explain what its decisions gain; a line on the screen shows the progress."""
     from autofl.analysis.choose import choose
     from autofl.analysis.explain import explain as explain_choice
 

@@ -83,7 +83,7 @@ def nobody(reasons: Sequence[str]) -> str:
 
 
 def say_forecast(coming: "Forecast", algorithm: str) -> None:
-    """The forecast in words, where it comes from and how far it is to be trusted."""
+    """The forecast in words, where it comes from and how far it can be trusted."""
     rows = [
         [name, f"{factor * median:.3g}", f"{factor * low:.3g} to {_or_never(factor * high)}"]
         for name, factor, (median, low, high) in (
@@ -102,10 +102,10 @@ def say_forecast(coming: "Forecast", algorithm: str) -> None:
     if coming.short:
         say(
             f"careful: {coming.short} of {coming.num_pilots} pilots end below {100 * coming.target:g} %; they count as"
-            " slower than what they ran"
+            " needing more rounds than they ran"
         )
     if not coming.checked:
-        say("not checked: whether every label is heard, since the samples are not at hand")
+        say("not checked: whether every label is heard, since the samples are not available")
     if coming.unheard:
         say(f"careful: {coming.unheard} UEs are hardly ever heard; the model will not fit their data")
     if coming.never:

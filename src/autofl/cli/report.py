@@ -1,4 +1,4 @@
-"""autofl report: tables and pictures of runs that are there."""
+"""autofl report: tables and pictures of existing runs."""
 
 from pathlib import Path
 from typing import Annotated

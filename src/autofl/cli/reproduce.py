@@ -54,7 +54,7 @@ def command(
 ) -> None:
     """Make figures of the paper, and compare what it says with what was measured.
 
-    If it was interrupted, the same command goes on."""
+    After an interruption, the same command continues."""
     from autofl.reproduction.recipes import SCALES, studies_of, with_seeds
 
     if "testbed" in names:
@@ -122,7 +122,7 @@ def _say_which_digits(studies: list[str]) -> None:
 
 
 def _make_stage(studies: list[str], scale: "Scale", folder: Path, where: str, count: int, ray: str | None) -> None:
-    """Make and collect some studies. One whose results are there already needs no runs."""
+    """Make and collect some studies. One that already has results needs no runs."""
     from autofl.reproduction.few_shot import collect_adaptation, write_adaptation
     from autofl.reproduction.recipes import ADAPTED
     from autofl.reproduction.results import collect, is_collected, write_study
@@ -195,7 +195,7 @@ def _radio(scale: str, seeds: int | None, folder: Path, where: str, count: int, 
 
 
 def _make(entries: "dict[str, list[Entry]]", folder: Path, count: int, ray: str | None) -> None:
-    """Make what is not there yet of these runs."""
+    """Make those of these runs that do not exist yet."""
     from autofl.reproduction.store import run_entries, unfinished
 
     needed = [entry for members in entries.values() for entry in members]
@@ -205,5 +205,5 @@ def _make(entries: "dict[str, list[Entry]]", folder: Path, count: int, ray: str 
         try:
             run_entries(needed, count, ray, bar)
         except KeyboardInterrupt as error:
-            say(f"interrupted; the same command goes on from here (finished runs are in {folder / 'runs'})")
+            say(f"interrupted; the same command continues from here (finished runs are in {folder / 'runs'})")
             raise typer.Exit(exit_status(error)) from None

@@ -1,4 +1,4 @@
-"""autofl scenarios: the cells that come along."""
+"""autofl scenarios: the cells that come with the package."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ def command(as_json: Json = False) -> None:
 
 
 def _key_numbers(settings: "Settings") -> dict[str, Any]:
-    """What tells a cell from another, SI."""
+    """What distinguishes a cell from others, in SI units."""
     cell, channel = settings.cell, settings.channel.resolved().given
     return {
         "channel": channel.get("scenario", settings.channel.name),
@@ -47,7 +47,7 @@ def _key_numbers(settings: "Settings") -> dict[str, Any]:
 
 
 def _one(quantity: "PerUE") -> float | None:
-    """The value of all UEs, where they have the same."""
+    """The value that all UEs share, if they do."""
     return quantity.value if isinstance(quantity.value, float) else None
 
 

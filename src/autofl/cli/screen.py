@@ -19,11 +19,11 @@ __all__ = ["DownloadBar", "ProgressBar", "Stages", "say", "show_line", "show_tab
 
 MOST_ROWS = 50
 PLAIN = {"–": "-", "²": "^2", "‖": "|", "×": "x", "±": "+-", "≤": "<=", "≥": ">=", "…": "...", "µ": "u"}
-"""How the characters of our tables are written where only ASCII can be."""
+"""How the characters of our tables are written on an ASCII terminal."""
 
 
 def write_anywhere() -> None:
-    """Let standard output and error take any text: what their encoding lacks is spelled out."""
+    """Let standard output and error take any text: characters that their encoding lacks are spelled out."""
     codecs.register_error("autofl", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -40,7 +40,7 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
 
 @contextmanager
 def listening(quiet: bool, verbose: bool, log_file: Path | None) -> Iterator[None]:
-    """How much is said while this lasts, and where it is kept: a log file has every line with its time."""
+    """How much is printed inside this context, and the log file, which gets every line with its time."""
     ours = logging.getLogger("autofl")
     before = ours.level
     handlers: list[logging.Handler] = [logging.StreamHandler()]
@@ -105,9 +105,9 @@ def show_line(text: str) -> None:
 GAP = 2
 """Blanks between two columns."""
 WORD = 24
-"""Letters from which a word, such as a path, may be broken."""
+"""Length from which a word, such as a path, may be broken."""
 LABEL = 32
-"""Letters from which the first column is wrapped."""
+"""Width from which the first column is wrapped."""
 
 
 def least_widths(table: Table) -> list[int]:
@@ -157,7 +157,7 @@ def widths(table: Table, least: Sequence[int], places: Sequence[int], width: int
 
 
 class Stages(Shown):
-    """The stage a long command is in: one changing line on a terminal; elsewhere a line at most every 10 s."""
+    """The current stage of a long command: one changing line on a terminal, elsewhere a line every 10 s at most."""
 
     def __init__(self) -> None:
         from rich.console import Console

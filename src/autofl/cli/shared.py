@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def keys_like(incomplete: str) -> list[str]:
-    """Settings that begin so, for the completion of a shell."""
+    """Settings that begin like this, for shell completion."""
     from autofl.config.describe import describe
 
     return [f"{key}=" for key, _, _ in describe() if key.startswith(incomplete)]
@@ -89,12 +89,12 @@ BAD_INPUT, DIVERGED, INTERRUPTED = 2, 3, 130
 def device_for(device: str | None, ray: str | None) -> str | None:
     """The device of a simulation, if it can be had."""
     if ray is not None and device == "cuda":
-        raise AutoFLError("--ray spreads over the CPUs of a cluster; leave --device cuda out")
+        raise AutoFLError("--ray uses the CPUs of a cluster; leave out --device cuda")
     return device
 
 
 def say_foregone(settings: "Settings") -> None:
-    """A line where an algorithm goes without what it brings along: a file of settings may have set something else."""
+    """Warn where settings override what an algorithm brings along."""
     if missed := settings.foregone():
         say(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
 
@@ -107,7 +107,7 @@ def options(given: dict[str, object]) -> list[str]:
 def report(
     folders: Sequence[Path], out: Path, target: float, as_json: bool, html: bool = False, latex: bool = False
 ) -> "Report":
-    """Make a report on run folders and show it: warnings where they cannot be missed, a table, or JSON."""
+    """Make a report on run folders and show it: warnings first, then a table, or JSON."""
     from autofl.records import read_run
     from autofl.report.make import make_report
 
@@ -154,7 +154,7 @@ def show_reproduction(results: Path, out: Path, page: Path | None, names: list[s
     """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or all."""
     if find_spec("matplotlib") is None:
         return say(
-            f"no Matplotlib installed: the tables are in {results}, and 'autofl report {results}' draws them elsewhere"
+            f"Matplotlib is missing: the tables are in {results}, and 'autofl report {results}' draws them elsewhere"
         )
     from autofl.reproduction.few_shot import read_adaptation
     from autofl.reproduction.page import data_of, judge_all
@@ -238,20 +238,20 @@ def show_radio(results: Path, out: Path, page: Path | None, as_json: bool) -> No
 
 
 def num_workers(given: int | None, threads: int = 1) -> int:
-    """How many runs at a time: as told, or as many as the cores carry."""
+    """How many runs at a time: as given, or as many as there are cores."""
     if given is not None and given < 1:
         raise AutoFLError(f"--workers {given}: at least 1 is needed")
     return given if given is not None else max(1, (os.cpu_count() or 1) // threads)
 
 
 def free_folder(kind: str) -> Path:
-    """runs/KIND-N with the first N that is free, made at once: no two commands get the same."""
+    """runs/KIND-N with the first free N, made at once so that no two commands get the same."""
     return make_folder(Path("runs") / kind)
 
 
 def leave(folder: Path, command: str, error: KeyboardInterrupt) -> NoReturn:
     """What an interrupted command says, and its exit status."""
-    say(f"interrupted; the rounds so far are in {folder} (autofl report {folder}); {command} goes on from here")
+    say(f"interrupted; the rounds so far are in {folder} (autofl report {folder}); {command} continues from here")
     raise typer.Exit(exit_status(error))
 
 
@@ -269,7 +269,7 @@ def settings_to_resume(
     if config is not None or out is not None or force or said:
         raise AutoFLError("--resume uses the settings in its folder; give no file, --out, --force or setting")
     if not (resume / "config.toml").is_file() or is_run(resume) != one_run:
-        raise AutoFLError(f"{resume}: no {'run' if one_run else 'comparison'} there to go on with")
+        raise AutoFLError(f"{resume}: no {'run' if one_run else 'comparison'} there to resume")
     return load_settings(resume / "config.toml")
 
 

@@ -73,7 +73,7 @@ def command(
         folder = out if out is not None else free_folder("simulate")
     if resume is None and is_run(folder) and not force:
         raise AutoFLError(
-            f"{folder}: a run is there already; name another folder (--out), overwrite it (--force) or go on with it"
+            f"{folder}: a run is there already; name another folder (--out), overwrite it (--force) or resume it"
             f" (--resume {folder})"
         )
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")

@@ -59,7 +59,7 @@ def command(
     device: Device = None,
     ray: Ray = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results; default: one under runs/ for this very sweep.")
+        Path | None, typer.Option(help="Folder for the results; default: one under runs/ for exactly this sweep.")
     ] = None,
     workers: Workers = None,
     overrides: Set = None,
@@ -67,7 +67,7 @@ def command(
 ) -> None:
     """Plan or simulate every combination of values of some settings: a table and a picture.
 
-    If it was interrupted, the same command goes on; finished runs are kept.
+    After an interruption, the same command continues; finished runs are kept.
     """
     from autofl.config import dump_settings, load_settings
     from autofl.experiments.sweep import parse_axis, points_of
@@ -138,7 +138,7 @@ def _simulate(points: "Sequence[Point]", target: float | None, folder: Path, wor
         try:
             places = run_points(points, store, workers=workers, ray=ray, on_progress=bar)
         except KeyboardInterrupt as error:
-            say(f"interrupted; the same command goes on from here (finished runs are in {store})")
+            say(f"interrupted; the same command continues from here (finished runs are in {store})")
             raise typer.Exit(exit_status(error)) from None
     accuracy = points[0].settings.compare.target_accuracy if target is None else target
     results = [measure(read_run(place), accuracy) for place in places]

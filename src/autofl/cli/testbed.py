@@ -11,7 +11,7 @@ from autofl.cli.shared import Config, Force, Json, Out, Set
 from autofl.errors import AutoFLError
 
 testbed_app = typer.Typer(
-    help="Devices in networks of their own on this machine, as slow as modelled (Linux, root or CAP_NET_ADMIN).",
+    help="Run devices on this machine, each in its own network and as slow as modelled (Linux, root or CAP_NET_ADMIN).",
     rich_markup_mode="rich",
     no_args_is_help=True,
 )

@@ -56,7 +56,7 @@ def command(
     out: Out = None,
     force: Force = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="With the same options and --out: keep finished runs, go on with others.")
+        bool, typer.Option("--resume", help="With the same options and --out: keep finished runs, resume the others.")
     ] = False,
     workers: Workers = None,
     overrides: Set = None,
@@ -68,7 +68,7 @@ def command(
     chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen], scenario)
     if resume and out is None:
-        raise AutoFLError("--resume: name the folder to go on in (--out)")
+        raise AutoFLError("--resume: name the folder to resume (--out)")
     if seeds < 1:
         raise AutoFLError(f"--seeds {seeds}: at least 1 is needed")
     d, tau, num_selected = (

@@ -17,7 +17,7 @@ from autofl.rounds.checks import NO_CHANGE
 
 
 class Packed(NamedTuple):
-    """A compressed update that came: w_i - w in one row, and its bits."""
+    """A compressed update as received: w_i - w in one row, and its bits."""
 
     change: torch.Tensor
     bits: float
@@ -25,7 +25,7 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class Arrival:
-    """What a device sent in a round, or as much of it as could be read, and why the rest could not."""
+    """What a device sent in a round as far as it could be read, and why the rest could not."""
 
     measured: dict[str, Any] = field(default_factory=dict)
     update: Params | Packed | None = None
@@ -79,7 +79,7 @@ class Reader:
         payload = checked_payload(content, whole_bytes(compressor.update_bits(len(self._from), bits_per_weight)))
         update = Packed(unpacked(payload, compressor, self._sent), 8.0 * len(payload))
         norm = length(update.change.double())
-        # Few bits may say nothing, again and again.
+        # With few bits, several updates may be all zeros.
         return Arrival(said, update, norm, None if norm == 0.0 else digest_of(content))
 
 

@@ -1,6 +1,6 @@
 """Certificates and keys of a deployment: one authority for the server, one for the devices, a key for each node.
 
-The devices' authority can be used again, since devices may come later; no device takes a server for what it signs.
+The devices' authority is kept, since devices may join later; no device accepts a server certificate signed by it.
 """
 
 import datetime
@@ -22,7 +22,7 @@ VALID = datetime.timedelta(days=825)
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """ca.pem for the devices; server.pem and server.key for the server, valid for these names and addresses.
 
-    The authority's own key is thrown away: nobody can make another server's certificate from what is kept here.
+    The authority's own key is thrown away, so nobody can make a certificate for another server from what is kept here.
     """
     folder.mkdir(parents=True, exist_ok=True)
     authority_key, ca = _authority("AutoFL deployment")
@@ -45,7 +45,7 @@ def certified_hosts(folder: Path) -> list[str]:
 
 
 def make_node_key(path: Path) -> None:
-    """The private key of a node and, beside it with the ending .pub, the public one the server has to know."""
+    """The private key of a node and, next to it as .pub, the public key that the server must know."""
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
     _write_secret(path, key, serialization.PrivateFormat.OpenSSH)
@@ -71,7 +71,7 @@ def certify_node(folder: Path, path: Path, ue: int) -> None:
 
 @dataclass(frozen=True)
 class StreamKeys:
-    """What the server of streams shows, and whose certificates it takes; all PEM."""
+    """What the stream server presents, and the authority whose certificates it accepts; all PEM."""
 
     server_key: bytes
     server_certificate: bytes
@@ -84,7 +84,7 @@ class StreamKeys:
 
 @dataclass(frozen=True)
 class DeviceKeys:
-    """What a device shows, and the authority whose server it takes; all PEM."""
+    """What a device presents, and the authority whose server it accepts; all PEM."""
 
     key: bytes
     certificate: bytes

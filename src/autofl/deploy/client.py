@@ -57,7 +57,7 @@ def _answers(*parts: str) -> Callable[[Handler], Handler]:
 
 @_answers()
 def introduce(message: Message, context: Context) -> Message:
-    """Who this device is and what it has; of its data, how much and, where they are shared, the pixel sums."""
+    """Who this device is and what it has: the number of its samples and, if they are shared, its pixel sums."""
     desk = desk_of(context)
     settings, device = desk.settings, desk.device
     own = {name: float(context.node_config[name]) for name in OWN_VALUES if name in context.node_config}
@@ -97,7 +97,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 def _take_order(order: Order, context: Context) -> None:
-    """Each round once: an order of a round that is over would have the device release a second update of it."""
+    """Each round is answered once: a repeated order would make the device release a second update of a round."""
     last = context.state.config_records.get("orders", ConfigRecord()).get("round", 0)
     if isinstance(last, int) and order.round <= last:
         raise RefusedError(f"an order of round {order.round} after one of round {last}")
@@ -124,7 +124,7 @@ def _train(message: Message, context: Context) -> Message:
 
 
 def _packed(message: Message, context: Context, reply: Message) -> Message:
-    """A reply with parameters as one with packed bytes, where there is a compressor."""
+    """A reply with its parameters replaced by packed bytes, if there is a compressor."""
     desk = desk_of(context)
     device, compressor = desk.device, desk.compressor
     if compressor is None or reply.has_error():
@@ -186,7 +186,7 @@ ASKED: dict[str, Handler] = {
 
 @_answers("session")
 def session(message: Message, context: Context) -> Message:
-    """Stay until the run is over, and answer on a stream what messages would ask; the reply says how it ended."""
+    """Stay until the run is over and answer orders on a stream; the reply says how it ended."""
     place = read(message.content, "session", FIELDS["session"])
 
     def answer(parcel: Parcel) -> Parcel:

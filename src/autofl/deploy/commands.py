@@ -30,11 +30,11 @@ NODES = "nodes/registered.json"
 LOOK = 0.5
 """Seconds between looks at a run folder."""
 ASK = 5.0
-"""Seconds between questions to Flower how a run is, each of which takes a second of computing."""
+"""Seconds between two times Flower is asked about a run; each takes a second of CPU time."""
 
 
 ENDING = 10.0
-"""Seconds a stopped run may take to be gone."""
+"""Seconds that a stopped run may take to end."""
 
 
 def write_data(settings: Settings, site: Site) -> None:
@@ -51,7 +51,7 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
 
     With a testbed each SuperNode has a network of its own.
 
-    What runs already stays, what does not is started: after a crash `up` mends, and a second `up` does nothing.
+    Only what is not running is started: after a crash `up` repairs the deployment, and a second `up` does nothing.
     """
     settings, site = settings.resolved(), Site(folder)
     num_ue = settings.cell.count
@@ -91,7 +91,7 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
 def start_nodes(site: Site, ues: list[int], address: str, testbed: Testbed | None = None) -> None:
     """Start the SuperNodes of these UEs, and wait until the SuperLink has let each of them in.
 
-    For a minute after a node died the SuperLink takes it for alive and refuses its successor, which then ends: it is
+    For a minute after a node died, the SuperLink takes it for alive and refuses its successor, which then ends; it is
     started again until it is let in.
     """
     processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -125,7 +125,7 @@ def register(site: Site, ue: int) -> None:
 
 
 def nodes_of(site: Site) -> dict[str, str]:
-    """The node that the SuperLink made of each UE's key, as far as keys were registered from this folder."""
+    """The SuperLink's node of each UE whose key was registered from this folder."""
     try:
         return dict(json.loads((site.folder / NODES).read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -166,12 +166,12 @@ def write_app(settings: Settings, site: Site, out: Path, resume: bool, attempt: 
 
 
 def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], None], resume: bool = False) -> Run:
-    """Run on the devices that are up, into a run folder; `resume` goes on with the one that is there."""
+    """Run on the devices that are up, into a run folder; `resume` continues the run that is there."""
     site, settings = Site(folder), settings.resolved()
     if not (folder / "flower" / "config.toml").is_file():
         raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up")
     if resume and not is_run(out):
-        raise AutoFLError(f"{out}: no run to go on with; begin one with --out {out}")
+        raise AutoFLError(f"{out}: no run to resume; begin one with --out {out}")
     if resume and read_manifest(out)["status"] == "finished":
         return read_run(out)
     check_fits(settings, settings_of(folder))
@@ -197,7 +197,7 @@ def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], N
 
 
 def check_fits(settings: Settings, up: Settings) -> None:
-    """Refuse settings for other devices than those that are up: their number and their data are fixed by `up`."""
+    """Refuse settings that do not fit the devices that are up: `up` fixes their number and their data."""
     if settings.cell.count != up.cell.count:
         raise AutoFLError(
             f"cell.num_ue: {settings.cell.count}, but {up.cell.count} devices were set up;"
@@ -241,7 +241,7 @@ def _end(site: Site, number: str) -> None:
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM is taken as Ctrl-C is: the run is stopped, not left behind."""
+    """Treat SIGTERM like Ctrl-C: the run is stopped, not left behind."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -292,7 +292,7 @@ def _follow(site: Site, number: str, out: Path, attempt: str, on_round: Callable
         else:
             status = str(_how_is(site, number))
             if not ours and not site.can_start_servers():
-                raise AutoFLError(f"{out}: the SuperLink starts no runs any more; autofl deploy up mends it")
+                raise AutoFLError(f"{out}: the SuperLink no longer starts runs; autofl deploy up repairs it")
             if status.startswith("finished") and "completed" not in status:
                 time.sleep(2 * LOOK)  # its last words may still be on their way to the folder
                 said = read_manifest(out) if is_run(out) else {}
@@ -301,7 +301,7 @@ def _follow(site: Site, number: str, out: Path, attempt: str, on_round: Callable
 
 
 def progress_of(run: Run) -> Progress:
-    """How far a run on devices is, from its folder."""
+    """The progress of a run on devices, from its folder."""
     accuracy = run.evaluated("adapted_accuracy")[2]
     said = run.manifest
     last = float(accuracy[-1]) if len(accuracy) else float("nan")
@@ -319,7 +319,7 @@ def _how_is(site: Site, number: str) -> str:
 
 
 def down(folder: Path) -> list[str]:
-    """End everything that was started from the folder; its names."""
+    """End everything that was started from the folder, and return the names."""
     return Site(folder).stop() if folder.is_dir() else []
 
 

@@ -1,6 +1,6 @@
 """What a device has at hand from one order to the next: its samples, the model, what trains and evaluates it.
 
-A process that Flower starts for one message makes it once; one that holds a stream keeps it for the run.
+A process that Flower starts for one message builds it for that message; one that holds a stream keeps it for the run.
 """
 
 from functools import cached_property, lru_cache
@@ -80,11 +80,11 @@ class Task:
         return self._desk.device.prepare(build_evaluator(settings), self.model, self.data, settings.seed)
 
     def sent(self, content: RecordDict) -> Params:
-        """What came to train from, in the form of `State.sent`, checked."""
+        """The model to train from as received, in the form of `State.sent`, checked."""
         return checked_params(content, self._like)
 
     def judged(self, content: RecordDict) -> Params:
-        """The model that came to be evaluated, checked."""
+        """The model to evaluate as received, checked."""
         return checked_params(content, self._params)
 
     def evaluator(self, params: Params) -> PreparedEvaluator:
@@ -103,7 +103,7 @@ def _made(text: str, path: str, changed: int, ue: int) -> Desk:
 
 
 def desk_of(context: Context) -> Desk:
-    """The desk of the device that this node is; a data file that was changed makes another."""
+    """The desk of this node's device; made again if the data file has changed."""
     node = context.node_config
     if "ue" not in node or "data" not in node:
         raise AutoFLError("this node has no UE number or data; start it with --node-config 'ue=0 data=\"own.npz\"'")

@@ -125,9 +125,9 @@ class Meter:
 
 
 def machine_energy() -> float | None:
-    """Energy [J] this machine's processors have used so far by their own counters (RAPL), None if they do not tell.
+    """Energy [J] this machine's processors have used so far by their own counters (RAPL); None if there are none.
 
-    It counts everything that runs on the machine, and starts anew when it overflows.
+    It counts everything that runs on the machine, and restarts from 0 when it overflows.
     """
     try:
         zones = [zone for zone in POWERCAP.glob("*:[0-9]*") if zone.name.count(":") == 1]  # packages, not their parts

@@ -24,9 +24,9 @@ NOBODY = -1
 LONGEST_PAUSE = 64
 """Rounds between questions to a node that does not introduce itself: 1, 2, 4, ... up to this many."""
 FEWEST = 3
-"""Devices from which on a median says something about the others."""
+"""Fewest devices whose median says something about the others."""
 SIZE_FACTOR = 50.0
-"""How many times the median number of samples one device may say it has: plans and pixel sums believe it."""
+"""How many times the median number of samples a device may claim: plans and pixel sums rely on it."""
 PIXEL_FACTOR = 5.0
 """How far its mean pixel, and its mean squared pixel, may lie from the median of the devices."""
 
@@ -109,7 +109,7 @@ class Fleet:
         return ue in self.known and self.known[ue].node in self._online
 
     def refused(self) -> tuple[DeviceRecord, ...]:
-        """Whose introduction was refused since this was last asked, and why."""
+        """Devices whose introduction was refused since the last call, and why."""
         records, self._refused = tuple(self._refused), []
         return records
 
@@ -162,7 +162,7 @@ class Fleet:
 
 
 def introduction(node: int, content: RecordDict, cell: Cell) -> Introduction:
-    """What a device says of itself, checked; what it knows better lies near what the cell has."""
+    """What a device says of itself, checked; values that it knows better must be near those of the cell."""
     plain = [name for name in FIELDS["device"] if name not in OWN_VALUES]
     said = read(content, "device", plain, OWN_VALUES)
     own = {name: float(said[name]) for name in OWN_VALUES if name in said}
@@ -179,7 +179,7 @@ def introduction(node: int, content: RecordDict, cell: Cell) -> Introduction:
 
 
 def common_form(known: Mapping[int, Introduction]) -> Form:
-    """The shape and the number of classes that most devices have, each by itself; of equals that of the first UE."""
+    """The shape and the number of classes that most devices have, separately; in a tie, those of the first UE."""
     shapes, classes = (
         Counter(getattr(known[ue], name) for ue in sorted(known)) for name in ("sample_shape", "num_classes")
     )
@@ -187,7 +187,7 @@ def common_form(known: Mapping[int, Introduction]) -> Form:
 
 
 def misfits(known: Mapping[int, Introduction], form: Form) -> dict[int, str]:
-    """Who has samples of another form."""
+    """Devices whose samples have another form."""
     wrong = {}
     for ue, one in known.items():
         try:
@@ -198,7 +198,7 @@ def misfits(known: Mapping[int, Introduction], form: Form) -> dict[int, str]:
 
 
 def odd_sizes(known: Mapping[int, Introduction]) -> dict[int, str]:
-    """Who says it has far more samples than the others."""
+    """Devices that claim far more samples than the others."""
     if len(known) < FEWEST:
         return {}
     middle = float(np.median([one.data_size for one in known.values()]))
@@ -210,7 +210,7 @@ def odd_sizes(known: Mapping[int, Introduction]) -> dict[int, str]:
 
 
 def too_many(known: Mapping[int, Introduction]) -> dict[int, str]:
-    """Whose pixel sums do not fit into those of all, the largest first: one device must not end the run of the rest."""
+    """Devices whose pixel sums make the total too large, the largest first: one device must not end the run."""
     sums = {ue: one.sums.num for ue, one in known.items() if one.sums is not None}
     wrong, num = {}, sum(sums.values())
     for ue in sorted(sums, key=lambda one: (-sums[one], one)):
@@ -221,7 +221,7 @@ def too_many(known: Mapping[int, Introduction]) -> dict[int, str]:
 
 
 def odd_sums(known: Mapping[int, Introduction]) -> dict[int, str]:
-    """Whose pixel sums are far from those of the others: they would standardise everybody's images."""
+    """Devices whose pixel sums are far from the others': they would distort everybody's standardisation."""
     sums = {ue: one.sums for ue, one in known.items() if one.sums is not None}
     if len(sums) < FEWEST:
         return {}

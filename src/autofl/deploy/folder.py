@@ -30,12 +30,12 @@ LINK = "autofl"
 MARK = "AUTOFL_DEPLOY"
 """Environment variable by which everything started from a folder is found again."""
 PRIVATE = 0o077
-"""The umask of everything a deployment writes: keys, data, logs and runs are their user's alone."""
+"""The umask of everything a deployment writes: keys, data, logs and runs are private to their user."""
 PATIENCE = 120.0
 """Seconds a program may take to start, and a SuperNode to be let in: after its predecessor died that takes up to 60."""
 MOST_PORT = 65_535
 TRIES = 3
-"""How often a question is put to a SuperLink that does not answer it."""
+"""How often a SuperLink that does not answer is asked."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Site:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What is running by our own account: {"address", "processes": {name: {"pid", "began"}}}; empty if none."""
+        """What runs according to our records: {"address", "processes": {name: {"pid", "began"}}}; empty if none."""
         try:
             return dict(json.loads((self.folder / "state.json").read_text(encoding="utf-8")))
         except (OSError, ValueError):
@@ -61,7 +61,7 @@ class Site:
         os.replace(part, self.folder / "state.json")
 
     def prepare(self, hosts: Sequence[str], num_nodes: int) -> None:
-        """Certificates and node keys; what is there already stays, since devices hold its other half."""
+        """Certificates and node keys; existing ones stay, since devices hold the other half."""
         if not (self.folder / "server.pem").is_file():
             make_certificates(self.folder, hosts)
         elif hosts[0] not in certified_hosts(self.folder):
@@ -142,7 +142,7 @@ class Site:
         return process
 
     def ask(self, command: Sequence[str]) -> dict[str, Any]:
-        """A question to Flower, asked again where a busy SuperLink fails to answer it."""
+        """Ask Flower, repeatedly if a busy SuperLink fails to answer."""
         for _ in range(TRIES - 1):
             with contextlib.suppress(AutoFLError):
                 return self.call(command)
@@ -178,9 +178,9 @@ class Site:
         return [pid for pid, words in self._marked_commands() if any(b"flwr-serverapp" in word for word in words)]
 
     def can_start_servers(self) -> bool:
-        """Whether the SuperLink has the helper that starts server apps; it dies of a database that is locked too long.
+        """Whether the SuperLink has the helper that starts server apps; it dies if the database is locked too long.
 
-        Of a SuperLink on another machine, or where there is no /proc, nobody knows: it is taken for alive.
+        On another machine, or without /proc, this cannot be known, and the helper is taken for alive.
         """
         link = self.state.get("processes", {}).get("superlink")
         if link is None or not Path("/proc/self").exists():
@@ -207,7 +207,7 @@ class Site:
             _wait_until(lambda: not self.alive().get(name, False), 10.0)
 
     def stop(self) -> list[str]:
-        """End everything that was started from this folder; the names of what ran. Nothing to end is no error."""
+        """End everything that was started from this folder and return the names; having nothing to end is no error."""
         noted = self.state.get("processes", {})
         running = [name for name, lives in self.alive().items() if lives]
         ours = _marked(self.folder) | {noted[name]["pid"] for name in running}
@@ -248,7 +248,7 @@ def stream_port(chosen: int, link_port: int) -> int:
 
 
 def wait_for(what: str, is_there: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until something is there; the last words of its log if it never comes."""
+    """Wait until something is there; if it never comes, raise the end of its log."""
     begin = time.monotonic()
     while not is_there():
         if process.poll() is not None or time.monotonic() - begin > PATIENCE:
@@ -282,7 +282,7 @@ def _wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
 
 
 def _began(pid: int) -> str | None:
-    """When a process began, as its system writes it, None if it is gone: a number may be given to another one."""
+    """When a process began, as the system records it; None if it is gone. A process number may be reused."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -295,7 +295,7 @@ def _began(pid: int) -> str | None:
 
 
 def _marked(folder: Path) -> set[int]:
-    """Processes that carry the mark of this folder, ourselves apart; where there is no /proc, none are found."""
+    """Processes that carry the mark of this folder, except this one; without /proc, none are found."""
     mark = f"{MARK}={folder.resolve()}".encode()
     pids = set()
     for place in Path("/proc").glob("[0-9]*"):

@@ -1,6 +1,6 @@
 """What travels on a stream: a head that says what comes and how long it is, then the bytes in pieces.
 
-The receiver knows from the head alone whether it wants the rest, so nobody can make it hold more than it asked for.
+The head alone tells the receiver whether it wants the rest, so nobody can make it hold more than it asked for.
 """
 
 import struct
@@ -39,7 +39,7 @@ def frames_of(parcel: Parcel) -> Iterator[bytes]:
 
 
 class Assembly:
-    """Puts the frames of one side together, one message after another; memory grows with the bytes that have come."""
+    """Joins the frames of one side into messages; memory grows only with the bytes that have come."""
 
     def __init__(self) -> None:
         self._head: tuple[int, int, str] | None = None
@@ -54,11 +54,11 @@ class Assembly:
 
     @property
     def held(self) -> int:
-        """Bytes of a message that has begun and not ended."""
+        """Bytes of the unfinished message."""
         return len(self._body)
 
     def let_go(self) -> None:
-        """What has come of a message is forgotten, and so is what still comes of it."""
+        """Discard what has come of a message, and what is still to come."""
         if self._head is not None:
             self._body, self._is_kept = bytearray(), False
 
@@ -99,7 +99,7 @@ def packed(content: RecordDict) -> bytes:
 
 
 def all_packed(contents: Mapping[int, RecordDict]) -> dict[int, bytes]:
-    """Several messages; a record that all of them hold, as the model, is written once.
+    """Several messages; a record that all of them hold, such as the model, is written once.
 
     The bytes of records one after another are those of a message that holds them all: so Protocol Buffers merge.
     """

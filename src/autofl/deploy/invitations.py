@@ -20,12 +20,12 @@ PAUSE = 5.0
 """Seconds before a node is asked again; twice as long each time."""
 LONGEST_PAUSE = 300.0
 RENEW = 45.0
-"""Seconds for which an invitation counts that nobody has answered."""
+"""Seconds for which an unanswered invitation is valid."""
 MONTH = 30 * 86_400.0
 """Seconds that a session may last."""
 REASONS = {
     "unreachable": "the port of streams could not be reached",
-    "no-keys": "the node has no certificate; its folder belongs into its node configuration",
+    "no-keys": "the node has no certificate; name its folder in its node configuration",
 }
 """Why a node cannot have a stream: it is asked by messages for the rest of the run."""
 MOST_FAILURES = 2
@@ -56,7 +56,7 @@ class Invitations:
         self._thread.start()
 
     def node_of(self, token: str) -> int | None:
-        """Who was invited with this token, if it still counts."""
+        """Who was invited with this token, if it is still valid."""
         with self._lock:
             return {one.token: node for node, one in self._of_node.items()}.get(token)
 
@@ -68,7 +68,7 @@ class Invitations:
             self._apart.pop(node, None)
 
     def left(self, node: int) -> None:
-        """Its stream is gone. Its process tries to come back by itself; only later it is invited again."""
+        """Its stream is gone. Its process tries to come back by itself; it is invited again only later."""
         with self._lock:
             self._of_node[node].has_stream, self._of_node[node].since = False, time.monotonic()
 

@@ -1,8 +1,8 @@
 """Who may use a deployment: one `deploy run` at a time, and a server app for as long as its command lives.
 
-The command holds a lock on a file of the deployment's folder, with the number of its attempt in it. The system lets go
-of the lock when the command ends, however it ends. The server app, which Flower started in a process of its own, looks
-before everything it does whether the lock is still held by its own attempt: if not, it stops.
+The command holds a lock on a file of the deployment's folder, with the number of its attempt in it. The system releases
+the lock when the command ends, however it ends. The server app, which Flower starts in a separate process, checks
+before each step whether its own attempt still holds the lock; if not, it stops.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def is_held(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def held(folder: Path, attempt: str) -> Iterator[Path]:
-    """Hold the lease of a deployment; another one who holds it is an error of one line."""
+    """Hold the lease of a deployment; if somebody else holds it, that is a one-line error."""
     path = folder / FILE
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -58,7 +58,7 @@ def held(folder: Path, attempt: str) -> Iterator[Path]:
 
 
 def _locked(descriptor: int) -> bool:
-    """Whether the lock could be had; a server app that looks at it holds it for a moment too."""
+    """Whether the lock was obtained; a server app that checks it also holds it for a moment."""
     for _ in range(10):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +69,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def watcher(path: Path, attempt: str) -> Callable[[], None]:
-    """What a server app calls to know that it may go on."""
+    """What a server app calls to know that it may continue."""
 
     def watch() -> None:
         try:
@@ -82,7 +82,7 @@ def watcher(path: Path, attempt: str) -> Callable[[], None]:
                 raise TakenOverError("another attempt has taken over; this one ends")
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                raise LeftAloneError("the command that started this run is gone; deploy run --resume goes on")
+                raise LeftAloneError("the command that started this run is gone; deploy run --resume continues it")
         finally:
             os.close(descriptor)
 

@@ -25,7 +25,7 @@ from autofl.models import Params, num_weights
 
 NAN = float("nan")
 HEADER = 4096
-"""Bytes that the description of an array may take, besides its values."""
+"""Bytes that the description of an array may take, in addition to its values."""
 
 
 def params_record(params: Params) -> ArrayRecord:
@@ -91,7 +91,7 @@ def unpacked(payload: bytes, compressor: Compressor, like: Params) -> torch.Tens
     if row.shape != (num,):
         raise RefusedError(f"packed update: shape {tuple(row.shape)}, not ({num},)")
     if not torch.isfinite(row).all() or not torch.isfinite(row.to(kind)).all():
-        raise RefusedError("packed update: not finite; values near 3.4e38 become so on their way")
+        raise RefusedError("packed update: not finite; values near 3.4e38 overflow in the compressor")
     return row.to(kind)
 
 

@@ -1,4 +1,4 @@
-"""What a round takes besides computing and sending, as measured: by device, and on the whole."""
+"""The measured time of a round beyond computing and sending, by device and for the whole round."""
 
 import math
 import statistics
@@ -22,7 +22,7 @@ class Overheads:
         self._of_round: deque[float] = deque(maxlen=LAST)
 
     def add(self, records: Iterable[DeviceRecord], round_time: float) -> None:
-        """What was measured in a round that took `round_time` [s], evaluation apart; a round without a reply tells
+        """What was measured in a round that took `round_time` [s], evaluation apart; a round without a reply says
         nothing, nor does one in which the server waited for a device in vain."""
         asked = list(records)
         heard = [record for record in asked if not math.isnan(record.reply_time) and not math.isnan(record.train_time)]

@@ -15,7 +15,7 @@ from autofl.deploy.schema import SMALL, STAMP, RefusedError, check_parts, read
 POLL = 0.2
 """Seconds between looks for replies."""
 GRACE = 15.0
-"""Seconds for which Flower keeps a message longer than we wait for its reply: the deadline is ours to tell."""
+"""Seconds for which Flower keeps a message beyond our own deadline, so that our deadline decides."""
 
 
 @dataclass(frozen=True)

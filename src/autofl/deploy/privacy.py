@@ -31,7 +31,7 @@ def spent(noise_multiplier: float, num_releases: int, delta: float) -> float:
     """epsilon after `num_releases` noisy updates of one device, by Renyi accounting.
 
     Neighbours differ in all data of the device. Two clipped updates are at most 2 * clip apart, so the noise is
-    noise_multiplier / 2 of the sensitivity. Selection is the server's and known to it: it amplifies nothing.
+    noise_multiplier / 2 of the sensitivity. The server selects and knows whom, so selection amplifies nothing.
     """
     if num_releases == 0:
         return 0.0

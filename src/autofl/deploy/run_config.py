@@ -13,14 +13,14 @@ from autofl.deploy.lease import watcher
 from autofl.errors import AutoFLError
 
 MOST_TEXT = 1_000_000
-"""Most letters of settings."""
+"""Most characters of settings."""
 
 
 @lru_cache(maxsize=8)
 def settings_of(text: str) -> Settings:
     """The settings of a run from the text that its server and each of its devices get."""
     if len(text) > MOST_TEXT:
-        raise AutoFLError(f"settings of the run: {len(text)} letters; at most {MOST_TEXT}")
+        raise AutoFLError(f"settings of the run: {len(text)} characters; at most {MOST_TEXT}")
     return parse_settings(tomllib.loads(text), "settings of the run").resolved()
 
 

@@ -1,7 +1,7 @@
 """Every field of every message, with its type and range: the one place where what another machine says is checked.
 
-The same table serves both ways. What is not in it is refused, and so is what is there and should not be; nothing is
-converted, so no text is ever parsed as a number.
+The same table serves both directions. Unknown, missing and unexpected fields are refused; nothing is converted, so no
+text is ever parsed as a number.
 """
 
 import ipaddress
@@ -135,7 +135,7 @@ OWN_VALUES: dict[str, Real] = {
 }
 """What a device may know better than the settings do; names of `Cell`, SI units."""
 OWN_FACTOR = 100.0
-"""How far below the smallest and above the largest of the cell such a value may lie: one UE sets the pace of all."""
+"""Factor by which such a value may exceed the cell's largest or fall below its smallest: one UE can slow all."""
 
 FIELDS: dict[str, dict[str, Field]] = {
     STAMP: {"nonce": Hex(32)},
@@ -208,7 +208,7 @@ def size_of(record: RecordDict) -> int:
 
 
 def brief(value: object) -> str:
-    """A value of another machine in a few letters, however long it is."""
+    """A value from another machine in a few characters, however long it is."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, list):

@@ -44,9 +44,9 @@ from autofl.rounds.round import ChannelAir
 log = logging.getLogger("autofl")
 
 LOST = 2
-"""Rounds that may be lost when a server is killed: one is written while the next one is on its way."""
+"""Rounds that may be lost when a server is killed: one is written while the next one runs."""
 SAY = 0.5
-"""Seconds between manifests of a run on its way; a checkpoint is kept each round."""
+"""Seconds between manifests of an unfinished run; a checkpoint is kept each round."""
 
 
 def serve(grid: Grid, context: Context) -> None:
@@ -57,7 +57,7 @@ def serve(grid: Grid, context: Context) -> None:
     use_machine(settings.simulation.threads)
     writer, past = _begin(context, settings, folder)
     status: str = "failed"
-    problem: str | None = "the server stopped on the way; deploy run --resume goes on"
+    problem: str | None = "the server stopped before the end; deploy run --resume continues the run"
     try:
         if past.stop is None:
             with _way(grid, context, settings) as ask:
@@ -80,7 +80,7 @@ def serve(grid: Grid, context: Context) -> None:
 
 @dataclass(frozen=True)
 class Past:
-    """What a run has behind it when it goes on: nothing at first."""
+    """What a resumed run already has behind it; nothing at first."""
 
     checkpoint: Checkpoint | None = None
     sums: PixelSums | None = None
@@ -189,8 +189,8 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
 class Books:
     """What a run writes into its folder, each round while the next one begins: a disk may take longer than a radio.
 
-    A round is written before the one after the next begins. What readers see of a run on its way, its weights and its
-    manifest, is written now and then and at the end.
+    A round is written before the one after the next begins. The weights and the manifest are written from time to time
+    and at the end.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Books:
 
 
 def _ways(fleet: Fleet, ask: Ask, overheads: Overheads) -> dict[str, Any]:
-    """How the devices are asked, and what that takes besides computing and sending [s]."""
+    """How the devices are asked, and the time this takes beyond computing and sending [s]."""
     ways = {
         str(ue): {"transport": ask.way(one.node), "overhead": overheads.of_ue(ue)}
         for ue, one in sorted(fleet.known.items())
@@ -288,7 +288,7 @@ def _keep(
     stop: str | None,
     checked: Mapping[str, NDArray[Any]],
 ) -> None:
-    """A checkpoint on disk, from which `past_of` goes on."""
+    """A checkpoint on disk, which `past_of` reads."""
     arrays, facts = packed(checkpoint)
     arrays |= {f"checks.{name}": array for name, array in checked.items()}
     facts |= {"releases": releases, "host_time": host_time, "stop": stop}

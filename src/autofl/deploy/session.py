@@ -11,7 +11,7 @@ from autofl.deploy.frames import METHOD, Assembly, Parcel, frames_of
 from autofl.deploy.stream import options
 
 REACH = 10.0
-"""Seconds in which the port must be reached at first."""
+"""Seconds within which the port must first be reached."""
 RETURN = 15.0
 """Seconds for which a device whose stream broke tries to come back; after that Flower has to call it again."""
 PAUSE = 0.2
@@ -21,7 +21,7 @@ LEAVE = 1.0
 APART = 0.1
 """Seconds between devices that leave: many at once keep the SuperLink's database locked for longer than it bears."""
 FINAL = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
-"""What a server says to whom it does not want back."""
+"""What a server says to a device that should not come back."""
 
 Answering = Callable[[Parcel], Parcel]
 
@@ -51,7 +51,7 @@ def hold_session(host: str, port: int, token: str, keys: DeviceKeys, answer: Ans
 
 
 def _speak(channel: grpc.Channel, token: str, answer: Answering, most: float) -> str:
-    """One stream; it was "over", "refused" or "broken"."""
+    """One stream, and how it ended: "over", "refused" or "broken"."""
     frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     call = channel.stream_stream(METHOD)(iter(frames.get, None), metadata=(("token", token),))
     assembly = Assembly()

@@ -1,4 +1,4 @@
-"""How a deployment is: its processes, its devices, its runs, and who of the newest run is left out and why."""
+"""The state of a deployment: processes, devices, runs, and who is left out of the newest run and why."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from autofl.records import Run, is_run, read_run
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """What runs, by the processes themselves and by what the SuperLink says; not by what we once started."""
+    """What runs, according to the processes and the SuperLink, not to our records of what was started."""
     site = Site(folder)
     alive = site.alive()
     state: dict[str, Any] = {"folder": str(folder), "up": all(alive.values()) if alive else False, "processes": alive}
@@ -32,7 +32,7 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 def progress(run: Run) -> dict[str, Any]:
-    """How far a run is, and of each device how many updates were used, how many were not, and the last reason."""
+    """The progress of a run, and for each device how many updates were used and not used, and the last reason."""
     devices: dict[int, dict[str, Any]] = {}
     for ue, outcome in zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True):
         one = devices.setdefault(int(ue), {"used": 0, "left_out": 0, "last": "ok"})

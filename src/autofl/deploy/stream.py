@@ -29,14 +29,14 @@ from autofl.errors import AutoFLError
 log = logging.getLogger("autofl")
 
 BEAT = 5.0
-"""Seconds of silence after which a side asks whether the other lives."""
+"""Seconds of silence after which a side asks whether the other is alive."""
 PATIENCE = 60.0
 """Seconds that it waits for the answer, which on a slow link has to wait for an update that is on its way."""
 MOST_STREAMS = 10_000
 MOST_HELD = 2**30
 """Bytes of replies that have begun and not ended, of all devices together, where orders were no larger."""
 WATCH = 0.2
-"""Seconds between looks whether the run may go on."""
+"""Seconds between checks whether the run may continue."""
 
 
 def options(most_frame: int = MOST_FRAME) -> list[tuple[str, int]]:
@@ -76,7 +76,7 @@ class Link:
 
 @dataclass
 class Exchange:
-    """Questions that are out."""
+    """One exchange: who is still to answer, and what has arrived."""
 
     number: int
     waiting: set[int]
@@ -218,7 +218,7 @@ class Streams:
             self._lose(link)
 
     def _admit(self, context: Any) -> Link:
-        """Who opens a stream: its token tells the node, its certificate the UE; both must fit."""
+        """Who opens a stream: the token identifies the node, the certificate the UE; both must match."""
         said = {name: value for name, value in context.invocation_metadata() or () if name == "token"}
         names = context.auth_context().get("x509_common_name", [b""])
         name = names[0].decode(errors="replace")
@@ -242,7 +242,7 @@ class Streams:
         return link
 
     def _close(self, link: Link, why: str) -> None:
-        """Its peer may not even read that it is over: nobody waits for that."""
+        """Close without waiting: the peer may never read that the stream is over."""
         link.why = why
         link.closing.set()
         self._lose(link)
@@ -263,7 +263,7 @@ class Streams:
         link.assembly.let_go()
 
     def _lose(self, link: Link) -> None:
-        """A stream is over, and its last order with it; one that its successor was given is not touched."""
+        """A stream is over, and so is its last order; an order given to its successor is not touched."""
         self._drop(link)
         with self._changed:
             if self._links.get(link.node) is link:
@@ -318,7 +318,7 @@ class Streams:
                 link.assembly.let_go()
             elif self._held > self._exchange.most_held:
                 largest = max(self._links.values(), key=lambda one: one.assembly.held)
-                self._close(largest, f"unfinished replies hold {self._held} bytes, and its own the most of them")
+                self._close(largest, f"unfinished replies hold {self._held} bytes; this is the largest one")
 
 
 def _answer(node: int, what: Parcel | str, seconds: float, sending: float, nonce: str, expected: Expected) -> Answer:

@@ -25,7 +25,7 @@ SCALES = {
 BEFOREHAND = 30
 """Rounds at most in which the overhead is measured before a run, and seconds they may take."""
 GUESS = 0.05
-"""Seconds of overhead with which these rounds are planned."""
+"""Overhead in seconds with which these rounds are planned."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def study_testbed(
 
 
 def _is_done(place: Path, words: Sequence[str], slow: float) -> bool:
-    """Whether this run is finished; refused if it is another one."""
+    """Whether this run is finished; a run with other settings in its place is refused."""
     if not is_run(place):
         return False
     made, wanted = read_run(place), load_settings(None, words).resolved()

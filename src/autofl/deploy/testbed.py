@@ -89,7 +89,7 @@ class Testbed:
         ]
 
     def build(self) -> None:
-        """Make the networks that are not there yet, and again one whose making was cut off."""
+        """Make the networks that are missing or were only partly made."""
         if not sys.platform.startswith("linux"):
             raise AutoFLError("a testbed needs Linux: network namespaces and tc")
         self.check_routes(ROUTES.read_text())
@@ -123,7 +123,7 @@ class Testbed:
         return [name for name in names if re.fullmatch(rf"{self.prefix}-\d+", name)]
 
     def remove(self) -> list[str]:
-        """Remove all of ours, with their links; the names of what was there."""
+        """Remove all of our namespaces with their links, and return their names."""
         spaces = self.spaces()
         for space in spaces:
             _call(["ip", "netns", "del", space])
@@ -168,7 +168,7 @@ def _drop_link(name: str) -> None:
 
 
 def _is_whole(space: str) -> bool:
-    """Whether the last command of its making was reached."""
+    """Whether the network was made completely."""
     command = [_program("tc"), "-n", space, "qdisc", "show", "dev", UPLINK]
     return " tbf " in subprocess.run(command, capture_output=True, text=True).stdout
 

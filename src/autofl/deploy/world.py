@@ -66,7 +66,7 @@ class Devices:
 
     @property
     def cell(self) -> Cell:
-        """The cell of the settings with what the devices say of themselves; one that never came has no data."""
+        """The cell of the settings with what the devices report; a device that never came has no data."""
         overhead = None if self._overheads is None else self._overheads.of_round
         known = list(self._fleet.known.items())
         if self._as_known is None or self._as_known[:2] != (overhead, known):
@@ -89,7 +89,7 @@ class Devices:
         return self._checks.state()
 
     def refused(self) -> tuple[DeviceRecord, ...]:
-        """Whose introduction, channel or evaluation was refused since this was last asked, and why."""
+        """Devices whose introduction, channel or evaluation was refused since the last call, and why."""
         records, self._refused = (*self._fleet.refused(), *self._refused), []
         return records
 

@@ -97,7 +97,7 @@ def check_free(jobs: Sequence[Job], force: bool) -> None:
     in_use = [job.place for job in jobs if is_run(job.place)]
     if in_use and not force:
         raise AutoFLError(
-            f"{in_use[0]}: a run is there already; name another folder (--out), overwrite it (--force) or go on with"
+            f"{in_use[0]}: a run is there already; name another folder (--out), overwrite it (--force) or resume"
             " what is there (--resume)"
         )
 
@@ -353,7 +353,7 @@ def _run_in_processes(units: Sequence[Unit], make: "Make[Unit]", workers: int, t
                     wait(futures, timeout=0.2, return_when=FIRST_COMPLETED)
         except BrokenProcessPool:
             raise AutoFLError(
-                "a worker was killed, perhaps for lack of memory (--workers 1 needs least); --resume goes on from here"
+                "a worker was killed, perhaps for lack of memory (--workers 1 needs least); --resume continues it"
             ) from None
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):  # a terminal has told the workers already, nobody else has

@@ -131,7 +131,7 @@ def _begin(
         check_same_settings(folder, config_text)
         kept, problems = newest_checkpoint(folder)
         for problem in problems:
-            log.warning("%s; %s", problem, "it starts over" if kept is None else "it goes on from an older checkpoint")
+            log.warning("%s; %s", problem, "it starts over" if kept is None else "it resumes from an older checkpoint")
     if kept is None:
         return None, RunWriter(folder, config_text, manifest, lock), {}
     device = str(sim.data.x.device)

@@ -31,7 +31,7 @@ TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".s
 PLANS_AT_ONCE = 2
 MOST_STREAMS = 16
 SOON, LATER = 0.4, 2.0
-"""Seconds between two looks at a run that is going on, and at one that is not."""
+"""Seconds between two looks at a run that is running, and at one that is not."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": schema.Problem, "description": words}
     for status, words in (
@@ -56,8 +56,8 @@ def make_app(roots: Sequence[Path], token: str, port: int) -> Guard:
     Args:
         roots: run folders, or folders of them; nothing outside them is read. New runs go below the first that is not a
             run itself.
-        token: without which nothing is answered.
-        port: of the server, for the Host and Origin of requests.
+        token: required in every request.
+        port: of the server, to check the Host and Origin of requests.
     """
     launcher = Launcher(next((root for root in roots if not is_run(root)), None))
     store = Store(roots, launcher)
@@ -86,7 +86,7 @@ def make_app(roots: Sequence[Path], token: str, port: int) -> Guard:
 
 
 def _handle_problems(app: FastAPI) -> None:
-    """Whatever goes wrong is answered in one line, and bad input never with a 500."""
+    """Errors are answered in one line, and bad input never with a 500."""
 
     def answer_with(status: int) -> Callable[[Request, Exception], JSONResponse]:
         return lambda _, error: JSONResponse({"detail": " ".join(str(error).split())[:600]}, status)
@@ -190,7 +190,7 @@ def _add_runs(app: FastAPI, store: Store) -> None:
         folder = store.folder(run_id)
         if wish == "resume":
             if not store.row(folder)["resumable"]:
-                raise Busy("this run is not one to go on with: it runs, is finished, or has no checkpoint")
+                raise Busy("this run cannot be resumed: it is running, is finished, or has no checkpoint")
             store.launcher.resume(folder)
         else:
             store.launcher.end(folder, wish)

@@ -48,7 +48,7 @@ class Guard:
         if scope["type"] == "lifespan":
             return await self.app(scope, receive, send)
         if scope["type"] != "http":
-            raise AutoFLError("only HTTP is spoken here")
+            raise AutoFLError("only HTTP is supported here")
         headers = dict(scope["headers"])
         refusal = self._refusal(scope, headers)
         if refusal is not None:
@@ -64,7 +64,7 @@ class Guard:
         return await self.app(scope, _limited(receive), guarded_send)
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
-        """Status and reason, or None where all is well."""
+        """Status and reason, or None if the request is accepted."""
         if headers.get(b"host", b"").lower() not in self._hosts:
             return 403, "this page is served to 127.0.0.1 and localhost only"
         if b"origin" in headers and headers[b"origin"].lower() not in self._origins:
@@ -92,7 +92,7 @@ class Guard:
 
 
 def _limited(receive: Receive) -> Receive:
-    """The same, until too many bytes came: a length in the header may be missing or a lie."""
+    """Receives until there are too many bytes: the length in the header may be missing or false."""
     total = 0
 
     async def counted() -> Message:

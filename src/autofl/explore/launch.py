@@ -15,7 +15,7 @@ from autofl.records.run import CONFIG
 
 MOST_AT_ONCE = 4
 LOG = "explore.log"
-"""What the process of a run said."""
+"""What the process of a run printed."""
 PATIENCE = 20.0
 """Seconds that runs get for their last checkpoint when the server ends."""
 
@@ -23,11 +23,11 @@ Wish = Literal["run", "pause", "stop"]
 
 
 class Busy(AutoFLError):
-    """What is asked for does not go with what the run is doing."""
+    """What was asked for is not possible in the present state of the run."""
 
 
 class Started:
-    """A run that was started here: its process, and what its user last wished."""
+    """A run that was started here: its process, and what its user last asked for."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.folder, self.wish = folder, "run"
@@ -58,7 +58,7 @@ class Started:
             self.process.send_signal(signal.SIGTERM)
 
     def status(self, said: str | None) -> str:
-        """From what the process does and what the manifest says, None where there is none yet."""
+        """From the process and the manifest, which is None if there is none yet."""
         if self.is_alive and self.wish != "run":
             return "stopping"
         if self.is_alive:
@@ -97,7 +97,7 @@ class Launcher:
     def start(self, config: str) -> Path:
         """A new run by these settings, in a folder of its own."""
         if self.place is None:
-            raise Busy("only single runs were given; autofl explore FOLDER has a place for new ones")
+            raise Busy("only single runs were given; start autofl explore with a folder for new ones")
         with self._lock:
             self._check_room()
             folder = make_folder(self.place / "explore").resolve()
@@ -118,7 +118,7 @@ class Launcher:
         with self._lock:
             run = self._started.get(folder)
             if run is not None and run.is_alive:
-                raise Busy("the run is running")
+                raise Busy("the run is still running")
             self._check_room()
             if run is None:
                 self._started[folder] = Started(folder, "--resume", str(folder))
@@ -127,7 +127,7 @@ class Launcher:
 
     def _check_room(self) -> None:
         if sum(run.is_alive for run in self._started.values()) >= MOST_AT_ONCE:
-            raise Busy(f"{MOST_AT_ONCE} runs are going on; wait for one to end, or stop it")
+            raise Busy(f"{MOST_AT_ONCE} runs are active; wait for one to end, or stop one")
 
     def close(self) -> None:
         """Tell all runs to end, and wait for their checkpoints."""

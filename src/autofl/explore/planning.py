@@ -60,7 +60,7 @@ def table_of(scenario: str, settings: dict[str, Any]) -> dict[str, Any]:
         if value is None:
             raise AutoFLError(f"{where}: null is not a value; leave the key out")
         if where.rpartition(".")[2] in FILES or (isinstance(value, str) and not re.fullmatch("[A-Za-z0-9_-]+", value)):
-            raise AutoFLError(f"{where}: files and parts of your own can be used on the command line only")
+            raise AutoFLError(f"{where}: files and your own parts can be used on the command line only")
     return on_top(read_scenario(scenario), settings)
 
 
@@ -219,7 +219,7 @@ def _over_selected(settings: Settings, target: float | None) -> dict[str, Any]:
 
 
 def _fitted(settings: Settings, target: float | None) -> Any:
-    """What the pilots of the package tell of this learning problem; None where they do not cover it."""
+    """What the package's pilots say about this learning problem; None where they do not cover it."""
     if target is None:
         return None
     try:
@@ -243,7 +243,7 @@ def _is_slow(settings: Settings) -> bool:
 
 
 def _points(settings: Settings) -> int:
-    """Fewer where a plan takes long."""
+    """Fewer if a plan takes long."""
     return 9 if _is_slow(settings) or settings.cell.count > 1000 else POINTS
 
 

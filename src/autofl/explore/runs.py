@@ -21,7 +21,7 @@ from autofl.report.runs import group
 from autofl.report.summary import as_json, note, summarise, table
 
 QUIET = ("starting", "running", "stopping", "paused", "stopped")
-"""States of which there is nothing to say beyond their name."""
+"""States that need no explanation beyond their name."""
 MOST_RUNS = 500
 """Most runs that are listed: the newest ones."""
 MOST_ROUNDS = 400
@@ -38,7 +38,7 @@ CSV = ("label", "seed", "time_adapted", "time_global", "final_adapted", "final_g
 
 
 class NoSuchRun(AutoFLError):
-    """There is no run of this id."""
+    """There is no run with this id."""
 
 
 class Store:
@@ -75,7 +75,7 @@ class Store:
         return [self.row(folder) for folder in folders[:MOST_RUNS]], max(len(folders) - MOST_RUNS, 0)
 
     def row(self, folder: Path) -> dict[str, Any]:
-        """What a list tells of a run."""
+        """The entry of a run in a list."""
         own = self.launcher.state(folder)
         row: dict[str, Any] = {
             "id": id_of(folder),

@@ -119,7 +119,7 @@ class RunRow(BaseModel):
     problem: str | None
     rounds: int | None
     planned_rounds: int | None
-    own: bool = Field(description="whether this server started it, and so may stop it")
+    own: bool = Field(description="whether this server started it and may stop it")
     resumable: bool
     settings: dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""The server on 127.0.0.1, from its socket to its end."""
+"""The server on 127.0.0.1, from opening its socket to its end."""
 
 import secrets
 import socket

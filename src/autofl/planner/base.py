@@ -40,7 +40,7 @@ class Planner(Protocol):
 
 
 class Quality(Protocol):
-    """What an evaluation tells of a model, means over UEs; NaN where it was not measured."""
+    """What an evaluation says about a model, means over UEs; NaN where it was not measured."""
 
     @property
     def train_loss(self) -> float: ...

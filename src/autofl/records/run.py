@@ -329,5 +329,5 @@ def read_checkpoint(folder: PathLike) -> tuple[dict[str, NDArray[Any]], dict[str
     for problem in problems:
         logging.getLogger(__name__).warning("%s; going on from an older checkpoint", problem)
     if kept is None:
-        raise AutoFLError(f"{folder}: no checkpoint to go on from ({'; '.join(problems) or 'there is none'})")
+        raise AutoFLError(f"{folder}: no checkpoint to resume from ({'; '.join(problems) or 'there is none'})")
     return kept.arrays, kept.facts

@@ -41,7 +41,7 @@ def title_of(runs: Sequence[Run]) -> str:
 
 
 def conclusion(rows: Sequence[Row], target: float) -> list[str]:
-    """What the table says, in sentences; they say where the intervals do not support an order."""
+    """What the table says, in sentences, including where the intervals do not support an order."""
     percent = f"{100 * target:g} % adapted accuracy"
     reached = {row.label: row.values["time_adapted"] for row in rows if not np.isnan(row.values["time_adapted"]).any()}
     if len(rows) == 1:
@@ -111,7 +111,7 @@ def settings_table(runs: Sequence[Run], all_of_them: bool = False) -> Table:
 
 
 def value_words(value: Any) -> str:
-    """A setting as its file has it."""
+    """A setting as written in its file."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -51,7 +51,7 @@ def _updates(run: Run) -> Run:
 
 
 def _booked_bytes(run: Run) -> Array:
-    """Z / 8 of each update as it was booked; for older runs, which do not record it, from the settings."""
+    """Z / 8 of each update as recorded; for older runs, which do not record it, from the settings."""
     if "bytes_up" in run.ues:
         return run.ues["bytes_up"].astype(np.float64)
     bits = float(run.config.get("cell", {}).get("update_bits", 32.0 * run.manifest["num_weights"]))
@@ -59,7 +59,7 @@ def _booked_bytes(run: Run) -> Array:
 
 
 def _plain(outcome: str) -> str:
-    """A reason without the name of the weight it was found in, so that like ones are counted together."""
+    """A reason without the name of the weight concerned, so that equal reasons are counted together."""
     head, _, tail = outcome.partition(": ")
     return tail if tail and " " not in head else outcome
 
@@ -109,12 +109,12 @@ def _both(measured: Array, modelled: Array) -> dict[str, float | None]:
 
 
 def lines(run: Run) -> list[str]:
-    """The same in words, one statement a line."""
+    """The same in words, one statement per line."""
     costs = facts(run)
     lost = ", ".join(f"{num} {reason}" for reason, num in costs["left_out"].items())
     used = f"{costs['updates_used']} of {costs['updates_asked']} updates used"
     energy, down = costs["energy"], costs["bytes_down"]["measured"]
-    told = "no device tells its energy"
+    told = "no device reports its energy"
     if energy["measured"] is not None:
         told = f"its machine used {energy['measured']:.3g} J meanwhile"
     said = [
@@ -125,13 +125,13 @@ def lines(run: Run) -> list[str]:
     ]
     if costs["refused"]:
         some = ", ".join(f"{why} ({num} times)" for why, num in list(costs["refused"].items())[:5])
-        said.insert(1, f"refused besides updates: {some}")
+        said.insert(1, f"other replies refused: {some}")
     if costs["privacy"] is not None:
         spent = costs["privacy"]
         said.append(
             f"privacy of a device's updates: epsilon = {spent['epsilon']:.3g} at delta = {spent['delta']:g}"
-            f" after {spent['releases']} of them; not covered are its numbers of samples and of guarded steps and its"
-            " evaluations"
+            f" after {spent['releases']} of them; this does not cover its numbers of samples and of guarded steps,"
+            " nor its evaluations"
         )
     return said
 
@@ -146,7 +146,7 @@ def _way(run: Run) -> str:
 def _overhead_text(overhead: dict[str, float | None]) -> str:
     if overhead["median"] is None:
         return ""
-    return f"; besides computing and sending {overhead['median']:.3g} s (median), {overhead['p99']:.3g} s (99 %)"
+    return f"; beyond computing and sending {overhead['median']:.3g} s (median), {overhead['p99']:.3g} s (99 %)"
 
 
 def _text(both: dict[str, float | None], unit: str) -> str:

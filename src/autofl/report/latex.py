@@ -1,4 +1,4 @@
-"""A report for a paper: tables with booktabs, pictures as PDF, and a document that shows how to take them in."""
+"""A report for a paper: tables with booktabs, pictures as PDF, and a document that shows how to include them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +68,7 @@ def latex_table(table: Table, caption: str, label: str) -> str:
 
 
 def write_latex(report: "Report") -> Path:
-    """results.tex, settings.tex, provenance.tex, a PDF of each picture, and report.tex that takes them all in."""
+    """results.tex, settings.tex, provenance.tex, a PDF of each picture, and report.tex, which includes them all."""
     folder = report.path.parent / "latex"
     pictures = plot_runs(report.runs, folder, report.target, endings=(".pdf",))
     said = f"% autofl {__version__}, commit {commit_of_source() or 'unknown'}; {title_of(report.runs)}\n"

@@ -61,7 +61,7 @@ def _paragraphs(sentences: list[str]) -> str:
 
 
 def _wide(table: Table, kind: str = "") -> str:
-    """A table that scrolls by itself where it is wider than the page, by keyboard too."""
+    """A table that scrolls on its own if it is wider than the page, by keyboard too."""
     return f'<div class="wide {kind}" role="region" aria-label="table" tabindex="0">{table._repr_html_()}</div>'
 
 

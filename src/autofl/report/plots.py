@@ -26,7 +26,7 @@ FAR_APART = 20.0
 ENOUGH_SEEDS = 5
 """Fewest seeds for which an interval of the mean says more than the range."""
 FEW_LABELS, SHORT_LABEL, LABEL_WIDTH = 7, 36, 56
-"""Most labels, and most letters of each, that stand inside a panel; letters in a line of the others."""
+"""Most labels, and most letters of each, in a legend inside a panel; letters in a line of other legends."""
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,

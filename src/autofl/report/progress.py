@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 QUIET, USUAL, VERBOSE = range(3)
 _loudness = USUAL
 log = logging.getLogger("autofl.said")
-"""What is said goes here too, for a log file."""
+"""Where messages also go, for a log file."""
 
 
 def speak(loudness: int) -> None:
-    """How much is said from here on: only what went wrong, the usual, or every round."""
+    """How much is printed from here on: only errors, the usual, or every round."""
     global _loudness
     _loudness = loudness
 
 
 def say(text: str) -> None:
-    """A remark for people; standard output stays clean for JSON. On a terminal no word is torn in two."""
+    """A message on standard error, since standard output is kept clean for JSON. A terminal breaks it between words."""
     log.info(text)
     if _loudness == QUIET:
         return

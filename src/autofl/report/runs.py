@@ -12,7 +12,7 @@ from autofl.registry import PARTS
 from autofl.units import PathLike
 
 SAME_RUN = ("compare.",)
-"""Settings that change nothing in a single run."""
+"""Settings that have no effect on a single run."""
 
 
 def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
@@ -27,7 +27,7 @@ def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
 
 
 def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs by what they differ in, seeds apart: the algorithm and, where they differ, other settings."""
+    """Runs grouped by what they differ in other than seeds: the algorithm and, where they differ, other settings."""
     if not runs:
         raise AutoFLError("no runs to report on")
     flat = [flat_settings(run.config) for run in runs]

@@ -124,7 +124,7 @@ def theory_table(result: dict[str, Any]) -> Table:
 
 
 def _interval_cells(interval: dict[str, float | None]) -> list[str]:
-    """The value of a constant, and from where to where it may lie."""
+    """The value of a constant and its interval."""
     low, high = _short(interval["low"]), _short(interval["high"])
     return [_short(interval["value"]), f"{low} to {high}".replace("–", "?")]
 

@@ -33,7 +33,7 @@ def track(runs: Sequence[Run], uri: str) -> int:
         for run in runs:
             digest = (run.manifest.get("sha256") or {}).get("rounds.csv")
             if digest is None:
-                raise AutoFLError(f"{run.folder}: not finished, so it is not tracked; go on with it (--resume)")
+                raise AutoFLError(f"{run.folder}: not finished, so it is not tracked; finish it first (--resume)")
             if client.search_runs([place], f"tags.`{KEY}` = '{digest}'", max_results=1):
                 continue
             name = f"{label_of_run(run)} seed {run.manifest['seed']}"
