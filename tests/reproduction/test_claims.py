@@ -7,8 +7,10 @@ import pytest
 from scipy.stats import binomtest, theilslopes
 
 from autofl.reproduction.claims import CLAIMS
+from autofl.reproduction.curves import SHIFTS, Curve, derived, measure
 from autofl.reproduction.quantities import acceleration, geometric_mean, growth, median_of, ratio
-from autofl.reproduction.results import MEASURES, Row
+from autofl.reproduction.recipes import TARGETS
+from autofl.reproduction.results import CURVE_COLUMNS, MEASURES, Row
 from autofl.reproduction.verdicts import (
     MEANINGS,
     About,
@@ -20,6 +22,7 @@ from autofl.reproduction.verdicts import (
     judge,
     median_interval,
     sign_tail,
+    steady,
 )
 
 
@@ -165,7 +168,7 @@ def test_a_wrong_verdict_among_forty_claims_is_as_rare_as_is_said(spread):
             claim = Claim("one", "", ("mnist",), "", "", lambda view, target, v=values: v, rule)
             judged.append((medians, judge(claim, View(()))))
         alone += sum(false_verdict(one.claim.rule, medians, one.verdict) for medians, one in judged)
-        together = corrected([one for _, one in judged])
+        together = corrected([one for _, one in judged], len(judged))
         pairs = zip(judged, together, strict=True)
         wrong += any(false_verdict(one.claim.rule, medians, one.verdict) for (medians, _), one in pairs)
     assert wrong <= 33  # of 400; 20 expected at 5 %, more than 33 in one of 400
@@ -240,7 +243,7 @@ def world(right):
 @pytest.mark.parametrize("meaning", MEANINGS)
 def test_where_the_paper_is_right_every_claim_is_supported_but_one_of_two_that_contradict_each_other(meaning):
     view = View(world(True), meaning)
-    judged = {one.claim.name: one.verdict for one in corrected([judge(claim, view) for claim in CLAIMS])}
+    judged = {one.claim.name: one.verdict for one in corrected([judge(claim, view) for claim in CLAIMS], len(CLAIMS))}
     assert {judged.pop(name) for name in CONTRADICTED[:3]} == {"supported"}
     assert {judged.pop(name) for name in CONTRADICTED[3:]} == {"refuted"}
     assert judged.pop("rounds-told") == "inconclusive"  # one run is no evidence
@@ -249,7 +252,7 @@ def test_where_the_paper_is_right_every_claim_is_supported_but_one_of_two_that_c
 
 def test_where_everything_is_the_other_way_round_every_claim_is_refuted():
     view = View(world(False))
-    judged = {one.claim.name: one.verdict for one in corrected([judge(claim, view) for claim in CLAIMS])}
+    judged = {one.claim.name: one.verdict for one in corrected([judge(claim, view) for claim in CLAIMS], len(CLAIMS))}
     assert {judged.pop(name) for name in CONTRADICTED[:3]} == {"refuted"}
     assert {judged.pop(name) for name in CONTRADICTED[3:]} == {"supported"}
     upright = {n: v for n, v in judged.items() if v != "refuted" and not n.startswith(("rapidly", "rounds-told"))}
@@ -276,3 +279,53 @@ def test_mixed_judges_maml_adapted_and_fedavg_global():
 
 def test_every_claim_has_a_name_of_its_own():
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS) == 84
+
+
+def at_targets(study, arm, seed, level):
+    """A run whose accuracy is made of straight lines through `level`, seconds and accuracies."""
+    time = np.arange(0.0, 101.0)
+    accuracy = np.interp(time, *level)
+    columns = dict.fromkeys(CURVE_COLUMNS, np.zeros_like(time))
+    columns |= {"round": time, "sim_time": time, "adapted_accuracy": accuracy, "global_accuracy": accuracy}
+    curve = Curve(columns)
+    values = measure(curve, TARGETS["mnist"], 100) | {"round_time": 1.0}
+    return Row("", study, arm, 0, seed, values | derived(values, study, "mnist", TARGETS["mnist"], curve))
+
+
+def test_a_verdict_that_hangs_on_the_targets_is_inconclusive():
+    """Per-FedAvg is ahead up to 75 % and behind from 80 % on: two of five targets, or three of those a step lower."""
+    claim = next(one for one in CLAIMS if one.name == "plan-maml-mnist")
+
+    def judged(slow, shift):
+        rows = []
+        for seed in range(20):
+            rows.append(at_targets("mnist", "AutoFL", seed, ([0, 10, 100], [0.1, 0.6, 0.999])))
+            rows.append(at_targets("mnist", "Per-FedAvg", seed, slow))
+        return judge(claim, View(rows, shift=shift))
+
+    early = ([0, 20, 60, 100], [0.1, 0.78, 0.79, 0.93])  # overtaken between 78 and 80 %
+    both = {shift: judged(early, shift) for shift in (0, *SHIFTS)}
+    assert [both[shift].verdict for shift in (-1, 0, 1)] == ["refuted", "supported", "supported"]
+    assert steady(both[0], [both[-1], both[1]]).verdict == "inconclusive"
+    assert steady(both[0], [both[-1], both[1]]).hangs_on_targets
+    assert steady(both[0], [both[0], both[1]]).verdict == "supported"
+    always = {shift: judged(([0, 60, 100], [0.1, 0.6, 0.95]), shift) for shift in (0, *SHIFTS)}
+    assert steady(always[0], [always[-1], always[1]]).verdict == "supported"
+
+
+def test_moved_targets_are_those_of_the_curve_or_the_next_ones_or_unknown():
+    row = at_targets("mnist", "AutoFL", 1, ([0, 100], [0.0, 1.0]))  # one point a second
+    times = [row.values[f"time{k}@-1_adapted"] for k in range(1, 6)]
+    np.testing.assert_allclose(times, [65, 70, 75, 80, 85], rtol=1e-9)
+    np.testing.assert_allclose(
+        [row.values[f"near{k}@+1_adapted"] for k in range(1, 6)], [87, 88, 89, 90, 91], rtol=1e-9
+    )
+    np.testing.assert_allclose(row.values["rounds@+1_adapted"], 95, rtol=1e-9)
+    known = {f"time{k}_{metric}": 10.0 * k for k in range(1, 6) for metric in ("adapted", "global")} | {
+        "round_time": 2.0
+    }
+    alone = derived(known, "radius", "mnist", TARGETS["mnist"], None)  # K* at 85 %, the fourth
+    assert [alone[f"time{k}@+1_adapted"] for k in range(1, 5)] == [20.0, 30.0, 40.0, 50.0]
+    assert math.isnan(alone["time5@+1_adapted"])
+    assert (alone["rounds@-1_adapted"], alone["rounds_adapted"], alone["rounds@+1_adapted"]) == (15.0, 20.0, 25.0)
+    assert "rounds@+1_adapted" not in derived(known, "labels", "mnist", TARGETS["mnist"], None)  # 95 % is not there

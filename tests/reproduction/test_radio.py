@@ -92,6 +92,32 @@ def test_effects_point_the_way_of_the_claim():
     assert there["labels-accuracy"] == pytest.approx(-5.0 / 4.0)
 
 
+def test_twice_is_not_refuted_by_a_run_that_ends_before_its_target():
+    """AutoFL needs 30 s, Per-FedAvg ends at 40 s without having got there: it may need 60 or more."""
+    claim = next(one for one in claims_of([5]) if one.name == "twice-non-i.i.d.")
+    cut = {"Per-FedAvg": {"time_75": 15.0, "time_85": NAN, "last": 40.0}, "AutoFL": {"time_75": 10.0, "time_85": 30.0}}
+    assert judge(claim, made_up(cut), "umi").seeds == 0
+    cut["Per-FedAvg"]["last"] = 100.0  # 100 / 45 at least in seed 2
+    found = judge(claim, made_up(cut), "umi")
+    assert found.seeds == 2
+    assert found.effect == pytest.approx(np.mean([math.log(1.5 * 100 / 30 / 4), math.log(1.5 * 100 / 45 / 4)]) / 2)
+
+
+def test_of_several_comparisons_all_must_hold_and_one_refutes_if_it_is_sure_enough():
+    claim = next(one for one in claims_of([5]) if one.name == "least-non-i.i.d.")
+    rows = made_up({"AutoFL": {"time_75": 5.0, "time_85": 10.0}})
+    assert (judge(claim, rows, "umi").verdict, judge(claim, rows, "umi").worst) == ("supported", "Per-FedAvg")
+    one = made_up({"FedAvg-2": {"time_75": 7.0, "time_85": 14.0}})
+    assert (judge(claim, one, "umi").verdict, judge(claim, one, "umi").worst) == ("refuted", "FedAvg-2")
+    spread = made_up({"FedAvg-2": {"time_75": 8.0, "time_85": 16.4}})
+    for row in spread.rows:  # 0.81 and 0.83 of AutoFL's time: sure at 95 %, not at 98.3 %
+        if row.arm == "FedAvg-2" and row.seed == 2:
+            row.values["time_75"] = 8.32
+    found = judge(claim, spread, "umi")
+    assert found.high < 0.0
+    assert found.verdict == "inconclusive"
+
+
 def test_the_papers_budget_serves_nobody_on_real_radio():
     assert shares_that_can_send(CELLS["paper"], 1)["0.003"] == 1.0
     shares = shares_that_can_send(CELLS["umi"], 1)

@@ -29,6 +29,9 @@ LEVELS = {"mnist-iid": 0.90, "mnist": 0.90, "cifar10": 0.35, "radius": 0.85, "la
 more than half of the seeds, at every point of an axis. It is the same for all and does not move with a run's length."""
 CONVERGED = {"mnist": 0.90, "mnist5k": 0.90, "cifar10": 0.39}
 """By data, the highest accuracy in whole points that all four reach in more than half of the seeds of Fig. 2."""
+SHIFTS = (-1, 1)
+"""Steps by which all targets are moved together, to see whether a verdict hangs on them: 5 points, near targets 1."""
+NEAR_STEP = 0.01
 DIVERGED_LOSS = 10.0
 """A run has diverged if it ended early or its last loss is above this many times the first."""
 
@@ -122,22 +125,49 @@ def time_at(curve: Curve, column: str, levels: Array) -> Array:
 
 def near_targets(data: str) -> Array:
     """Five accuracies, one point apart, up to the highest that all four algorithms reach: they "start to converge"."""
-    return np.asarray(CONVERGED[data] - 0.01 * np.arange(NUM_TARGETS)[::-1])
+    return np.asarray(CONVERGED[data] - NEAR_STEP * np.arange(NUM_TARGETS)[::-1])
+
+
+def moved(name: str, shift: int) -> str:
+    """The column of a quantity with all targets moved by so many steps."""
+    return f"{name}@{shift:+d}" if shift else name
 
 
 def derived(
     values: dict[str, float], study: str, data: str, targets: Sequence[float], curve: Curve | None
 ) -> dict[str, float]:
-    """What follows from a row and its curve: rounds, K*, and near1 to near5, the times to the near targets [s].
+    """What follows from a row and its curve: rounds, K*, and near1 to near5, the times to the near targets [s]; all of
+    them, and time1 to time5, with targets moved by a step each way.
 
-    K* is the time to its level in mean rounds, within 2 % of the round itself, which not all tables hold.
+    K* is the time to its level in mean rounds, within 2 % of the round itself, which not all tables hold. Without a
+    curve a moved target is one of the others, or unknown; K* at an unknown level is left out.
     """
     result: dict[str, float] = {}
-    place = next((k for k, target in enumerate(targets, 1) if math.isclose(target, LEVELS.get(study, -1.0))), None)
     for metric in METRICS:
-        if place is not None:
-            result[f"rounds_{metric}"] = values[f"time{place}_{metric}"] / values["round_time"]
-        if curve is not None and data in CONVERGED:
-            times = time_at(curve, f"{metric}_accuracy", near_targets(data))
-            result |= {f"near{k}_{metric}": float(time) for k, time in enumerate(times, 1)}
+        for shift in (0, *SHIFTS):
+            times = _moved_times(values, metric, targets, curve, shift)
+            result |= {f"{moved(f'time{k}', shift)}_{metric}": float(time) for k, time in enumerate(times, 1) if shift}
+            place = _place_of(LEVELS.get(study, -1.0), targets)
+            if place is not None and (curve is not None or 0 <= place + shift < NUM_TARGETS):
+                result[f"{moved('rounds', shift)}_{metric}"] = float(times[place]) / values["round_time"]
+            if curve is not None and data in CONVERGED:
+                near = time_at(curve, f"{metric}_accuracy", near_targets(data) + shift * NEAR_STEP)
+                result |= {f"{moved(f'near{k}', shift)}_{metric}": float(time) for k, time in enumerate(near, 1)}
     return result
+
+
+def _place_of(level: float, targets: Sequence[float]) -> int | None:
+    return next((k for k, target in enumerate(targets) if math.isclose(target, level)), None)
+
+
+def _moved_times(
+    values: dict[str, float], metric: str, targets: Sequence[float], curve: Curve | None, shift: int
+) -> Array:
+    """Times to the targets, moved by so many steps; NaN where that is not known or never reached."""
+    known = np.array([values[f"time{k}_{metric}"] for k in range(1, NUM_TARGETS + 1)])
+    if not shift:
+        return known
+    if curve is not None:
+        return time_at(curve, f"{metric}_accuracy", np.asarray(targets) + shift * (targets[1] - targets[0]))
+    places = np.arange(NUM_TARGETS) + shift
+    return np.where((places >= 0) & (places < NUM_TARGETS), known[np.clip(places, 0, NUM_TARGETS - 1)], math.nan)

@@ -15,7 +15,7 @@ from autofl.report.summary import Column, cell_text
 from autofl.report.table import Table
 from autofl.reproduction.adaptation_page import adaptation_table, rows_of
 from autofl.reproduction.claims import CLAIMS
-from autofl.reproduction.curves import NUM_TARGETS
+from autofl.reproduction.curves import NUM_TARGETS, SHIFTS
 from autofl.reproduction.few_shot import Adapted, read_adaptation
 from autofl.reproduction.figures import DRAWN, LETTERS, data_name, draw, draw_sensitivity, draw_targets, heading, law_of
 from autofl.reproduction.paper import FIGURES
@@ -24,7 +24,18 @@ from autofl.reproduction.readings import counts_table, help_table, judge_reading
 from autofl.reproduction.reasons import why_not
 from autofl.reproduction.recipes import SENSITIVITY
 from autofl.reproduction.results import Row, Study, read_results
-from autofl.reproduction.verdicts import JUDGED, Claim, Judgement, KStar, Meaning, View, corrected, judge
+from autofl.reproduction.verdicts import (
+    JUDGED,
+    Claim,
+    Judgement,
+    KStar,
+    Meaning,
+    View,
+    corrected,
+    judge,
+    num_judged,
+    steady,
+)
 
 CLAIM_HEADINGS = [
     "claim", "data", "where", "what is measured", "median [95 % interval]", "seeds above", "rule", "p (corrected)",
@@ -36,10 +47,12 @@ OTHER_KSTAR: dict[KStar, str] = {"quiet": "20 quiet rounds", "plateau": "1 point
 BLOCK = "<!-- {name} -->\n{text}\n<!-- end {name} -->"
 
 
-def view_of(studies: dict[str, Study], adapted: Sequence[Adapted], meaning: Meaning, kstar: KStar = "rounds") -> View:
+def view_of(
+    studies: dict[str, Study], adapted: Sequence[Adapted], meaning: Meaning, kstar: KStar = "rounds", shift: int = 0
+) -> View:
     """The main studies, as claims look at them."""
     rows = [row for study in studies.values() if study.name not in SENSITIVITY for row in study.rows]
-    return View([*rows, *rows_of(adapted)], meaning, kstar)
+    return View([*rows, *rows_of(adapted)], meaning, kstar, shift)
 
 
 def judge_all(
@@ -48,9 +61,16 @@ def judge_all(
     meaning: Meaning = "adapted",
     kstar: KStar = "rounds",
 ) -> list[Judgement]:
-    """The verdict on every claim, from the main studies; none at smoke scale, whose numbers mean nothing."""
-    view = view_of(studies, adapted, meaning, kstar)
-    judged = corrected([judge(claim, view) for claim in CLAIMS])
+    """The verdict on every claim, from the main studies; none at smoke scale, whose numbers mean nothing.
+
+    One that would be another with all targets moved by a step is inconclusive.
+    """
+    alone = {
+        shift: [judge(claim, view_of(studies, adapted, meaning, kstar, shift)) for claim in CLAIMS]
+        for shift in (0, *SHIFTS)
+    }
+    together = [corrected(judged, num_judged(alone[0])) for judged in alone.values()]
+    judged = [steady(one, others) for one, *others in zip(*together, strict=True)]
     smoke = {name for name, study in studies.items() if study.about["scale"] == "smoke"}
     return [
         replace(one, verdict="smoke scale") if smoke & set(one.claim.studies) and one.verdict in JUDGED else one
@@ -155,20 +175,30 @@ def claims_table(studies: dict[str, Study], adapted: Sequence[Adapted]) -> Table
                 one.verdict,
                 _hangs_on(one, by_kstar, view),
                 other.verdict,
-                why_not(claim, view, global_view) if judged and one.verdict != "supported" else "",
+                _reason(one, view, global_view) if judged and one.verdict != "supported" else "",
             ]
         )
     return Table(CLAIM_HEADINGS, body)
 
 
+def _reason(one: Judgement, view: View, global_view: View) -> str:
+    """Why a claim is not supported."""
+    if one.hangs_on_targets:
+        return f"measured: {one.evidence.verdict} at these targets, but not at others"
+    return why_not(one.claim, view, global_view)
+
+
 def _hangs_on(one: Judgement, by_kstar: Sequence[Judgement], view: View) -> str:
-    """The verdict at each of the five targets, uncorrected; by other definitions of K*; what is left without l = 1."""
+    """The verdict at each of the five targets, uncorrected; with all of them moved by a step; by other definitions of
+    K*; what is left without l = 1."""
     if one.verdict not in JUDGED:
         return ""
+    words = []
     if one.claim.timed:
-        letters = [LETTERS[judge(one.claim, view, k).verdict] for k in range(1, NUM_TARGETS + 1)]
-        return " ".join(letters)
-    words = [
+        words.append(" ".join(LETTERS[judge(one.claim, view, k).verdict] for k in range(1, NUM_TARGETS + 1)))
+    if one.moved:
+        words.append(f"moved: {', '.join(f'{other.measured}, {other.verdict}' for other in one.moved)}")
+    words += [
         f"{name}: {old.measured}, {old.verdict}"
         for name, old in zip(OTHER_KSTAR.values(), by_kstar, strict=True)
         if old.interval != one.interval

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from autofl.reproduction.curves import moved
 from autofl.reproduction.results import Row
 from autofl.units import Array
 
@@ -36,11 +37,13 @@ class View:
     """The rows of one reading, looked up by study, arm and place on the axis, with the accuracy that is meant.
 
     `kstar` is the column that K* is read from: rounds, until a fixed accuracy; quiet, the first of 20 quiet rounds;
-    plateau, the last entry into the last accuracy +- 1 point.
+    plateau, the last entry into the last accuracy +- 1 point. `shift` moves all targets by so many steps.
     """
 
-    def __init__(self, rows: Iterable[Row], meaning: Meaning = "adapted", kstar: KStar = "rounds") -> None:
-        self._meaning, self._kstar = meaning, kstar
+    def __init__(
+        self, rows: Iterable[Row], meaning: Meaning = "adapted", kstar: KStar = "rounds", shift: int = 0
+    ) -> None:
+        self._meaning, self._kstar, self._shift = meaning, kstar, shift
         self._rows: dict[tuple[str, str, int], dict[int, dict[str, float]]] = {}
         for row in rows:
             self._rows.setdefault((row.study, row.arm, row.x), {})[row.seed] = row.values
@@ -54,7 +57,7 @@ class View:
 
     def without(self, study: str, x: int) -> "View":
         """The same without one point of an axis."""
-        fewer = View((), self._meaning, self._kstar)
+        fewer = View((), self._meaning, self._kstar, self._shift)
         fewer._rows = {key: cells for key, cells in self._rows.items() if (key[0], key[2]) != (study, x)}
         return fewer
 
@@ -74,6 +77,8 @@ class View:
         """A quantity of the accuracy that is meant; what was never reached is infinite."""
         judged_global = self._meaning == "global" or (self._meaning == "mixed" and arm.startswith("FedAvg"))
         name, least = (self._kstar, 1.0) if quantity == "rounds" else (quantity, -math.inf)
+        if name.startswith(("time", "near", "rounds")):
+            name = moved(name, self._shift)
         values = self.column(f"{name}_{'global' if judged_global else 'adapted'}", study, arm, x)
         return np.where(np.isnan(values), math.inf, np.maximum(values, least))
 
@@ -227,6 +232,15 @@ class Judgement:
     telling: int = 0  # seeds that say something
     above: int = 0  # of these, those above the rule's bound
     evidence: Evidence = Evidence()  # as it is; `corrected` multiplies it
+    moved: tuple[
+        "Judgement", ...
+    ] = ()  # with all targets a step lower and a step higher, where that makes a difference
+
+    @property
+    def hangs_on_targets(self) -> bool:
+        """Whether there would be a verdict, but another one with targets moved by a step."""
+        said = self.evidence.verdict
+        return said != "inconclusive" and any(other.verdict != said for other in self.moved)
 
     @property
     def measured(self) -> str:
@@ -264,16 +278,29 @@ def judge(claim: Claim, view: View, target: int | None = None) -> Judgement:
     return Judgement(claim, verdict, intervals[worst], worst, len(telling), above, evidence)
 
 
-def corrected(judged: Sequence[Judgement]) -> list[Judgement]:
-    """The verdicts on claims that are judged together, by Bonferroni's method: the chance of even one that is wrong is
-    at most 5 %, however they depend on each other.
+def num_judged(judged: Sequence[Judgement]) -> int:
+    """A claim whose runs say nothing counts as one of them; one whose runs are not there does not."""
+    return sum(one.verdict != "not run yet" for one in judged)
 
-    A claim whose runs say nothing counts as one of them; one whose runs are not there does not.
-    """
-    num = sum(one.verdict != "not run yet" for one in judged)
+
+def corrected(judged: Sequence[Judgement], num: int) -> list[Judgement]:
+    """The verdicts on `num` claims that are judged together, by Bonferroni's method: the chance of even one that is
+    wrong is at most 5 %, however they depend on each other."""
     result = []
     for one in judged:
         evidence = one.evidence.times(WAYS * num)
         there = one.interval is not None
         result.append(replace(one, verdict=evidence.verdict if there else one.verdict, evidence=evidence))
     return result
+
+
+def steady(one: Judgement, others: Sequence[Judgement]) -> Judgement:
+    """A verdict that is another one with all targets a step lower or higher hangs on the targets: inconclusive.
+
+    `others` are the same claim with moved targets. Those that say nothing, or the same numbers, do not count.
+    """
+    told = tuple(other for other in others if other.interval is not None)
+    if one.interval is None or all(other.interval == one.interval for other in told):
+        return one
+    one = replace(one, moved=told)
+    return replace(one, verdict="inconclusive") if one.hangs_on_targets else one
