@@ -1,5 +1,8 @@
 """Which theorem speaks of a run: whether who is heard depends on earlier rounds, and what is not covered at all."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 import autofl
@@ -7,6 +10,7 @@ from autofl.analysis.analyze import analyze, remembers
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.rounds.horizon import draw_horizon
+from autofl.selection import Uniform
 
 FAR = ["preset=physical", "cell.distance={disc=400}"]
 
@@ -23,6 +27,20 @@ def test_one_law_in_every_round_is_checked_against_planner_selection_and_channel
     assert remembers(sim, horizon) == ["planner PaperPlanner remembers earlier rounds"]
     radio = drawn("channel.name=radio", "planner.name=exact", "cell.distance={disc=900}", rounds=5)
     assert any("gains of" in reason for reason in remembers(*radio))
+
+
+class Steady(Uniform):
+    """The same UEs in every round."""
+
+    def draw(self, candidates, rng):
+        del rng
+        return super().draw(candidates, np.random.default_rng(1))
+
+
+def test_a_selection_that_is_not_ours_may_remember():
+    sim, horizon = drawn(*FAR, "planner.name=exact")
+    own = replace(sim, arm=replace(sim.arm, selection=Steady(5)))
+    assert remembers(own, horizon) == ["selection Steady may look at the number of the round"]
 
 
 @pytest.mark.parametrize(

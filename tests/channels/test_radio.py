@@ -158,6 +158,7 @@ def test_moving_ues_take_their_distance_with_them():
     [
         ("channel.carrier=1e8", "carrier"),
         ("channel.speed=-1", "speed"),
+        ("channel.landscape=-5", "landscape"),
         ("channel.m=0.2", "m = 0.2"),
         ('channel.mobility="track"', "go together"),
         ('channel.scenario="umx"', "scenario"),

@@ -22,7 +22,8 @@ from autofl.planner import Observing
 from autofl.records import RoundRecord
 from autofl.rng import stream
 from autofl.rounds.horizon import Horizon, draw_horizon
-from autofl.selection import Uniform
+from autofl.selection import ByData, Uniform
+from autofl.selection.fedcs import FedCS
 from autofl.simulation import Simulation, simulate
 from autofl.theory import (
     Bound,
@@ -113,6 +114,10 @@ def _check(sim: Simulation) -> None:
         raise AutoFLError("the theory covers plans that depend on the channel only; this planner looks at the model")
 
 
+FORGETFUL = (ByData, FedCS, Uniform)
+"""Selections that draw each round by the same law, from that round's gains at most."""
+
+
 def remembers(sim: Simulation, horizon: Horizon) -> list[str]:
     """Why the law of S_k may depend on earlier rounds; empty where it cannot, as Theorem 1 asks.
 
@@ -121,6 +126,8 @@ def remembers(sim: Simulation, horizon: Horizon) -> list[str]:
     reasons = []
     if len(sim.arm.planner.init(sim.cell)):
         reasons.append(f"planner {type(sim.arm.planner).__name__} remembers earlier rounds")
+    if type(sim.arm.selection) not in FORGETFUL:
+        reasons.append(f"selection {type(sim.arm.selection).__name__} may look at the number of the round")
     if type(sim.channel) is not PathLoss:
         reasons.append(f"gains of {type(sim.channel).__name__} in one round tell of the next")
     everybody = bool((horizon.decoded == horizon.selected).all()) and type(sim.arm.selection) is Uniform

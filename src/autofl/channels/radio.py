@@ -104,6 +104,8 @@ class Radio(Channel):
             value = getattr(self, name)
             if value is not None and not 0.0 < value <= MOST:
                 raise AutoFLError(f"channel radio: {name} = {value:g}; it must be a number > 0")
+        if self.landscape < 0:
+            raise AutoFLError(f"channel radio: landscape = {self.landscape}; a seed is a whole number from 0")
         if self.speed >= SPEED_OF_LIGHT:
             raise AutoFLError(f"channel radio: speed = {self.speed:g} m/s; light has 299,792,458")
         for name in ("bs_antenna_dbi", "ue_antenna_dbi", "extra_loss_db", "intercept_db"):
