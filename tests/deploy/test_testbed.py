@@ -17,7 +17,7 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 
 from autofl.config import dump_settings, load_settings
 from autofl.deploy.messages import Order
-from autofl.deploy.study import SCALES, Row, _is_done, overhead_of, row_of, table_of
+from autofl.deploy.study import SCALES, Row, _is_done, overhead_of, rounds_of, row_of, table_of
 from autofl.deploy.testbed import Testbed, first_packet_time, routes, shaping
 from autofl.errors import AutoFLError
 from autofl.records import Run, RunWriter
@@ -121,6 +121,12 @@ def test_the_tables_of_the_page_are_those_of_the_results():
         rows = json.loads(place.read_text(encoding="utf-8"))
         assert len(rows) >= 6
         assert table_of([Row(**row) for row in rows]) in page
+
+
+def test_every_round_is_a_line_of_predicted_and_measured_seconds():
+    lines = rounds_of([made_by_hand([0.25, 0.2, 0.2, 0.1, 0.25], 0.0)], 10.0).splitlines()
+    assert lines[:3] == ["algorithm,seed,round,predicted,measured", "autofl,1,1,0.2,0.25", "autofl,1,2,0.2,0.2"]
+    assert len(lines) == 6
 
 
 def test_a_target_that_was_not_reached_is_said_so():

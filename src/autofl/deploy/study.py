@@ -148,6 +148,7 @@ def study_testbed(
             runs.append(made)
     write_whole(folder / "testbed.json", json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     write_whole(folder / "testbed.md", table_of(rows))
+    write_whole(folder / "rounds.csv", rounds_of(runs, slow))
     _draw(runs, slow, folder)
     return rows
 
@@ -184,7 +185,7 @@ def table_of(rows: Sequence[Row]) -> str:
     (target,) = {row.target for row in rows}
     names = (
         *("algorithm", "seed", "slower", "overhead", "rounds", "predicted", "measured", "error of a round", "of all"),
-        *("by a constant", "sending", f"to {100 * target:g} %"),
+        *("by a constant", "sending", f"to {100 * target:g} %", "bytes of an update", "energy, modelled"),
     )
     head = f"| {' | '.join(names)} |"
     lines = [head, "|" + "---|" * (head.count("|") - 1)]
@@ -193,8 +194,19 @@ def table_of(rows: Sequence[Row]) -> str:
         lines.append(
             f"| {row.algorithm} | {row.seed} | {row.slow:g} times | {1e3 * row.overhead:.0f} ms | {row.rounds}"
             f" | {row.predicted:.1f} s | {row.measured:.1f} s | {100 * row.round_error:.1f} %"
-            f" | {100 * row.total_error:.1f} % | {100 * row.constant_error:.1f} % | {row.sending:.2f} | {reached} |"
+            f" | {100 * row.total_error:.1f} % | {100 * row.constant_error:.1f} % | {row.sending:.2f} | {reached}"
+            f" | {row.bytes_up:,.0f} | {row.energy:.3g} J |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def rounds_of(runs: Sequence[Run], slow: float) -> str:
+    """Every round as a line of a CSV: predicted and measured seconds."""
+    lines = ["algorithm,seed,round,predicted,measured"]
+    for made in runs:
+        head = f"{made.manifest['algorithm']},{made.manifest['seed']}"
+        times = zip(*round_times(made, slow), strict=True)
+        lines += [f"{head},{k:.0f},{predicted:.6g},{measured:.6g}" for k, predicted, measured in times]
     return "\n".join(lines) + "\n"
 
 
