@@ -212,18 +212,24 @@ def picked(chosen: BoolArray, *values: Array) -> list[Array]:
     return [(value if value.shape == shape else np.broadcast_to(value, shape))[chosen] for value in values]
 
 
-def power_crossing(pi: Array, beta: Array, tolerance: float = 1e-13, max_steps: int = 60) -> Array:
+def power_crossing(
+    pi: Array, beta: Array, start: Array | None = None, tolerance: float = 1e-13, max_steps: int = 60
+) -> Array:
     """The positive root w of w^3 = beta w + pi: the computing time at which energy and power run out together.
 
-    Newton's method on a convex function, from an upper bound.
+    Newton's method on a convex function, from an upper bound or from a guess >= sqrt(beta), where the slope is positive.
     """
-    third = np.cbrt(pi)
-    w = np.where(beta < 0.0, np.minimum(third, pi / -np.minimum(beta, -1e-300)), third + np.sqrt(np.maximum(beta, 0.0)))
+    if start is None:
+        third = np.cbrt(pi)
+        slow = np.minimum(third, pi / -np.minimum(beta, -1e-300))
+        w = np.where(beta < 0.0, slow, third + np.sqrt(np.maximum(beta, 0.0)))
+    else:
+        w = start
     for _ in range(max_steps):
         square = w * w
         step = (w * (square - beta) - pi) / (3.0 * square - beta)
         w = w - step
-        if not (step > tolerance * w).any():
+        if not (np.abs(step) > tolerance * w).any():
             break
     return w
 

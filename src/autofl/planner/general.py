@@ -46,8 +46,12 @@ def shortest(task: Task) -> Array:
 
 def least_band(task: Task, deadline: Array | float) -> Array:
     """b_i(T) [Hz]; inf where no band is enough."""
-    point = _kind(task).narrowest(task, np.asarray(deadline, dtype=np.float64))
-    return np.where(point.able, point.band, np.inf)
+    least = shortest(task)
+    makes = np.asarray(deadline) >= least
+    band = np.full(makes.shape, np.inf)
+    point = _kind(task).narrowest(task.at(makes.shape, makes), np.broadcast_to(deadline, makes.shape)[makes])
+    band[makes] = np.where(point.able, point.band, np.inf)
+    return band
 
 
 def _longest(task: Task) -> float:

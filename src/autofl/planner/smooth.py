@@ -8,11 +8,12 @@ Each function is one bisection on the derivative of a function that is convex or
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from autofl.planner.band import Task, excess, spectral_efficiency
+from autofl.planner.band import Task, excess, power_crossing, spectral_efficiency
 from autofl.units import Array, BoolArray
 
 SAFE = 1e-12
@@ -64,43 +65,105 @@ def least_upload_energy(task: Task) -> Array:
     return its.eta * math.expm1(its.lowest) / its.lowest
 
 
+def longest_upload(its: _Terms, deadline: Array, power: Array | float) -> Callable[[Array], Array]:
+    """A function of the energy E: the longest t with kappa W^3/s^2 + power t <= E, s = min(T - t, W/f_min).
+
+    It is the root of a cubic, or shorter where the CPU at f_max is not done before; not > 0 where there is none.
+    """
+    alone = np.sqrt(its.cube / its.energy)  # s0, computing takes all energy
+    latest, least_energy = deadline - its.quickest, its.cube / its.slowest**2
+    pi = power * alone / its.energy
+    third = np.cbrt(pi) ** 2  # where beta is 0, w^2 = third
+    draws = bool(np.any(pi > 0.0))
+
+    def longest(left: Array) -> Array:
+        beta = (left - power * deadline) / its.energy
+        if draws:
+            near = np.sqrt(np.maximum(beta, 0.0) + pi / np.sqrt(np.maximum(beta, 0.0) + third))
+            guess = np.where(beta < 0.0, pi / (third * third / (third - beta) - beta), near)  # 5 % off at most
+            w = power_crossing(pi, beta, guess, tolerance=1e-7)
+        else:
+            w = np.sqrt(np.maximum(beta, 0.0))
+        u = alone / w
+        at_leisure = (left - least_energy) / power if draws else 0.0
+        return np.where(u > its.slowest, at_leisure, np.minimum(deadline - u, latest))
+
+    return longest
+
+
 def narrowest(task: Task, deadline: Array) -> Point:
     """The least band with which a UE makes a deadline.
 
-    The energy left for the amplifier, h(u) = E - kappa W^3/s^2 - P_c (T - u), is concave and grows with u. y is the
-    least of three concave functions of u, so ln t + ln y is concave: the best u is where it stops growing.
+    The energy left for the amplifier, h(t) = E - kappa W^3/s^2 - P_c t with s = min(T - t, W/f_min), is concave and
+    falls with t. y is the least of three concave functions of t, so ln t + ln y is concave. The best t is where power
+    or ceiling begin to bind, or longer, where the sum stops growing; and h(t) must be enough for phi.
     """
     its, circuit = terms(task), task.circuit_power
     lowest_energy = its.eta * math.expm1(its.lowest) / its.lowest
-    at_ceiling = np.inf if math.isinf(task.ceiling) else its.eta * math.expm1(task.ceiling) / task.ceiling
-    shape = np.broadcast_shapes(np.shape(deadline), its.eta.shape, np.shape(task.max_power), its.energy.shape)
-
-    def sending(u: Array) -> tuple[Array, Array]:
-        """Energy that the budget leaves, and that power and ceiling allow."""
-        s, t = np.minimum(u, its.slowest), deadline - u
-        return its.energy - its.cube / s**2 - circuit * t, np.minimum(task.max_power * t, at_ceiling)
-
     with np.errstate(all="ignore"):
-        low = np.broadcast_to(its.quickest, shape)
-        high = np.broadcast_to(np.maximum(deadline, low), shape)
-        for _ in range(HALVINGS):
-            u = 0.5 * (low + high)
-            left, most = sending(u)
-            c = np.maximum(left, lowest_energy) / its.eta
-            gained = np.where(u < its.slowest, 2.0 * its.cube / u**3, 0.0) + circuit  # dh/du
-            grows = (left < most) & (gained * (deadline - u) > its.eta * excess(spectral_efficiency(c), c))
-            on = (left < lowest_energy) | grows
-            low, high = np.where(on, u, low), np.where(on, high, u)
-        start = np.broadcast_to(its.quickest, shape)  # where nothing is gained by computing for longer
-        at_once = (sending(start)[0] >= lowest_energy) & (high - start <= 2.0**-48 * np.abs(high))
-        u = np.where(at_once, start, high)
-        left, most = sending(u)
-        energy = np.minimum(left, most)
-        t = deadline - u
-        able = (energy >= lowest_energy * (1.0 - SAFE)) & (t > 0.0)
+        within = longest_upload(its, deadline, circuit)
+        longest = within(its.energy - lowest_energy)
+        bound = longest_upload(its, deadline, circuit + task.max_power)(its.energy)
+        if not math.isinf(task.ceiling):
+            at_ceiling = its.eta * math.expm1(task.ceiling) / task.ceiling
+            bound = np.maximum(bound, within(its.energy - at_ceiling))
+        t = _best_time(task, its, deadline, np.minimum(bound, longest), longest)
+        able = (longest > 0.0) & (t > 0.0) & (task.max_power * t >= lowest_energy * (1.0 - SAFE))
+        s = np.minimum(deadline - t, its.slowest)
+        energy = np.minimum(its.energy - its.cube / s**2 - circuit * t, task.max_power * t)
         y = np.maximum(spectral_efficiency(np.maximum(energy, lowest_energy) / its.eta), its.lowest)
         y = np.minimum(y, task.ceiling)
-        return _point(task, able, task.bits * math.log(2.0) / (t * y), y, np.minimum(u, its.slowest), t)
+        return _point(task, able, task.bits * math.log(2.0) / (t * y), y, s, t)
+
+
+def _best_time(
+    task: Task, its: _Terms, deadline: Array, low: Array, high: Array, tolerance: float = 1e-7
+) -> Array:
+    """The t between two bounds at which t y(h(t)) is greatest [s]: there -h'(t) t = eta D(y), and beyond it is greater.
+
+    Newton's method in ln t, kept within the bounds. The first trial is T - W/f_min, where -h' jumps.
+
+    Args:
+        tolerance: of ln(-h'(t) t / (eta D)); t y is flat around its greatest value, so its error is the square of that.
+    """
+    lowest_c, circuit = math.expm1(its.lowest) / its.lowest, task.circuit_power
+
+    def surplus(t: Array, cube: Array, eta: Array, energy: Array, deadline: Array, slowest: Array) -> tuple[Array, ...]:
+        """ln(-h'(t) t / (eta D)) and its slope by ln t, then the same where the CPU is at f_min."""
+        s = np.minimum(deadline - t, slowest)
+        falls = 2.0 * cube / (s * s * s)  # -h'(t) without circuits
+        c = np.maximum((energy - 0.5 * falls * s - circuit * t) / eta, lowest_c)
+        y = spectral_efficiency(c)
+        gap = excess(y, c)
+        turns = (y * (1.0 + c / gap) - 1.0) * t / (eta * gap)
+        ratio, bend = t / (eta * gap), 3.0 * t / s * falls / (falls + circuit)
+        moving = np.log((falls + circuit) * ratio), 1.0 + bend + turns * (falls + circuit)
+        return *moving, np.log(circuit * ratio), 1.0 + turns * circuit
+
+    high = np.maximum(high, low)
+    shape = np.broadcast_shapes(np.shape(low), np.shape(deadline))
+    values = [np.broadcast_to(value, shape) for value in (its.cube, its.eta, its.energy, deadline, its.slowest)]
+    t = np.clip(deadline - its.slowest, low, high)
+    moving, _, calm, _ = surplus(t, *values)
+    low, high = np.where((moving < 0.0) | (calm <= 0.0), t, low), np.where((calm > 0.0) | (moving >= 0.0), t, high)
+    inside = low < high
+    if not inside.any():
+        return t
+    t = np.array(t)
+    some, low, high, moves = [value[inside] for value in values], low[inside], high[inside], (moving < 0.0)[inside]
+    trial = np.where(moves, high, low)  # the ends that were not tried yet
+    for _ in range(HALVINGS):
+        moving, by_moving, calm, by_calm = surplus(trial, *some)
+        value, slope = np.where(moves, moving, calm), np.where(moves, by_moving, by_calm)
+        low, high = np.where(value < 0.0, trial, low), np.where(value < 0.0, high, trial)
+        going = (np.abs(value) > tolerance) & (low < high)
+        if not going.any():
+            break
+        newton = trial * np.exp(-value / slope)
+        newton = np.where((newton > low) & (newton < high), newton, 0.5 * (low + high))
+        trial = np.where(going, newton, trial)
+    t[inside] = trial
+    return t
 
 
 def fastest(task: Task, band: Array) -> Point:
