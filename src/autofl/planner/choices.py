@@ -165,9 +165,11 @@ def _within(worth: Array, needs: Array, picked: IntArray, total: float, highest:
     highest = _highest(worth, needs, total) if highest is None else highest
     low, high = np.full(len(worth), np.log(1e-12 * highest)), np.full(len(worth), np.log(highest))
     chosen = np.full(picked[over].shape, worth.shape[-1] - 1)  # everybody left out always fits
+    gain = np.empty_like(worth)  # written anew in every step: memory for as many arrays takes longer than the sums
     for _ in range(PRICE_STEPS):
         middle = 0.5 * (low + high)
-        tried = (worth - np.exp(middle)[:, None, None] * needs).argmax(axis=-1)
+        np.subtract(worth, np.multiply(np.exp(middle)[:, None, None], needs, out=gain), out=gain)
+        tried = gain.argmax(axis=-1)
         fits = _at(needs, tried).sum(axis=-1) <= total
         chosen = np.where(fits[:, None], tried, chosen)
         low, high = np.where(fits, low, middle), np.where(fits, middle, high)

@@ -8,16 +8,14 @@ Each function is one bisection on the derivative of a function that is convex or
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from autofl.planner.band import Task, excess, power_crossing, spectral_efficiency
+from autofl.planner.band import SAFE, Task, Terms, excess, power_crossing, spectral_efficiency
 from autofl.units import Array, BoolArray
 
-SAFE = 1e-12
-"""Budgets are read as E (1 - SAFE) and phi as phi (1 + SAFE): rounding then stays on the feasible side."""
 HALVINGS = 50
 
 
@@ -38,34 +36,13 @@ class Point(NamedTuple):
         return self.compute_time + self.upload_time
 
 
-class _Terms(NamedTuple):
-    energy: Array  # E (1 - SAFE)
-    cube: Array  # kappa W^3
-    quickest: Array  # W/f_max
-    slowest: Array  # W/f_min
-    eta: Array  # Z ln 2 / a
-    lowest: float  # y at phi
-
-
-def terms(task: Task) -> _Terms:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return _Terms(
-            np.asarray(task.max_energy * (1.0 - SAFE)),
-            np.asarray(task.kappa * task.cycles**3),
-            np.asarray(task.cycles / task.max_frequency),
-            np.asarray(task.cycles / task.min_frequency),
-            np.asarray(task.bits * math.log(2.0) / task.gain_to_noise),
-            math.log1p(task.phi * (1.0 + SAFE)),
-        )
-
-
 def least_upload_energy(task: Task) -> Array:
     """eta c(y) of the upload that takes least energy with any band, circuits not counted [J]."""
-    its = terms(task)
+    its = task.terms
     return its.eta * math.expm1(its.lowest) / its.lowest
 
 
-def longest_upload(its: _Terms, deadline: Array, power: Array | float) -> Callable[[Array], Array]:
+def longest_upload(its: Terms, deadline: Array, power: Array | float) -> Callable[[Array], Array]:
     """A function of the energy E: the longest t with kappa W^3/s^2 + power t <= E, s = min(T - t, W/f_min).
 
     It is the root of a cubic, or shorter where the CPU at f_max is not done before; not > 0 where there is none.
@@ -98,7 +75,7 @@ def narrowest(task: Task, deadline: Array) -> Point:
     falls with t. y is the least of three concave functions of t, so ln t + ln y is concave. The best t is where power
     or ceiling begin to bind, or longer, where the sum stops growing; and h(t) must be enough for phi.
     """
-    its, circuit = terms(task), task.circuit_power
+    its, circuit = task.terms, task.circuit_power
     lowest_energy = its.eta * math.expm1(its.lowest) / its.lowest
     with np.errstate(all="ignore"):
         within = longest_upload(its, deadline, circuit)
@@ -107,7 +84,7 @@ def narrowest(task: Task, deadline: Array) -> Point:
         if not math.isinf(task.ceiling):
             at_ceiling = its.eta * math.expm1(task.ceiling) / task.ceiling
             bound = np.maximum(bound, within(its.energy - at_ceiling))
-        t = _best_time(task, its, deadline, np.minimum(bound, longest), longest)
+        t = _best_time(task, deadline, np.minimum(bound, longest), longest)
         able = (longest > 0.0) & (t > 0.0) & (task.max_power * t >= lowest_energy * (1.0 - SAFE))
         s = np.minimum(deadline - t, its.slowest)
         energy = np.minimum(its.energy - its.cube / s**2 - circuit * t, task.max_power * t)
@@ -116,45 +93,65 @@ def narrowest(task: Task, deadline: Array) -> Point:
         return _point(task, able, task.bits * math.log(2.0) / (t * y), y, s, t)
 
 
-def _best_time(
-    task: Task, its: _Terms, deadline: Array, low: Array, high: Array, tolerance: float = 1e-7
-) -> Array:
-    """The t between two bounds at which t y(h(t)) is greatest [s]: there -h'(t) t = eta D(y), and beyond it is greater.
+def _best_time(task: Task, deadline: Array, low: Array, high: Array) -> Array:
+    """The t between two bounds at which t y(h(t)) is greatest [s]: there -h'(t) t = eta D(y), which it then exceeds."""
+    its, circuit = task.terms, task.circuit_power
+    lowest_c = math.expm1(its.lowest) / its.lowest
 
-    Newton's method in ln t, kept within the bounds. The first trial is T - W/f_min, where -h' jumps.
-
-    Args:
-        tolerance: of ln(-h'(t) t / (eta D)); t y is flat around its greatest value, so its error is the square of that.
-    """
-    lowest_c, circuit = math.expm1(its.lowest) / its.lowest, task.circuit_power
-
-    def surplus(t: Array, cube: Array, eta: Array, energy: Array, deadline: Array, slowest: Array) -> tuple[Array, ...]:
-        """ln(-h'(t) t / (eta D)) and its slope by ln t, then the same where the CPU is at f_min."""
+    def surplus(t: Array, cube: Array, eta: Array, energy: Array, deadline: Array, slowest: Array) -> _Sides:
+        """ln(-h'(t) t / (eta D))."""
         s = np.minimum(deadline - t, slowest)
         falls = 2.0 * cube / (s * s * s)  # -h'(t) without circuits
         c = np.maximum((energy - 0.5 * falls * s - circuit * t) / eta, lowest_c)
         y = spectral_efficiency(c)
         gap = excess(y, c)
-        turns = (y * (1.0 + c / gap) - 1.0) * t / (eta * gap)
-        ratio, bend = t / (eta * gap), 3.0 * t / s * falls / (falls + circuit)
-        moving = np.log((falls + circuit) * ratio), 1.0 + bend + turns * (falls + circuit)
-        return *moving, np.log(circuit * ratio), 1.0 + turns * circuit
+        ratio = t / (eta * gap)
+        turns = (y * (1.0 + c / gap) - 1.0) * ratio
+        bend = 3.0 * t / s * falls / (falls + circuit)
+        at_leisure = np.log(circuit * ratio), 1.0 + turns * circuit
+        return *at_leisure, np.log((falls + circuit) * ratio), 1.0 + bend + turns * (falls + circuit)
 
-    high = np.maximum(high, low)
-    shape = np.broadcast_shapes(np.shape(low), np.shape(deadline))
-    values = [np.broadcast_to(value, shape) for value in (its.cube, its.eta, its.energy, deadline, its.slowest)]
-    t = np.clip(deadline - its.slowest, low, high)
-    moving, _, calm, _ = surplus(t, *values)
-    low, high = np.where((moving < 0.0) | (calm <= 0.0), t, low), np.where((calm > 0.0) | (moving >= 0.0), t, high)
+    values = its.cube, its.eta, its.energy, deadline, its.slowest
+    return _root(low, np.maximum(high, low), deadline - its.slowest, surplus, values)
+
+
+_Sides = tuple[Array, Array, Array, Array]
+"""A function below the place where it jumps, its slope by ln x, and the same above that place."""
+
+
+def _root(
+    low: Array,
+    high: Array,
+    jump: Array,
+    surplus: Callable[..., _Sides],
+    values: Sequence[Array],
+    tolerance: float = 1e-7,
+    max_steps: int = 100,
+) -> Array:
+    """The x in [low, high] at which a growing function is 0; an end of the interval where it has one sign.
+
+    The jump is tried first, then the ends; in between Newton's method in ln x, kept where the signs say the root is.
+
+    Args:
+        surplus: the function of x and of what stands in `values` for the same UEs.
+        jump: where the function jumps.
+        tolerance: value at which the search ends. Where x makes something greatest or least, that is flat there: its
+            error is the square.
+    """
+    x = np.clip(jump, low, high)
+    shape = x.shape
+    values = [np.broadcast_to(value, shape) for value in values]
+    before, _, after, _ = surplus(x, *values)
+    above, below = after < 0.0, before > 0.0  # where the root is
+    low, high = np.where(below, low, x), np.where(above, high, x)
     inside = low < high
     if not inside.any():
-        return t
-    t = np.array(t)
-    some, low, high, moves = [value[inside] for value in values], low[inside], high[inside], (moving < 0.0)[inside]
-    trial = np.where(moves, high, low)  # the ends that were not tried yet
-    for _ in range(HALVINGS):
-        moving, by_moving, calm, by_calm = surplus(trial, *some)
-        value, slope = np.where(moves, moving, calm), np.where(moves, by_moving, by_calm)
+        return x
+    low, high, above, *values = [value[inside] for value in (low, high, above, *values)]
+    trial = np.where(above, high, low)  # the end that was not tried yet
+    for _ in range(max_steps):
+        before, by_before, after, by_after = surplus(trial, *values)
+        value, slope = np.where(above, after, before), np.where(above, by_after, by_before)
         low, high = np.where(value < 0.0, trial, low), np.where(value < 0.0, high, trial)
         going = (np.abs(value) > tolerance) & (low < high)
         if not going.any():
@@ -162,8 +159,8 @@ def _best_time(
         newton = trial * np.exp(-value / slope)
         newton = np.where((newton > low) & (newton < high), newton, 0.5 * (low + high))
         trial = np.where(going, newton, trial)
-    t[inside] = trial
-    return t
+    x[inside] = trial
+    return x
 
 
 def fastest(task: Task, band: Array) -> Point:
@@ -171,7 +168,7 @@ def fastest(task: Task, band: Array) -> Point:
 
     g(y) = eta c(y) + P_c M/y, the energy of the upload, is convex too.
     """
-    its, circuit = terms(task), task.circuit_power
+    its, circuit = task.terms, task.circuit_power
     with np.errstate(all="ignore"):
         upload = task.bits * math.log(2.0) / band
         top = np.minimum(np.log1p(task.max_power * task.gain_to_noise / band), task.ceiling)
@@ -193,7 +190,7 @@ def fastest(task: Task, band: Array) -> Point:
     return better(points[0], points[1], "time")
 
 
-def _faster(sending: tuple[Array, Array], its: _Terms, budget: Array, upload: Array, y: Array) -> BoolArray:
+def _faster(sending: tuple[Array, Array], its: Terms, budget: Array, upload: Array, y: Array) -> BoolArray:
     """Whether a higher efficiency takes less time, or comes nearer to the budget."""
     used, slope = sending
     left = its.energy - used
@@ -204,20 +201,27 @@ def _faster(sending: tuple[Array, Array], its: _Terms, budget: Array, upload: Ar
 
 def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
     """The least energy in a band within a deadline: kappa W^3/s^2 + g(y), s = min(T - M/y, W/f_min), is convex in y."""
-    its, circuit = terms(task), task.circuit_power
+    its, circuit = task.terms, task.circuit_power
     with np.errstate(all="ignore"):
         upload = task.bits * math.log(2.0) / band
         hurried = upload / np.maximum(deadline - its.quickest, 0.0)
         bottom = np.maximum(its.lowest, hurried)
         top = np.minimum(np.log1p(task.max_power * task.gain_to_noise / band), task.ceiling)
 
-        def saves(y: Array) -> BoolArray:
-            s = deadline - upload / y
-            slope = its.eta * excess(y, np.expm1(y) / y) / y - circuit * upload / y**2
-            return np.asarray(np.where(s < its.slowest, 2.0 * its.cube / s**3 * upload / y**2, 0.0) > slope)
+        def surplus(y: Array, cube: Array, eta: Array, upload: Array, slowest: Array) -> _Sides:
+            """ln of what a higher y costs the amplifier over what it saves: eta D y / (M (P_c + 2 kappa W^3/s^3))."""
+            t = upload / y
+            s = np.minimum(deadline - t, slowest)
+            saved = 2.0 * cube / (s * s * s)
+            x = np.expm1(y)
+            gap = 1.0 + x - x / y
+            slope = (1.0 + x) * y / gap
+            cost = eta * gap / t
+            bend = 3.0 * t / s * saved / (saved + circuit)
+            return np.log(cost / (saved + circuit)), slope + bend, np.log(cost / circuit), slope
 
-        low, high = _turning(bottom, np.maximum(top, bottom), saves)
-        y = 0.5 * (low + high)
+        jump = np.where(deadline > its.slowest, upload / (deadline - its.slowest), np.inf)
+        y = _root(bottom, np.maximum(top, bottom), jump, surplus, (its.cube, its.eta, upload, its.slowest))
         s = np.minimum(deadline - upload / y, its.slowest)
         able = (bottom <= top * (1.0 + SAFE)) & (s >= its.quickest * (1.0 - SAFE))
         point = _point(task, able, band, y, np.maximum(s, its.quickest), upload / y)
@@ -247,6 +251,6 @@ def better(best: Point | None, other: Point, by: str) -> Point:
 def _point(task: Task, able: BoolArray, band: Array, y: Array, compute_time: Array, upload_time: Array) -> Point:
     with np.errstate(all="ignore"):
         snr = np.expm1(y)
-        its = terms(task)
+        its = task.terms
         energy = its.cube / compute_time**2 + its.eta * snr / y + task.circuit_power * upload_time
     return Point(able, band, snr, y, compute_time, upload_time, energy)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autofl.planner.band import Task
-from autofl.planner.smooth import SAFE, Point, better, longest_upload, terms
+from autofl.planner.band import SAFE, Task
+from autofl.planner.smooth import Point, better, longest_upload
 from autofl.units import Array, BoolArray, IntArray
 
 
@@ -54,7 +54,7 @@ def _best(num: int, shape: tuple[int, ...], next_is_better: Callable[[IntArray],
 
 def least_upload_energy(task: Task) -> Array:
     """The least A of all levels [J]."""
-    return terms(task).eta * min(snr / y for y, snr in task.levels)
+    return task.terms.eta * min(snr / y for y, snr in task.levels)
 
 
 def narrowest(task: Task, deadline: Array) -> Point:
@@ -62,7 +62,7 @@ def narrowest(task: Task, deadline: Array) -> Point:
 
     That time is concave in A and falls, so along a run t y grows up to the best level and falls from there on.
     """
-    its, circuit, best = terms(task), task.circuit_power, None
+    its, circuit, best = task.terms, task.circuit_power, None
     with np.errstate(all="ignore"):
         longest = longest_upload(its, deadline, circuit)
         least_time = its.eta / task.max_power * (1.0 - SAFE)
@@ -88,7 +88,7 @@ def narrowest(task: Task, deadline: Array) -> Point:
 
 def fastest(task: Task, band: Array) -> Point:
     """The least time in a band."""
-    its, circuit, best = terms(task), task.circuit_power, None
+    its, circuit, best = task.terms, task.circuit_power, None
     with np.errstate(all="ignore"):
         for y, snr in task.levels:
             t = task.bits * math.log(2.0) / (band * y)
@@ -102,7 +102,7 @@ def fastest(task: Task, band: Array) -> Point:
 
 def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
     """The least energy in a band within a deadline: along a run it is convex in 1/y."""
-    its, circuit, best = terms(task), task.circuit_power, None
+    its, circuit, best = task.terms, task.circuit_power, None
     with np.errstate(all="ignore"):
         upload = task.bits * math.log(2.0) / band
         for run in _runs(task.levels):
@@ -133,7 +133,7 @@ def _reaches(task: Task, band: Array, snr: Array | float) -> BoolArray:
 
 
 def _point(task: Task, able: BoolArray, band: Array, y: Array, snr: Array, compute_time: Array, t: Array) -> Point:
-    its = terms(task)
+    its = task.terms
     energy = its.cube / compute_time**2 + its.eta * snr / y + task.circuit_power * t
     shape = np.broadcast_shapes(np.shape(band), np.shape(energy))
     return Point(*(np.broadcast_to(value, shape) for value in (able, band, snr, y, compute_time, t, energy)))
