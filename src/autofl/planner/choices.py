@@ -119,16 +119,17 @@ def _preferred(bands: Bands, places: slice, best_first: IntArray, total: float) 
     """The band of the best option that each UE can have, 0 where it can have none, shape (num_deadlines, num_ue)."""
     needs = np.zeros((places.stop - places.start, len(best_first)))
     pending = np.ones(needs.shape, np.bool_)
-    for begin in range(0, best_first.shape[1], FEW):
+    begin = 0
+    while begin < best_first.shape[1] and pending.any():
         ues = np.flatnonzero(pending.any(axis=0))
-        if not len(ues):
-            break
-        band = bands(places, ues[:, None], best_first[ues, begin : begin + FEW])
+        end = begin + FEW * (len(best_first) // len(ues))  # the fewer UEs are left, the more options at once
+        band = bands(places, ues[:, None], best_first[ues, begin:end])
         fits = band <= total
         first = _at(band, fits.argmax(axis=-1))
         closes = fits.any(axis=-1) & pending[:, ues]
         needs[:, ues] = np.where(closes, first, needs[:, ues])
         pending[:, ues] &= ~closes
+        begin = end
     return needs
 
 
