@@ -147,7 +147,7 @@ def _root(
     inside = low < high
     if not inside.any():
         return x
-    low, high, above, *values = [value[inside] for value in (low, high, above, *values)]
+    low, high, above, values = low[inside], high[inside], above[inside], [value[inside] for value in values]
     trial = np.where(above, high, low)  # the end that was not tried yet
     for _ in range(max_steps):
         before, by_before, after, by_after = surplus(trial, *values)
@@ -208,7 +208,7 @@ def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
         bottom = np.maximum(its.lowest, hurried)
         top = np.minimum(np.log1p(task.max_power * task.gain_to_noise / band), task.ceiling)
 
-        def surplus(y: Array, cube: Array, eta: Array, upload: Array, slowest: Array) -> _Sides:
+        def surplus(y: Array, cube: Array, eta: Array, upload: Array, deadline: Array, slowest: Array) -> _Sides:
             """ln of what a higher y costs the amplifier over what it saves: eta D y / (M (P_c + 2 kappa W^3/s^3))."""
             t = upload / y
             s = np.minimum(deadline - t, slowest)
@@ -221,7 +221,8 @@ def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
             return np.log(cost / (saved + circuit)), slope + bend, np.log(cost / circuit), slope
 
         jump = np.where(deadline > its.slowest, upload / (deadline - its.slowest), np.inf)
-        y = _root(bottom, np.maximum(top, bottom), jump, surplus, (its.cube, its.eta, upload, its.slowest))
+        values = its.cube, its.eta, upload, np.asarray(deadline), its.slowest
+        y = _root(bottom, np.maximum(top, bottom), jump, surplus, values)
         s = np.minimum(deadline - upload / y, its.slowest)
         able = (bottom <= top * (1.0 + SAFE)) & (s >= its.quickest * (1.0 - SAFE))
         point = _point(task, able, band, y, np.maximum(s, its.quickest), upload / y)

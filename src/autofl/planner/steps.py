@@ -136,4 +136,5 @@ def _point(task: Task, able: BoolArray, band: Array, y: Array, snr: Array, compu
     its = task.terms
     energy = its.cube / compute_time**2 + its.eta * snr / y + task.circuit_power * t
     shape = np.broadcast_shapes(np.shape(band), np.shape(energy))
-    return Point(*(np.broadcast_to(value, shape) for value in (able, band, snr, y, compute_time, t, energy)))
+    values = (able, band, np.asarray(snr), np.asarray(y), compute_time, t, energy)
+    return Point._make(np.broadcast_to(value, shape) for value in values)
