@@ -94,13 +94,13 @@ def saved(page, tmp_path):
 
 
 def assert_plans(path, plan, capsys):
-    """`autofl plan` makes the plan of the page from a saved file; of what each UE does, the page has six digits."""
+    """`autofl plan` makes the plan of the page from a saved file; the page has six digits of each value of a UE."""
     capsys.readouterr()
     assert run_cli(["plan", str(path), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     ues, shown = said.pop("ues"), dict(plan)
     for name, column in shown.pop("ues").items():
-        assert column == [pytest.approx(ue[name], rel=1e-5) for ue in ues]
+        assert column == [float(f"{ue[name]:.6g}") if isinstance(ue[name], float) else ue[name] for ue in ues]
     assert shown == said
 
 
@@ -226,6 +226,18 @@ def test_a_picture_saved_from_a_narrow_page_has_its_whole_legend(browser, addres
             }"""
         )
         assert 200 < longest <= width
+
+
+@pytest.mark.parametrize("target", ["0.05", "0.3", "0.85"])
+def test_the_name_of_the_target_lies_on_no_curve(browser, address, target):
+    with opened(browser, address, "compare") as page:
+        page.fill("#compare-target", target)
+        page.keyboard.press("Tab")
+        until(page, f"document.querySelector('.level-name').textContent === 'target {100 * float(target):g} %'")
+        name = page.locator("#compare-chart .level-name").bounding_box()
+        curves = [curve.bounding_box() for curve in page.locator("#compare-chart .line").all()]
+        assert len(curves) >= 2
+        assert all(name["y"] + name["height"] <= curve["y"] for curve in curves)
 
 
 def test_a_run_is_started_grows_is_paused_and_goes_on(browser, address):
