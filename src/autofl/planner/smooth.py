@@ -4,7 +4,7 @@ With y the spectral efficiency, c(y) = (exp(y) - 1)/y, eta = Z ln 2/a and u the 
 
     energy kappa W^3/s^2 + eta c(y) + P_c t <= E,    s = min(u, W/f_min),    t = T - u,    eta c(y) <= P t
 
-Each function is one bisection on the derivative of a function that is convex or concave, for all UEs at once.
+Each function looks for the place where the derivative of a convex or concave function is 0, for all UEs at once.
 """
 
 import math
@@ -57,7 +57,7 @@ def longest_upload(its: Terms, deadline: Array, power: Array | float) -> Callabl
         beta = (left - power * deadline) / its.energy
         if draws:
             near = np.sqrt(np.maximum(beta, 0.0) + pi / np.sqrt(np.maximum(beta, 0.0) + third))
-            guess = np.where(beta < 0.0, pi / (third * third / (third - beta) - beta), near)  # 5 % off at most
+            guess = np.where(beta < 0.0, pi / (third * third / (third - beta) - beta), near)  # 6 % off at most
             w = power_crossing(pi, beta, guess, tolerance=1e-7)
         else:
             w = np.sqrt(np.maximum(beta, 0.0))
