@@ -51,6 +51,12 @@ def said_by_plan(capsys, tmp_path, toml):
     return json.loads(capsys.readouterr().out)
 
 
+def as_rows(plan):
+    """The plan as the command line prints it: a table for each UE."""
+    columns = plan["ues"]
+    return plan | {"ues": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]}
+
+
 @pytest.mark.parametrize(
     ("scenario", "planner"),
     [
@@ -61,7 +67,7 @@ def said_by_plan(capsys, tmp_path, toml):
 def test_a_plan_is_that_of_the_command_line_from_the_saved_file(client, capsys, tmp_path, scenario, planner):
     asked = {"scenario": scenario, "settings": {"cell": {"num_ue": 9, "max_power": 0.05}, "planner": {"name": planner}}}
     there = client.post("/api/plan", json=asked).json()["plan"]
-    assert there == said_by_plan(capsys, tmp_path, client.post("/api/toml", json=asked).text)
+    assert as_rows(there) == said_by_plan(capsys, tmp_path, client.post("/api/toml", json=asked).text)
     assert there["planner"] == planner
 
 
@@ -69,27 +75,58 @@ def test_places_that_were_dragged_are_planned_and_saved(client, capsys, tmp_path
     positions = [[30.0, 40.0], [-150.0, 80.0], [10.5, -160.25]]
     asked = {"settings": {"cell": {"positions": positions}, "compressor": {"name": "quantise", "bits": 6}}}
     answer = client.post("/api/plan", json=asked).json()
-    assert [ue["distance"] for ue in answer["plan"]["ues"]] == pytest.approx([50.0, 170.0, 160.59], abs=0.01)
+    assert answer["plan"]["ues"]["distance"] == pytest.approx([50.0, 170.0, 160.59], abs=0.01)
     assert answer["positions"] == [pytest.approx(place) for place in positions]
     assert answer["values"]["bits"] == pytest.approx(6 + 16 / 256, rel=1e-3)  # 6 bits and the scale of each block
-    assert answer["plan"] == said_by_plan(capsys, tmp_path, client.post("/api/toml", json=asked).text)
+    assert as_rows(answer["plan"]) == said_by_plan(capsys, tmp_path, client.post("/api/toml", json=asked).text)
 
 
 def test_energy_is_split_into_computing_and_sending(client):
     answer = client.post("/api/plan", json={}).json()
-    cell = plan(load_settings()).round.cell
-    for ue, computing in zip(answer["plan"]["ues"], answer["compute_energy"], strict=True):
+    cell, ues = plan(load_settings()).round.cell, as_rows(answer["plan"])["ues"]
+    for ue, computing in zip(ues, answer["compute_energy"], strict=True):
         cycles = cell.cycles_per_sample[ue["id"]] * ue["num_samples"] * ue["local_steps"]
         assert computing == pytest.approx(1e-27 / 2 * cycles * ue["cpu_frequency"] ** 2, rel=1e-9)
         assert ue["energy"] - computing == pytest.approx(ue["tx_power"] * ue["upload_time"], rel=1e-9)
-    slowest = max(answer["plan"]["ues"], key=lambda ue: ue["upload_time"] + ue["compute_time"])
+    slowest = max(ues, key=lambda ue: ue["upload_time"] + ue["compute_time"])
     assert answer["slowest"] == slowest["id"]
 
 
+def test_values_are_cut_to_the_digits_that_are_asked_for(client):
+    """As text says them with so many digits; what is said of the whole round stays as it is."""
+    asked = {"scenario": "umi-phones", "settings": {"planner": {"name": "joint"}}}
+    whole, cut = (client.post("/api/plan", json=asked | more).json() for more in ({}, {"digits": 6}))
+    for name, column in whole["plan"].pop("ues").items():
+        expected = [float(f"{value:.6g}") if isinstance(value, float) else value for value in column]
+        assert cut["plan"]["ues"][name] == expected
+    assert {name: value for name, value in cut["plan"].items() if name != "ues"} == whole["plan"]
+    for place, exact in zip(cut["positions"], whole["positions"], strict=True):
+        assert place == [float(f"{value:.3f}") for value in exact]
+
+
+def test_the_answer_for_a_large_cell_is_small(client):
+    """A tenth of the 5.4 MB that the rows of `autofl plan --json` take."""
+    asked = {"settings": {"cell": {"num_ue": 10_000}}, "digits": 6}
+    packed = client.post("/api/plan", json=asked)
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) < 0.54e6
+    plain = client.post("/api/plan", json=asked, headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert len(plain.content) < 2e6
+    assert plain.json()["plan"] == packed.json()["plan"]
+
+
 @pytest.mark.parametrize(("num_ue", "limit"), [(100, 0.1), (10_000, 1.0)])
-@pytest.mark.parametrize("planner", ["paper", "exact", "joint"])
-def test_a_plan_is_answered_while_one_waits(client, planner, num_ue, limit):
-    asked = {"settings": {"cell": {"num_ue": num_ue}, "planner": {"name": planner}}}
+@pytest.mark.parametrize(
+    ("scenario", "planner"),
+    [
+        *(("paper", name) for name in ("paper", "exact", "joint", "yang")),
+        *((name, "joint") for name in scenario_names() if name != "paper"),
+    ],
+)
+def test_a_plan_is_answered_while_one_waits(client, scenario, planner, num_ue, limit):
+    settings = {"cell": {"num_ue": num_ue}, "planner": {"name": planner}}
+    asked = {"scenario": scenario, "settings": settings, "digits": 6}
     spent = []
     for _ in range(3):
         begin = time.process_time()  # of this process: server and client
@@ -175,7 +212,6 @@ def test_the_page_may_load_nothing_from_elsewhere(client):
         {"channel": {"name": "trace", "file": "secret"}},
         {"deploy": {"deadline": 1.0}},
         {"cell": {"num_ue": 10_001}},
-        {"cell": {"num_ue": 1001}, "planner": {"name": "joint"}, "link": {"name": "nr-64qam"}},
         {"cell": {"num_ue": None}},
         {"cell": []},
         {"cell": {"distance": {"disc": [[[[[[1.0]]]]]]}}},

@@ -107,4 +107,4 @@ def test_wild_values_of_real_settings_are_planned_or_refused(client, changed):
         (asked.setdefault(section, {}) if section else asked)[name] = value
     answer = client.post("/api/plan", json={"settings": asked})
     assert answer.status_code in (200, 422)
-    assert "detail" in answer.json() or answer.json()["plan"]["ues"]
+    assert "detail" in answer.json() or answer.json()["plan"]["ues"]["id"]

@@ -102,7 +102,7 @@ def test_trials_that_cannot_be_better_are_left_out_without_changing_a_bit(monkey
         for at_once in (4, WIDEST):
             with monkeypatch.context() as patched:
                 patched.setattr(joint, "AT_ONCE", at_once)
-                patched.setattr(joint, "MANY", {True: 0})
+                patched.setattr(joint, "MANY", 0)
                 if at_once == WIDEST:
                     patched.setattr(joint, "highest_price", lambda *_: None)  # all trials, as `choose` prices them
                 plans.append(planner(cell, gain, planner.init(cell))[0])

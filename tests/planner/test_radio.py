@@ -8,15 +8,22 @@ import pytest
 from autofl.errors import AutoFLError
 from autofl.network import Status, round_cost, upload_cost
 from autofl.network.links.nr import Nr256
-from autofl.planner import ExactPlanner, FixedPlanner, PaperPlanner
-from autofl.planner.allocation import allocate, allocate_fixed_band, least_energy, least_energy_fixed_band, shortest
+from autofl.planner import ExactPlanner, FixedPlanner, PaperPlanner, smooth, steps
+from autofl.planner.allocation import (
+    allocate,
+    allocate_fixed_band,
+    least_band,
+    least_energy,
+    least_energy_fixed_band,
+    shortest,
+)
 from autofl.planner.joint import JointPlanner
 from autofl.planner.power import least_upload
 from autofl.planner.yang import YangPlanner
 from reference.allocation_reference import random_cell
 from reference.cells import paper_cell
-from reference.radio_checks import CHECKS, Worst
-from reference.radio_reference import random_radio
+from reference.radio_checks import CHECKS, Worst, tasks
+from reference.radio_reference import KINDS, least_band_of, least_energy_of, random_radio
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -49,6 +56,41 @@ def test_without_circuits_and_ceiling_the_general_method_gives_the_fast_ones_tim
     if one.able.any():
         one, two = (least_energy_fixed_band(kind, own, 1.2 * one.time) for kind in (task, other))
         np.testing.assert_allclose(two.energy, one.energy, rtol=1e-6)
+
+
+def agree(ours, theirs):
+    """At the very edge of what is possible, rounding decides who can take part."""
+    possible = np.isfinite(ours) & np.isfinite(theirs)
+    assert (np.isfinite(ours) != np.isfinite(theirs)).mean() < 0.01
+    np.testing.assert_allclose(ours[possible], theirs[possible], rtol=1e-8)
+    return int(possible.sum())
+
+
+@pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)
+def test_least_band_and_energy_are_those_of_trying_everything(kind):
+    """All levels, or all times and efficiencies, by slow searches; times from the shortest to far too long ones."""
+    compared = 0
+    for seed in range(kind, kind + 10 * len(KINDS), len(KINDS)):
+        task = dataclasses.replace(tasks(seed)[3], circuit_power=1e-3 * (1 + seed % 5))  # no task is a plain one
+        least = shortest(task)
+        if not np.isfinite(least).any():
+            continue
+        deadlines = least[np.isfinite(least)].min() * np.geomspace(1.003, 3e3, 12)[:, None]
+        ours = least_band(task, deadlines)
+        compared += agree(ours, least_band_of(task, deadlines))
+        wider = np.where(np.isfinite(ours), ours, 1e6) * np.array([1.01, 1.3, 10.0])[:, None, None]
+        point = (steps if task.levels else smooth).thriftiest(task, wider, deadlines)
+        compared += agree(np.where(point.able, point.energy, np.inf), least_energy_of(task, wider, deadlines))
+    assert compared > 500
+
+
+def test_a_scattered_table_is_searched_in_several_runs():
+    """Each of them a curve like Shannon's; the tables of NR are one."""
+    rising = tuple((0.5 * k, 2.0**k - 1.0) for k in range(1, 6))
+    assert [len(run.y) for run in steps._runs(rising)] == [5]
+    assert [len(run.y) for run in steps._runs(Nr256().law().levels)] == [28]
+    scattered = (*rising[:3], (1.75, 14.0), *rising[3:])
+    assert [len(run.y) for run in steps._runs(scattered)] == [4, 2]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -160,3 +160,80 @@ def costs(cell, gain, i, work, band, power, frequency):
     t = cell.update_bits[i] / (band * bits_per_hertz(cell, snr))
     energy = 0.5 * cell.capacitance * work * frequency**2 + (power / cell.pa_efficiency + cell.circuit_power) * t
     return float(snr), float(work / frequency + t), float(energy)
+
+
+def bisected(holds, low, high, steps=200):
+    """The largest value up to which `holds` is true, for all UEs at once."""
+    for _ in range(steps):
+        middle = 0.5 * (low + high)
+        fine = holds(middle)
+        low, high = np.where(fine, middle, low), np.where(fine, high, middle)
+    return low
+
+
+def best_between(value, low, high, steps=300):
+    """The greatest value of a function that first grows and then falls, by cutting off a third of the interval."""
+    for _ in range(steps):
+        left, right = low + (high - low) / 3.0, high - (high - low) / 3.0
+        lower = value(left) < value(right)
+        low, high = np.where(lower, left, low), np.where(lower, high, right)
+    return np.maximum(value(low), value(high))
+
+
+def efficiency_of(energy, eta):
+    """The y with eta (exp(y) - 1)/y = energy, by bisection; 0 where the energy is too little for any."""
+    return bisected(lambda y: eta * np.expm1(y) / np.maximum(y, 1e-300) <= energy, np.zeros_like(energy), 700.0)
+
+
+def least_band_of(task, deadline):
+    """Least bands for a deadline, level by level or over all upload times; inf where there is none."""
+    slowest, eta = task.cycles / task.min_frequency, task.bits * math.log(2.0) / task.gain_to_noise
+    quickest = task.cycles / task.max_frequency
+
+    def left(t):
+        """Energy for the amplifier."""
+        s = np.minimum(deadline - t, slowest)
+        return task.max_energy - task.kappa * task.cycles**3 / s**2 - task.circuit_power * t
+
+    zero, latest = np.zeros(np.broadcast_shapes(np.shape(deadline), eta.shape)), deadline - quickest
+    best = zero  # the greatest t y
+    with np.errstate(all="ignore"):
+        for y, snr in task.levels:
+            t = bisected(lambda t, a=eta * snr / y: left(t) >= a, zero, latest)
+            best = np.where((t > 0.0) & (task.max_power * t >= eta * snr / y), np.maximum(best, t * y), best)
+        if not task.levels:
+            lowest = eta * task.phi / math.log1p(task.phi)
+            longest = bisected(lambda t: left(t) >= lowest, zero, latest)
+            shortest = lowest / task.max_power
+
+            def carried(t):
+                y = efficiency_of(np.minimum(left(t), task.max_power * t), eta)
+                return t * np.minimum(y, task.ceiling)
+
+            carried_most = best_between(carried, np.broadcast_to(shortest, zero.shape), np.maximum(longest, shortest))
+            best = np.where(longest > shortest, carried_most, best)
+        return np.where(best > 0.0, task.bits * math.log(2.0) / best, np.inf)
+
+
+def least_energy_of(task, band, deadline):
+    """Least energies in given bands within a deadline, level by level or over all efficiencies; inf for none."""
+    slowest, quickest = task.cycles / task.min_frequency, task.cycles / task.max_frequency
+    upload = task.bits * math.log(2.0) / band
+    most_snr = task.max_power * task.gain_to_noise / band
+
+    def energy(y, snr):
+        t = upload / y
+        s = np.minimum(deadline - t, slowest)
+        sending = (snr * band / task.gain_to_noise + task.circuit_power) * t
+        return np.where(s >= quickest, task.kappa * task.cycles**3 / s**2 + sending, np.inf)
+
+    with np.errstate(all="ignore"):
+        best = np.full(most_snr.shape, np.inf)
+        for y, snr in task.levels:
+            best = np.where(snr <= most_snr, np.minimum(best, energy(y, snr)), best)
+        if not task.levels:
+            low = np.maximum(math.log1p(task.phi), upload / np.maximum(deadline - quickest, 0.0) * (1.0 + 1e-13))
+            high = np.minimum(np.log1p(most_snr), task.ceiling)
+            least = -best_between(lambda y: -energy(y, np.expm1(y)), low, np.maximum(high, low))
+            best = np.where(low <= high, least, best)
+        return np.where(best <= task.max_energy, best, np.inf)

@@ -20,7 +20,7 @@ SPEED_OF_LIGHT = 299_792_458.0
 PATHS = 16
 """Scattered paths of a UE. The tail of the power differs from the exponential one by at most 0.23 / (2 PATHS)."""
 CHUNK = 1 << 13
-"""UEs computed at once, so that their paths stay in the processor's cache."""
+"""Amplitudes computed at once, so that their paths stay in the processor's cache."""
 
 Complex = NDArray[np.complex64]
 
@@ -43,8 +43,9 @@ def amplitude(seed: int, ue: IntArray, wavelengths: Array, k_factor: Array) -> C
     cosine, sine = np.cos(spread), np.sin(spread)
     direct = np.sqrt(k_factor / (k_factor + 1.0)).astype(np.float32)
     share = np.sqrt(1.0 / (k_factor + 1.0) / PATHS).astype(np.float32)
-    for start in range(0, ue.size, CHUNK):
-        here = slice(start, start + CHUNK)
+    at_once = max(CHUNK // math.prod(wavelengths.shape[:-1]), 64)
+    for start in range(0, ue.size, at_once):
+        here = slice(start, start + at_once)
         uniform = ue_uniforms(seed, "doppler", (), ue[here], 3 + PATHS // 2).T
         toward, turn = (2.0 * np.pi * uniform[0:2] / [[1.0], [PATHS]]).astype(np.float32)  # directions, good to 1e-7
         way = wavelengths[..., here]

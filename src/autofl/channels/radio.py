@@ -38,7 +38,7 @@ MOST_LOOKS = 128
 """Most moments at which the fading within an upload is sampled."""
 MOST, MOST_DB = 1e9, 300.0
 """Seconds, metres and speeds beyond the first are typing errors, gains and losses beyond the second."""
-LOOKED_AT_ONCE = 1 << 13
+LOOKED_AT_ONCE = 1 << 18
 """Such moments, of all UEs together, that are computed in one call: memory stays small in a large cell."""
 
 

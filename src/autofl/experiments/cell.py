@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofl.channels import Channel, Knowledge, success_probability
 from autofl.channels.radio import Radio
@@ -223,11 +224,12 @@ class RoundPlan:
         reasons = np.where(reachable, owned, "power")
         return [str(reason) for reason in np.where(self.round.plan.status == Status.INFEASIBLE, reasons, "")]
 
-    def table(self) -> dict[str, object]:
-        """Everything as plain values, SI and linear, for JSON."""
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What each UE is told and what it costs, SI and linear, arrays of shape (num_ue,)."""
         this_round = self.round
         plan, cost, chance = this_round.plan, this_round.cost, self.success_probability
         columns = {
+            "id": np.arange(this_round.cell.num_ue),
             "distance": this_round.cell.distance,
             "channel_gain": this_round.gain,
             "num_samples": plan.num_samples,
@@ -242,8 +244,11 @@ class RoundPlan:
             "infeasible_because": np.array([reason or None for reason in self.reasons()], dtype=object),
             "success_probability": np.full(this_round.cell.num_ue, None, dtype=object) if chance is None else chance,
         }
-        columns |= {name: getattr(plan, name) for name in DECISIONS if name not in columns}
-        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return columns | {name: getattr(plan, name) for name in DECISIONS if name not in columns}
+
+    def summary(self) -> dict[str, object]:
+        """The round as a whole, as plain values."""
+        plan, cost = self.round.plan, self.round.cost
         return {
             "round_time": float(cost.time),
             "downlink_time": float(cost.downlink_time),
@@ -251,8 +256,13 @@ class RoundPlan:
             "num_feasible": int(plan.feasible.sum()),
             "energy": float(cost.energy.sum()),
             "certificate": None if plan.certificate is None else finite_or_null(asdict(plan.certificate)),
-            "ues": [{"id": ue, **dict(zip(columns, row, strict=True))} for ue, row in enumerate(rows)],
         }
+
+    def table(self) -> dict[str, object]:
+        """Everything as plain values, SI and linear, for JSON."""
+        columns = self.columns()
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return {**self.summary(), "ues": [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
 JOINT_OF = {"autofl": "autofl-j", "fedavg-2": "fedavg-j"}
@@ -274,7 +284,12 @@ def planning_section(settings: Settings) -> PartSettings:
 
 def plan_table(settings: Settings, made: RoundPlan) -> dict[str, Any]:
     """What `autofl plan --json` says of a planned round, for settings that went through `as_joint`."""
-    return {"planner": planning_section(settings).name, "algorithm": settings.algorithm, **made.table()}
+    return {**planned_by(settings), **made.table()}
+
+
+def planned_by(settings: Settings) -> dict[str, str]:
+    """Planner and algorithm of a plan, for settings that went through `as_joint`."""
+    return {"planner": planning_section(settings).name, "algorithm": settings.algorithm}
 
 
 def places(settings: Settings) -> Array:

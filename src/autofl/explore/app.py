@@ -1,6 +1,7 @@
 """The server: the page, its JSON API as OpenAPI describes it, and rounds as they are made."""
 
 import asyncio
+import gzip
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -29,6 +30,8 @@ from autofl.version import __version__
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 PLANS_AT_ONCE = 2
+PACKED = 2**18
+"""Bytes from which a plan is packed."""
 MOST_STREAMS = 16
 SOON, LATER = 0.4, 2.0
 """Seconds between two looks at a run that is running, and at one that is not."""
@@ -138,10 +141,11 @@ def _add_planning(app: FastAPI) -> None:
         }
 
     @app.post("/api/plan", tags=["plan"], responses={200: {"model": schema.PlanAnswer}})
-    def plan(asked: schema.Question) -> Response:
+    def plan(asked: schema.PlanQuestion, request: Request) -> Response:
         """One round, planned by the code of `autofl plan --json`, with what a map needs."""
         with room:
-            return _json(planning.answer(planning.table_of(asked.scenario, asked.settings)))
+            made = planning.answer(planning.table_of(asked.scenario, asked.settings), asked.digits)
+        return _json(made, request)
 
     @app.post("/api/toml", tags=["plan"], responses={200: {"content": {"application/toml": {}}}})
     def toml(asked: schema.Question) -> Response:
@@ -238,8 +242,12 @@ async def _events(
             await asyncio.sleep(SOON if status in ("running", "starting", "stopping") else LATER)
 
 
-def _json(value: Any) -> Response:
-    return Response(_text(value), media_type="application/json")
+def _json(value: Any, request: Request | None = None) -> Response:
+    """JSON, packed where it is large and whoever asks can unpack it; the token is in no answer of the API."""
+    body, headers = _text(value).encode(), {"Vary": "Accept-Encoding"}
+    if request is not None and len(body) >= PACKED and "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers = gzip.compress(body, 1, mtime=0), headers | {"Content-Encoding": "gzip"}
+    return Response(body, media_type="application/json", headers=headers)
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tomli_w
+from numpy.typing import NDArray
 
 from autofl.analysis.choose import SELECTED
 from autofl.analysis.forecast import draw_networks, forecast, forecast_of
@@ -22,7 +23,7 @@ from autofl.experiments.cell import (
     build_network,
     places,
     plan,
-    plan_table,
+    planned_by,
     planning_section,
 )
 from autofl.experiments.sweep import planned
@@ -36,9 +37,10 @@ SECTIONS = ("cell", "channel", "link", "knowledge", "data", "model", "learning",
 VALUES = ("seed", "preset", "algorithm")
 FILES = ("file", "folder", "trace", "path")
 """Keys that name files, which nobody may read through the page."""
-MOST_UES = {"joint": 1000, "yang": 5000}
-"""Most UEs for planners that search; the others plan 10,000 in a second, and so does `joint` with Shannon's rate."""
-MOST = 10_000
+MOST_UE = 10_000
+"""Most UEs of a cell: every planner answers within about a second."""
+SEARCHING = ("joint", "yang")
+"""Planners that take ten times as long as the others: curves have fewer points."""
 POINTS = 17
 """Points of a what-if curve."""
 ROUGH = (2, 32)
@@ -79,22 +81,12 @@ def _leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
 def settings_of(table: dict[str, Any]) -> Settings:
     """Validated, for a number of UEs that can be planned while somebody waits."""
     settings = as_joint(parse_settings(table))
-    count, most = settings.cell.count, _most_ue(settings)
-    if count > most:
-        name = planning_section(settings).name
-        raise AutoFLError(
-            f"cell.num_ue: {count:,} UEs; on the page the planner {name} takes up to {most:,} (autofl plan takes more)"
-        )
+    count = settings.cell.count
+    if count > MOST_UE:
+        raise AutoFLError(f"cell.num_ue: {count:,} UEs; the page takes up to {MOST_UE:,} (autofl plan takes more)")
     if settings.data.name == "npz" or settings.channel.name == "trace":
         raise AutoFLError("files can be used on the command line only")
     return settings
-
-
-def _most_ue(settings: Settings) -> int:
-    """UEs that can be planned while somebody waits."""
-    name, given = planning_section(settings).name, settings.resolved()
-    plain = given.link.name == "shannon" and given.cell.circuit_power == 0.0
-    return MOST if name == "joint" and plain else MOST_UES.get(name, MOST)
 
 
 def toml_of(table: dict[str, Any]) -> str:
@@ -103,25 +95,45 @@ def toml_of(table: dict[str, Any]) -> str:
     return tomli_w.dumps(table)
 
 
-def answer(table: dict[str, Any]) -> dict[str, Any]:
-    """A planned round and what the page draws of it."""
+def answer(table: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
+    """A planned round and what the page draws of it.
+
+    Args:
+        digits: significant ones of what is said of each UE, and places to the millimetre; None: as they are.
+    """
     begin = time.perf_counter()
     settings = settings_of(table)
     made = plan(settings)
     this_round = made.round
     taking_part = this_round.plan.feasible
     total = np.where(taking_part, this_round.cost.upload_time + this_round.cost.compute_time, -1.0)
+    positions = places(settings).T
+    columns = made.columns() | {"compute_energy": _computing(made), "max_power": this_round.cell.max_power}
+    if digits is not None:
+        positions, columns = positions.round(3), {name: _rounded(column, digits) for name, column in columns.items()}
+    ues = {name: column.tolist() for name, column in columns.items()}
     return {
-        "plan": plan_table(settings, made),
-        "positions": places(settings).T.tolist(),
-        "compute_energy": _computing(made).tolist(),
-        "max_power": np.broadcast_to(this_round.cell.max_power, total.shape).tolist(),
+        "compute_energy": ues.pop("compute_energy"),
+        "max_power": ues.pop("max_power"),
+        "plan": {**planned_by(settings), **made.summary(), "ues": ues},
+        "positions": positions.tolist(),
         "slowest": int(total.argmax()) if taking_part.any() else None,
         "values": _values(settings, made),
-        "most_ue": _most_ue(settings),
+        "most_ue": MOST_UE,
         "decided": _decided(settings),
         "host_time": time.perf_counter() - begin,
     }
+
+
+def _rounded(values: NDArray[Any], digits: int) -> NDArray[Any]:
+    """Numbers that need no more than so many digits; whatever is not a float stays as it is."""
+    if values.dtype != np.float64:
+        return values
+    with np.errstate(all="ignore"):
+        places = digits - 1.0 - np.floor(np.log10(np.abs(values)))
+        up, down = 10.0 ** np.maximum(places, 0.0), 10.0 ** np.maximum(-places, 0.0)  # whole powers, so no new error
+        rounded = np.rint(values * up / down) / up * down
+    return np.where(np.isfinite(rounded), rounded, values)
 
 
 def _computing(made: RoundPlan) -> Array:
@@ -239,12 +251,13 @@ def _learning_time(settings: Settings, fitted: Any, networks: int, rounds: int) 
 
 
 def _is_slow(settings: Settings) -> bool:
-    return planning_section(settings).name in MOST_UES
+    return planning_section(settings).name in SEARCHING
 
 
 def _points(settings: Settings) -> int:
     """Fewer if a plan takes long."""
-    return 9 if _is_slow(settings) or settings.cell.count > 1000 else POINTS
+    halvings = int(_is_slow(settings)) + int(settings.cell.count > 1000)
+    return (POINTS - 1) // 2**halvings + 1
 
 
 def _curve(over: str, x: Sequence[float], here: float, **columns: Sequence[float | None]) -> dict[str, Any]:

@@ -21,6 +21,12 @@ class Question(BaseModel):
     )
 
 
+class PlanQuestion(Question):
+    digits: Annotated[int, Field(ge=3, le=17)] | None = Field(
+        None, description="significant digits of values of UEs, and places in whole millimetres; null: as computed"
+    )
+
+
 class CurveQuestion(Question):
     over: Literal["energy", "radius", "selected"] = Field("energy", description="what changes along the curve")
     target: Target | None = Field(None, description="for time to accuracy over |A_k|")
@@ -48,29 +54,29 @@ class Problem(BaseModel):
     detail: str
 
 
-class PlannedUE(BaseModel):
-    """One UE of a planned round; the same keys as in `autofl plan --json`."""
+class PlannedUEs(BaseModel):
+    """The UEs of a planned round: under each key of `autofl plan --json` the values of all UEs, in their order."""
 
     model_config = ConfigDict(extra="allow")
 
-    id: int
-    distance: float
-    channel_gain: float
-    num_samples: int
-    tx_power: float
-    snr: float
-    upload_time: float
-    compute_time: float
-    energy: float
-    status: str
-    samples_limit: str
-    power_limit: str
-    infeasible_because: str | None
-    success_probability: float | None
+    id: list[int]
+    distance: list[float]
+    channel_gain: list[float]
+    num_samples: list[int]
+    tx_power: list[float]
+    snr: list[float]
+    upload_time: list[float]
+    compute_time: list[float]
+    energy: list[float]
+    status: list[str]
+    samples_limit: list[str]
+    power_limit: list[str]
+    infeasible_because: list[str | None]
+    success_probability: list[float | None]
 
 
 class Plan(BaseModel):
-    """What `autofl plan --json` prints."""
+    """What `autofl plan --json` prints, but with a list for each quantity in place of a table for each UE."""
 
     planner: str
     algorithm: str
@@ -80,7 +86,7 @@ class Plan(BaseModel):
     num_feasible: int
     energy: float
     certificate: dict[str, float | None] | None
-    ues: list[PlannedUE]
+    ues: PlannedUEs
 
 
 class PlanAnswer(BaseModel):
@@ -90,7 +96,7 @@ class PlanAnswer(BaseModel):
     max_power: list[float] = Field(description="P_max [W] of each UE")
     slowest: int | None = Field(description="the UE that ends the round")
     values: dict[str, float | int | None] = Field(description="values of the sliders")
-    most_ue: int = Field(description="UEs up to which this planner answers here")
+    most_ue: int = Field(description="most UEs that are planned here")
     decided: list[str] = Field(description="sliders without effect, since the planner decides these itself")
     host_time: float = Field(description="seconds that planning took here")
 

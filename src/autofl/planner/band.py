@@ -9,7 +9,7 @@ x = p a/B its SNR, everything is explicit (docs/joint-planner.md has the derivat
 import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from autofl.units import Array, BoolArray
 
 GUARD = 2e-14
 """Budgets are read as E (1 - GUARD) and phi as phi (1 + GUARD): rounding then stays on the feasible side."""
+
+SAFE = 1e-12
+"""The same for the rate laws that are not Shannon's."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,10 @@ class Task:
     def limits(self) -> "Limits":
         return _limits(self)
 
+    @cached_property
+    def terms(self) -> "Terms":
+        return _terms(self)
+
 
 PER_UE = tuple(field.name for field in fields(Task) if field.type is Array)
 """The arrays of a task."""
@@ -88,6 +95,29 @@ class Limits:
     ends: Array  # y at w = fastest, at w = slowest and at w = 0, shape (3, ...)
     stays: Array  # up to this deadline s = s0 / fastest is best [s]
     slows: Array  # from this deadline on s = s0 / slowest is best [s]
+
+
+class Terms(NamedTuple):
+    """What the allocation of the other rate laws works with, shape of the task."""
+
+    energy: Array  # E (1 - SAFE)
+    cube: Array  # kappa W^3
+    quickest: Array  # W/f_max
+    slowest: Array  # W/f_min
+    eta: Array  # Z ln 2 / a
+    lowest: float  # y at phi
+
+
+def _terms(task: Task) -> Terms:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return Terms(
+            np.asarray(task.max_energy * (1.0 - SAFE)),
+            np.asarray(task.kappa * task.cycles * task.cycles * task.cycles),
+            np.asarray(task.cycles / task.max_frequency),
+            np.asarray(task.cycles / task.min_frequency),
+            np.asarray(task.bits * math.log(2.0) / task.gain_to_noise),
+            math.log1p(task.phi * (1.0 + SAFE)),
+        )
 
 
 def spectral_efficiency(c: Array) -> Array:
@@ -212,18 +242,24 @@ def picked(chosen: BoolArray, *values: Array) -> list[Array]:
     return [(value if value.shape == shape else np.broadcast_to(value, shape))[chosen] for value in values]
 
 
-def power_crossing(pi: Array, beta: Array, tolerance: float = 1e-13, max_steps: int = 60) -> Array:
+def power_crossing(
+    pi: Array, beta: Array, start: Array | None = None, tolerance: float = 1e-13, max_steps: int = 60
+) -> Array:
     """The positive root w of w^3 = beta w + pi: the computing time at which energy and power run out together.
 
-    Newton's method on a convex function, from an upper bound.
+    Newton's method on a convex function, from an upper bound or a guess >= sqrt(beta), where the slope is positive.
     """
-    third = np.cbrt(pi)
-    w = np.where(beta < 0.0, np.minimum(third, pi / -np.minimum(beta, -1e-300)), third + np.sqrt(np.maximum(beta, 0.0)))
+    if start is None:
+        third = np.cbrt(pi)
+        slow = np.minimum(third, pi / -np.minimum(beta, -1e-300))
+        w = np.where(beta < 0.0, slow, third + np.sqrt(np.maximum(beta, 0.0)))
+    else:
+        w = start
     for _ in range(max_steps):
         square = w * w
         step = (w * (square - beta) - pi) / (3.0 * square - beta)
         w = w - step
-        if not (step > tolerance * w).any():
+        if not (np.abs(step) > tolerance * w).any():
             break
     return w
 

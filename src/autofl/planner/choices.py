@@ -119,16 +119,17 @@ def _preferred(bands: Bands, places: slice, best_first: IntArray, total: float) 
     """The band of the best option that each UE can have, 0 where it can have none, shape (num_deadlines, num_ue)."""
     needs = np.zeros((places.stop - places.start, len(best_first)))
     pending = np.ones(needs.shape, np.bool_)
-    for begin in range(0, best_first.shape[1], FEW):
+    begin = 0
+    while begin < best_first.shape[1] and pending.any():
         ues = np.flatnonzero(pending.any(axis=0))
-        if not len(ues):
-            break
-        band = bands(places, ues[:, None], best_first[ues, begin : begin + FEW])
+        end = begin + FEW * (len(best_first) // len(ues))  # the fewer UEs are left, the more options at once
+        band = bands(places, ues[:, None], best_first[ues, begin:end])
         fits = band <= total
         first = _at(band, fits.argmax(axis=-1))
         closes = fits.any(axis=-1) & pending[:, ues]
         needs[:, ues] = np.where(closes, first, needs[:, ues])
         pending[:, ues] &= ~closes
+        begin = end
     return needs
 
 
@@ -165,9 +166,11 @@ def _within(worth: Array, needs: Array, picked: IntArray, total: float, highest:
     highest = _highest(worth, needs, total) if highest is None else highest
     low, high = np.full(len(worth), np.log(1e-12 * highest)), np.full(len(worth), np.log(highest))
     chosen = np.full(picked[over].shape, worth.shape[-1] - 1)  # everybody left out always fits
+    gain = np.empty_like(worth)  # written anew in every step: memory for as many arrays takes longer than the sums
     for _ in range(PRICE_STEPS):
         middle = 0.5 * (low + high)
-        tried = (worth - np.exp(middle)[:, None, None] * needs).argmax(axis=-1)
+        np.subtract(worth, np.multiply(np.exp(middle)[:, None, None], needs, out=gain), out=gain)
+        tried = gain.argmax(axis=-1)
         fits = _at(needs, tried).sum(axis=-1) <= total
         chosen = np.where(fits[:, None], tried, chosen)
         low, high = np.where(fits, low, middle), np.where(fits, middle, high)

@@ -11,9 +11,9 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.planner import smooth, steps
-from autofl.planner.band import Task
+from autofl.planner.band import SAFE, Task
 from autofl.planner.fixed_band import Allocation, Plan, part, spread
-from autofl.planner.smooth import SAFE, Point, terms
+from autofl.planner.smooth import Point
 from autofl.units import Array, BoolArray
 
 DEADLINES = 32
@@ -26,6 +26,10 @@ FEW, PIECES = 32, 400
 """On a staircase, up to FEW UEs share the spare band in PIECES pieces."""
 
 
+BLOCK = 8_192
+"""Values worked on at once, so that they stay in the processor's cache."""
+
+
 def _kind(task: Task) -> ModuleType:
     return steps if task.levels else smooth
 
@@ -35,7 +39,7 @@ def shortest(task: Task) -> Array:
 
     Full power in a band as wide as the lowest SNR allows: t = A/P, and the circuits take P_c t.
     """
-    its = terms(task)
+    its = task.terms
     with np.errstate(all="ignore"):
         sending = _kind(task).least_upload_energy(task)
         t = sending / task.max_power
@@ -46,15 +50,22 @@ def shortest(task: Task) -> Array:
 
 def least_band(task: Task, deadline: Array | float) -> Array:
     """b_i(T) [Hz]; inf where no band is enough."""
-    point = _kind(task).narrowest(task, np.asarray(deadline, dtype=np.float64))
-    return np.where(point.able, point.band, np.inf)
+    makes = np.asarray(deadline) >= shortest(task)
+    band = np.full(makes.shape, np.inf)
+    places = np.flatnonzero(makes)
+    served, deadlines = task.at(makes.shape, makes), np.broadcast_to(deadline, makes.shape)[makes]
+    for begin in range(0, len(places), BLOCK):
+        some = slice(begin, begin + BLOCK)
+        point = _kind(task).narrowest(served.at(places.shape, some), deadlines[some])
+        band.flat[places[some]] = np.where(point.able, point.band, np.inf)
+    return band
 
 
 def _longest(task: Task) -> float:
     """A deadline [s] beyond which no UE needs less band, as its circuits use up the energy; inf without circuits."""
     if task.circuit_power == 0.0:
         return math.inf
-    its = terms(task)
+    its = task.terms
     crawling = 1e4 * np.sqrt(its.cube / its.energy)  # computing takes 1e-8 of the energy
     return float((np.minimum(its.slowest, crawling) + its.energy / task.circuit_power).max())
 
@@ -163,7 +174,7 @@ def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
     return spread(task, plan, lower=math.nan, residual=max(total - bound, 0.0) / total, able=able)
 
 
-def _priced(energy: Array, bands: Array, total_band: float, halvings: int = 80) -> tuple[np.ndarray, float]:
+def _priced(energy: Array, bands: Array, total_band: float) -> tuple[np.ndarray, float]:
     """The rows of least energy + price band at the lowest price at which the bands fit, and the dual bound."""
     column = np.arange(energy.shape[1])
     place = energy.argmin(axis=0)
@@ -172,15 +183,15 @@ def _priced(energy: Array, bands: Array, total_band: float, halvings: int = 80) 
     finite = energy[np.isfinite(energy)]
     low, high = math.log(1e-12 * finite.max() / bands.max()), math.log(1e6 * finite.max() / bands.min())
     bound = -math.inf
-    for _ in range(halvings):
-        price = math.exp(0.5 * (low + high))
+    while low < (middle := 0.5 * (low + high)) < high:  # until there is no float in between
+        price = math.exp(middle)
         tried = (energy + price * bands).argmin(axis=0)
         used = float(bands[tried, column].sum())
         bound = max(bound, float(energy[tried, column].sum()) + price * (used - total_band))
         if used <= total_band:
-            place, high = tried, math.log(price)
+            place, high = tried, middle
         else:
-            low = math.log(price)
+            low = middle
     return place, bound
 
 

@@ -41,8 +41,8 @@ WIDEST = 40
 """Trial deadlines in a first round: COARSE^40 is a factor of 7,500."""
 AT_ONCE = 4
 """Trial deadlines of a first round that are judged together, until no longer one can be better."""
-MANY = {True: 2_000, False: 5_000}
-"""Options of all UEs from which that saves time, by whether the allocation is the fast one."""
+MANY = 2_000
+"""Options of all UEs from which that saves time."""
 SAMPLED = 512
 """With more UEs than this, the deadline is found on a sample of this many."""
 LONG = 1e4
@@ -282,7 +282,7 @@ class _Search:
             return np.where(progress > 0.0, gain, -np.inf)  # an empty round gains nothing
 
         highest, at_once = None, len(deadlines)
-        if len(deadlines) == WIDEST and progress.size >= MANY[self.task.is_plain]:
+        if len(deadlines) == WIDEST and progress.size >= MANY:
             highest, at_once = self._highest_price(deadlines), AT_ONCE
         # Nobody gains more than by the best option; that bounds the score of a deadline, and of all longer ones.
         most = np.where(np.isfinite(self.shortest[self.rows]), progress, 0.0).max(axis=1).sum()

@@ -4,19 +4,18 @@ With y the spectral efficiency, c(y) = (exp(y) - 1)/y, eta = Z ln 2/a and u the 
 
     energy kappa W^3/s^2 + eta c(y) + P_c t <= E,    s = min(u, W/f_min),    t = T - u,    eta c(y) <= P t
 
-Each function is one bisection on the derivative of a function that is convex or concave, for all UEs at once.
+Each function looks for the place where the derivative of a convex or concave function is 0, for all UEs at once.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from autofl.planner.band import Task, excess, spectral_efficiency
+from autofl.planner.band import SAFE, Task, Terms, excess, power_crossing, spectral_efficiency
 from autofl.units import Array, BoolArray
 
-SAFE = 1e-12
-"""Budgets are read as E (1 - SAFE) and phi as phi (1 + SAFE): rounding then stays on the feasible side."""
 HALVINGS = 50
 
 
@@ -37,70 +36,131 @@ class Point(NamedTuple):
         return self.compute_time + self.upload_time
 
 
-class _Terms(NamedTuple):
-    energy: Array  # E (1 - SAFE)
-    cube: Array  # kappa W^3
-    quickest: Array  # W/f_max
-    slowest: Array  # W/f_min
-    eta: Array  # Z ln 2 / a
-    lowest: float  # y at phi
-
-
-def terms(task: Task) -> _Terms:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return _Terms(
-            np.asarray(task.max_energy * (1.0 - SAFE)),
-            np.asarray(task.kappa * task.cycles**3),
-            np.asarray(task.cycles / task.max_frequency),
-            np.asarray(task.cycles / task.min_frequency),
-            np.asarray(task.bits * math.log(2.0) / task.gain_to_noise),
-            math.log1p(task.phi * (1.0 + SAFE)),
-        )
-
-
 def least_upload_energy(task: Task) -> Array:
     """eta c(y) of the upload that takes least energy with any band, circuits not counted [J]."""
-    its = terms(task)
+    its = task.terms
     return its.eta * math.expm1(its.lowest) / its.lowest
+
+
+def longest_upload(its: Terms, deadline: Array, power: Array | float) -> Callable[[Array], Array]:
+    """A function of the energy E: the longest t with kappa W^3/s^2 + power t <= E, s = min(T - t, W/f_min).
+
+    It is the root of a cubic, or shorter where the CPU at f_max is not done before; not > 0 where there is none.
+    """
+    alone = np.sqrt(its.cube / its.energy)  # s0, computing takes all energy
+    latest, least_energy = deadline - its.quickest, its.cube / its.slowest**2
+    pi = power * alone / its.energy
+    third = np.cbrt(pi) ** 2  # where beta is 0, w^2 = third
+    draws = bool(np.any(pi > 0.0))
+
+    def longest(left: Array) -> Array:
+        beta = (left - power * deadline) / its.energy
+        if draws:
+            near = np.sqrt(np.maximum(beta, 0.0) + pi / np.sqrt(np.maximum(beta, 0.0) + third))
+            guess = np.where(beta < 0.0, pi / (third * third / (third - beta) - beta), near)  # 6 % off at most
+            w = power_crossing(pi, beta, guess, tolerance=1e-7)
+        else:
+            w = np.sqrt(np.maximum(beta, 0.0))
+        u = alone / w
+        at_leisure = (left - least_energy) / power if draws else 0.0
+        return np.where(u > its.slowest, at_leisure, np.minimum(deadline - u, latest))
+
+    return longest
 
 
 def narrowest(task: Task, deadline: Array) -> Point:
     """The least band with which a UE makes a deadline.
 
-    The energy left for the amplifier, h(u) = E - kappa W^3/s^2 - P_c (T - u), is concave and grows with u. y is the
-    least of three concave functions of u, so ln t + ln y is concave: the best u is where it stops growing.
+    The energy left for the amplifier, h(t) = E - kappa W^3/s^2 - P_c t with s = min(T - t, W/f_min), is concave and
+    falls with t. y is the least of three concave functions of t, so ln t + ln y is concave. The best t is where power
+    or ceiling begin to bind, or longer, where the sum stops growing; and h(t) must be enough for phi.
     """
-    its, circuit = terms(task), task.circuit_power
+    its, circuit = task.terms, task.circuit_power
     lowest_energy = its.eta * math.expm1(its.lowest) / its.lowest
-    at_ceiling = np.inf if math.isinf(task.ceiling) else its.eta * math.expm1(task.ceiling) / task.ceiling
-    shape = np.broadcast_shapes(np.shape(deadline), its.eta.shape, np.shape(task.max_power), its.energy.shape)
-
-    def sending(u: Array) -> tuple[Array, Array]:
-        """Energy that the budget leaves, and that power and ceiling allow."""
-        s, t = np.minimum(u, its.slowest), deadline - u
-        return its.energy - its.cube / s**2 - circuit * t, np.minimum(task.max_power * t, at_ceiling)
-
     with np.errstate(all="ignore"):
-        low = np.broadcast_to(its.quickest, shape)
-        high = np.broadcast_to(np.maximum(deadline, low), shape)
-        for _ in range(HALVINGS):
-            u = 0.5 * (low + high)
-            left, most = sending(u)
-            c = np.maximum(left, lowest_energy) / its.eta
-            gained = np.where(u < its.slowest, 2.0 * its.cube / u**3, 0.0) + circuit  # dh/du
-            grows = (left < most) & (gained * (deadline - u) > its.eta * excess(spectral_efficiency(c), c))
-            on = (left < lowest_energy) | grows
-            low, high = np.where(on, u, low), np.where(on, high, u)
-        start = np.broadcast_to(its.quickest, shape)  # where nothing is gained by computing for longer
-        at_once = (sending(start)[0] >= lowest_energy) & (high - start <= 2.0**-48 * np.abs(high))
-        u = np.where(at_once, start, high)
-        left, most = sending(u)
-        energy = np.minimum(left, most)
-        t = deadline - u
-        able = (energy >= lowest_energy * (1.0 - SAFE)) & (t > 0.0)
+        within = longest_upload(its, deadline, circuit)
+        longest = within(its.energy - lowest_energy)
+        bound = longest_upload(its, deadline, circuit + task.max_power)(its.energy)
+        if not math.isinf(task.ceiling):
+            at_ceiling = its.eta * math.expm1(task.ceiling) / task.ceiling
+            bound = np.maximum(bound, within(its.energy - at_ceiling))
+        t = _best_time(task, deadline, np.minimum(bound, longest), longest)
+        able = (longest > 0.0) & (t > 0.0) & (task.max_power * t >= lowest_energy * (1.0 - SAFE))
+        s = np.minimum(deadline - t, its.slowest)
+        energy = np.minimum(its.energy - its.cube / s**2 - circuit * t, task.max_power * t)
         y = np.maximum(spectral_efficiency(np.maximum(energy, lowest_energy) / its.eta), its.lowest)
         y = np.minimum(y, task.ceiling)
-        return _point(task, able, task.bits * math.log(2.0) / (t * y), y, np.minimum(u, its.slowest), t)
+        return _point(task, able, task.bits * math.log(2.0) / (t * y), y, s, t)
+
+
+def _best_time(task: Task, deadline: Array, low: Array, high: Array) -> Array:
+    """The t between two bounds at which t y(h(t)) is greatest [s]: there -h'(t) t = eta D(y), which it then exceeds."""
+    its, circuit = task.terms, task.circuit_power
+    lowest_c = math.expm1(its.lowest) / its.lowest
+
+    def surplus(t: Array, cube: Array, eta: Array, energy: Array, deadline: Array, slowest: Array) -> _Sides:
+        """ln(-h'(t) t / (eta D))."""
+        s = np.minimum(deadline - t, slowest)
+        falls = 2.0 * cube / (s * s * s)  # -h'(t) without circuits
+        c = np.maximum((energy - 0.5 * falls * s - circuit * t) / eta, lowest_c)
+        y = spectral_efficiency(c)
+        gap = excess(y, c)
+        ratio = t / (eta * gap)
+        turns = (y * (1.0 + c / gap) - 1.0) * ratio
+        bend = 3.0 * t / s * falls / (falls + circuit)
+        at_leisure = np.log(circuit * ratio), 1.0 + turns * circuit
+        return *at_leisure, np.log((falls + circuit) * ratio), 1.0 + bend + turns * (falls + circuit)
+
+    values = its.cube, its.eta, its.energy, deadline, its.slowest
+    return _root(low, np.maximum(high, low), deadline - its.slowest, surplus, values)
+
+
+_Sides = tuple[Array, Array, Array, Array]
+"""A function below the place where it jumps, its slope by ln x, and the same above that place."""
+
+
+def _root(
+    low: Array,
+    high: Array,
+    jump: Array,
+    surplus: Callable[..., _Sides],
+    values: Sequence[Array],
+    tolerance: float = 1e-7,
+    max_steps: int = 100,
+) -> Array:
+    """The x in [low, high] at which a growing function is 0; an end of the interval where it has one sign.
+
+    The jump is tried first, then the ends; in between Newton's method in ln x, kept where the signs say the root is.
+
+    Args:
+        surplus: the function of x and of what stands in `values` for the same UEs.
+        jump: where the function jumps.
+        tolerance: value at which the search ends. Where x makes something greatest or least, that is flat there: its
+            error is the square.
+    """
+    x = np.clip(jump, low, high)
+    shape = x.shape
+    values = [np.broadcast_to(value, shape) for value in values]
+    before, _, after, _ = surplus(x, *values)
+    above, below = after < 0.0, before > 0.0  # where the root is
+    low, high = np.where(below, low, x), np.where(above, high, x)
+    inside = low < high
+    if not inside.any():
+        return x
+    low, high, above, values = low[inside], high[inside], above[inside], [value[inside] for value in values]
+    trial = np.where(above, high, low)  # the end that was not tried yet
+    for _ in range(max_steps):
+        before, by_before, after, by_after = surplus(trial, *values)
+        value, slope = np.where(above, after, before), np.where(above, by_after, by_before)
+        low, high = np.where(value < 0.0, trial, low), np.where(value < 0.0, high, trial)
+        going = (np.abs(value) > tolerance) & (low < high)
+        if not going.any():
+            break
+        newton = trial * np.exp(-value / slope)
+        newton = np.where((newton > low) & (newton < high), newton, 0.5 * (low + high))
+        trial = np.where(going, newton, trial)
+    x[inside] = trial
+    return x
 
 
 def fastest(task: Task, band: Array) -> Point:
@@ -108,7 +168,7 @@ def fastest(task: Task, band: Array) -> Point:
 
     g(y) = eta c(y) + P_c M/y, the energy of the upload, is convex too.
     """
-    its, circuit = terms(task), task.circuit_power
+    its, circuit = task.terms, task.circuit_power
     with np.errstate(all="ignore"):
         upload = task.bits * math.log(2.0) / band
         top = np.minimum(np.log1p(task.max_power * task.gain_to_noise / band), task.ceiling)
@@ -130,7 +190,7 @@ def fastest(task: Task, band: Array) -> Point:
     return better(points[0], points[1], "time")
 
 
-def _faster(sending: tuple[Array, Array], its: _Terms, budget: Array, upload: Array, y: Array) -> BoolArray:
+def _faster(sending: tuple[Array, Array], its: Terms, budget: Array, upload: Array, y: Array) -> BoolArray:
     """Whether a higher efficiency takes less time, or comes nearer to the budget."""
     used, slope = sending
     left = its.energy - used
@@ -141,20 +201,28 @@ def _faster(sending: tuple[Array, Array], its: _Terms, budget: Array, upload: Ar
 
 def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
     """The least energy in a band within a deadline: kappa W^3/s^2 + g(y), s = min(T - M/y, W/f_min), is convex in y."""
-    its, circuit = terms(task), task.circuit_power
+    its, circuit = task.terms, task.circuit_power
     with np.errstate(all="ignore"):
         upload = task.bits * math.log(2.0) / band
         hurried = upload / np.maximum(deadline - its.quickest, 0.0)
         bottom = np.maximum(its.lowest, hurried)
         top = np.minimum(np.log1p(task.max_power * task.gain_to_noise / band), task.ceiling)
 
-        def saves(y: Array) -> BoolArray:
-            s = deadline - upload / y
-            slope = its.eta * excess(y, np.expm1(y) / y) / y - circuit * upload / y**2
-            return np.asarray(np.where(s < its.slowest, 2.0 * its.cube / s**3 * upload / y**2, 0.0) > slope)
+        def surplus(y: Array, cube: Array, eta: Array, upload: Array, deadline: Array, slowest: Array) -> _Sides:
+            """ln of what a higher y costs the amplifier over what it saves: eta D y / (M (P_c + 2 kappa W^3/s^3))."""
+            t = upload / y
+            s = np.minimum(deadline - t, slowest)
+            saved = 2.0 * cube / (s * s * s)
+            x = np.expm1(y)
+            gap = 1.0 + x - x / y
+            slope = (1.0 + x) * y / gap
+            cost = eta * gap / t
+            bend = 3.0 * t / s * saved / (saved + circuit)
+            return np.log(cost / (saved + circuit)), slope + bend, np.log(cost / circuit), slope
 
-        low, high = _turning(bottom, np.maximum(top, bottom), saves)
-        y = 0.5 * (low + high)
+        jump = np.where(deadline > its.slowest, upload / (deadline - its.slowest), np.inf)
+        values = its.cube, its.eta, upload, np.asarray(deadline), its.slowest
+        y = _root(bottom, np.maximum(top, bottom), jump, surplus, values)
         s = np.minimum(deadline - upload / y, its.slowest)
         able = (bottom <= top * (1.0 + SAFE)) & (s >= its.quickest * (1.0 - SAFE))
         point = _point(task, able, band, y, np.maximum(s, its.quickest), upload / y)
@@ -184,6 +252,6 @@ def better(best: Point | None, other: Point, by: str) -> Point:
 def _point(task: Task, able: BoolArray, band: Array, y: Array, compute_time: Array, upload_time: Array) -> Point:
     with np.errstate(all="ignore"):
         snr = np.expm1(y)
-        its = terms(task)
+        its = task.terms
         energy = its.cube / compute_time**2 + its.eta * snr / y + task.circuit_power * upload_time
     return Point(able, band, snr, y, compute_time, upload_time, energy)

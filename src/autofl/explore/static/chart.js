@@ -65,7 +65,7 @@ export function lineChart(box, given) {
   if (given.percent) [y0, y1] = [Math.max(0, y0), Math.min(1, y1)];
   if (x0 === x1) x1 = x0 + 1;
   fitted(box, (width, height) => {
-    const left = 58, right = 14, top = 10, bottom = 40;
+    const left = 58, right = 14, top = given.level ? 28 : 10, bottom = 40;
     const x = scale(x0, x1, left, width - right, given.logX), y = scale(y0, y1, height - bottom, top, false);
     const shown = (value) => (given.percent ? si(100 * value, "%") : si(value, given.yUnit));
     const root = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": words(given, series, shown) });
@@ -79,7 +79,9 @@ export function lineChart(box, given) {
     root.append(s("text", { class: "label", x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, given.xLabel));
     if (given.level) {
       root.append(s("line", { class: "level", x1: left, x2: width - right, y1: y(given.level), y2: y(given.level) }));
-      root.append(s("text", { class: "tick", x: width - right, y: y(given.level) - 5, "text-anchor": "end" }, `target ${shown(given.level)}`));
+      // above the plot, where no curve can run through it
+      root.append(s("line", { class: "level", x1: width - right - 28, x2: width - right, y1: 10, y2: 10 }));
+      root.append(s("text", { class: "tick level-name", x: width - right - 34, y: 14, "text-anchor": "end" }, `target ${shown(given.level)}`));
     }
     for (const mark of given.marks ?? []) {
       if (mark.x < x0 || mark.x > x1) continue;

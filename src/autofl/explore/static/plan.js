@@ -17,7 +17,7 @@ const SLIDERS = [
   ["local_steps", "Local steps", "", { list: [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40] }],
   ["num_selected", "Selected in a round, |A_k|", "UEs", { whole: true, range: [1, 100] }],
 ];
-const STEPS = 200;
+const STEPS = 200, DIGITS = 6; // of which three are shown
 
 const state = { scenario: "paper", planner: "", seed: 1, changed: {}, positions: null, answer: null, base: null };
 let map, touched = null; // the control that was changed last
@@ -45,12 +45,13 @@ const replan = latest(async () => {
   const asked = question(), begin = performance.now();
   let answer;
   try {
-    answer = await ask("/api/plan", asked);
+    answer = await ask("/api/plan", { ...asked, digits: DIGITS });
   } catch (error) {
     refused(error.message);
     return;
   }
   refused(null);
+  answer.plan.ues = rows(answer.plan.ues);
   state.answer = answer;
   state.base ??= { ...answer.values };
   answer.round_trip = performance.now() - begin;
@@ -60,6 +61,12 @@ const replan = latest(async () => {
   document.body.dataset.planned = String(Number(document.body.dataset.planned ?? 0) + 1);
   curves();
 });
+
+/** One object for each UE, from one list for each quantity. */
+function rows(columns) {
+  const names = Object.keys(columns);
+  return columns.id.map((_, k) => Object.fromEntries(names.map((name) => [name, columns[name][k]])));
+}
 
 /** A change that the settings do not allow: said next to its control, while the last plan is greyed. */
 function refused(why) {
