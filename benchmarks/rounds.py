@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def memory_of(folder: Path) -> float:
     return float(total)
 
 
-def measured(nodes: int, rounds: int, transport: str, folder: Path) -> dict[str, object]:
+def measured(nodes: int, rounds: int, transport: str, folder: Path) -> dict[str, Any]:
     words = [
         *(f"cell.num_ue={nodes}", f"simulation.num_selected={nodes}", f"stop.rounds={rounds}"),
         *("preset=paper", f"evaluation.every={rounds}", f"deploy.transport={transport}"),
@@ -72,6 +73,21 @@ def measured(nodes: int, rounds: int, transport: str, folder: Path) -> dict[str,
     }
 
 
+HEAD = """\
+| nodes | rounds | transport | overhead of a round, median | 99 % | up, run, down | memory grew by |
+|---|---|---|---|---|---|---|"""
+
+
+def line_of(result: dict[str, Any]) -> str:
+    """A result as a line of the table."""
+    overhead = result["overhead"]
+    return (
+        f"| {result['nodes']} | {result['rounds']} | {result['transport']} | {1e3 * overhead['median']:.1f} ms"
+        f" | {1e3 * overhead['p99']:.1f} ms | {result['up_s']:.0f}, {result['run_s']:.0f}, {result['down_s']:.0f} s"
+        f" | {100 * result['memory_growth']:.1f} % |"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=3)
@@ -83,14 +99,8 @@ def main() -> None:
         result = measured(words.nodes, words.rounds, words.transport, Path(folder))
     if words.json is not None:
         words.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    overhead = result["overhead"]
-    print("| nodes | rounds | transport | overhead, median | 99 % | up, run, down | memory grew by |")
-    print("|---|---|---|---|---|---|---|")
-    print(
-        f"| {result['nodes']} | {result['rounds']} | {result['transport']} | {1e3 * overhead['median']:.1f} ms"
-        f" | {1e3 * overhead['p99']:.1f} ms | {result['up_s']:.0f}, {result['run_s']:.0f}, {result['down_s']:.0f} s"
-        f" | {100 * result['memory_growth']:.1f} % |"
-    )
+    print(HEAD)
+    print(line_of(result))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Networks of their own with shaped uplinks: their commands everywhere, the networks where they can be made."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from autofl.errors import AutoFLError
 from autofl.records import Run, RunWriter
 
 Testbed.__test__ = False  # no class of tests
+ROOT = Path(__file__).parents[2]
 
 SENDER = (
     "import socket,sys; s=socket.create_connection((sys.argv[1],int(sys.argv[2]))); s.sendall(bytes(318040)); s.recv(1)"
@@ -113,7 +115,7 @@ def test_runs_of_another_scale_or_slowness_are_not_taken(tmp_path):
 
 
 def test_the_tables_of_the_page_are_those_of_the_results():
-    docs = Path(__file__).parents[2] / "docs"
+    docs = ROOT / "docs"
     page = (docs / "deployment.md").read_text(encoding="utf-8")
     results = sorted((docs / "results" / "testbed").glob("**/testbed.json"))
     assert results
@@ -123,6 +125,18 @@ def test_the_tables_of_the_page_are_those_of_the_results():
         assert table_of([Row(**row) for row in rows]) in page
 
 
+def test_the_overheads_of_the_page_are_those_that_were_measured():
+    spec = importlib.util.spec_from_file_location("rounds", ROOT / "benchmarks" / "rounds.py")
+    rounds = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rounds)
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    results = sorted((ROOT / "docs" / "results" / "rounds").glob("*.json"))
+    assert results
+    assert rounds.HEAD in page
+    for place in results:
+        assert rounds.line_of(json.loads(place.read_text(encoding="utf-8"))) in page, place.name
+
+
 def test_every_round_is_a_line_of_predicted_and_measured_seconds():
     lines = rounds_of([made_by_hand([0.25, 0.2, 0.2, 0.1, 0.25], 0.0)], 10.0).splitlines()
     assert lines[:3] == ["algorithm,seed,round,predicted,measured", "autofl,1,1,0.2,0.25", "autofl,1,2,0.2,0.2"]
@@ -130,7 +144,7 @@ def test_every_round_is_a_line_of_predicted_and_measured_seconds():
 
 
 def test_a_target_that_was_not_reached_is_said_so():
-    rows = json.loads((Path(__file__).parents[2] / "docs/results/testbed/testbed.json").read_text(encoding="utf-8"))
+    rows = json.loads((ROOT / "docs/results/testbed/testbed.json").read_text(encoding="utf-8"))
     table = table_of([Row(**{**rows[0], "target": 0.9, "to_target": None, "rounds": 7})])
     assert "| to 90 % |" in table
     assert "| not in 7 rounds |" in table
