@@ -14,12 +14,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from reference.joint_pilots import write as write_pilots
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from autofl.cli.main import app
 from autofl.cli.plan import name_picture
+from reference.joint_pilots import write as write_pilots
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
