@@ -1,8 +1,8 @@
 # make demo   sets up and compares the five algorithms on MNIST-5k
 # make test   sets up and runs the tests
-# make coverage  the same without Flower and Ray, with the share of lines that were run
+# make coverage  the same in one process, without the tests marked deploy, with the share of lines that were run
 # make lint   sets up and runs ruff and mypy
-# EXTRAS=demo,dev,flower,ray installs Flower and Ray too: make test then runs the tests that need them
+# EXTRAS=demo,dev,docs,browser,flower,ray installs more: make test then runs the tests that need it
 # make bench  measures our engines and the field, writes docs/performance.md
 # make allocation  checks the exact allocation against an independent solver on 1,000 random cells
 # make radio  checks all planners against brute force on 1,000 random cells with every rate law and circuits

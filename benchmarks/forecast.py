@@ -1,6 +1,7 @@
 """Forecasts against full runs on settings that no pilot has seen; the score is coverage.
 
     python benchmarks/forecast.py [--workers 16] [--quick] [--fresh]     writes docs/results/forecast.json
+    python benchmarks/forecast.py --table                                prints the table of docs/theory.md from it
 
 Pilots come with the package, or are made first where a setting is another learning problem (`autofl pilot --target`);
 those are kept in docs/results/forecast-pilots. Forecasts draw networks of seeds 1 to 20, pilots have seeds 101 and 102
@@ -169,6 +170,45 @@ def score(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+GROUPS = {
+    "paper, R|exact, R": "MNIST, fading as printed, R 300 to 900 m, l 3, 4, 7",
+    "paper, physical|exact, physical": "MNIST, physical fading, R 150 to 350 m, l 4, 6",
+    "d = ": "MNIST, d 8 and 25, 3 and 8 UEs a round, l 3, 6",
+    "tau = ": "MNIST, tau 2 and 3, d 8 and 15",
+    "10 UEs": "MNIST, n = 10 *",
+    "40 UEs": "MNIST, n = 40 *",
+    "Dirichlet": "MNIST, Dirichlet 0.5 *",
+    "beta = ": "MNIST, beta = 0.1 *",
+    "MNIST-5k": "MNIST-5k",
+    "CIFAR-10": "CIFAR-10, to 35 % *",
+}
+"""How the names of settings begin, and what these settings have in common; * has pilots of its own."""
+
+
+def group_of(setting: str) -> str:
+    """The label of a setting's group."""
+    return next(label for starts, label in GROUPS.items() if setting.startswith(tuple(starts.split("|"))))
+
+
+def table_of(result: dict[str, Any]) -> str:
+    """The settings in groups, as Markdown: coverage and errors of the forecast, and errors of the best constant K."""
+    best = result["score"]["best_constant"]["rounds"]
+    heads = ["settings", "number", "runs", "in the 95 % interval", "median error", "worst error"]
+    heads += [f"K = {best}: median", f"K = {best}: worst"]
+    lines = [heads, ["---"] * len(heads)]
+    told = [row for row in result["rows"] if "forecast_time" in row]
+    for label in (*GROUPS.values(), "all"):
+        rows = [row for row in told if label in ("all", group_of(row["setting"]))]
+        inside = [is_inside(row, time) for row in rows for time in row["times"]]
+        errors = [row["error"] for row in rows]
+        constant = [best * row["forecast_time"] / row["forecast_rounds"] / row["measured_time"] - 1.0 for row in rows]
+        cells = [label, str(len(rows)), str(len(inside)), f"{100 * sum(inside) / len(inside):.0f} %"]
+        for values in (errors, constant):
+            cells += [f"{100 * statistics.median(map(abs, values)):.0f} %", f"{100 * max(values, key=abs):+.0f} %"]
+        lines.append(cells)
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
 def measured_before(path: Path) -> dict[str, list[float | None]]:
     """Times of all seeds of the settings that an earlier command has measured."""
     if not path.exists():
@@ -208,7 +248,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="four settings, one seed: to see that it runs")
     parser.add_argument("--fresh", action="store_true", help="keep no pilots and runs of earlier commands")
     parser.add_argument("--out", type=Path, default=RESULTS / "forecast.json")
+    parser.add_argument("--table", action="store_true", help="only print the table of the results that are there")
     given = parser.parse_args()
+    if given.table:
+        print(table_of(json.loads(given.out.read_text(encoding="utf-8"))), end="")
+        return
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     table, seeds = list(settings_of()), SEEDS
     if given.quick:

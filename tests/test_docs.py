@@ -1,7 +1,9 @@
 """What the documents and docstrings call by name is there: files, folders, modules, links."""
 
 import ast
+import csv
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,20 @@ def test_the_page_of_parts_lists_every_part_with_its_settings():
     assert [line for line in listed if line.startswith("| ") and not line.startswith("| kind |")] == rows
     starts = tuple(row[: row.index("`", row.index("`") + 1) + 1] for row in rows)
     assert sum(line.startswith(starts) for line in page.splitlines()) == len(rows)  # nothing is listed twice
+
+
+def time_to_85_percent(file: str, reading: str) -> float:
+    """Of Per-FedAvg over AutoFL, median over paired seeds, from the committed results."""
+    times: dict[str, dict[str, float]] = {"AutoFL": {}, "Per-FedAvg": {}}
+    with (ROOT / "docs" / "results" / "reproduction" / f"{file}.csv").open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            if row["reading"] == reading and row["study"] in ("mnist", file) and row["arm"] in times:
+                times[row["arm"]][row["seed"]] = float(row["time4_adapted"] or "inf")
+    return statistics.median(times["Per-FedAvg"][seed] / time for seed, time in times["AutoFL"].items())
+
+
+def test_the_departures_tell_the_reproduced_ratio_of_times():
+    page = (ROOT / "docs" / "departures.md").read_text(encoding="utf-8")
+    five, alike = time_to_85_percent("mnist", ""), time_to_85_percent("mnist-iid", "")
+    ten, twenty = (time_to_85_percent("sensitivity", f"|A_k| = {number}") for number in (10, 20))
+    assert f"{five:.2f} times with 5 (20 seeds; {alike:.2f} if i.i.d.), {ten:.2f} with 10, {twenty:.2f} with 20" in page

@@ -1,4 +1,4 @@
-"""What the README and the examples show is run as it stands."""
+"""The examples run as they stand, and the pages list what there is. tests/test_site.py runs what the pages show."""
 
 import json
 import re
@@ -13,7 +13,6 @@ from autofl.config.describe import describe
 from autofl.experiments.run import run
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
@@ -54,25 +53,6 @@ def test_a_part_of_an_example_can_be_named_in_settings(settings, tmp_path, monke
     assert [part["file"] for part in made.manifest["parts"].values() if "file" in part] == [
         f"{settings[0].partition('=')[2].partition(':')[0]}.py"
     ]
-
-
-def test_the_python_of_the_readme_runs(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert blocks
-    for block in blocks:
-        assert "rounds=200, seeds=5" in block
-        short = block.replace("rounds=200, seeds=5", "rounds=2, seeds=1")
-        done = subprocess.run([sys.executable, "-c", short], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-
-
-def test_the_commands_of_the_readme_exist():
-    from autofl.cli.main import app
-
-    names = {command.name for command in app.registered_commands} | {"data", "deploy"}
-    shown = set(re.findall(r"^(?:\$ )?autofl (\w+)", README, flags=re.MULTILINE))
-    assert shown
-    assert shown <= names
 
 
 def test_the_page_of_settings_lists_every_setting_with_its_default():

@@ -1,5 +1,6 @@
 """The committed table of forecasts against runs: its score follows from its rows, and the page tells it."""
 
+import importlib.util
 import json
 import math
 import statistics
@@ -46,6 +47,18 @@ def test_the_page_tells_the_score():
     assert f"over {score['settings']} settings and {score['runs']} runs" in page
     assert f"{100 * score['coverage']:.1f} % of runs lie in the 95 % interval" in page
     assert f"the median error is {100 * score['median_error']:.0f} %" in page
+
+
+def test_the_page_has_the_table_of_the_results():
+    spec = importlib.util.spec_from_file_location("forecast", DOCS.parent / "benchmarks" / "forecast.py")
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    table = benchmark.table_of(TABLE)
+    assert table in (DOCS / "theory.md").read_text(encoding="utf-8")
+    *groups, total = [[cell.strip() for cell in line.split("|")[2:5]] for line in table.splitlines()[2:]]
+    assert sum(int(number) for number, *_ in groups) == int(total[0]) == TABLE["score"]["settings"]
+    assert sum(int(runs) for _, runs, _ in groups) == int(total[1]) == TABLE["score"]["runs"]
+    assert total[2] == f"{100 * TABLE['score']['coverage']:.0f} %"
 
 
 def test_every_pilot_of_the_table_is_there():

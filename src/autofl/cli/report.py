@@ -57,7 +57,8 @@ def command(
 
 def _is_results(folder: Path) -> bool:
     """Whether a folder has results of a reproduction, told by their files without loading the drawing library."""
-    return any(path.with_suffix(".json").is_file() for path in folder.glob("*.csv"))
+    tables = [path for path in folder.glob("*.csv") if path.stem != "sweep"]  # a sweep writes such a pair too
+    return any(path.with_suffix(".json").is_file() for path in tables)
 
 
 def _is_joint(folder: Path) -> bool:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core import PydanticCustomError
 
 from autofl.errors import AutoFLError
-from autofl.registry import Kind, Part, check_name, find, unknown_key
+from autofl.registry import PARTS, Kind, Part, check_name, find, unknown_key
 
 
 class PartSettings(BaseModel):
@@ -78,7 +78,7 @@ class PlannerSettings(PartSettings):
     """Who decides for AutoFL, FedAvg-2 and every algorithm of a user's own."""
 
     kind = "planner"
-    name: str = Field("paper", min_length=1, description="paper: Algorithm 2 as printed; exact: optimum; fixed")
+    name: str = Field("paper", min_length=1, description=f"one of {', '.join(PARTS['planner'])}")
 
 
 class BaselineSettings(PartSettings):
@@ -109,7 +109,7 @@ class LinkSettings(PartSettings):
     """From SNR to rate, and what happens where the rate was too high."""
 
     kind = "link"
-    name: str = Field("shannon", min_length=1, description="rate law: shannon, gap, nr-64qam, nr-256qam, table")
+    name: str = Field("shannon", min_length=1, description=f"rate law: {', '.join(PARTS['link'])}")
     tries: int = Field(
         1, ge=1, le=1000, description="most transmissions of an update, combined by the receiver; 1: none is repeated"
     )
