@@ -57,8 +57,8 @@ def test_of_many_settings_a_label_names_those_that_tell_runs_apart(tmp_path):
 
 def test_of_equal_runs_the_newest_is_reported_and_the_others_are_told_of(tmp_path):
     runs = [written(tmp_path / name, "autofl", 1, [final], 1.0) for name, final in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
-    for run, ended_at in zip(runs, (1.0, 3.0, 2.0), strict=True):
-        run.manifest["ended_at"] = ended_at
+    for one, ended_at in zip(runs, (1.0, 3.0, 2.0), strict=True):
+        one.manifest["ended_at"] = ended_at
     kept, words = newest_of_equal(runs)
     assert [run.folder.name for run in kept] == ["b"]
     assert words.endswith("left out: 2 of AutoFL")
