@@ -51,6 +51,7 @@ const replan = latest(async () => {
     return;
   }
   refused(null);
+  problem(null, "save");
   state.answer = answer;
   state.base ??= { ...answer.values };
   answer.round_trip = performance.now() - begin;
@@ -75,6 +76,7 @@ function show(answer) {
   map.show(answer);
   $("legend").replaceChildren(statusLegend(answer.plan.ues));
   figures(answer);
+  if (!state.planner) $("planner").value = answer.plan.planner;
   sliders(answer);
   detail();
   bars(answer);
@@ -82,8 +84,8 @@ function show(answer) {
 
 function figures({ plan, slowest, host_time: seconds }) {
   const cards = [
-    ["Round time", si(plan.round_time, "s"), slowest === null ? "nobody takes part" : `UE ${slowest} is the slowest`],
-    ["Take part", `${plan.num_feasible} of ${plan.ues.length}`, plan.certificate?.upper ? "proved to be near the optimum" : "in a round of all UEs"],
+    ["Round time", slowest === null ? "–" : si(plan.round_time, "s"), slowest === null ? "nobody takes part" : `UE ${slowest} is the slowest`],
+    ["Take part", `${plan.num_feasible.toLocaleString("en")} of ${plan.ues.length.toLocaleString("en")}`, plan.certificate?.upper ? "proved to be near the optimum" : "in a round of all UEs"],
     ["Energy", si(plan.energy, "J"), "of all UEs together"],
     ["Planned in", si(seconds, "s"), `by the planner ${plan.planner}`],
   ];
@@ -238,8 +240,9 @@ async function forecast(event) {
 export async function saveToml() {
   try {
     save(await ask("/api/toml", question(), "text"), "cell.toml", "application/toml");
+    problem(null, "save");
   } catch (error) {
-    problem(error.message);
+    problem(`not saved: ${error.message}`, "save");
   }
 }
 
@@ -264,6 +267,7 @@ export function start(about) {
   });
   $("scenario").append(...about.scenarios.map(({ name }) => h("option", { value: name }, name)));
   $("planner").append(...about.planners.map(({ name, what }) => h("option", { value: name, title: what }, name)));
+  const first = state.scenario;
   const line = () => { $("scenario-line").textContent = about.scenarios.find(({ name }) => name === state.scenario).what; };
   $("scenario").addEventListener("change", () => { state.scenario = $("scenario").value; line(); fresh(); });
   $("planner").addEventListener("change", () => {
@@ -275,7 +279,12 @@ export function start(about) {
     replan();
   });
   $("save").addEventListener("click", saveToml);
-  $("reset").addEventListener("click", () => fresh());
+  $("reset").addEventListener("click", () => {
+    state.scenario = $("scenario").value = first;
+    state.planner = "";
+    line();
+    fresh();
+  });
   $("redraw").addEventListener("click", () => { state.seed += 1; fresh(false); });
   $("quantity").addEventListener("change", () => Object.keys(drawn).forEach(drawCurve));
   $("forecast-form").addEventListener("submit", forecast);
