@@ -13,6 +13,8 @@ from autofl.report.table import Table
 from autofl.units import Array
 
 METRICS = ("adapted", "global")
+SHORT = 24
+"""Letters up to which a label stands in a heading."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ def speed_text(row: Row, first: Row) -> str:
 def table(rows: Sequence[Row], target: float) -> Table:
     """A line for each row: mean and interval of each quantity, and time relative to the first."""
     shown = columns(target)
-    headings = ["algorithm", *(column.heading for column in shown), f"time / {rows[0].label}"]
+    first = rows[0].label if len(rows[0].label) <= SHORT else "first row"
+    headings = ["algorithm", *(column.heading for column in shown), f"time / {first}"]
     body = [
         [
             row.label,
