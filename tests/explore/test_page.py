@@ -341,6 +341,17 @@ def test_numbers_have_three_digits_however_small(browser, address):
         assert shown == ["0.00416", "0.0213", "0.25", "10", "12.3", "100", "512", "10000", "155 ms"]
 
 
+def test_the_line_of_a_scenario_says_what_was_changed(browser, address):
+    with opened(browser, address) as page:
+        before = page.inner_text("#scenario-line")
+        for key in ("num_ue", "num_selected"):
+            page.focus(f"#s-{key}")
+            planned(page, lambda: page.keyboard.press("ArrowRight"))
+        assert page.inner_text("#scenario-line") == f"{before} Changed here: UEs, Selected in a round."
+        planned(page, lambda: page.click("#reset"))
+        assert page.inner_text("#scenario-line") == before
+
+
 def test_a_run_that_is_starting_is_stopped(browser, address):
     with opened(browser, address, "watch") as page:
         page.click("#new-run")

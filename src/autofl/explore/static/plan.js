@@ -20,7 +20,7 @@ const SLIDERS = [
 const STEPS = 200;
 
 const state = { scenario: "paper", planner: "", seed: 1, changed: {}, positions: null, answer: null, base: null };
-let map, touched = null; // the control that was changed last
+let map, scenarios = [], touched = null; // the control that was changed last
 
 /** The settings as sections of a TOML file; only what was changed. */
 export function question() {
@@ -77,9 +77,17 @@ function show(answer) {
   $("legend").replaceChildren(statusLegend(answer.plan.ues));
   figures(answer);
   if (!state.planner) $("planner").value = answer.plan.planner;
+  scenarioLine();
   sliders(answer);
   detail();
   bars(answer);
+}
+
+/** What the scenario is, and in what the cell departs from it. */
+function scenarioLine() {
+  const changed = SLIDERS.filter(([key]) => key in state.changed).map(([, label]) => label.split(/[,(]/)[0].trim());
+  const departs = [...changed, ...(state.positions ? ["places of UEs"] : [])].join(", ");
+  $("scenario-line").textContent = `${scenarios.find(({ name }) => name === state.scenario).what}${departs ? ` Changed here: ${departs}.` : ""}`;
 }
 
 function figures({ plan, slowest, host_time: seconds }) {
@@ -268,8 +276,8 @@ export function start(about) {
   $("scenario").append(...about.scenarios.map(({ name }) => h("option", { value: name }, name)));
   $("planner").append(...about.planners.map(({ name, what }) => h("option", { value: name, title: what }, name)));
   const first = state.scenario;
-  const line = () => { $("scenario-line").textContent = about.scenarios.find(({ name }) => name === state.scenario).what; };
-  $("scenario").addEventListener("change", () => { state.scenario = $("scenario").value; line(); fresh(); });
+  scenarios = about.scenarios;
+  $("scenario").addEventListener("change", () => { state.scenario = $("scenario").value; fresh(); });
   $("planner").addEventListener("change", () => {
     state.planner = $("planner").value;
     touched = "planner";
@@ -282,14 +290,13 @@ export function start(about) {
   $("reset").addEventListener("click", () => {
     state.scenario = $("scenario").value = first;
     state.planner = "";
-    line();
     fresh();
   });
   $("redraw").addEventListener("click", () => { state.seed += 1; fresh(false); });
   $("quantity").addEventListener("change", () => Object.keys(drawn).forEach(drawCurve));
   $("forecast-form").addEventListener("submit", forecast);
   for (const over of ["energy", "radius", "selected"]) empty($(`curve-${over}`), "…");
-  line();
+  scenarioLine();
   buildSliders();
   replan();
 }
