@@ -128,8 +128,9 @@ def table(rows: Sequence[Row], target: float) -> Table:
 
 def note(rows: Sequence[Row]) -> str:
     """What the numbers of the table are, in words."""
-    seeds = len(rows[0].seeds)
-    many = f"mean ± half a 95 % interval over {seeds} seeds" if seeds > 1 else "one seed, so no interval"
+    counts = {len(row.seeds) for row in rows}
+    seeds = f"{max(counts)} seeds" if len(counts) == 1 else "the seeds of a row, where it has several"
+    many = f"mean ± half a 95 % interval over {seeds}" if max(counts) > 1 else "one seed, so no interval"
     return (
         f"{many}; time: when the mean of three evaluations in a row passes the target; adapted: after one step on each"
         " UE's own data, or the model an algorithm keeps for it, global: without; K*: first round from which adapted"
