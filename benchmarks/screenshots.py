@@ -12,8 +12,8 @@ from playwright.sync_api import Page, sync_playwright
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 READY = {"plan": "body[data-curves]", "watch": "body[data-watched]", "compare": "body[data-compared]"}
 PICTURES = [
-    ("explore-plan", "plan", 1280, 1320, "light"),
-    ("explore-plan-dark", "plan", 1280, 1320, "dark"),
+    ("explore-plan", "plan", 1280, 1130, "light"),
+    ("explore-plan-dark", "plan", 1280, 1130, "dark"),
     ("explore-watch", "watch", 1280, 900, "light"),
     ("explore-compare", "compare", 1280, 1000, "light"),
     ("explore-phone", "plan", 400, 860, "dark"),

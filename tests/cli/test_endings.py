@@ -40,7 +40,7 @@ def test_with_json_the_warning_is_part_of_it_and_the_status_is_the_same(capsys, 
     status, out, err = answer(capsys, "simulate", "--out", tmp_path, "--json", *sets(*QUICK, *DIVERGING))
     assert status == 3
     (warning,) = json.loads(out)["warnings"]
-    assert warning in err
+    assert warning in " ".join(err.split())
     status, out, _ = answer(capsys, "report", tmp_path, "--json")
     assert (status, json.loads(out)["warnings"]) == (0, [warning])  # redrawing is fine
 
@@ -78,7 +78,7 @@ def test_a_plan_without_anybody_says_so_first(capsys, settings, reason):
     assert reason in first
     status, out, err = answer(capsys, "plan", *sets(*settings), "--json")
     assert json.loads(out)["num_feasible"] == 0
-    assert err.strip() == first
+    assert err.strip().startswith(first)
 
 
 def test_a_plan_with_somebody_does_not_say_nobody(capsys):

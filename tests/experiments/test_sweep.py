@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
@@ -62,7 +63,7 @@ def test_a_planned_row_is_what_plan_prints(capsys, tmp_path):
         same = [f"{key}={row[key]}" for key in ("cell.max_energy", "planner.name", "seed")]
         _, out, _ = answer(capsys, "plan", "--json", *(word for text in same for word in ("--set", text)))
         plan = json.loads(out)
-        for name in ("round_time", "energy", "num_feasible"):
+        for name in ("energy", "num_feasible", *(["round_time"] if plan["num_feasible"] else [])):
             assert float(row[name]) == plan[name]
         assert int(row["num_samples"]) == sum(ue["num_samples"] for ue in plan["ues"])
         if plan["num_feasible"]:
@@ -73,6 +74,19 @@ def test_a_planned_row_is_what_plan_prints(capsys, tmp_path):
     assert about["over"] == {"cell.max_energy": [0.001, 0.003, 0.005], "planner.name": ["exact", "paper"]}
     assert about["seeds"] == [1, 2]
     assert (tmp_path / "sweep.png").stat().st_size > 10_000
+
+
+def test_a_round_in_which_nobody_takes_part_has_no_time(capsys, tmp_path):
+    command = ["sweep", "--plan", "--over", "cell.max_energy=1e-9,3e-3", "--out", tmp_path]
+    rows = json.loads(answer(capsys, *command, "--json")[1])["rows"]
+    assert [row["num_feasible"] for row in rows] == [0, 20]
+    assert rows[0]["round_time"] is None
+    assert rows[1]["round_time"] > 0.0
+    out = answer(capsys, *command)[1]
+    assert re.search(r"^1e-09 +– +0 +0 +0$", out, re.MULTILINE)
+    _, out, err = answer(capsys, "plan", "--set", "cell.max_energy=1e-9")
+    assert "nobody can take part" in err
+    assert "round time" not in out
 
 
 def test_a_planned_sweep_loads_no_torch(tmp_path):
@@ -99,6 +113,8 @@ def test_a_simulated_sweep_goes_on_where_it_stopped(capsys, tmp_path):
     assert "2 runs, 1 of them to be made" in err
     assert json.loads(again)["rows"] == rows
     assert (runs[0].folder / "manifest.json").stat().st_mtime_ns == made
+    _, shown, _ = answer(capsys, *command[:3], "--out", tmp_path, *RUN)
+    assert "85 %" in shown.partition("─")[0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 # ruff: noqa: E402
 
+import time
+
 import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is not installed (pip install 'autofl-edge[explore]')")
@@ -20,6 +22,7 @@ from starlette.testclient import TestClient
 
 from autofl.config.describe import describe
 from autofl.explore.app import make_app
+from autofl.explore.launch import Launcher
 from autofl.explore.planning import SECTIONS, VALUES
 
 TOKEN, PORT = "a-token", 8117
@@ -35,17 +38,31 @@ OPERATIONS = [
 
 
 @pytest.fixture(scope="module")
-def described(runs):
-    """Of a server that is given one run, and so has no place for new ones: nothing is started."""
-    app = make_app([runs / "autofl"], TOKEN, PORT)
+def app(runs, tmp_path_factory):
+    """A server with one run and a folder for new ones, of which at most one is active; it ends with the tests."""
+    folder, launchers = tmp_path_factory.mktemp("started"), []
+
+    def launcher(place):
+        launchers.append(Launcher(place))
+        return launchers[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autofl.explore.launch.MOST_AT_ONCE", 1)
+        patch.setattr("autofl.explore.app.Launcher", launcher)
+        yield make_app([runs / "autofl", folder], TOKEN, PORT)
+    launchers[0].close()
+
+
+@pytest.fixture(scope="module")
+def described(app):
     schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=HEADERS)
     operations = [result.ok() for result in schema.get_all_operations()]
     return {f"{operation.method.upper()} {operation.path}": operation for operation in operations}
 
 
 @pytest.fixture(scope="module")
-def client(runs):
-    return TestClient(make_app([runs / "autofl"], TOKEN, PORT), base_url=f"http://127.0.0.1:{PORT}", headers=HEADERS)
+def client(app):
+    return TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers=HEADERS)
 
 
 def test_all_operations_are_described(described):
@@ -70,6 +87,50 @@ def test_an_operation_answers_as_described(described, name, mode):
         case.call_and_validate(headers=HEADERS, checks=CHECKS, timeout=300)
 
     check()
+
+
+TINY = {
+    "cell": {"num_ue": 4},
+    "simulation": {"num_selected": 2},
+    "evaluation": {"test_samples": 5},
+}
+
+
+def test_a_run_answers_as_described_from_its_start_to_its_end(described, client):
+    def asked(name, **given):
+        case = described[name].Case(**given)
+        return case.call_and_validate(headers=HEADERS, checks=CHECKS, timeout=300)
+
+    def wish(run_id, word):
+        return asked("POST /api/runs/{run_id}/{wish}", path_parameters={"run_id": run_id, "wish": word})
+
+    def seen(run_id, *states):
+        for _ in range(600):
+            row = next(row for row in client.get("/api/runs").json()["runs"] if row["id"] == run_id)
+            if row["status"] in states:
+                return row["status"]
+            time.sleep(0.1)
+        raise AssertionError(f"{row} never was {' or '.join(states)}")
+
+    for row in client.get("/api/runs").json()["runs"]:  # whatever other tests have started
+        if row["own"] and row["status"] in ("starting", "running"):
+            assert wish(row["id"], "stop").status_code in (200, 409)
+            seen(row["id"], "stopped", "finished", "failed")
+    body = {"settings": TINY, "rounds": 100_000, "every": 1000}
+    started = asked("POST /api/runs", body=body)
+    assert started.status_code == 200
+    run_id = started.json()["id"]
+    assert asked("POST /api/runs", body=body).status_code == 409  # one is active
+    assert seen(run_id, "running") == "running"
+    assert asked("GET /api/runs/{run_id}", path_parameters={"run_id": run_id}).status_code == 200
+    assert asked("POST /api/compare", body={"runs": [run_id]}).status_code == 200
+    assert wish(run_id, "pause").status_code == 200
+    assert seen(run_id, "paused") == "paused"
+    assert wish(run_id, "resume").status_code == 200
+    assert seen(run_id, "running") == "running"
+    assert wish(run_id, "stop").status_code == 200
+    assert seen(run_id, "stopped") == "stopped"
+    assert wish(run_id, "stop").status_code == 409
 
 
 KEYS = [key for key, _, _ in describe() if key.partition(".")[0] in SECTIONS + VALUES]

@@ -85,8 +85,23 @@ def test_the_conclusion_names_the_fastest_and_doubts_what_seeds_cannot_tell(tmp_
     assert "overlap" in rows((1.0, 2.0), (1.5, 2.5))[0]
     assert "may be chance" in rows((1.0,), (9.0,))[0]
     assert conclusion(summarise([written(tmp_path / "x", "autofl", 1, CURVE[:3], 1.0)], 0.85), 0.85)[0] == (
-        "AutoFL does not reach 85 % adapted accuracy in every run."
+        "AutoFL does not reach 85 % adapted accuracy in any run."
     )
+
+
+def test_the_conclusion_tells_some_runs_from_none(tmp_path):
+    reaching = {"autofl": (), "fedavg-1": (1,), "fedavg-2": (1, 2)}
+    runs = {
+        name: [
+            written(tmp_path / f"{name}{seed}", name, seed, CURVE if seed in seeds else CURVE[:3], 1.0)
+            for seed in (1, 2)
+        ]
+        for name, seeds in reaching.items()
+    }
+    sentences = conclusion(summarise([run for members in runs.values() for run in members], 0.85), 0.85)
+    assert sentences[1:3] == ["In some runs only: FedAvg-1.", "In no run: AutoFL."]
+    first = conclusion(summarise([*runs["autofl"], *runs["fedavg-1"]], 0.85), 0.85)[0]
+    assert first == "Nobody reaches 85 % adapted accuracy in every run."
 
 
 def test_settings_show_what_was_changed_and_who_shares_it(tmp_path):

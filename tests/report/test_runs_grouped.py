@@ -2,7 +2,9 @@
 
 from autofl.config import load_settings
 from autofl.experiments.run import run
-from autofl.report.runs import group
+from autofl.report.make import make_report
+from autofl.report.runs import group, newest_of_equal
+from reference.runs import written
 
 QUICK = ["stop.rounds=1", "evaluation.test_samples=5", "cell.num_ue=4", "simulation.num_selected=2"]
 
@@ -19,3 +21,49 @@ def test_what_an_algorithm_brings_is_no_difference_and_what_is_set_is_one(tmp_pa
         "AutoFL-J, learning.lr_decay = 0.1",
         "AutoFL-J, learning.lr_decay = 0.3",
     ]
+
+
+JOINT = "".join(f"{key} = true\n" for key in ("admission", "band", "bits", "steps", "samples", "frequency"))
+SECTIONS = f"[planner]\nname = '{{}}'\n{{}}[baseline]\nname = 'fixed'\npower = 'max'\n[joint]\nname = 'joint'\n{JOINT}"
+
+
+def test_another_planner_is_named_and_its_own_settings_are_not(tmp_path):
+    arms = [(name, "paper", "") for name in ("autofl", "per-fedavg", "autofl-j")] + [("fedavg-2", "joint", JOINT)]
+    runs = [written(tmp_path / name, name, 1, [0.1], 1.0, SECTIONS.format(*planner)) for name, *planner in arms]
+    assert list(group(runs[:3])) == ["AutoFL", "Per-FedAvg", "AutoFL-J"]
+    assert list(group(runs)) == [
+        "AutoFL, planner = paper",
+        "Per-FedAvg, planner = fixed",
+        "AutoFL-J, planner = joint",
+        "FedAvg-2, planner = joint",
+    ]
+
+
+def test_of_many_settings_a_label_names_those_that_tell_runs_apart(tmp_path):
+    def configured(rounds, every):
+        more = "".join(f"[section{k}]\nvalue = {rounds}\n" for k in range(9))
+        return f"[evaluation]\nevery = {every}\n[stop]\nrounds = {rounds}\n{more}"
+
+    runs = [
+        written(tmp_path / f"{rounds}-{every}", "autofl", 1, [0.1], 1.0, configured(rounds, every))
+        for rounds, every in ((3, 1), (3, 2), (5, 2))
+    ]
+    assert list(group(runs)) == [
+        "AutoFL, evaluation.every = 1, section0.value = 3, and 9 more settings",
+        "AutoFL, evaluation.every = 2, section0.value = 3, and 9 more settings",
+        "AutoFL, evaluation.every = 2, section0.value = 5, and 9 more settings",
+    ]
+
+
+def test_of_equal_runs_the_newest_is_reported_and_the_others_are_told_of(tmp_path):
+    runs = [written(tmp_path / name, "autofl", 1, [final], 1.0) for name, final in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
+    for one, ended_at in zip(runs, (1.0, 3.0, 2.0), strict=True):
+        one.manifest["ended_at"] = ended_at
+    kept, words = newest_of_equal(runs)
+    assert [run.folder.name for run in kept] == ["b"]
+    assert words.endswith("left out: 2 of AutoFL")
+    assert newest_of_equal(kept)[1] is None
+    assert newest_of_equal([runs[0], runs[0]])[0] == [runs[0]]
+    report = make_report(runs, tmp_path / "report")
+    assert report.rows[0].values["final_adapted"].tolist() == [0.2]
+    assert words in str(report)

@@ -6,7 +6,7 @@ import pytest
 from autofl.errors import AutoFLError
 from autofl.report.plots import plot_runs
 from autofl.report.runs import group
-from autofl.report.summary import as_json, summarise, table
+from autofl.report.summary import as_json, note, summarise, table
 from reference.runs import written
 
 CURVE = [0.1, 0.5, 0.8, 0.9, 0.9, 0.9, 0.9]
@@ -50,6 +50,16 @@ def test_runs_that_differ_in_a_setting_are_told_apart_by_it(tmp_path):
     assert list(group(runs)) == ["AutoFL, cell.distance.disc = 200", "AutoFL, cell.distance.disc = 400"]
     with pytest.raises(AutoFLError, match="twice"):
         group([runs[0], runs[0]])
+
+
+def test_the_note_does_not_count_the_seeds_of_one_row_for_all(tmp_path):
+    one, two, three = (
+        written(tmp_path / f"{name}{seed}", name, seed, CURVE, 1.0)
+        for name, seed in (("autofl", 1), ("fedavg-1", 1), ("fedavg-1", 2))
+    )
+    assert note(summarise([one, two], 0.85)).startswith("one seed, so no interval;")
+    assert note(summarise([two, three], 0.85)).startswith("mean ± half a 95 % interval over 2 seeds;")
+    assert "over the seeds of a row, where it has several;" in note(summarise([one, two, three], 0.85))
 
 
 def test_pictures_are_the_same_to_the_byte_when_redrawn(tmp_path):

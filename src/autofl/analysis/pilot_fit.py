@@ -66,6 +66,14 @@ class Pilots:
         )
 
 
+class PilotsMissing(AutoFLError):
+    """The pilots do not cover what is asked; `what` says so without the file and the command for new ones."""
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(advice.format(what))
+        self.what = what
+
+
 def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> tuple[RoundsModel, list[Pilot]]:
     """The model of rounds to a target from the pilots of the same learning problem, and those pilots.
 
@@ -81,16 +89,16 @@ def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> 
         differs = ", ".join(
             f"{key} is {there!r} there, {here!r} here" for key, (there, here) in min(differing, key=len).items()
         )
-        raise AutoFLError(
-            f"{origin}: no pilots of this learning problem ({differs}); make some with"
-            f" {pilot_command(settings, target)} and add --pilots pilots.json"
+        raise PilotsMissing(
+            f"no pilots of this learning problem ({differs})",
+            f"{origin}: {{}}; make some with {pilot_command(settings, target)} and add --pilots pilots.json",
         )
     every = settings.evaluation.every
     reached = np.array([pilot.reaches(target, every) for pilot in same])
     if 2 * reached.sum() <= len(same):
-        raise AutoFLError(
-            f"{origin}: only {reached.sum()} of {len(same)} pilots reach {target:g}; ask for less, or make longer ones:"
-            f" {pilot_command(settings, target)} and add --pilots pilots.json"
+        raise PilotsMissing(
+            f"only {reached.sum()} of {len(same)} pilots reach {target:g}; ask for less",
+            f"{origin}: {{}}, or make longer ones: {pilot_command(settings, target)} and add --pilots pilots.json",
         )
     rounds = [
         pilot.rounds_to(target, every) if there else pilot.round[-1] for pilot, there in zip(same, reached, strict=True)

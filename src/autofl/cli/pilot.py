@@ -62,5 +62,5 @@ def command(
     if as_json:
         return print_json({"file": str(out), "pilots": len(pilots)})
     use = " ".join(["autofl plan", *given, *(until or ["--target 0.85"]), f"--pilots {out}"])
-    say(f"{len(pilots)} pilots in {out}; use them with {use}")
+    say(f"{len(pilots)} pilots in {out}; use them with {use}", whole=True)
     return None

@@ -39,9 +39,8 @@ def show_round(table: dict[str, Any], title: str) -> None:
         f"{sum(ue['status'] == name for ue in ues)} {name.replace('_', ' ')}"
         for name in dict.fromkeys(ue["status"] for ue in ues)
     )
-    show_line(
-        f"round time {table['round_time']:.4f} s; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}"
-    )
+    time = f"round time {table['round_time']:.4f} s" if table["num_feasible"] else "no round"
+    show_line(f"{time}; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}")
     if any(ue["status"] == "left_out" for ue in ues):
         say("left out: these UEs could take part, but would delay the others by more than they contribute")
     certificate = table["certificate"] or {}
@@ -133,7 +132,7 @@ def say_choice(choice: "Choice", shared_band: bool) -> None:
     say(f"chosen: |A_k| = {best.num_selected}{f', thrift {best.thrift:g}' if thrifty else ''}; {whose}")
     from autofl.analysis.choose import changes
 
-    say("run it: autofl simulate " + " ".join(f"--set '{change}'" for change in changes(best.settings)))
+    say("run it: autofl simulate " + " ".join(f"--set '{change}'" for change in changes(best.settings)), whole=True)
 
 
 def _candidate_row(one: "Candidate", best: "Candidate", thrifty: bool) -> list[str]:

@@ -205,5 +205,8 @@ def _make(entries: "dict[str, list[Entry]]", folder: Path, count: int, ray: str 
         try:
             run_entries(needed, count, ray, bar)
         except KeyboardInterrupt as error:
-            say(f"interrupted; the same command continues from here (finished runs are in {folder / 'runs'})")
+            say(
+                f"interrupted; the same command continues from here (finished runs are in {folder / 'runs'})",
+                whole=True,
+            )
             raise typer.Exit(exit_status(error)) from None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from autofl.report.progress import QUIET, USUAL, VERBOSE, ProgressBar, Shown, say, speak
+from autofl.report.progress import QUIET, USUAL, VERBOSE, ProgressBar, Shown, say, speak, wrapped
 from autofl.report.table import Table
 
 __all__ = ["DownloadBar", "ProgressBar", "Stages", "say", "show_line", "show_table"]
@@ -98,8 +98,8 @@ def show_table(table: Table) -> None:
 
 
 def show_line(text: str) -> None:
-    """A result in one line, on standard output below its table; --quiet keeps it."""
-    print(f"\n{text}")
+    """A result in words, on standard output below its table; --quiet keeps it."""
+    print(f"\n{wrapped(text)}")
 
 
 GAP = 2

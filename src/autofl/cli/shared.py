@@ -251,7 +251,10 @@ def free_folder(kind: str) -> Path:
 
 def leave(folder: Path, command: str, error: KeyboardInterrupt) -> NoReturn:
     """What an interrupted command says, and its exit status."""
-    say(f"interrupted; the rounds so far are in {folder} (autofl report {folder}); {command} continues from here")
+    say(
+        f"interrupted; the rounds so far are in {folder} (autofl report {folder}); {command} continues from here",
+        whole=True,
+    )
     raise typer.Exit(exit_status(error))
 
 

@@ -138,7 +138,7 @@ def _simulate(points: "Sequence[Point]", target: float | None, folder: Path, wor
         try:
             places = run_points(points, store, workers=workers, ray=ray, on_progress=bar)
         except KeyboardInterrupt as error:
-            say(f"interrupted; the same command continues from here (finished runs are in {store})")
+            say(f"interrupted; the same command continues from here (finished runs are in {store})", whole=True)
             raise typer.Exit(exit_status(error)) from None
     accuracy = points[0].settings.compare.target_accuracy if target is None else target
     results = [measure(read_run(place), accuracy) for place in places]

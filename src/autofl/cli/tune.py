@@ -127,7 +127,10 @@ def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
     if tuned.best is None:
         say(f"no constants reach {percent(tuned.target)} in half of their runs; try others, or more stop.rounds")
     else:
-        say(f"best: {tuned.best.constants.name}; autofl simulate {file} runs them on a seed not used for tuning")
+        say(
+            f"best: {tuned.best.constants.name}; autofl simulate {file} runs them on a seed not used for tuning",
+            whole=True,
+        )
 
 
 def _row(trial: "Trial") -> list[str]:

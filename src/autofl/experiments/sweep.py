@@ -148,8 +148,8 @@ def _points(axes: Sequence[Axis], load: Callable[[Sequence[str]], Settings], num
 def planned(settings: Settings) -> dict[str, float]:
     """What a planned round of the whole cell amounts to, as `autofl plan` has it; SI units.
 
-    `straggler` is the UE that ends the round, `compute_time` and `upload_time` are its own; NaN where nobody takes
-    part. `num_samples` and `energy` are sums over UEs.
+    `straggler` is the UE that ends the round, `compute_time` and `upload_time` are its own; these and `round_time` are
+    NaN where nobody takes part. `num_samples` and `energy` are sums over UEs.
     """
     this_round = plan(settings).round
     cost, decided = this_round.cost, this_round.plan
@@ -157,7 +157,7 @@ def planned(settings: Settings) -> dict[str, float]:
     last = int(np.argmax(busy))
     alone = np.nan if not decided.feasible.any() else 1.0
     return {
-        "round_time": float(cost.time),
+        "round_time": float(cost.time) * alone,
         "num_ue": this_round.cell.num_ue,
         "num_feasible": int(decided.feasible.sum()),
         "num_samples": int(decided.num_samples.sum()),

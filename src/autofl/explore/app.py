@@ -150,7 +150,8 @@ def _add_planning(app: FastAPI) -> None:
     @app.post("/api/toml", tags=["plan"], responses={200: {"content": {"application/toml": {}}}})
     def toml(asked: schema.Question) -> Response:
         """The same settings as a file: `autofl plan FILE --json` says what /api/plan says under `plan`."""
-        text = planning.toml_of(planning.table_of(asked.scenario, asked.settings))
+        with room:
+            text = planning.toml_to_plan(planning.table_of(asked.scenario, asked.settings))
         return Response(text, media_type="application/toml")
 
     @app.post("/api/curve", tags=["plan"], responses={200: {"model": schema.CurveAnswer}})

@@ -64,14 +64,14 @@ class Started:
         if self.is_alive:
             return "running" if said == "running" else "starting"
         if said is None:
-            return "failed"
+            return "stopped" if self.wish == "stop" else "failed"
         if said == "interrupted" and self.wish != "run":
             return "paused" if self.wish == "pause" else "stopped"
         return said
 
     def problem(self) -> str | None:
         """The last line of a process that failed."""
-        if self.is_alive or self.process.returncode in (0, 143):
+        if self.is_alive or self.process.returncode in (0, 143, -signal.SIGTERM):
             return None
         try:
             lines = read_bytes(self.folder / LOG).decode(errors="replace").split("\n")
@@ -110,8 +110,8 @@ class Launcher:
             run = self._started.get(folder)
             if run is None or not run.is_alive:
                 raise Busy("this run is not running, or was not started from this page")
-            if not is_run(folder):
-                raise Busy("the run is still starting; try again when it has its first round")
+            if wish == "pause" and not is_run(folder):
+                raise Busy("the run is still starting; it can be paused from its first round on, or stopped now")
             run.end(wish)
 
     def resume(self, folder: Path) -> None:

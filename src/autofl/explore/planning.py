@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autofl.analysis.choose import SELECTED
 from autofl.analysis.forecast import draw_networks, forecast, forecast_of
-from autofl.analysis.pilot_fit import Pilots
+from autofl.analysis.pilot_fit import Pilots, PilotsMissing
 from autofl.config import PerUE, Settings, parse_settings
 from autofl.config.load import on_top
 from autofl.config.scenarios import read_scenario
@@ -271,4 +271,13 @@ def coming(table: dict[str, Any], target: float) -> dict[str, Any]:
     settings = settings_of(table)
     if settings.cell.count > 1000:
         raise AutoFLError("a forecast on the page takes up to 1,000 UEs; autofl plan --target takes more")
-    return forecast(settings, target).table()
+    try:
+        return forecast(settings, target).table()
+    except PilotsMissing as error:
+        raise AutoFLError(f"nothing to forecast from: {error.what}") from None
+
+
+def toml_to_plan(table: dict[str, Any]) -> str:
+    """The same file; settings that `autofl plan` would refuse are refused here, among them those of a planner."""
+    plan(settings_of(table))
+    return toml_of(table)

@@ -17,7 +17,7 @@ from autofl.files import read_toml
 from autofl.records import Run, is_run, read_manifest, read_run
 from autofl.records.checks import MANIFEST
 from autofl.records.run import CONFIG, ROUNDS, TABLES
-from autofl.report.runs import group
+from autofl.report.runs import group, newest_of_equal
 from autofl.report.summary import as_json, note, summarise, table
 
 QUIET = ("starting", "running", "stopping", "paused", "stopped")
@@ -161,7 +161,7 @@ class Store:
 
     def compare(self, ids: Iterable[str], target: float) -> dict[str, Any]:
         """Runs side by side: the table of `autofl report`, and their curves."""
-        runs = self._runs(ids)
+        runs, older = newest_of_equal(self._runs(ids))
         rows = summarise(runs, target)
         shown = table(rows, target)
         curves = [
@@ -175,6 +175,7 @@ class Store:
             "target_accuracy": target,
             "headings": shown.headings,
             "table": shown.rows,
+            "older": older,
             "note": note(rows),
             "rows": said["rows"],
             "curves": curves,
@@ -185,7 +186,7 @@ class Store:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow((*CSV[:2], "target_accuracy", *CSV[2:]))
-        for row in summarise(self._runs(ids), target):
+        for row in summarise(newest_of_equal(self._runs(ids))[0], target):
             for place, seed in enumerate(row.seeds):
                 values = (float(row.values[name][place]) for name in CSV[2:])
                 writer.writerow((row.label, seed, target, *("" if math.isnan(value) else value for value in values)))

@@ -151,6 +151,7 @@ class Comparison(BaseModel):
     target_accuracy: float
     headings: list[str]
     table: list[list[str]]
+    older: str | None = Field(description="runs left out, since a newer one has the same settings and seed")
     note: str
     rows: list[dict[str, Any]]
     curves: list[dict[str, Any]]

@@ -49,13 +49,16 @@ def conclusion(rows: Sequence[Row], target: float) -> list[str]:
         first = (
             f"{only.label} reaches {percent} after {_mean(reached[only.label], 1.0)} simulated seconds."
             if reached
-            else f"{only.label} does not reach {percent} in every run."
+            else f"{only.label} does not reach {percent} in {_which(rows)} run."
         )
         return [first, f"Its final adapted accuracy is {_mean(only.values['final_adapted'], 100.0)} %."]
-    sentences = [_fastest(reached, percent) if reached else f"Nobody reaches {percent} in every run."]
-    left = [row.label for row in rows if row.label not in reached]
-    if reached and left:
-        sentences.append(f"Not in every run: {'; '.join(left)}.")
+    sentences = [_fastest(reached, percent) if reached else f"Nobody reaches {percent} in {_which(rows)} run."]
+    left = [row for row in rows if row.label not in reached]
+    never = [row.label for row in left if np.isnan(row.values["time_adapted"]).all()]
+    at_times = [row.label for row in left if row.label not in never]
+    if reached:
+        sentences += [f"In some runs only: {'; '.join(at_times)}."] if at_times else []
+        sentences += [f"In no run: {'; '.join(never)}."] if never else []
     best = max(rows, key=lambda row: _middle(row.values["final_adapted"], -math.inf))
     sentences.append(
         f"The highest final adapted accuracy is that of {best.label}: {_mean(best.values['final_adapted'], 100.0)} %."
@@ -66,6 +69,11 @@ def conclusion(rows: Sequence[Row], target: float) -> list[str]:
         spent = _mean(least.values["energy_to_target"], 1e3)
         sentences.append(f"The least energy per UE to that accuracy is that of {least.label}: {spent} mJ.")
     return sentences
+
+
+def _which(rows: Sequence[Row]) -> str:
+    """Of a target that no row always reaches: `any` run, or `every` one where some runs do reach it."""
+    return "any" if all(np.isnan(row.values["time_adapted"]).all() for row in rows) else "every"
 
 
 def _fastest(reached: dict[str, Any], percent: str) -> str:

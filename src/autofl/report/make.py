@@ -11,7 +11,7 @@ from autofl.records import Run
 from autofl.report.about import conclusion, provenance, settings_table, title_of
 from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.plots import plot_runs
-from autofl.report.runs import diverged_words, guarded_words, has_diverged, read_runs, unheard_words
+from autofl.report.runs import diverged_words, guarded_words, has_diverged, newest_of_equal, read_runs, unheard_words
 from autofl.report.summary import Row, as_json, note, summarise, table
 from autofl.report.table import Table
 from autofl.units import PathLike
@@ -110,7 +110,7 @@ def make_report(runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, 
     """
     if not 0.0 < target <= 1.0:
         raise AutoFLError(f"target {target}: must lie between 0 and 1, for example 0.85")
-    read, folder = read_runs(runs), Path(out)
+    (read, older), folder = newest_of_equal(read_runs(runs)), Path(out)
     rows = summarise(read, target)
     deployed = [run for run in read if run.devices]
     report = Report(
@@ -120,7 +120,7 @@ def make_report(runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, 
         unheard=unheard_words(read),
         diverged=diverged_words(read),
         notes=(
-            *(line for line in (guarded_words(read),) if line is not None),
+            *(line for line in (older, guarded_words(read)) if line is not None),
             note(rows),
             *(line for run in deployed for line in lines(run)),
         ),

@@ -28,14 +28,20 @@ def speak(loudness: int) -> None:
     _loudness = loudness
 
 
-def say(text: str) -> None:
-    """A message on standard error, since standard output is kept clean for JSON. A terminal breaks it between words."""
+def say(text: str, whole: bool = False) -> None:
+    """A message on standard error, since standard output is kept clean for JSON; the log file gets it in one line.
+
+    Args:
+        whole: do not wrap it, such as a command that is to be copied.
+    """
     log.info(text)
-    if _loudness == QUIET:
-        return
-    if sys.stderr.isatty():
-        text = fill(text, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
-    print(text, file=sys.stderr, flush=True)
+    if _loudness != QUIET:
+        print(text if whole else wrapped(text), file=sys.stderr, flush=True)
+
+
+def wrapped(text: str) -> str:
+    """Lines no wider than the terminal, 80 columns elsewhere (or COLUMNS); words, such as paths, are never broken."""
+    return fill(text, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
 
 
 def can_show() -> bool:

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,10 @@ from autofl.units import PathLike
 
 SAME_RUN = ("compare.",)
 """Settings that have no effect on a single run."""
+PLANNERS = ("planner.", "baseline.", "joint.")
+"""Sections of which one plans for an algorithm."""
+MOST_IN_LABEL = 4
+"""Settings up to which a label names all that differ; beyond, only those that tell the runs apart."""
 
 
 def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
@@ -28,21 +33,8 @@ def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
 
 def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs grouped by what they differ in other than seeds: the algorithm and, where they differ, other settings."""
-    if not runs:
-        raise AutoFLError("no runs to report on")
-    flat = [flat_settings(run.config) for run in runs]
-    keys = sorted({key for config in flat for key in config if not key.startswith(SAME_RUN)} - {"seed", "algorithm"})
-    differing = [key for key in keys if _differs(key, flat)]
     groups: dict[str, list[Run]] = {}
-    names: dict[str, set[str]] = {}
-    for run in runs:
-        names.setdefault(label_of_run(run), set()).add(str(run.manifest.get("algorithm")))
-    for run, config in zip(runs, flat, strict=True):
-        where = ["on devices"] if run.devices else []
-        label = label_of_run(run)
-        if len(names[label]) > 1:  # two rules of the same name, from two modules
-            label = f"{label} ({run.manifest['algorithm']})"
-        label = ", ".join([label, *where, *(f"{key} = {config.get(key, 'unset')}" for key in differing)])
+    for run, label in zip(runs, _labels(runs), strict=True):
         groups.setdefault(label, []).append(run)
     for label, members in groups.items():
         seeds = [run.manifest.get("seed") for run in members]
@@ -51,14 +43,90 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return {label: sorted(members, key=lambda run: run.manifest["seed"]) for label, members in groups.items()}
 
 
+def newest_of_equal(runs: Sequence[Run]) -> tuple[list[Run], str | None]:
+    """The runs without those that were made again with the same settings and seed; what was left out, in words."""
+    labels = _labels(runs)
+    newest: dict[tuple[str, Any], int] = {}
+    for place in sorted(range(len(runs)), key=lambda place: _ended_at(runs[place])):
+        newest[labels[place], runs[place].manifest.get("seed")] = place
+    older = Counter(label for place, label in enumerate(labels) if place not in newest.values())
+    which = "; ".join(f"{count} of {label}" for label, count in older.items())
+    words = f"of runs with the same settings and seed only the newest is shown; left out: {which}"
+    return [runs[place] for place in sorted(newest.values())], words if older else None
+
+
+def _ended_at(run: Run) -> float:
+    ended = run.manifest.get("ended_at")
+    return float(ended) if ended is not None else math.inf  # it is still running
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """What to call each run; those that differ in nothing but their seeds are called the same."""
+    if not runs:
+        raise AutoFLError("no runs to report on")
+    flat = [_effective(flat_settings(run.config)) for run in runs]
+    names: dict[str, set[str]] = {}
+    for run in runs:
+        names.setdefault(label_of_run(run), set()).add(str(run.manifest.get("algorithm")))
+    rules = []
+    for run in runs:
+        rule = label_of_run(run)
+        if len(names[rule]) > 1:  # two rules of the same name, from two modules
+            rule = f"{rule} ({run.manifest['algorithm']})"
+        rules.append(f"{rule}, on devices" if run.devices else rule)
+    keys = sorted({key for config in flat for key in config if not key.startswith(SAME_RUN)} - {"seed", "algorithm"})
+    differing = sorted((key for key in keys if _differs(key, flat)), key=lambda key: not key.endswith(".name"))
+    shown = differing if len(differing) <= MOST_IN_LABEL else _telling(differing, rules, flat)
+    more = [f"and {len(differing) - len(shown)} more settings"] if len(shown) < len(differing) else []
+    labels = []
+    for rule, config in zip(rules, flat, strict=True):
+        said = [
+            f"{key.removesuffix('.name')} = {config.get(key, 'unset')}"
+            for key in shown
+            if key in config or _name_of(key) not in differing
+        ]
+        labels.append(", ".join([rule, *said, *more]))
+    return labels
+
+
+def _effective(config: dict[str, Any]) -> dict[str, Any]:
+    """Settings with the planner that plans for the algorithm under `planner`; the other planners have no effect."""
+    entry = PARTS["algorithm"].get(str(config.get("algorithm")))
+    plans = entry.plan if entry is not None else "planner"
+    others = {key: value for key, value in config.items() if not key.startswith(PLANNERS)}
+    start = f"{plans}."
+    own = {f"planner.{key.removeprefix(start)}": value for key, value in config.items() if key.startswith(start)}
+    return others | own
+
+
+def _name_of(key: str) -> str:
+    """The key that names the part to which a setting belongs."""
+    return f"{key.partition('.')[0]}.name"
+
+
 def _differs(key: str, flat: Sequence[dict[str, Any]]) -> bool:
-    """Whether runs differ in a setting, other than by what an algorithm brings along."""
-    values: dict[str, set[str]] = {}
+    """Whether runs differ in a setting, other than by what an algorithm or a part of another name brings along."""
+    everywhere = all(key in config for config in flat)
+    values: dict[tuple[str, ...], set[str]] = {}
     for config in flat:
         entry = PARTS["algorithm"].get(str(config.get("algorithm")))
-        name = str(config.get("algorithm")) if entry is not None and entry.brings else ""
-        values.setdefault(name, set()).add(repr(config.get(key)))
+        algorithm = str(config.get("algorithm")) if entry is not None and entry.brings else ""
+        planned_in = entry.plan if entry is not None and key.startswith("planner.") else ""
+        part = "" if everywhere or key == _name_of(key) else str(config.get(_name_of(key)))
+        values.setdefault((algorithm, planned_in, part), set()).add(repr(config.get(key)))
     return any(len(of_one) > 1 for of_one in values.values())
+
+
+def _telling(keys: Sequence[str], rules: Sequence[str], flat: Sequence[dict[str, Any]]) -> list[str]:
+    """Those of many settings that are needed to tell the runs apart: each of them splits runs that were one so far."""
+    shown: list[str] = []
+    apart: list[tuple[str, ...]] = [(rule,) for rule in rules]
+    for key in keys:
+        further = [(*before, repr(config.get(key))) for before, config in zip(apart, flat, strict=True)]
+        if len(set(further)) > len(set(apart)):
+            shown.append(key)
+            apart = further
+    return shown
 
 
 def label_of_run(run: Run) -> str:

@@ -13,6 +13,8 @@ from autofl.report.table import Table
 from autofl.units import Array
 
 METRICS = ("adapted", "global")
+SHORT = 24
+"""Letters up to which a label stands in a heading."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ def speed_text(row: Row, first: Row) -> str:
 def table(rows: Sequence[Row], target: float) -> Table:
     """A line for each row: mean and interval of each quantity, and time relative to the first."""
     shown = columns(target)
-    headings = ["algorithm", *(column.heading for column in shown), f"time / {rows[0].label}"]
+    first = rows[0].label if len(rows[0].label) <= SHORT else "first row"
+    headings = ["algorithm", *(column.heading for column in shown), f"time / {first}"]
     body = [
         [
             row.label,
@@ -125,8 +128,9 @@ def table(rows: Sequence[Row], target: float) -> Table:
 
 def note(rows: Sequence[Row]) -> str:
     """What the numbers of the table are, in words."""
-    seeds = len(rows[0].seeds)
-    many = f"mean ± half a 95 % interval over {seeds} seeds" if seeds > 1 else "one seed, so no interval"
+    counts = {len(row.seeds) for row in rows}
+    seeds = f"{max(counts)} seeds" if len(counts) == 1 else "the seeds of a row, where it has several"
+    many = f"mean ± half a 95 % interval over {seeds}" if max(counts) > 1 else "one seed, so no interval"
     return (
         f"{many}; time: when the mean of three evaluations in a row passes the target; adapted: after one step on each"
         " UE's own data, or the model an algorithm keeps for it, global: without; K*: first round from which adapted"

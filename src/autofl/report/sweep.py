@@ -30,10 +30,10 @@ QUANTITIES = {
     "energy": ("energy of all UEs [mJ]", 1e3),
     "num_samples": ("samples, sum over UEs", 1.0),
     "num_feasible": ("UEs that take part", 1.0),
-    "forecast_rounds": ("forecast rounds", 1.0),
-    "forecast_time": ("forecast time [s]", 1.0),
-    "forecast_energy": ("forecast energy of a UE [mJ]", 1e3),
-    "time_adapted": ("time to target [s]", 1.0),
+    "forecast_rounds": ("forecast rounds to target", 1.0),
+    "forecast_time": ("forecast time to target [s]", 1.0),
+    "forecast_energy": ("forecast energy of a UE to target [mJ]", 1e3),
+    "time_adapted": ("time to target adapted [s]", 1.0),
     "final_adapted": ("final adapted accuracy [%]", 100.0),
     "energy_to_target": ("energy of a UE to target [mJ]", 1e3),
 }
@@ -84,11 +84,16 @@ class Sweep:
             for places in members.values()
         ]
 
+    def heading(self, name: str) -> str:
+        """A quantity in words; where it has a target, which."""
+        words = QUANTITIES[name][0]
+        return words if self.target is None else words.replace("target", f"{100 * self.target:g} %")
+
     @property
     def table(self) -> Table:
         """A line for each combination: means over seeds, ± half a 95 % interval."""
         shown = SHOWN[self.kind]
-        headings = [*map(short, self.keys), *(QUANTITIES[name][0] for name in shown)]
+        headings = [*map(short, self.keys), *(self.heading(name) for name in shown)]
         rows = [
             [*(value_text(value) for value in values.values()), *(_cell(columns[name], name) for name in shown)]
             for values, columns in self.grouped()
@@ -172,7 +177,7 @@ def draw_sweep(sweep: Sweep) -> "Figure":
                 over_seeds = np.stack([columns[name] for _, columns in points], axis=-1)
                 band(axes, x, QUANTITIES[name][1] * over_seeds, place, label)
             axes.set_xlabel(key)
-            axes.set_title(QUANTITIES[name][0], fontsize=9)
+            axes.set_title(sweep.heading(name), fontsize=9)
             if not numeric:
                 axes.set_xticks(range(len(values)), [value_text(value) for value in values], rotation=30, ha="right")
             elif min(values) > 0 and max(values) >= GEOMETRIC * min(values):

@@ -143,7 +143,7 @@ export function barChart(box, given) {
       root.append(s("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
       root.append(s("text", { class: "tick", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, si(value, given.unit)));
     }
-    const every = Math.ceil(24 / step);
+    const every = Math.ceil((10 + 7 * String(Math.max(...given.ids)).length) / step); // no number upon another
     given.ids.forEach((id, k) => {
       let base = 0;
       const pad = Math.min(0.15 * step, 3), group = s("g", { class: id === given.chosen ? "bar chosen" : "bar" });
@@ -173,7 +173,7 @@ export function legendOf(parts) {
   }));
 }
 
-const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "opacity", "font-size", "font-family", "font-weight", "visibility"];
+const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "paint-order", "opacity", "font-size", "font-family", "font-weight", "visibility"];
 
 /** The chart in a box as SVG text that stands alone, with a legend below. */
 export function svgText(box, title, parts) {

@@ -14,8 +14,9 @@ export async function open() {
     filters();
     list();
     compare();
+    problem(null, "runs to compare");
   } catch (error) {
-    problem(error.message);
+    problem(error.message, "runs to compare");
   }
 }
 
@@ -87,24 +88,29 @@ function draw() {
   box.before(legendOf(parts()));
   const head = h("tr", {}, ...state.answer.headings.map((heading) => h("th", { scope: "col" }, heading)));
   const body = state.answer.table.map((row) => h("tr", {}, ...row.map((cell, k) => {
-    if (k) return h("td", {}, cell);
+    if (k) return h("td", {}, cell.replace(/ ± /g, "\u00a0±\u00a0").replace(/(\d) of (\d)/, "$1\u00a0of\u00a0$2")); // breaks before "(" alone
     const key = h("i");
     key.style.background = colourOf(cell);
     return h("td", {}, key, cell);
   })));
   $("compare-table").replaceChildren(h("table", {}, h("thead", {}, head), h("tbody", {}, ...body)));
-  $("compare-note").textContent = `${state.answer.note[0].toUpperCase()}${state.answer.note.slice(1)}.`;
+  $("compare-note").textContent = [state.answer.older, state.answer.note].filter(Boolean).map((words) => `${words[0].toUpperCase()}${words.slice(1)}.`).join(" ");
 }
 
 async function download(kind) {
   try {
-    if (kind === "csv") return save(await ask("/api/compare.csv", asked(), "text"), "runs.csv", "text/csv");
-    const y = $("compare-y").selectedOptions[0].textContent, x = $("compare-x").selectedOptions[0].textContent;
-    const text = svgText($("compare-chart"), `${y} over ${x}`, parts());
-    save(kind === "svg" ? text : await pngBlob(text), `runs.${kind}`, "image/svg+xml");
+    if (kind === "csv") save(await ask("/api/compare.csv", asked(), "text"), "runs.csv", "text/csv");
+    else await picture(kind);
+    problem(null, "download");
   } catch (error) {
-    problem(error.message);
+    problem(error.message, "download");
   }
+}
+
+async function picture(kind) {
+  const y = $("compare-y").selectedOptions[0].textContent, x = $("compare-x").selectedOptions[0].textContent;
+  const text = svgText($("compare-chart"), `${y} over ${x}`, parts());
+  save(kind === "svg" ? text : await pngBlob(text), `runs.${kind}`, "image/svg+xml");
 }
 
 export function start() {

@@ -29,7 +29,7 @@ export function si(value, unit = "") {
   const size = Math.abs(value);
   const [factor, prefix] = PLAIN.has(unit) ? [1, ""] : PREFIXES.find(([f]) => size >= f * 0.9995) ?? PREFIXES.at(-1);
   const scaled = value / factor;
-  const digits = Math.abs(scaled) >= 99.95 ? 0 : Math.abs(scaled) >= 9.995 ? 1 : 2;
+  const digits = Math.min(Math.max(2 - Math.floor(Math.log10(Math.abs(scaled) * 1.0005)), 0), 9);
   const text = PLAIN.has(unit) && (size >= 1e5 || size < 1e-3) ? scaled.toExponential(2) : trimmed(scaled, digits);
   return unit || prefix ? `${text} ${prefix}${unit}` : text;
 }
@@ -55,11 +55,14 @@ export async function ask(path, body, as = "json") {
   throw new Error(said.detail ?? `the server answered ${response.status}`);
 }
 
-/** One line that stays until the next answer. */
-export function problem(text) {
-  const line = $("problem");
-  line.textContent = text ?? "";
-  line.hidden = !text;
+/** What is wrong, in one line; it stays until what it is about succeeds and says null. */
+const wrong = new Map();
+export function problem(text, about) {
+  wrong.delete(about);
+  if (text) wrong.set(about, text);
+  const line = $("problem"), last = [...wrong.values()].at(-1);
+  line.textContent = last ?? "";
+  line.hidden = !last;
 }
 
 /** A line next to a field that says why its value is refused; null takes it away. */
@@ -97,9 +100,9 @@ export function latest(work) {
     busy = true;
     try {
       await work(...given);
-      problem(null);
+      problem(null, work);
     } catch (error) {
-      problem(error.message);
+      problem(error.message, work);
     } finally {
       busy = false;
       if (waiting) {

@@ -22,6 +22,7 @@ function theme() {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("theme", root.dataset.theme); // read in index.html, before anything is painted
 }
 
 document.addEventListener("keydown", (event) => {
@@ -35,7 +36,7 @@ $("theme").addEventListener("click", theme);
 $("help").addEventListener("click", () => $("keys").showModal());
 addEventListener("hashchange", route);
 
-const about = await ask("/api/about").catch((error) => problem(error.message));
+const about = await ask("/api/about").catch((error) => problem(error.message, "about"));
 if (about) {
   plan.start(about);
   watch.start(about);

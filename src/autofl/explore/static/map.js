@@ -43,7 +43,7 @@ export class CellMap {
     plan.ues.forEach((ue, k) => this.place(this.nodes[k], ue, k, most, big));
     const slow = answer.slowest;
     this.slow.setAttribute("visibility", slow === null ? "hidden" : "visible");
-    if (slow !== null) this.slow.setAttribute("transform", this.nodes[slow].group.getAttribute("transform"));
+    if (slow !== null) this.markSlow(slow, big + 4.4);
     this.ring();
   }
 
@@ -65,7 +65,7 @@ export class CellMap {
     this.front.replaceChildren();
     this.halo = s("circle", { class: "halo", r: 8.5 });
     this.slow = s("g", { class: "slow", "aria-hidden": "true" }, s("circle", { r: 9.6 }), s("text", { y: -11, "text-anchor": "middle" }, "slowest"));
-    this.front.append(this.halo, this.slow);
+    this.front.append(this.halo);
     this.nodes = Array.from({ length: count }, (_, k) => {
       const disc = s("circle", { class: "disc" });
       const ring = this.many ? null : s("circle", { class: "power", transform: "rotate(-90)" });
@@ -76,6 +76,23 @@ export class CellMap {
       this.front.append(group);
       return { group, disc, ring, cross, text };
     });
+    this.front.append(this.slow); // above the UEs, which would hide it
+  }
+
+  /** The ring around the slowest UE; its word stands on the side where other UEs are farthest, inside the map. */
+  markSlow(slow, r) {
+    const places = this.answer.positions.map(([x, y]) => [(98 * x) / this.reach, (-98 * y) / this.reach]), [x, y] = places[slow];
+    const sides = [[0, -r - 1.4, "middle"], [0, r + 4.4, "middle"], [r + 2, 1.4, "start"], [-r - 2, 1.4, "end"]];
+    const clear = ([dx, dy]) => {
+      const at = [x + dx + Math.sign(dx) * 8, y + dy - 1.4];
+      if (Math.max(Math.abs(at[0]) + 8, Math.abs(at[1]) + 2) > 99) return -1;
+      return places.reduce((least, [a, b], k) => (k === slow ? least : Math.min(least, Math.hypot((a - at[0]) / 2, b - at[1]))), Infinity);
+    };
+    const [dx, dy, anchor] = sides.reduce((best, side) => (clear(side) > clear(best) ? side : best));
+    const [ring, word] = this.slow.children;
+    this.slow.setAttribute("transform", this.nodes[slow].group.getAttribute("transform"));
+    ring.setAttribute("r", r);
+    word.setAttribute("x", dx), word.setAttribute("y", dy), word.setAttribute("text-anchor", anchor);
   }
 
   place(node, ue, k, most, big) {

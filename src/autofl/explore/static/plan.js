@@ -20,7 +20,7 @@ const SLIDERS = [
 const STEPS = 200, DIGITS = 6; // of which three are shown
 
 const state = { scenario: "paper", planner: "", seed: 1, changed: {}, positions: null, answer: null, base: null };
-let map, touched = null; // the control that was changed last
+let map, scenarios = [], touched = null; // the control that was changed last
 
 /** The settings as sections of a TOML file; only what was changed. */
 export function question() {
@@ -51,6 +51,7 @@ const replan = latest(async () => {
     return;
   }
   refused(null);
+  problem(null, "save");
   answer.plan.ues = rows(answer.plan.ues);
   state.answer = answer;
   state.base ??= { ...answer.values };
@@ -82,15 +83,24 @@ function show(answer) {
   map.show(answer);
   $("legend").replaceChildren(statusLegend(answer.plan.ues));
   figures(answer);
+  if (!state.planner) $("planner").value = answer.plan.planner;
+  scenarioLine();
   sliders(answer);
   detail();
   bars(answer);
 }
 
+/** What the scenario is, and in what the cell departs from it. */
+function scenarioLine() {
+  const changed = SLIDERS.filter(([key]) => key in state.changed).map(([, label]) => label.split(/[,(]/)[0].trim());
+  const departs = [...changed, ...(state.positions ? ["places of UEs"] : [])].join(", ");
+  $("scenario-line").textContent = `${scenarios.find(({ name }) => name === state.scenario).what}${departs ? ` Changed here: ${departs}.` : ""}`;
+}
+
 function figures({ plan, slowest, host_time: seconds }) {
   const cards = [
-    ["Round time", si(plan.round_time, "s"), slowest === null ? "nobody takes part" : `UE ${slowest} is the slowest`],
-    ["Take part", `${plan.num_feasible} of ${plan.ues.length}`, plan.certificate?.upper ? "proved to be near the optimum" : "in a round of all UEs"],
+    ["Round time", slowest === null ? "–" : si(plan.round_time, "s"), slowest === null ? "nobody takes part" : `UE ${slowest} is the slowest`],
+    ["Take part", `${plan.num_feasible.toLocaleString("en")} of ${plan.ues.length.toLocaleString("en")}`, plan.certificate?.upper ? "proved to be near the optimum" : "in a round of all UEs"],
     ["Energy", si(plan.energy, "J"), "of all UEs together"],
     ["Planned in", si(seconds, "s"), `by the planner ${plan.planner}`],
   ];
@@ -245,8 +255,9 @@ async function forecast(event) {
 export async function saveToml() {
   try {
     save(await ask("/api/toml", question(), "text"), "cell.toml", "application/toml");
+    problem(null, "save");
   } catch (error) {
-    problem(error.message);
+    problem(`not saved: ${error.message}`, "save");
   }
 }
 
@@ -271,8 +282,9 @@ export function start(about) {
   });
   $("scenario").append(...about.scenarios.map(({ name }) => h("option", { value: name }, name)));
   $("planner").append(...about.planners.map(({ name, what }) => h("option", { value: name, title: what }, name)));
-  const line = () => { $("scenario-line").textContent = about.scenarios.find(({ name }) => name === state.scenario).what; };
-  $("scenario").addEventListener("change", () => { state.scenario = $("scenario").value; line(); fresh(); });
+  const first = state.scenario;
+  scenarios = about.scenarios;
+  $("scenario").addEventListener("change", () => { state.scenario = $("scenario").value; fresh(); });
   $("planner").addEventListener("change", () => {
     state.planner = $("planner").value;
     touched = "planner";
@@ -282,12 +294,16 @@ export function start(about) {
     replan();
   });
   $("save").addEventListener("click", saveToml);
-  $("reset").addEventListener("click", () => fresh());
+  $("reset").addEventListener("click", () => {
+    state.scenario = $("scenario").value = first;
+    state.planner = "";
+    fresh();
+  });
   $("redraw").addEventListener("click", () => { state.seed += 1; fresh(false); });
   $("quantity").addEventListener("change", () => Object.keys(drawn).forEach(drawCurve));
   $("forecast-form").addEventListener("submit", forecast);
   for (const over of ["energy", "radius", "selected"]) empty($(`curve-${over}`), "…");
-  line();
+  scenarioLine();
   buildSliders();
   replan();
 }

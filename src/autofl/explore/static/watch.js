@@ -13,9 +13,11 @@ export async function open() {
   try {
     rows = (await ask("/api/runs")).runs;
     list();
-    if (!watched.id && rows.length) watch(rows[0].id);
+    const newest = rows.find((row) => row.rounds !== null || row.status === "starting") ?? rows[0];
+    if (!watched.id && newest) watch(newest.id);
+    problem(null, "runs to watch");
   } catch (error) {
-    problem(error.message);
+    problem(error.message, "runs to watch");
   }
 }
 
@@ -65,6 +67,9 @@ function status(run) {
   $("watch-progress").value = run.rounds / (run.planned_rounds || 1);
   const going = run.own && ["running", "starting"].includes(run.status);
   for (const button of $("watch-actions").children) button.hidden = button.dataset.wish === "resume" ? !run.resumable : !going;
+  const pause = $("watch-actions").querySelector("[data-wish=pause]");
+  pause.disabled = run.status === "starting";
+  pause.title = pause.disabled ? "Possible from its first round on: before, there is nothing to resume" : "";
   document.body.dataset.status = run.status;
 }
 
@@ -89,8 +94,8 @@ function who() {
   const box = $("watch-who"), last = watched.rounds.round?.at(-1) ?? 0;
   if (!watched.who.length) return empty(box, "Nobody has been selected yet.");
   const count = Math.min(watched.num_ue, 200), shown = Math.min(last, 400), first = last - shown + 1;
-  const wide = Math.max(2, Math.floor(900 / Math.max(shown, 40))), high = Math.max(2, Math.floor(400 / count));
-  const canvas = h("canvas", { width: Math.max(shown, 40) * wide, height: count * high, role: "img" });
+  const wide = Math.max(2, Math.floor(900 / shown)), high = Math.max(2, Math.floor(400 / count));
+  const canvas = h("canvas", { width: shown * wide, height: count * high, role: "img" });
   const pen = canvas.getContext("2d"), probe = h("i");
   document.body.append(probe);
   const colours = FATES.map(([, name]) => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; });
@@ -104,7 +109,9 @@ function who() {
   }
   canvas.setAttribute("aria-label", `Rounds ${first} to ${last} across, UEs 0 to ${count - 1} down: ${FATES.map(([name], k) => `${counts[k]} ${name}`).join(", ")}`);
   const keys = legendOf(FATES.map(([name, colour], k) => ({ name: `${name} ${counts[k]}`, colour: `var(${colour})` })));
-  box.replaceChildren(keys, h("div", { class: "whogrid" }, h("span", {}, "UE 0"), canvas, h("span", {}, `UE ${count - 1}`), h("small", {}, h("span", {}, `round ${first}`), h("span", {}, `round ${Math.max(last, 40)}`))));
+  const grid = h("div", { class: "whogrid" }, h("span", {}, "UE 0"), canvas, h("span", {}, `UE ${count - 1}`), h("small", {}, h("span", {}, `round ${first}`), h("span", {}, `round ${last}`)));
+  grid.style.width = `${Math.min((100 * shown) / 40, 100)}%`; // few rounds stay narrow
+  box.replaceChildren(keys, grid);
 }
 
 async function wish(event) {
@@ -112,9 +119,9 @@ async function wish(event) {
   if (!word) return;
   try {
     status(await ask(`/api/runs/${watched.id}/${word}`, {}));
-    problem(null);
+    problem(null, "wish");
   } catch (error) {
-    problem(error.message);
+    problem(error.message, "wish");
   }
 }
 
@@ -130,9 +137,9 @@ async function startRun(event) {
     expand(false);
     watch(row.id);
     status(row);
-    problem(null);
+    problem(null, "start");
   } catch (error) {
-    problem(error.message);
+    problem(error.message, "start");
   }
 }
 
