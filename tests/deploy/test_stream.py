@@ -1,8 +1,10 @@
 """Streams in one process: real TLS on the loopback, real frames, the server's and the devices' own functions."""
 
+import asyncio
 import contextlib
 import math
 import socket
+import sys
 import threading
 import time
 import tracemalloc
@@ -17,6 +19,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 
 from autofl.data import ByLabels, Dataset, write_device
 from autofl.deploy import invitations as inviting
+from autofl.deploy import server as serving
 from autofl.deploy import session as device_side
 from autofl.deploy import stream as server_side
 from autofl.deploy.certificates import DeviceKeys, StreamKeys
@@ -136,11 +139,37 @@ def test_a_node_whose_sessions_fail_is_asked_by_messages_and_the_reason_is_told(
     assert (run.devices["outcome"] == "ok").all()
 
 
-def test_where_the_port_of_streams_is_taken_the_run_goes_by_messages(site, nodes, tmp_path):
+def threads_of_streams():
+    return {thread for thread in threading.enumerate() if thread.name == "streams"}
+
+
+def test_where_the_port_of_streams_is_taken_the_run_goes_by_messages_and_no_thread_stays(site, nodes, tmp_path):
+    before = threads_of_streams()
     with socket.create_server(("127.0.0.1", 0)) as other:
         run, _ = streamed(site, nodes, tmp_path, port=other.getsockname()[1])
     assert {one["transport"] for one in run.manifest["devices"].values()} == {"messages"}
     assert (run.devices["outcome"] == "ok").all()
+    assert threads_of_streams() <= before
+
+
+def test_a_run_that_is_over_is_finished_though_its_streams_do_not_close(site, nodes, tmp_path, monkeypatch):
+    class Stuck(Streams):
+        async def _listen(self, *words):
+            port, stop = await super()._listen(*words), self._server.stop
+
+            async def stuck(grace):
+                await stop(grace)
+                await asyncio.sleep(60.0)
+
+            self._server = type("Server", (), {"stop": staticmethod(stuck)})()
+            return port
+
+    monkeypatch.setattr(server_side, "CLOSE", 2.0)
+    monkeypatch.setattr(serving, "Streams", Stuck)
+    run, _ = streamed(site, nodes, tmp_path)
+    assert run.manifest["status"] == "finished"
+    assert {one["transport"] for one in run.manifest["devices"].values()} == {"stream"}
+    assert not threads_of_streams()
 
 
 class Door(Loopback):
@@ -455,6 +484,52 @@ def test_a_device_that_does_not_read_is_let_go_at_the_next_order(site, nodes):
         assert NODES[0] not in streams.nodes()
         assert ask(streams, (1,), of_size(10))[1].problem == ""
         wait.set()
+
+
+def test_streams_that_are_closed_leave_no_thread_and_no_loop(site, nodes):
+    with door(site, nodes) as (streams, tokens), present(streams, tokens, (0, 1), site):
+        assert not streams._loop.is_closed()
+    assert streams._loop.is_closed()
+    assert not streams._thread.is_alive()
+
+
+def test_the_orders_a_device_leaves_unanswered_are_remembered_up_to_a_bound(site, nodes, monkeypatch):
+    monkeypatch.setattr(server_side, "MOST_OWED", 3)
+    wait = threading.Event()
+    with contextlib.ExitStack() as stack:
+        streams, tokens = stack.enter_context(door(site, nodes, deadline=0.05))
+        stack.enter_context(present(streams, tokens, (1,), site))
+        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)))
+        for _ in range(6):
+            assert ask(streams, (0,), of_size(10))[0].problem.startswith("no reply")
+        assert sorted(streams._links[NODES[0]].owed) == [4, 5, 6]
+        wait.set()
+
+
+@pytest.mark.parametrize(
+    ("host", "place"),
+    [
+        ("localhost", "localhost"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("192.0.2.1", "0.0.0.0"),  # addresses for documentation: of nobody
+        ("2001:db8::1", "[::]"),
+        ("server.example.org", "0.0.0.0"),
+    ],
+)
+def test_streams_listen_at_the_address_that_devices_are_told_if_it_is_this_machines(host, place):
+    assert server_side.place_of(host) == place
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere 127.0.0.2 is no address of the machine")
+def test_at_another_address_of_this_machine_nobody_listens(site, nodes):
+    grid = Door(nodes)
+    streams = Streams(grid, Post(grid, 1.0), StreamKeys.read(site.folder), "127.0.0.2", 0, {})
+    try:
+        socket.create_connection(("127.0.0.2", streams.port), timeout=5.0).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", streams.port), timeout=5.0)
+    finally:
+        streams.close()
 
 
 class Wire:
