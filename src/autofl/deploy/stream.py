@@ -246,7 +246,8 @@ class Streams:
         said = {name: value for name, value in context.invocation_metadata() or () if name == "token"}
         names = context.auth_context().get("x509_common_name", [b""])
         name = names[0].decode(errors="replace")
-        node = self._invitations.node_of(str(said.get("token", "")))
+        token = str(said.get("token", ""))
+        node = self._invitations.node_of(token)
         if node is None:
             raise RefusedError("no such session")
         if not name.startswith("ue") or not name[2:].isdecimal():
@@ -261,7 +262,7 @@ class Streams:
             self._links[node] = link
         if before is not None:
             self._close(before, "it came again")
-        self._invitations.came(node)
+        self._invitations.came(node, token)
         log.info("UE %d is on the stream", ue)
         return link
 
