@@ -7,7 +7,25 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from autofl.data import ByLabels, write_device
+from autofl.deploy import client
 from autofl.deploy.app import client_app
+from autofl.deploy.folder import Site
+
+
+def node_of(ue):
+    """Flower's numbers are arbitrary."""
+    return 9000 - 7 * ue
+
+
+def make_nodes(dataset, folder, num_ue):
+    """Devices with files, keys and certificates of their own: {node id: node config}."""
+    site = Site(folder)
+    site.prepare(["127.0.0.1"], num_ue)
+    partition = dataset.partition(ByLabels(5), num_ue, seed=1)
+    for ue in range(num_ue):
+        write_device(site.node(ue, ".npz"), dataset, partition.train_of(ue), partition.test_of(ue))
+    return {node_of(ue): {"ue": ue, "data": str(site.node(ue, ".npz")), "folder": str(folder)} for ue in range(num_ue)}
 
 
 class Loopback(Grid):
@@ -50,6 +68,34 @@ class Loopback(Grid):
 
 class Lines(Loopback):
     """The same with real streams: each invitation is answered by a thread, which stays as a device's process would."""
+
+    def __init__(self, *words, **more):
+        super().__init__(*words, **more)
+        self.is_over, self.is_interrupted = threading.Event(), threading.Event()
+
+    def asked(self):
+        """What the devices answer on their streams, spoiled; who interrupts the run or withholds a reply stays mute."""
+
+        def spoiled(handler):
+            def answer(message, context):
+                try:
+                    reply = self.spoil(context.node_id, message, handler(message, context))
+                except KeyboardInterrupt:
+                    self.is_interrupted.set()
+                    reply = None
+                if reply is None:
+                    self.is_over.wait()
+                    raise RuntimeError("the run is over")
+                return reply
+
+            return answer
+
+        return {kind: spoiled(handler) for kind, handler in client.ASKED.items()}
+
+    def watch(self):
+        """Of the server, while it waits for replies."""
+        if self.is_interrupted.is_set():
+            raise KeyboardInterrupt
 
     def push_messages(self, messages):
         numbers = []

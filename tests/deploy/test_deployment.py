@@ -200,43 +200,74 @@ def test_after_the_superlink_is_killed_the_run_goes_on_from_its_folder_to_the_bi
     assert autofl("deploy", "status", "--folder", site.folder, "--json").stdout.count("false") >= 1
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))
     autofl("deploy", "run", "--folder", site.folder, "--resume", out)
-    for name in ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors"):
-        assert (out / name).read_bytes() == (whole.folder / name).read_bytes(), name
+    assert_same_bytes(out, whole.folder)
     assert read_run(out).manifest["status"] == "finished"
 
 
-def test_over_streams_plans_are_the_simulators_and_a_killed_superlink_or_device_changes_no_byte_of_the_rest(
-    site, tmp_path
-):
-    words = [sys.executable, "-m", "autofl", "deploy", "run", "--folder", str(site.folder), "--out"]
-    whole, cut, hurt = tmp_path / "whole", tmp_path / "cut", tmp_path / "hurt"
-    autofl(*words[3:], whole, *sets(*STREAM))
-    simulated = simulate(load_settings(whole / "config.toml"), tmp_path / "simulated")
+@pytest.fixture(scope="module")
+def streamed(site, tmp_path_factory):
+    """200 rounds over streams, from the first to the last."""
+    out = tmp_path_factory.mktemp("streamed") / "run"
+    autofl("deploy", "run", "--folder", site.folder, "--out", out, *sets(*STREAM))
+    return read_run(out)
+
+
+def test_over_streams_plans_are_the_simulators_and_a_killed_superlink_changes_no_byte(streamed, site, tmp_path):
+    simulated = simulate(load_settings(streamed.folder / "config.toml"), tmp_path / "simulated")
     for column in PLAN:
-        np.testing.assert_array_equal(read_run(whole).ues[column], simulated.ues[column], err_msg=column)
+        np.testing.assert_array_equal(streamed.ues[column], simulated.ues[column], err_msg=column)
     ways = json.loads(autofl("deploy", "status", "--folder", site.folder, "--json").stdout)["newest"]["asked"]
     assert [one["transport"] for one in ways.values()] == ["stream"] * 3
     assert max(one["overhead"] for one in ways.values()) < 2.0  # where messages take ten
-    running = subprocess.Popen([*words, str(hurt), *sets(*STREAM, "stop.rounds=5000")])
-    wait_for(lambda: manifest(hurt).get("rounds", -1) >= 5, "five rounds")
-    sessions = [pid for pid in _marked(site.folder) if is_session(pid, site.node(2))]
-    assert sessions
-    for process in sessions:  # that of the run before may still be ending
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-    wait_for(lambda: "2,the stream broke" in (hurt / "devices.csv").read_text(), "a broken stream")
-    so_far = manifest(hurt)["rounds"]
-    wait_for(lambda: manifest(hurt)["rounds"] > so_far + 5, "rounds without it")
-    running.terminate()
-    assert running.wait(timeout=60) == 130
-    running = subprocess.Popen([*words, str(cut), *sets(*STREAM)])
-    wait_for(lambda: manifest(cut).get("rounds", -1) >= 5, "five rounds")
+    cut = tmp_path / "cut"
+    running = begun(site, cut, *STREAM)
     kill(site, "superlink")
     assert running.wait(timeout=120) == 2
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))
     autofl("deploy", "run", "--folder", site.folder, "--resume", cut)
-    for name in ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors"):
-        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
+    assert_same_bytes(cut, streamed.folder)
+
+
+def test_over_streams_a_killed_command_leaves_no_second_writer_and_its_run_goes_on_to_the_bit(streamed, site, tmp_path):
+    running = begun(site, tmp_path / "run", *STREAM)
+    running.kill()  # which tells nobody
+    running.wait()
+    assert manifest(tmp_path / "run")["rounds"] < 200
+    autofl("deploy", "run", "--folder", site.folder, "--resume", tmp_path / "run")
+    assert_same_bytes(tmp_path / "run", streamed.folder)
+    run = read_run(tmp_path / "run")
+    asked = list(zip(run.devices["round"].tolist(), run.devices["ue"].tolist(), strict=True))
+    assert len(asked) == len(set(asked))  # no round was trained twice
+    assert {one["transport"] for one in run.manifest["devices"].values()} == {"stream"}
+    wait_for(lambda: not site.servers(), "the server apps to end")
+
+
+def test_over_streams_one_that_sends_nan_is_left_out_and_one_that_is_killed_comes_back(site, tmp_path):
+    out, sick = tmp_path / "run", site.node(1, ".npz")
+    healthy = sick.read_bytes()
+    with np.load(sick) as arrays:
+        kept = dict(arrays)
+    try:
+        np.savez(sick, **{**kept, "x": np.full(kept["x"].shape, 3e38, dtype=np.float32)})
+        running = begun(site, out, *STREAM, "stop.rounds=20000", "preset=paper")
+        sessions = [pid for pid in _marked(site.folder) if is_session(pid, site.node(2))]
+        assert sessions
+        for process in sessions:  # that of the run before may still be ending
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        wait_for(lambda: "2,the stream broke" in (out / "devices.csv").read_text(), "a broken stream")
+        so_far = manifest(out)["rounds"]
+        wait_for(lambda: manifest(out)["rounds"] > so_far + 5, "rounds without it")
+        # Flower takes the process for alive for up to a minute; an invitation waits meanwhile, and must stay valid.
+        wait_for(lambda: outcomes(out, 2)[-1] == "ok", "the device, which comes back in a new process")
+        running.terminate()
+        assert running.wait(timeout=60) == 130
+    finally:
+        sick.write_bytes(healthy)
+    assert set(outcomes(out, 0)) == {"ok"}
+    assert set(outcomes(out, 1)) == {"0.weight: not finite"}
+    assert set(outcomes(out, 2)) == {"ok", "the stream broke", "not connected"}
+    assert all(np.isfinite(array).all() for array in read_weights(out).values())
 
 
 def test_where_the_superlinks_helper_died_the_run_says_so_and_up_mends_it(site, tmp_path):
@@ -256,6 +287,28 @@ def helper_of(site):
     link = site.state["processes"]["superlink"]["pid"]
     (helper,) = [pid for pid, words in site._marked_commands() if str(link).encode() in words]
     return helper
+
+
+def begun(site, out, *settings):
+    """A run of which five rounds are over."""
+    words = ["deploy", "run", "--folder", site.folder, "--out", out, *sets(*settings)]
+    running = subprocess.Popen([sys.executable, "-m", "autofl", *map(str, words)])
+    wait_for(lambda: manifest(out).get("rounds", -1) >= 5, "five rounds")
+    return running
+
+
+def outcomes(folder, ue):
+    """What became of the updates that this device was asked for, while the run goes on."""
+    names, *lines = (folder / "devices.csv").read_text().splitlines()
+    place = names.split(",").index
+    rows = [line.split(",") for line in lines if line.count(",") == names.count(",")]
+    told = [row[place("outcome")] for row in rows if row[place("ue")] == str(ue)]
+    return [outcome for outcome in told if not outcome.startswith(("evaluation: ", "introduction: "))]
+
+
+def assert_same_bytes(folder, other):
+    for name in ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors"):
+        assert (folder / name).read_bytes() == (other / name).read_bytes(), name
 
 
 def is_session(pid, node):
@@ -286,8 +339,7 @@ def test_one_run_at_a_time_and_a_killed_command_leaves_no_second_writer(whole, s
     running.kill()  # which tells nobody
     running.wait()
     autofl("deploy", "run", "--folder", site.folder, "--resume", out)
-    for name in ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors"):
-        assert (out / name).read_bytes() == (whole.folder / name).read_bytes(), name
+    assert_same_bytes(out, whole.folder)
     run = read_run(out)
     asked = list(zip(run.devices["round"].tolist(), run.devices["ue"].tolist(), strict=True))
     assert len(asked) == len(set(asked))  # no round was trained twice

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,14 +13,15 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from autofl.config import dump_settings, parse_settings
-from autofl.data import ByLabels, Dataset, write_device
-from autofl.deploy.schema import size_of
+from autofl.data import Dataset
+from autofl.deploy import client, fleet, server
+from autofl.deploy.schema import SMALL, size_of
 from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.records import read_run, read_weights
 from autofl.simulation import simulate
-from deploy.loopback import Loopback
+from deploy.loopback import Lines, Loopback, make_nodes, node_of
 
 NUM_UE = 4
 TABLE = {
@@ -31,14 +33,12 @@ TABLE = {
 }
 
 
+both = pytest.mark.parametrize("transport", ["messages", "stream"])
+
+
 @pytest.fixture(scope="module")
 def nodes(few_digits: Dataset, tmp_path_factory):
-    """Four devices with their own files, under Flower's arbitrary numbers."""
-    folder = tmp_path_factory.mktemp("nodes")
-    partition = few_digits.partition(ByLabels(5), NUM_UE, seed=1)
-    for ue in range(NUM_UE):
-        write_device(folder / f"ue{ue}.npz", few_digits, partition.train_of(ue), partition.test_of(ue))
-    return {9000 - 7 * ue: {"ue": ue, "data": str(folder / f"ue{ue}.npz")} for ue in range(NUM_UE)}
+    return make_nodes(few_digits, tmp_path_factory.mktemp("nodes"), NUM_UE)
 
 
 def settings_of(**sections):
@@ -49,11 +49,36 @@ def config_of(settings, folder, resume=False):
     return {"settings": dump_settings(settings.resolved()), "folder": str(folder), "resume": resume, "attempt": "1"}
 
 
-def deployed(nodes, folder, settings=None, resume=False, **grid):
-    config = config_of(settings or settings_of(), folder, resume)
-    loopback = Loopback(nodes, config, **grid)
-    serve(loopback, Context(1, 1, {}, RecordDict(), config))
+def deployed(nodes, folder, settings=None, resume=False, transport="messages", lines=Lines, port=0, **grid):
+    settings = settings or settings_of()
+    if transport == "messages":
+        config = config_of(settings, folder, resume)
+        loopback = Loopback(nodes, config, **grid)
+        serve(loopback, Context(1, 1, {}, RecordDict(), config))
+        return read_run(folder), loopback
+    config = config_of(patient(settings), folder, resume) | {
+        "site": next(node["folder"] for node in nodes.values()),
+        "stream": f"127.0.0.1 {port}",
+        "nodes": " ".join(f"{ue}={node_of(ue)}" for ue in range(NUM_UE)),
+    }
+    loopback = lines(nodes, config, **grid)
+    with (
+        patch.dict(client.ASKED, loopback.asked()),
+        patch.object(server, "watch_of", lambda _: loopback.watch),
+        patch.object(fleet, "LOOK", 0.1),
+    ):
+        try:
+            serve(loopback, Context(1, 1, {}, RecordDict(), config))
+        finally:
+            loopback.is_over.set()
     return read_run(folder), loopback
+
+
+def patient(settings):
+    """Streams take time to open, and devices that are threads of one process time to train."""
+    given = {name: getattr(settings.deploy, name) for name, value in TABLE["deploy"].items()}
+    waits = {name: 20.0 for name, value in TABLE["deploy"].items() if given[name] == value}
+    return settings.model_copy(update={"deploy": settings.deploy.model_copy(update=waits)})
 
 
 def digest(folder):
@@ -82,10 +107,12 @@ def at_training(node, do):
 STEADY = {"local_steps": 3, "lr_decay": 1.0, "split": [0.1, 0.8, 0.1], "guard": 0.2, "grad_clip": 1.0}
 
 
+@both
 @pytest.mark.parametrize("learning", [{}, STEADY], ids=["as the paper", "steady"])
-def test_devices_with_their_own_files_learn_what_the_simulator_learns(nodes, few_digits, tmp_path, learning):
+def test_devices_with_their_own_files_learn_what_the_simulator_learns(nodes, few_digits, tmp_path, learning, transport):
     settings = settings_of(learning=learning, cell={"max_energy": 0.01})
-    run, _ = deployed(nodes, tmp_path, settings)
+    run, _ = deployed(nodes, tmp_path, settings, transport=transport)
+    assert {one["transport"] for one in run.manifest["devices"].values()} == {transport}
     records = list(simulate(build_simulation(settings, dataset=few_digits)))
     assert (run.ues["guarded"].sum() > 0) == bool(learning)
     for record, _ in records[1:]:
@@ -98,8 +125,11 @@ def test_devices_with_their_own_files_learn_what_the_simulator_learns(nodes, few
         np.testing.assert_allclose(array, state.params[name].numpy(), rtol=1e-5, atol=5e-7)
 
 
+@both
 @pytest.mark.parametrize("compressor", ["entropy", "ternary", "quantise", "top-k"])
-def test_packed_updates_of_devices_are_those_of_the_simulator_to_the_bit(nodes, few_digits, tmp_path, compressor):
+def test_packed_updates_of_devices_are_those_of_the_simulator_to_the_bit(
+    nodes, few_digits, tmp_path, compressor, transport
+):
     replies = {}
 
     def spoil(node, message, reply):
@@ -109,7 +139,8 @@ def test_packed_updates_of_devices_are_those_of_the_simulator_to_the_bit(nodes, 
         return reply
 
     sections = {"compressor": {"name": compressor}, "learning": {"local_steps": 2}}
-    run, _ = deployed(nodes, tmp_path, settings_of(**sections), spoil=spoil)
+    run, _ = deployed(nodes, tmp_path, settings_of(**sections), transport=transport, spoil=spoil)
+    assert {one["transport"] for one in run.manifest["devices"].values()} == {transport}
     records = list(simulate(build_simulation(settings_of(**sections), dataset=few_digits)))
     for record, _ in records[1:]:
         row = run.ues["round"] == record.round
@@ -139,6 +170,7 @@ def spoiled(reply, payload):
     return reply
 
 
+@both
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -153,15 +185,17 @@ def spoiled(reply, payload):
     ],
     ids=["short", "shorter", "long", "nan", "text"],
 )
-def test_bytes_that_no_device_makes_are_left_out_and_the_others_count(nodes, tmp_path, change, why):
+def test_bytes_that_no_device_makes_are_left_out_and_the_others_count(nodes, tmp_path, change, why, transport):
     bad = 9000 - 7 * 1
 
     def do(reply):
         return spoiled(reply, change(reply.content.config_records["packed"]["update"]))
 
     every = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 1}, compressor={"name": "entropy"})
-    run, _ = deployed(nodes, tmp_path / "bad", every, spoil=at_training(bad, do))
-    outcome = dict(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True))
+    run, _ = deployed(nodes, tmp_path / "bad", every, transport=transport, spoil=at_training(bad, do))
+    if transport == "stream":  # the length of the whole reply, known from its head
+        why = why.replace("75475", str(75_475 + SMALL))
+    outcome = dict(list(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True))[:NUM_UE])
     assert outcome[0] == outcome[2] == outcome[3] == "ok"
     assert outcome[1].endswith(why)
     assert run.ues["decoded"].tolist() == [1, 0, 1, 1]
@@ -212,6 +246,7 @@ def test_no_sample_leaves_a_device(nodes, tmp_path):
         assert size_of(content) < most[kind], kind
 
 
+@both
 @pytest.mark.parametrize(
     ("do", "why"),
     [
@@ -220,28 +255,31 @@ def test_no_sample_leaves_a_device(nodes, tmp_path):
         (lambda reply: changed(reply, **{"2.bias": np.zeros(10)}), "2.bias: type float64, not float32"),
         (lambda reply: changed(reply, **{"2.bias": None}), "wrong keys: 2.bias is missing"),
         (lambda reply: changed(reply, extra=np.zeros(1, np.float32)), "wrong keys: extra is unknown"),
-        (lambda reply: None, "no reply within 0.1 s"),
+        (lambda reply: None, "no reply within {deadline:g} s"),
     ],
     ids=["nan", "shape", "type", "missing", "unknown", "silent"],
 )
-def test_a_bad_update_is_left_out_and_the_others_count(nodes, tmp_path, do, why):
-    bad = 9000 - 7 * 1
-    every = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 1})
-    run, _ = deployed(nodes, tmp_path / "bad", every, spoil=at_training(bad, do))
-    assert dict(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)) == {
-        0: "ok", 1: why, 2: "ok", 3: "ok",
+def test_a_bad_update_is_left_out_and_the_others_count(nodes, tmp_path, do, why, transport):
+    bad, deadline = 9000 - 7 * 1, 3.0 if transport == "stream" and "no reply" in why else 0.1
+    every = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 1}, deploy={"deadline": deadline})
+    run, _ = deployed(nodes, tmp_path / "bad", every, transport=transport, spoil=at_training(bad, do))
+    updates = list(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True))[:NUM_UE]
+    assert dict(updates) == {
+        0: "ok", 1: why.format(deadline=deadline), 2: "ok", 3: "ok",
     }  # fmt: skip
     assert run.ues["decoded"].tolist() == [1, 0, 1, 1]
     # The average is that of the other three, whatever the bad one says of itself.
-    without, _ = deployed(nodes, tmp_path / "gone", every, spoil=at_training(bad, lambda reply: None))
+    soon = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 1})
+    without, _ = deployed(nodes, tmp_path / "gone", soon, spoil=at_training(bad, lambda reply: None))
     for name, array in read_weights(without.folder).items():
         np.testing.assert_array_equal(read_weights(run.folder)[name], array)
 
 
+@both
 @pytest.mark.parametrize("way", [{}, {"compressor": {"name": "quantise"}}, {"downlink": {"name": "quantise"}}])
-def test_a_run_that_breaks_off_goes_on_to_the_same_bytes(nodes, tmp_path, way):
+def test_a_run_that_breaks_off_goes_on_to_the_same_bytes(nodes, tmp_path, way, transport):
     settings = settings_of(**way, cell={"downlink_power": 1.0})
-    deployed(nodes, tmp_path / "whole", settings)
+    deployed(nodes, tmp_path / "whole", settings, transport=transport)
     asked = []
 
     def dies(node, message, reply):
@@ -252,9 +290,9 @@ def test_a_run_that_breaks_off_goes_on_to_the_same_bytes(nodes, tmp_path, way):
         return reply
 
     with pytest.raises(KeyboardInterrupt):
-        deployed(nodes, tmp_path / "broken", settings, spoil=dies)
+        deployed(nodes, tmp_path / "broken", settings, transport=transport, spoil=dies)
     assert read_run(tmp_path / "broken").manifest["rounds"] == 1
-    deployed(nodes, tmp_path / "broken", settings, resume=True)
+    deployed(nodes, tmp_path / "broken", settings, resume=True, transport=transport)
     assert digest(tmp_path / "whole") == digest(tmp_path / "broken")
 
 

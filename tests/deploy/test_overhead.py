@@ -42,6 +42,21 @@ def test_a_device_that_says_it_computed_longer_than_its_reply_took_does_not_make
     assert (overheads.of_ue(0), overheads.of_ue(1)) == (0.0, 0.25)
 
 
+def test_a_device_that_replies_late_and_says_it_hardly_computed_does_not_raise_the_overhead_of_the_round():
+    overheads, honest = Overheads(), Overheads()
+    others = [record(1, 1.0, 0.5, 0.25), record(2, 0.75, 0.25, 0.25)]
+    honest.add([record(0, 0.5, 0.25), *others], round_time=1.5)
+    overheads.add([record(0, 59.0, 0.0), *others], round_time=59.5)  # the server took 0.5 s, as before
+    assert honest.of_round == overheads.of_round == 1.5 - 0.75
+    assert overheads.of_ue(0) == 59.0  # which the status shows
+
+
+def test_devices_that_wait_for_the_same_processor_count_in_full():
+    overheads = Overheads()
+    overheads.add([record(ue, 0.25 * (ue + 1), 0.25) for ue in range(8)], round_time=2.5)
+    assert overheads.of_round == 2.25
+
+
 def test_rounds_are_planned_with_what_was_measured_where_settings_say_so(nodes, tmp_path):
     plain, _ = deployed(nodes, tmp_path / "set")
     measured, _ = deployed(nodes, tmp_path / "measured", settings_of(deploy={"overhead": "measured"}))

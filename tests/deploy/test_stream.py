@@ -1,11 +1,16 @@
 """Streams in one process: real TLS on the loopback, real frames, the server's and the devices' own functions."""
 
+import asyncio
 import contextlib
 import math
 import socket
+import ssl
+import sys
+import tempfile
 import threading
 import time
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +18,11 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 
 import grpc
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
-from autofl.data import ByLabels, Dataset, write_device
+from autofl.data import Dataset
 from autofl.deploy import invitations as inviting
+from autofl.deploy import server as serving
 from autofl.deploy import session as device_side
 from autofl.deploy import stream as server_side
 from autofl.deploy.certificates import DeviceKeys, StreamKeys
@@ -35,44 +41,27 @@ from autofl.deploy.frames import (
 )
 from autofl.deploy.post import Expected, Post
 from autofl.deploy.schema import RefusedError
-from autofl.deploy.server import serve
 from autofl.deploy.session import hold_session
 from autofl.deploy.stream import Streams, options
-from autofl.records import read_run
-from deploy.loopback import Lines, Loopback
-from deploy.test_fleet import NUM_UE, config_of, deployed, digest, settings_of
+from deploy.loopback import Lines, Loopback, make_nodes, node_of
+from deploy.test_fleet import NUM_UE, deployed, digest, settings_of
 
-NODES = {ue: 9000 - 7 * ue for ue in range(NUM_UE)}
+NODES = {ue: node_of(ue) for ue in range(NUM_UE)}
 
 
 @pytest.fixture(scope="module")
-def site(few_digits: Dataset, tmp_path_factory):
+def nodes(few_digits: Dataset, tmp_path_factory):
+    return make_nodes(few_digits, tmp_path_factory.mktemp("site"), NUM_UE)
+
+
+@pytest.fixture(scope="module")
+def site(nodes):
     """Keys, certificates and data of four devices."""
-    site = Site(tmp_path_factory.mktemp("site"))
-    site.prepare(["127.0.0.1"], NUM_UE)
-    partition = few_digits.partition(ByLabels(5), NUM_UE, seed=1)
-    for ue in range(NUM_UE):
-        write_device(site.node(ue, ".npz"), few_digits, partition.train_of(ue), partition.test_of(ue))
-    return site
+    return Site(Path(nodes[NODES[0]]["folder"]))
 
 
-@pytest.fixture(scope="module")
-def nodes(site):
-    return {
-        node: {"ue": ue, "data": str(site.node(ue, ".npz")), "folder": str(site.folder)} for ue, node in NODES.items()
-    }
-
-
-def streamed(site, nodes, folder, settings=None, resume=False, lines=Lines, port=0, **grid):
-    settings = settings or settings_of(deploy={"deadline": 20.0, "join": 20.0})
-    config = config_of(settings, folder, resume) | {
-        "site": str(site.folder),
-        "stream": f"127.0.0.1 {port}",
-        "nodes": " ".join(f"{ue}={node}" for ue, node in NODES.items()),
-    }
-    grid = lines(nodes, config, **grid)
-    serve(grid, Context(1, 1, {}, RecordDict(), config))
-    return read_run(folder), grid
+def streamed(nodes, folder, settings=None, **more):
+    return deployed(nodes, folder, settings, transport="stream", **more)
 
 
 @pytest.mark.parametrize("compressor", [None, "entropy"])
@@ -80,7 +69,7 @@ def test_a_run_over_streams_is_that_over_messages_to_the_bit(site, nodes, tmp_pa
     sections = {"deploy": {"deadline": 20.0, "join": 20.0}}
     if compressor:
         sections["compressor"] = {"name": compressor}
-    run, lines = streamed(site, nodes, tmp_path / "stream", settings_of(**sections))
+    run, lines = streamed(nodes, tmp_path / "stream", settings_of(**sections))
     other, _ = deployed(nodes, tmp_path / "messages", settings_of(**sections))
     assert digest(tmp_path / "stream") == digest(tmp_path / "messages")
     assert lines.sent == []  # nothing but invitations went by messages
@@ -97,7 +86,7 @@ def test_a_node_without_a_certificate_is_asked_by_messages_and_the_bits_are_the_
     poor = NODES[2]
     mixed = {node: {name: value for name, value in config.items() if node != poor or name != "folder"}
              for node, config in nodes.items()}  # fmt: skip
-    run, lines = streamed(site, mixed, tmp_path / "mixed")
+    run, lines = streamed(mixed, tmp_path / "mixed")
     deployed(nodes, tmp_path / "messages", settings_of(deploy={"deadline": 20.0, "join": 20.0}))
     assert {node for node, _ in lines.sent} == {poor}
     assert run.manifest["devices"]["2"]["transport"].startswith("messages (the node has no certificate")
@@ -127,7 +116,7 @@ def test_a_node_whose_sessions_fail_is_asked_by_messages_and_the_reason_is_told(
             self._replies[number] = reply
             return None
 
-    run, lines = streamed(site, nodes, tmp_path, lines=Odd)
+    run, lines = streamed(nodes, tmp_path, lines=Odd)
     assert len(invited) == inviting.MOST_FAILURES == 2
     assert {node for node, _ in lines.sent} == {odd}
     told = "refused" if case == "refused" else "error 1: RefusedError: host: 7 letters is not the name of a machine"
@@ -136,11 +125,37 @@ def test_a_node_whose_sessions_fail_is_asked_by_messages_and_the_reason_is_told(
     assert (run.devices["outcome"] == "ok").all()
 
 
-def test_where_the_port_of_streams_is_taken_the_run_goes_by_messages(site, nodes, tmp_path):
+def threads_of_streams():
+    return {thread for thread in threading.enumerate() if thread.name == "streams"}
+
+
+def test_where_the_port_of_streams_is_taken_the_run_goes_by_messages_and_no_thread_stays(site, nodes, tmp_path):
+    before = threads_of_streams()
     with socket.create_server(("127.0.0.1", 0)) as other:
-        run, _ = streamed(site, nodes, tmp_path, port=other.getsockname()[1])
+        run, _ = streamed(nodes, tmp_path, port=other.getsockname()[1])
     assert {one["transport"] for one in run.manifest["devices"].values()} == {"messages"}
     assert (run.devices["outcome"] == "ok").all()
+    assert threads_of_streams() <= before
+
+
+def test_a_run_that_is_over_is_finished_though_its_streams_do_not_close(site, nodes, tmp_path, monkeypatch):
+    class Stuck(Streams):
+        async def _listen(self, *words):
+            port, stop = await super()._listen(*words), self._server.stop
+
+            async def stuck(grace):
+                await stop(grace)
+                await asyncio.sleep(60.0)
+
+            self._server = type("Server", (), {"stop": staticmethod(stuck)})()
+            return port
+
+    monkeypatch.setattr(server_side, "CLOSE", 2.0)
+    monkeypatch.setattr(serving, "Streams", Stuck)
+    run, _ = streamed(nodes, tmp_path)
+    assert run.manifest["status"] == "finished"
+    assert {one["transport"] for one in run.manifest["devices"].values()} == {"stream"}
+    assert not threads_of_streams()
 
 
 class Door(Loopback):
@@ -457,6 +472,93 @@ def test_a_device_that_does_not_read_is_let_go_at_the_next_order(site, nodes):
         wait.set()
 
 
+def test_streams_that_are_closed_leave_no_thread_and_no_loop(site, nodes):
+    with door(site, nodes) as (streams, tokens), present(streams, tokens, (0, 1), site):
+        assert not streams._loop.is_closed()
+    assert streams._loop.is_closed()
+    assert not streams._thread.is_alive()
+
+
+def test_the_orders_a_device_leaves_unanswered_are_remembered_up_to_a_bound(site, nodes, monkeypatch):
+    monkeypatch.setattr(server_side, "MOST_OWED", 3)
+    wait = threading.Event()
+    with contextlib.ExitStack() as stack:
+        streams, tokens = stack.enter_context(door(site, nodes, deadline=0.05))
+        stack.enter_context(present(streams, tokens, (1,), site))
+        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)))
+        for _ in range(6):
+            assert ask(streams, (0,), of_size(10))[0].problem.startswith("no reply")
+        assert sorted(streams._links[NODES[0]].owed) == [4, 5, 6]
+        wait.set()
+
+
+@pytest.mark.parametrize(
+    ("host", "place"),
+    [
+        ("localhost", "localhost"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("192.0.2.1", "0.0.0.0"),  # addresses for documentation: of nobody
+        ("2001:db8::1", "[::]"),
+        ("server.example.org", "0.0.0.0"),
+    ],
+)
+def test_streams_listen_at_the_address_that_devices_are_told_if_it_is_this_machines(host, place):
+    assert server_side.place_of(host) == place
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere 127.0.0.2 is no address of the machine")
+def test_at_another_address_of_this_machine_nobody_listens(site, nodes):
+    grid = Door(nodes)
+    streams = Streams(grid, Post(grid, 1.0), StreamKeys.read(site.folder), "127.0.0.2", 0, {})
+    try:
+        socket.create_connection(("127.0.0.2", streams.port), timeout=5.0).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", streams.port), timeout=5.0)
+    finally:
+        streams.close()
+
+
+def greeting():
+    """The first words of a TLS client."""
+    context, sent = ssl.create_default_context(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="127.0.0.1").do_handshake()
+    return sent.read()
+
+
+def admitted(site, ue, plain):
+    """A connection whose TLS is complete, with the certificate of this UE."""
+    keys = DeviceKeys.read(site.folder, ue)
+    context = ssl.create_default_context(cadata=keys.ca.decode())
+    context.set_alpn_protocols(["h2"])
+    with tempfile.NamedTemporaryFile() as both:
+        both.write(keys.key + keys.certificate)
+        both.flush()
+        context.load_cert_chain(both.name)
+    return context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+
+def test_connections_that_say_nothing_or_stop_in_the_middle_hold_nobody_up_and_are_closed(site, nodes, monkeypatch):
+    monkeypatch.setattr(server_side, "BEAT", 0.5)  # two beats for the handshake
+    with door(site, nodes) as (streams, tokens), present(streams, tokens, (1,), site), contextlib.ExitStack() as stack:
+        open_ = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", streams.port), timeout=10.0)) for _ in range(33)
+        ]
+        first_words = greeting()
+        open_[0].sendall(first_words[: len(first_words) // 2])
+        open_[1].sendall(first_words)  # it is answered, and does not go on
+        open_[2] = stack.enter_context(admitted(site, 0, open_[2]))  # TLS is complete, and nothing follows
+        assert ask(streams, (1,), of_size(10))[1].problem == ""
+        begin = time.monotonic()
+        for connection in open_:
+            with contextlib.suppress(ConnectionResetError, ssl.SSLError):
+                while connection.recv(4096):
+                    pass
+        assert time.monotonic() - begin < 8.0  # less than they would wait
+        assert ask(streams, (1,), of_size(10))[1].problem == ""
+        assert streams.nodes() == {NODES[1]}
+
+
 class Wire:
     """A wire between device and server that can be cut, be slow, or go dead without a word."""
 
@@ -505,6 +607,45 @@ def test_a_stream_that_breaks_comes_back_by_itself_and_ends_with_the_run(site, n
             assert {ue: answer.problem for ue, answer in ask(streams, (0, 1), of_size(10)).items()} == {0: "", 1: ""}
     until(lambda: outcomes == {0: "over"})
     wire.close()
+
+
+def test_a_device_whose_stream_broke_is_soon_invited_again_and_may_come_back_until_its_new_process_does(
+    site, nodes, monkeypatch
+):
+    """The invitation of a process that was killed is answered late; one that was only cut off may still come back."""
+    monkeypatch.setattr(inviting, "PAUSE", 0.2)
+    monkeypatch.setattr(inviting, "LOOK", 0.05)
+    wait, keys = threading.Event(), DeviceKeys.read(site.folder, 0)
+    with door(site, nodes) as (streams, tokens):
+        old = tokens[NODES[0]]
+        for _ in range(2):
+            with by_hand(streams, old, keys, iter(wait.wait, True)):
+                pass
+            until(lambda: NODES[0] not in streams.nodes())
+            until(lambda: tokens[NODES[0]] != old, 10.0)  # less than RENEW
+        new = tokens[NODES[0]]
+        with by_hand(streams, old, keys, iter(wait.wait, True)), by_hand(streams, new, keys, iter(wait.wait, True)):
+            until(lambda: streams._invitations._of_node[NODES[0]].has_come)
+            assert tokens[NODES[0]] == new  # one invitation was enough
+            assert call(streams, keys, old) == (grpc.StatusCode.PERMISSION_DENIED, "no such session")
+            assert streams.nodes() == {NODES[0]}
+            wait.set()
+
+
+def test_a_session_that_ends_while_another_holds_the_stream_does_not_count_as_a_failure(site, nodes):
+    """Flower tells of a killed process a minute later, and then takes every session of the node for it."""
+    wait, keys = threading.Event(), DeviceKeys.read(site.folder, 0)
+    with (
+        door(site, nodes) as (streams, tokens),
+        by_hand(streams, tokens[NODES[0]], keys, iter(wait.wait, True)),
+    ):
+        invitation = streams._invitations._of_node[NODES[0]]
+        crashed = Message(Error(code=3, reason="ClientApp crashed"), reply_to=Message(RecordDict(), NODES[0], "query"))
+        crashed.metadata.__dict__["_reply_to_message_id"] = invitation.message
+        streams._invitations._grid._replies[invitation.message] = crashed
+        until(lambda: invitation.message == "")
+        assert (invitation.failures, streams.nodes()) == (0, {NODES[0]})
+        wait.set()
 
 
 def test_an_update_may_take_longer_than_a_heartbeat(site, nodes, monkeypatch):

@@ -1,9 +1,11 @@
 """Networks of their own with shaped uplinks: their commands everywhere, the networks where they can be made."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -17,11 +19,13 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
 
 from autofl.config import dump_settings, load_settings
+from autofl.deploy.folder import _marked
 from autofl.deploy.messages import Order
 from autofl.deploy.study import SCALES, Row, _is_done, overhead_of, rounds_of, row_of, table_of
 from autofl.deploy.testbed import Testbed, first_packet_time, routes, shaping
 from autofl.errors import AutoFLError
-from autofl.records import Run, RunWriter
+from autofl.records import Run, RunWriter, read_run
+from deploy.test_deployment import autofl, manifest, sets, wait_for
 
 Testbed.__test__ = False  # no class of tests
 ROOT = Path(__file__).parents[2]
@@ -223,3 +227,48 @@ def test_an_update_takes_what_its_rate_says_and_nothing_is_left(tmp_path):
     assert len(removed) == 2
     assert testbed.spaces() == testbed.remove() == []
     assert testbed.prefix not in subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout
+
+
+@pytest.mark.deploy
+@pytest.mark.skipif(not can_make_networks(), reason="network namespaces cannot be made here")
+def test_a_testbed_runs_goes_on_and_is_removed_though_everything_of_it_was_killed_and_nothing_else_is(tmp_path):
+    folder, out = tmp_path / "bed", tmp_path / "run"
+    testbed = Testbed(folder, 2)
+    foreign, link = f"{testbed.prefix}-x", f"{testbed.prefix}x0"  # of somebody else, if with names much like ours
+    words = [sys.executable, "-m", "autofl", "testbed", "run", "--folder", str(folder)]
+    ip("netns", "add", foreign)
+    ip("link", "add", link, "type", "veth", "peer", "name", "peer0", "netns", foreign)
+    try:
+        settings = sets("stop.rounds=2000", "evaluation.every=2000", "preset=paper", "simulation.num_selected=2")
+        autofl("testbed", "up", "--nodes", 2, "--folder", folder, *settings)
+        assert len(testbed.spaces()) == 2
+        for more in (["--out", str(out)], ["--resume", str(out)]):
+            before = manifest(out).get("rounds", 0)
+            running = subprocess.Popen([*words, *more])
+            wait_for(lambda before=before: manifest(out).get("rounds", 0) >= before + 3, "three rounds")
+            running.kill()  # the command alone; the next one goes on
+            running.wait()
+        devices = read_run(out).devices
+        assert set(devices["outcome"].tolist()) == {"ok"}
+        assert len(devices["round"]) == len(set(zip(devices["round"].tolist(), devices["ue"].tolist(), strict=True)))
+        while pids := _marked(folder):  # SuperLink, SuperNodes in their networks, sessions, server app
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.1)
+        assert len(testbed.spaces()) == 2  # networks do not die
+        assert "removed 2 networks" in autofl("testbed", "down", "--folder", folder).stderr
+        assert not _marked(folder)
+        assert testbed.spaces() == []
+        assert f"{testbed.prefix}h" not in ip("-o", "link")
+        assert foreign in ip("netns", "list").split()
+        assert f"{link}@" in ip("-o", "link")
+    finally:
+        for pid in _marked(folder):
+            os.kill(pid, signal.SIGKILL)
+        testbed.remove()
+        ip("netns", "del", foreign)
+
+
+def ip(*words):
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout

@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 
 from autofl.deploy.folder import Site, _marked
 from autofl.records import read_run
-from deploy.test_deployment import autofl, sets
+from deploy.test_deployment import autofl, begun, kill, manifest, sets, wait_for
 
 pytestmark = pytest.mark.deploy
 
@@ -76,3 +76,17 @@ def test_every_lie_on_the_stream_is_refused_and_named_and_the_run_goes_on(site, 
         "with the certificate of UE 0: PERMISSION_DENIED: the certificate of UE 0 from the node of UE 1",
         "with a token of nobody: PERMISSION_DENIED: no such session",
     ]
+
+
+def test_a_node_that_is_killed_with_all_it_started_is_away_at_once_and_the_others_go_on(site, tmp_path):
+    """The last test here: the SuperLink would refuse its successor for a minute."""
+    running = begun(site, tmp_path, *STREAM, "stop.rounds=5000", "deploy.deadline=60")
+    kill(site, "ue2")
+    so_far = manifest(tmp_path)["rounds"]
+    wait_for(lambda: manifest(tmp_path)["rounds"] > so_far + 20, "rounds without it")
+    running.terminate()
+    assert running.wait(timeout=60) == 130
+    run = read_run(tmp_path)
+    assert set(outcomes(run, 0)) == {"ok"}
+    assert outcomes(run, 2)[-1] == "not connected"
+    assert set(outcomes(run, 2)) <= {"ok", "the stream broke", "not connected"}

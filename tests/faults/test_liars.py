@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
 
 from autofl.compressors.quantise import Quantise
-from autofl.data import ByLabels, Dataset, write_device
+from autofl.data import Dataset
 from autofl.deploy.app import client_app
 from autofl.deploy.arrival import Arrival, Packed
 from autofl.deploy.fleet import Form, introduction
@@ -26,8 +26,8 @@ from autofl.experiments.cell import build_cell
 from autofl.records import read_run, read_weights
 from autofl.registry import PARTS, find
 from autofl.rng import stream
-from deploy.loopback import Loopback
-from deploy.test_fleet import NUM_UE, at_training, changed, config_of, deployed, settings_of
+from deploy.loopback import Loopback, make_nodes
+from deploy.test_fleet import NUM_UE, at_training, both, changed, config_of, deployed, settings_of
 
 LIAR, LIES = 1, 9000 - 7  # UE and node
 
@@ -41,11 +41,7 @@ def _quiet():
 
 @pytest.fixture(scope="module")
 def nodes(few_digits: Dataset, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("liars")
-    partition = few_digits.partition(ByLabels(5), NUM_UE, seed=1)
-    for ue in range(NUM_UE):
-        write_device(folder / f"ue{ue}.npz", few_digits, partition.train_of(ue), partition.test_of(ue))
-    return {9000 - 7 * ue: {"ue": ue, "data": str(folder / f"ue{ue}.npz")} for ue in range(NUM_UE)}
+    return make_nodes(few_digits, tmp_path_factory.mktemp("liars"), NUM_UE)
 
 
 @pytest.fixture
@@ -102,6 +98,7 @@ def lies(do):
     return spoil
 
 
+@both
 @pytest.mark.parametrize(
     ("do", "why"),
     [
@@ -114,8 +111,8 @@ def lies(do):
     ],
     ids=["1e30", "3.4e38", "x1000", "flip x10", "zeros", "unchanged"],
 )
-def test_an_update_that_no_honest_device_makes_is_named_and_left_out(nodes, tmp_path, without, do, why):
-    run, _ = deployed(nodes, tmp_path, everybody(), spoil=lies(do))
+def test_an_update_that_no_honest_device_makes_is_named_and_left_out(nodes, tmp_path, without, do, why, transport):
+    run, _ = deployed(nodes, tmp_path, everybody(), transport=transport, spoil=lies(do))
     assert finished(run)
     first, second = outcomes(run)
     assert first.startswith(why)
@@ -192,10 +189,14 @@ INTRODUCTIONS = {
 }
 
 
-@pytest.mark.parametrize("case", ["num", "size", "classes", "cpu"])
-def test_a_device_that_introduces_itself_with_lies_is_named_and_the_others_go_on(nodes, tmp_path, case):
+@pytest.mark.parametrize(
+    ("case", "transport"),
+    [*((case, "messages") for case in ("num", "size", "classes", "cpu")), ("more", "stream")],
+)
+def test_a_device_that_introduces_itself_with_lies_is_named_and_the_others_go_on(nodes, tmp_path, case, transport):
     group, values, why = INTRODUCTIONS[case]
-    run, _ = deployed(nodes, tmp_path, everybody(stop={"rounds": 1}), spoil=told("query.introduce", group, **values))
+    spoil, settings = told("query.introduce", group, **values), everybody(stop={"rounds": 1})
+    run, _ = deployed(nodes, tmp_path, settings, transport=transport, spoil=spoil)
     assert finished(run)
     assert run.manifest["num_weights"] == 79_510
     assert outcomes(run)[0].startswith(f"introduction: {why}"), outcomes(run)

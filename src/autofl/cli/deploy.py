@@ -34,6 +34,7 @@ deploy_app = typer.Typer(
 )
 Folder = Annotated[Path, typer.Option(help="Folder of the deployment: certificates, keys, logs.")]
 Nodes = Annotated[int | None, typer.Option(help="Number of devices; default 3, or cell.num_ue of the settings.")]
+Resume = Annotated[Path | None, typer.Option(help="Resume the run in this folder.")]
 HERE = Path("runs/deployment")
 
 
@@ -60,12 +61,26 @@ def up_command(config: Config = None, nodes: Nodes = None, folder: Folder = HERE
 def run_command(
     folder: Folder = HERE,
     out: Out = None,
-    resume: Annotated[Path | None, typer.Option(help="Resume the run in this folder.")] = None,
+    resume: Resume = None,
     force: Force = False,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
     """Run the settings of `deploy up` on the devices, into a run folder."""
+    run_on_devices("autofl deploy run", HERE, folder, out, resume, force, overrides, as_json)
+
+
+def run_on_devices(
+    command: str,
+    usual: Path,
+    folder: Path,
+    out: Path | None,
+    resume: Path | None,
+    force: bool,
+    overrides: list[str] | None,
+    as_json: bool,
+) -> None:
+    """What `deploy run` and `testbed run` do; `command` is which, and `usual` the folder that it takes by default."""
     need_flower()
     from autofl.config import load_settings
     from autofl.deploy.commands import progress_of, run, settings_of
@@ -91,7 +106,8 @@ def run_command(
         try:
             run(settings, folder, place, on_round, resume is not None)
         except KeyboardInterrupt as error:
-            leave(place, f"autofl deploy run --resume {place}", error)
+            where = "" if folder == usual else f" --folder {folder}"
+            leave(place, f"{command}{where} --resume {place}", error)
     report_new_runs([place], place, settings.compare.target_accuracy, as_json)
 
 

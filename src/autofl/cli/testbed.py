@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from autofl.cli.deploy import Folder, Nodes, need_flower, run_command, settings_for
+from autofl.cli.deploy import Folder, Nodes, Resume, need_flower, run_on_devices, settings_for
 from autofl.cli.screen import say
 from autofl.cli.shared import Config, Force, Json, Out, Set
 from autofl.errors import AutoFLError
@@ -51,6 +51,7 @@ def up_command(
 def run_here_command(
     folder: Folder = HERE,
     out: Out = None,
+    resume: Resume = None,
     force: Force = False,
     overrides: Set = None,
     as_json: Json = False,
@@ -58,7 +59,7 @@ def run_here_command(
     """Run on the testbed, into a run folder."""
     if not (folder / "config.toml").is_file():
         raise AutoFLError(f"{folder}: no testbed there; start one with: autofl testbed up")
-    run_command(folder, out, None, force, overrides, as_json)
+    run_on_devices("autofl testbed run", HERE, folder, out, resume, force, overrides, as_json)
 
 
 @testbed_app.command("down", epilog="Example: autofl testbed down")

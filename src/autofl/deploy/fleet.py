@@ -21,6 +21,8 @@ log = logging.getLogger("autofl")
 
 NOBODY = -1
 """The UE of a node that has not said which it is, in devices.csv."""
+LOOK = 1.0
+"""Seconds between looks for devices that have not come yet, at the start."""
 LONGEST_PAUSE = 64
 """Rounds between questions to a node that does not introduce itself: 1, 2, 4, ... up to this many."""
 FEWEST = 3
@@ -78,7 +80,7 @@ class Fleet:
         end = time.monotonic() + seconds
         self.greet()
         while len(self.known) < self._cell.num_ue and time.monotonic() < end:
-            time.sleep(1.0)
+            time.sleep(LOOK)
             self.greet(self._silent)
         if missing := sorted(set(range(self._cell.num_ue)) - set(self.known)):
             log.warning("no answer from UEs %s within %g s; they take no part until they connect", missing, seconds)

@@ -19,8 +19,11 @@ LOOK = 1.0
 PAUSE = 5.0
 """Seconds before a node is asked again; twice as long each time."""
 LONGEST_PAUSE = 300.0
-RENEW = 45.0
-"""Seconds for which an unanswered invitation is valid."""
+RENEW = 90.0
+"""Seconds for which an invitation is valid that was not answered and brought no stream.
+
+A node of Flower takes one message at a time, and takes a process that was killed for alive for up to a minute.
+"""
 MONTH = 30 * 86_400.0
 """Seconds that a session may last."""
 REASONS = {
@@ -37,8 +40,10 @@ class Invitation:
     token: str  # which the stream must show
     message: str  # Flower's number of it; empty once it was answered
     since: float  # when it was sent, or when its stream was lost
+    former: str = ""  # the token of the process whose stream was lost, which may still come back
     tries: int = 0
     failures: int = 0  # sessions that have ended since its last stream
+    has_come: bool = False  # it has brought a stream
     has_stream: bool = False
 
 
@@ -58,17 +63,20 @@ class Invitations:
     def node_of(self, token: str) -> int | None:
         """Who was invited with this token, if it is still valid."""
         with self._lock:
-            return {one.token: node for node, one in self._of_node.items()}.get(token)
+            tokens = {key: node for node, one in self._of_node.items() for key in (one.token, one.former)}
+            return tokens.get(token) if token else None
 
-    def came(self, node: int) -> None:
-        """A node has opened its stream."""
+    def came(self, node: int, token: str) -> None:
+        """A node has opened its stream: its new process, or the former one, whose successor then is not called yet."""
         with self._lock:
             one = self._of_node[node]
+            if token == one.token:
+                one.has_come, one.former = True, ""
             one.has_stream, one.tries, one.failures = True, 0, 0
             self._apart.pop(node, None)
 
     def left(self, node: int) -> None:
-        """Its stream is gone. Its process tries to come back by itself; it is invited again only later."""
+        """Its stream is gone. Its process comes back by itself, unless it is gone too: then it is invited again."""
         with self._lock:
             self._of_node[node].has_stream, self._of_node[node].since = False, time.monotonic()
 
@@ -99,7 +107,10 @@ class Invitations:
             node, outcome = unanswered[reply.metadata.reply_to_message_id], _outcome(reply)
             with self._lock:
                 one = self._of_node[node]
-                one.message, one.failures = "", one.failures + 1
+                one.message = ""
+                if one.has_stream:  # Flower takes its process for dead, or the one that had its stream before
+                    continue
+                one.failures += 1
                 why = REASONS.get(outcome, "")
                 if not why and one.failures >= MOST_FAILURES:
                     why = f"its session ended {one.failures} times: {outcome}"
@@ -118,6 +129,7 @@ class Invitations:
             invitation = Invitation(token, "", time.monotonic())
             if before is not None:
                 invitation.tries, invitation.failures = before.tries + 1, before.failures
+                invitation.former = before.token if before.has_come else ""
             with self._lock:
                 self._of_node[node] = invitation  # before the node can know of it
             message = Message(
@@ -129,7 +141,8 @@ class Invitations:
         one = self._of_node.get(node)
         if one is None:
             return True
-        pause = RENEW if one.message else min(PAUSE * 2.0**one.tries, LONGEST_PAUSE)
+        is_awaited = bool(one.message) and not one.has_come  # whoever had a stream may be called before it answers
+        pause = RENEW if is_awaited else min(PAUSE * 2.0**one.tries, LONGEST_PAUSE)
         return not one.has_stream and node not in self._apart and time.monotonic() - one.since > pause
 
 

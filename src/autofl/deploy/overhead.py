@@ -3,12 +3,19 @@
 import math
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from autofl.records import DeviceRecord
 
 LAST = 20
 """Rounds of which the median is taken."""
+FEWEST = 3
+"""Fewest devices whose median says something about the others."""
+FACTOR = 3.0
+"""How many times the median of the devices' overheads that of one may count in its round.
+
+Devices that wait for the same processor have up to twice the median.
+"""
 
 
 class Overheads:
@@ -29,7 +36,8 @@ class Overheads:
         for record in heard:
             self._of_ue[record.ue].append(record.reply_time - busy_time(record))
         if heard and all(record.outcome == "not connected" or record in heard for record in asked):
-            self._of_round.append(max(round_time - max(map(busy_time, heard)), 0.0))
+            late = _too_late(heard)
+            self._of_round.append(max(round_time - late - max(map(busy_time, heard)), 0.0))
 
     def of_ue(self, ue: int) -> float | None:
         """Of this device [s]."""
@@ -39,6 +47,19 @@ class Overheads:
     def of_round(self) -> float | None:
         """T_over [s], None before the first round."""
         return statistics.median(self._of_round) if self._of_round else None
+
+
+def _too_late(heard: Sequence[DeviceRecord]) -> float:
+    """Seconds by which the last reply would have come sooner, had no device far more overhead than the others.
+
+    A device that says it computed for no time and replies just before the deadline would else decide what all are
+    planned with.
+    """
+    if len(heard) < FEWEST:
+        return 0.0
+    most = FACTOR * statistics.median(record.reply_time - busy_time(record) for record in heard)
+    expected = max(min(record.reply_time, busy_time(record) + most) for record in heard)
+    return max(record.reply_time for record in heard) - expected
 
 
 def busy_time(record: DeviceRecord) -> float:

@@ -5,9 +5,12 @@ both sides, flow control and heartbeats. A device that cannot reach the port is 
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
+import ipaddress
 import logging
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -35,8 +38,14 @@ PATIENCE = 60.0
 MOST_STREAMS = 10_000
 MOST_HELD = 2**30
 """Bytes of replies that have begun and not ended, of all devices together, where orders were no larger."""
+MOST_OWED = 64
+"""Orders that a device may leave unanswered; a reply to an older one is one that nobody asked for."""
 WATCH = 0.2
 """Seconds between checks whether the run may continue."""
+GRACE = 0.5
+"""Seconds for which the end of a run waits for streams to close."""
+CLOSE = 10.0
+"""Seconds after which it no longer waits for gRPC itself."""
 
 
 def options(most_frame: int = MOST_FRAME) -> list[tuple[str, int]]:
@@ -102,7 +111,11 @@ class Streams:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="streams", daemon=True)
         self._thread.start()
-        self.port = asyncio.run_coroutine_threadsafe(self._listen(keys, host, port), self._loop).result()
+        try:
+            self.port = asyncio.run_coroutine_threadsafe(self._listen(keys, host, port), self._loop).result()
+        except BaseException:
+            self._end_loop()
+            raise
         self._invitations = Invitations(grid, host, self.port)
 
     def nodes(self) -> set[int]:
@@ -168,7 +181,13 @@ class Streams:
         """The run is over: every device is told, and nothing listens any more."""
         self._invitations.end()
         self._loop.call_soon_threadsafe(self._let_go)
-        asyncio.run_coroutine_threadsafe(self._server.stop(grace=0.5), self._loop).result(timeout=10.0)
+        try:
+            asyncio.run_coroutine_threadsafe(self._server.stop(GRACE), self._loop).result(CLOSE)
+        except concurrent.futures.TimeoutError:  # the run is over all the same
+            log.warning("the streams could not be closed within %g s", CLOSE)
+        self._end_loop()
+
+    def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5.0)
 
@@ -176,7 +195,14 @@ class Streams:
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        finally:
+            self._loop.close()
 
     async def _listen(self, keys: StreamKeys, host: str, port: int) -> int:
         credentials = grpc.ssl_server_credentials(
@@ -184,10 +210,8 @@ class Streams:
         )
         self._server = grpc.aio.server(options=options(), maximum_concurrent_rpcs=MOST_STREAMS)
         self._server.add_generic_rpc_handlers((_Door(self._speak),))
-        everywhere = "[::]" if ":" in host else "0.0.0.0"
-        place = host if host in ("localhost", "127.0.0.1") else everywhere
         try:
-            chosen = self._server.add_secure_port(f"{place}:{port}", credentials)
+            chosen = self._server.add_secure_port(f"{place_of(host)}:{port}", credentials)
         except RuntimeError as error:
             raise AutoFLError(f"port {port} cannot be listened on ({error})") from None
         await self._server.start()
@@ -222,7 +246,8 @@ class Streams:
         said = {name: value for name, value in context.invocation_metadata() or () if name == "token"}
         names = context.auth_context().get("x509_common_name", [b""])
         name = names[0].decode(errors="replace")
-        node = self._invitations.node_of(str(said.get("token", "")))
+        token = str(said.get("token", ""))
+        node = self._invitations.node_of(token)
         if node is None:
             raise RefusedError("no such session")
         if not name.startswith("ue") or not name[2:].isdecimal():
@@ -237,7 +262,7 @@ class Streams:
             self._links[node] = link
         if before is not None:
             self._close(before, "it came again")
-        self._invitations.came(node)
+        self._invitations.came(node, token)
         log.info("UE %d is on the stream", ue)
         return link
 
@@ -291,6 +316,8 @@ class Streams:
             self._close(link, "it does not read what it is sent")
         else:
             link.writes, link.owed[parcel.number] = True, most
+            if len(link.owed) > MOST_OWED:
+                del link.owed[min(link.owed)]
             link.orders.put_nowait(parcel)
         return None
 
@@ -319,6 +346,26 @@ class Streams:
             elif self._held > self._exchange.most_held:
                 largest = max(self._links.values(), key=lambda one: one.assembly.held)
                 self._close(largest, f"unfinished replies hold {self._held} bytes; this is the largest one")
+
+
+def place_of(host: str) -> str:
+    """Where to listen for those who are told `host`: there alone if it is an address of this machine, else everywhere.
+
+    A name, or an address that leads here by way of a router, does not say which of this machine's addresses is meant.
+    """
+    if host == "localhost":
+        return host
+    try:
+        is_ipv6 = ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return "0.0.0.0"
+    place = f"[{host}]" if is_ipv6 else host
+    with socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return "[::]" if is_ipv6 else "0.0.0.0"
+    return place
 
 
 def _answer(node: int, what: Parcel | str, seconds: float, sending: float, nonce: str, expected: Expected) -> Answer:
