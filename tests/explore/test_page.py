@@ -96,11 +96,15 @@ def saved(page, tmp_path):
     return tmp_path / "cell.toml"
 
 
-def assert_plans(path, plan, capsys):
-    """`autofl plan` makes the plan of the page from a saved file; the page has six digits of each value of a UE."""
+def said_by_plan(path, capsys):
     capsys.readouterr()
     assert run_cli(["plan", str(path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)
+
+
+def assert_plans(path, plan, capsys):
+    """`autofl plan` makes the plan of the page from a saved file; the page has six digits of each value of a UE."""
+    said = said_by_plan(path, capsys)
     ues, shown = said.pop("ues"), dict(plan)
     for name, column in shown.pop("ues").items():
         assert column == [float(f"{ue[name]:.6g}") if isinstance(ue[name], float) else ue[name] for ue in ues]
