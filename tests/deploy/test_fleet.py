@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -15,6 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from autofl.config import dump_settings, parse_settings
 from autofl.data import Dataset
 from autofl.deploy import client, fleet, server
+from autofl.deploy.folder import Site
 from autofl.deploy.schema import SMALL, size_of
 from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
@@ -475,7 +477,6 @@ def test_a_host_or_a_port_that_cannot_be_is_refused_before_anything_is_written(t
 @pytest.mark.parametrize("host", ["my_host", "[2001:db8::1]", "2001:db8::1"])
 def test_an_underscore_and_an_ipv6_address_are_told_to_devices_as_they_take_them(tmp_path, host):
     from autofl.deploy.certificates import certified_hosts
-    from autofl.deploy.folder import Site
     from autofl.deploy.schema import Host
     from autofl.deploy.several import commands
 
@@ -490,9 +491,24 @@ def test_an_underscore_and_an_ipv6_address_are_told_to_devices_as_they_take_them
         assert not Host().allows(bad)
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc")
+def test_a_process_that_ends_while_it_is_looked_at_is_gone(tmp_path, monkeypatch):
+    """`deploy down` failed with "No such process" where one ended between the opening and the reading of its file."""
+    site, read_text = Site(tmp_path), Path.read_text
+    site.keep({"processes": {"ue0": {"pid": 4_000_000, "began": "123"}}})  # above what the system gives out
+
+    def ends(path, *words, **more):
+        if path.name == "stat":
+            raise ProcessLookupError(3, "No such process")
+        return read_text(path, *words, **more)
+
+    monkeypatch.setattr(Path, "read_text", ends)
+    assert site.alive() == {"ue0": False}
+    assert site.stop() == []
+
+
 def test_streams_do_not_share_the_superlinks_port(tmp_path):
     from autofl.deploy.commands import write_app
-    from autofl.deploy.folder import Site
 
     site = Site(tmp_path)
     site.point_to("127.0.0.1:9100")

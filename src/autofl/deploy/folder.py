@@ -285,7 +285,7 @@ def _began(pid: int) -> str | None:
     """When a process began, as the system records it; None if it is gone. A process number may be reused."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second if it ends between opening and reading
         if Path("/proc/self").exists():
             return None
         shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
