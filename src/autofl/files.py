@@ -208,9 +208,11 @@ def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
 
 
 def naming(path: PathLike, error: BaseException) -> BaseException:
-    """The error, with the name of the file where the system left it out."""
-    bare = isinstance(error, OSError) and error.errno is not None and error.filename is None
-    return OSError(error.errno, error.strerror, str(path)) if isinstance(error, OSError) and bare else error
+    """The error, with the name of the file where the system left it out or names the one aside."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return error
+    other = error.filename is not None and not str(error.filename).endswith(PART)
+    return error if other else OSError(error.errno, error.strerror, str(path))
 
 
 PART = ".part"
