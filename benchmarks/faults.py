@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from fault_commands import fuzz_commands
-from fault_files import ascii_terminals, bombs, fuzz_data, fuzz_runs, fuzz_settings, misnamed_data
+from fault_files import ascii_terminals, bombs, crafted_checkpoints, fuzz_data, fuzz_runs, fuzz_settings, misnamed_data
 from fault_kills import kills
 from fault_processes import SMALL, Row, forked, in_container, sets
 from fault_rows import seen_table
@@ -336,6 +336,7 @@ def inject(size: str, only: list[str]) -> Iterator[tuple[str, list[Row]]]:
         "folders": lambda place, dice: fuzz_runs(place, num_files, dice),
         "data": lambda place, dice: fuzz_data(place, num_files, dice),
         "bombs": lambda place, _: bombs(place),
+        "crafted": lambda place, _: crafted_checkpoints(place),
         "commands": lambda place, dice: fuzz_commands(place, num_lines, dice),
         "ascii": lambda place, _: ascii_terminals(place),
         "misnamed": lambda *_: misnamed_data(),

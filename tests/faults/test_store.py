@@ -127,6 +127,10 @@ def test_a_small_file_cannot_take_much_memory(tmp_path):
     holds(fault_files.bombs(tmp_path, 400_000_000))
 
 
+def test_a_checkpoint_with_the_right_sum_and_wrong_content_is_one_line(tmp_path):
+    holds(fault_files.crafted_checkpoints(tmp_path))
+
+
 def test_an_ascii_terminal_gets_the_whole_table(tmp_path):
     holds(fault_files.ascii_terminals(tmp_path))
 

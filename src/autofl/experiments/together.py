@@ -93,7 +93,7 @@ def _begin(
     there, past, writers = [one[max(common)] for one in kept], [], []
     for member, one in zip(members, there, strict=True):
         sim = member.sim
-        past.append(unpacked(one.arrays, one.facts, sim.arm.algorithm, str(sim.data.x.device)))
+        past.append(unpacked(one.arrays, one.facts, sim.arm.algorithm, str(sim.data.x.device), sim.params))
         writers.append(RunWriter.go_on(member.folder, max(common), one))
     return [*past], writers, [one.facts for one in there]
 

@@ -147,7 +147,7 @@ def _begin(
     if kept is None:
         return None, RunWriter(folder, config_text, manifest, lock, keep), {}
     device = str(sim.data.x.device)
-    checkpoint = unpacked(kept.arrays, kept.facts, sim.arm.algorithm, device)
+    checkpoint = unpacked(kept.arrays, kept.facts, sim.arm.algorithm, device, sim.params)
     past = Past(checkpoint, unpacked_memory(kept.arrays, device), group(kept.arrays, "liars"))
     return past, RunWriter.go_on(folder, checkpoint.round, kept, lock), kept.facts
 
