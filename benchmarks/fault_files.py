@@ -10,6 +10,7 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import traceback
 import zipfile
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fault_processes import SMALL, Row, forked, speak
+from fault_processes import SMALL, Row, forked, sets, speak
 
 from autofl.channels.trace import read_table
 from autofl.cli.main import main as run_command
@@ -359,7 +360,23 @@ def ascii_terminals(place: Path) -> list[Row]:
 
         said = place / "ascii.txt"
         fine += forked(spoken, said)[0] == 0 and said.read_bytes().isascii()
-    return [Row("commands on an ASCII terminal", len(commands), fine, "the whole table, in ASCII")]
+    return [
+        Row("commands on an ASCII terminal", len(commands), fine, "the whole table, in ASCII"),
+        Row(
+            "`simulate` into a folder whose name an ASCII system cannot spell", 1, _odd_folder(place), "run and report"
+        ),
+    ]
+
+
+def _odd_folder(place: Path) -> int:
+    """A real command where Python itself knows ASCII alone, as in a container without a locale."""
+    plain = {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    folder = place / "d\u00e9\u2192"
+    command = [sys.executable, "-m", "autofl", "--log-file", "log.txt", "simulate", "--out", str(folder), *sets(SMALL)]
+    done = subprocess.run(command, env={**os.environ, **plain}, cwd=place, capture_output=True)
+    page = folder / "report.md"
+    whole = done.returncode == 0 and b"Traceback" not in done.stderr and done.stderr.isascii()
+    return int(whole and page.is_file() and "d\u00e9\u2192" in page.read_text(encoding="utf-8"))
 
 
 def misnamed_data() -> list[Row]:

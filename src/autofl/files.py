@@ -213,7 +213,7 @@ def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
     Aside, fsync, rename, fsync of the folder. `sync=False` leaves out both where a later write makes up for it.
     """
     path = Path(path)
-    content = content.encode("utf-8") if isinstance(content, str) else content
+    content = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content  # odd file names
     part = path.with_name(f".{path.name}.{os.getpid()}-{next(_counter)}{PART}")
     try:
         with open(part, "wb", buffering=0) as file:

@@ -107,6 +107,7 @@ class FolderLock:
         text = json.dumps({**note, "process": os.getpid(), "since": round(time.time(), 3)})
         try:
             os.pwrite(self._handle, text.ljust(NOTE).encode(), 0)
+            os.ftruncate(self._handle, max(NOTE, len(text)))  # of a longer one that somebody left, nothing stays
         except OSError as error:
             raise naming(self._path, error) from None
         self._said = time.monotonic()

@@ -25,7 +25,7 @@ from autofl.records import (
 )
 from autofl.records.run import problem_of
 from autofl.rounds.checkpoint import group, packed, packed_memory, unpacked, unpacked_memory
-from autofl.rounds.loop import Checkpoint
+from autofl.rounds.loop import Checkpoint, suspect_words
 from autofl.simulation import Past, Simulation, play
 from autofl.version import __version__
 
@@ -216,7 +216,10 @@ def finish_run(
             if status == "finished":
                 status, trouble = "failed", error
         host_time = round(time.perf_counter() - begin, 3)
-        facts = {"rounds": last.round, "sim_time": last.sim_time, "host_time": host_time}
+        facts: dict[str, Any] = {"rounds": last.round, "sim_time": last.sim_time, "host_time": host_time}
+        if last.suspects:
+            facts["suspects"] = [ue for ue, _ in last.suspects]
+            problem = problem or f"diverged; {suspect_words(last.suspects)}"
         ended = {"ended_at": round(time.time(), 3), "problem": problem}
         writer.finish(status, stop=last.stop, **facts, **ended)
     finally:
