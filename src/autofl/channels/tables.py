@@ -90,7 +90,7 @@ def _from_csv(path: Path) -> tuple[Array, Array | None]:
             row = line.partition("#")[0].split(",")
             num_columns = num_columns or len(row)
             if len(row) != num_columns:
-                raise AutoFLError(f"{path}: line {number} has {len(row)} columns, the first row {num_columns}")
+                raise ValueError(f"line {number} has {len(row)} columns, the first row {num_columns}")
             if len(cells) + len(row) > MOST_CELLS:
                 raise AutoFLError(f"{path}: more than {MOST_CELLS:,} numbers; save it as .npz")
             cells.extend(map(_number, row))
