@@ -298,7 +298,29 @@ def full_disk(place: Path) -> list[Row]:
             )
         finally:
             os.system(f"umount {disk}")
+        rows.append(_full_at_the_beginning(disk))
     return rows
+
+
+def _full_at_the_beginning(disk: Path) -> Row:
+    """Disks of so few blocks that the lock, the reserve, the manifest, the settings or a table has no room."""
+    held, blocks = 0, range(1, 9)
+    for num in blocks:
+        os.system(f"mount -t tmpfs -o size={4 * num}k tmpfs {disk}")
+        said, folder = disk.parent / "beginning.txt", disk / "run"
+        try:
+            status, _ = forked(lambda folder=folder: main(["simulate", "--out", str(folder), *sets(SMALL)]), said)
+            manifest = json.loads(text) if (text := _text(folder / "manifest.json")) else {"status": "none"}
+            honest = manifest["status"] == "none" or (
+                manifest["status"] == "failed" and str(folder) in manifest["problem"]
+            )
+            named = any(f"autofl: {place}" in said.read_text() for place in (folder, disk))
+            held += status == 2 and honest and named and is_one_line(said)
+            if not (status == 2 and honest and named and is_one_line(said)):
+                print(num, status, manifest, said.read_text()[-400:], flush=True)
+        finally:
+            os.system(f"umount {disk}")
+    return Row("a disk that is full at the beginning", len(blocks), held, "the file is named; no manifest says running")
 
 
 def _text(path: Path) -> str:

@@ -68,6 +68,7 @@ class FolderLock:
         try:
             self._write("held")
         except BaseException:
+            self._handle = None
             os.close(handle)
             raise
 

@@ -129,6 +129,8 @@ class RunWriter:
             headers: dict[str, Sequence[str]] = {ROUNDS: ROUND_COLUMNS, UES: UE_TABLE}
             self._open({name: GrowingTable(folder / name, header) for name, header in headers.items()}, number=0)
         except BaseException as error:
+            for path in (folder / name for name in (CONFIG, *TABLES)):  # it has no rounds, and the words need room
+                path.unlink(missing_ok=True)
             self._give_up(error)
             raise
 
