@@ -71,6 +71,21 @@ def test_a_run_stopped_after_its_last_round_only_ends(tmp_path):
     assert again.manifest["stop"] == whole.manifest["stop"] == "target_accuracy"
 
 
+def test_a_planner_that_remembers_a_number_goes_on_to_the_same_bytes(tmp_path):
+    """A checkpoint once made an array of it."""
+    settings = parse_settings({**SMALL, "algorithm": "autofl-j", "stop": {"rounds": 6}})
+
+    def stopped(record):
+        if record.round == 3:
+            raise KeyboardInterrupt
+
+    run(settings, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "run", on_round=stopped)
+    run(settings, tmp_path / "run", resume=True)
+    assert fault_kills.digest(tmp_path / "run") == fault_kills.digest(tmp_path / "whole")
+
+
 def test_a_damaged_checkpoint_is_seen_and_the_older_one_used(tmp_path, dice):
     holds(faults.flips(tmp_path, 300, dice))
 

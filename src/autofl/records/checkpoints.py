@@ -50,7 +50,7 @@ def write_generation(
 
     names = list(arrays)  # the file sorts them, and compressors go by the order of the weights
     about = json.dumps({"number": number, "names": names, "tables": tables, "facts": facts})
-    packed = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    packed = save({name: np.asarray(array, order="C") for name, array in arrays.items()})  # a number stays one
     body = about.encode("utf-8") + b"\n" + packed
     digest = hashlib.sha256(body).hexdigest().encode()
     write_whole(folder / GENERATIONS[number % 2], FIRST_WORDS + digest + b"\n" + body)
