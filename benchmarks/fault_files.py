@@ -1,26 +1,36 @@
 """Broken and hostile files, and terminals that know ASCII alone: everything ends in one line, within bounds."""
 
+import contextlib
 import gzip
+import hashlib
 import io
 import json
+import os
 import random
 import resource
+import shutil
+import signal
+import subprocess
 import sys
 import traceback
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from fault_processes import SMALL, Row, forked, speak
+from fault_processes import SMALL, Row, forked, sets, speak
 
 from autofl.channels.trace import read_table
+from autofl.cli.main import main as run_command
 from autofl.cli.main import run as run_cli
 from autofl.config import load_settings, parse_settings
 from autofl.data import find, load, read_device, read_idx, read_npz
 from autofl.errors import AutoFLError
 from autofl.experiments.run import run
-from autofl.records import read_run
+from autofl.lock import FolderLock
+from autofl.records import RoundRecord, read_checkpoint, read_run
+from autofl.records.checks import OWN_SUM, sealed
 from autofl.report.runs import diverged_words, guarded_words, unheard_words
 from autofl.report.summary import note, summarise
 
@@ -115,7 +125,8 @@ def fuzz_runs(place: Path, num: int, dice: random.Random) -> list[Row]:
     folder = run(parse_settings({**SMALL, "stop": {"rounds": 2}}), place / "fuzzed").folder
     names = ["manifest.json", "config.toml", "rounds.csv", "ues.csv"]
     manifest = json.loads((folder / "manifest.json").read_text())
-    unsummed = json.dumps({key: value for key, value in manifest.items() if key != "sha256"}, indent=2).encode()
+    sums = ("sha256", "format", OWN_SUM)
+    unsummed = json.dumps({key: value for key, value in manifest.items() if key not in sums}, indent=2).encode()
     whole = {name: (folder / name).read_bytes() for name in names}
     well = 0
 
@@ -187,20 +198,153 @@ def bombs(place: Path, size: int = 3_200_000_000) -> list[Row]:
             member.write(bytes(10**7))
     (place / "long.toml").write_text("a = [" + "[]," * (size // 50) + "]")
     readers = {"bomb.gz": read_idx, "long.gz": read_idx, "bomb.npz": read_npz, "long.toml": load_settings}
-    held = 0
-    for name, reader in readers.items():
+    held = [_is_refused_within_bounds(reader, place / name) for name, reader in readers.items()]
+    large = _large_files(place, size)
+    refused = [_is_refused_within_bounds(reader, path) for path, reader in large.items()]
+    shown = [path.name for path, fine in zip(large, refused, strict=True) if not fine]
+    if shown:
+        print(f"not refused within bounds: {', '.join(shown)}", flush=True)
+    return [
+        Row(f"files that unpack to {size / 1e9:.1f} GB", len(held), sum(held), "one line, within 300 MB"),
+        Row(LARGE, len(refused), sum(refused), "one line, within 300 MB and 20 s"),
+    ]
 
-        def limited(name: str = name, reader: Callable = reader) -> None:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + 300 * 2**20,) * 2)
-            try:
-                reader(place / name)
-            except AutoFLError as error:
-                print(f"autofl: {error}", file=sys.stderr)
-                sys.exit(2 if "memory" not in str(error) else 3)
 
-        held += forked(limited, place / f"{name}.txt")[0] == 2
-    return [Row(f"files that unpack to {size / 1e9:.1f} GB", len(readers), held, "one line, within 300 MB")]
+LARGE = (
+    "keys of 20,000 parts and 200,000 tables in TOML and `--set`, a trace of one line, arrays that grow where they are"
+    " used, holes of gigabytes in checkpoints and tables, a cell as long as all others, a pipe as lock or settings"
+)
+
+
+def _is_refused_within_bounds(reader: Callable, path: Path) -> bool:
+    """Whether a process that may take 300 MB and 20 s more refuses a file in one line."""
+
+    def limited() -> None:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 300 * 2**20,) * 2)
+        signal.alarm(20)
+        try:
+            reader(path)
+        except AutoFLError as error:
+            print(f"autofl: {error}", file=sys.stderr)
+            sys.exit(2 if "memory" not in str(error) and "\n" not in str(error) else 3)
+
+    return forked(limited, path.parent / f"{path.name}.txt")[0] == 2
+
+
+def _large_files(place: Path, size: int) -> dict[Path, Callable]:
+    """Files that once took gigabytes or minutes, and what reads them."""
+    readers: dict[str, Callable] = {}
+    for name, text in {
+        "key.toml": "a" + ".a" * 20_000 + " = 1\n",
+        "header.toml": "[" + "a." * 20_000 + "a]\n",
+        "quoted.toml": '"a"' + " . 'a'" * 20_000 + " = 1\n",
+        "tables.toml": "".join(f"[a{k}]\n" for k in range(200_000)),
+        "inline.toml": "cell = {a" + ".a" * 20_000 + " = 1}\n",
+    }.items():
+        (place / name).write_text(text)
+        readers[name] = load_settings
+    (place / "set.txt").write_text("cell={a" + ".a" * 20_000 + "=1}")
+    readers["set.txt"] = lambda path: load_settings(None, [path.read_text()])
+    (place / "line.csv").write_text("1," * (15 * 10**6))
+    (place / "rows.csv").write_text("1,1,1,1,1,1,1,1\n" * 10**6)
+    np.savez_compressed(place / "trace.npz", gain=np.ones((size // 20, 1), dtype=np.bool_))
+    np.savez_compressed(place / "data.npz", x=np.zeros((size // 30, 1), np.uint8), y=np.zeros(size // 30, np.int8))
+    readers |= {"line.csv": read_table, "rows.csv": read_table, "trace.npz": read_table, "data.npz": read_npz}
+    whole = run(parse_settings(SMALL), place / "whole").folder
+    for name in ("hole", "grown", "wide", "pipe", "toml-pipe", "checkpoint"):
+        shutil.copytree(whole, place / name)
+    os.truncate(place / "hole" / "rounds.csv", size)
+    _without_sums(place / "grown")
+    os.truncate(place / "grown" / "ues.csv", size)
+    _without_sums(place / "wide")
+    cells = (place / "wide" / "ues.csv").read_text().splitlines()
+    column = cells[0].split(",").index("status")
+    long = cells[1].split(",")
+    long[column] = "x" * 60_000
+    (place / "wide" / "ues.csv").write_text("\n".join([cells[0], ",".join(long), *[cells[1]] * 30_000]) + "\n")
+    readers |= {"hole": read_run, "grown": read_run, "wide": read_run}
+    for name, file in {"pipe": ".lock", "toml-pipe": "config.toml"}.items():
+        (place / name / file).unlink()
+        os.mkfifo(place / name / file)
+    _without_sums(place / "toml-pipe")
+    readers |= {"pipe": FolderLock, "toml-pipe": read_run}
+    os.truncate(_stopped(place / "checkpoint"), size)
+    readers["checkpoint"] = read_checkpoint
+    return {place / name: reader for name, reader in readers.items()}
+
+
+def _without_sums(folder: Path) -> None:
+    """As another program may have made it: without checksums nothing is found by them."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["sha256"]
+    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
+
+
+def _stopped(folder: Path) -> Path:
+    """The one checkpoint of a run that was stopped after two rounds."""
+
+    def stop(record: RoundRecord) -> None:
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run(parse_settings(SMALL), folder, on_round=stop)
+    return folder / "checkpoint-0"
+
+
+def crafted_checkpoints(place: Path) -> list[Row]:
+    """Checkpoints with the right sum that say what no run does; every tenth by `simulate --resume`, which draws too."""
+    checkpoint, said, well = _stopped(place / "crafted"), place / "crafted.txt", 0
+    kept = {path.name: path.read_bytes() for path in checkpoint.parent.iterdir()}
+    body = kept[checkpoint.name].partition(b"\n")[2]
+    about, _, packed = body.partition(b"\n")
+    facts, tables = json.loads(about)["facts"], json.loads(about)["tables"]
+    weights = dict.fromkeys(json.loads(about)["names"])
+    changes: list[dict[str, Any]] = [
+        *({"facts": {**facts, **one}} for one in CRAFTED_FACTS),
+        *({"facts": one} for one in ({}, [], None, {"round": 2})),
+        *({"number": one} for one in ("x", -1, 1.5, True, 10**30, None)),
+        *({"names": one} for one in ([], {}, None, ["../x"], [*weights, "more"], [[1]])),
+        *({"tables": one} for one in ({}, [], {"../../etc/passwd": [1, "x"]}, {**tables, "/etc/passwd": [1, "x"]})),
+        *({"tables": {name: [num, tables[name][1]] for name in tables}} for num in (10**12, -1, "1", 10**30, None)),
+        *({"tables": dict.fromkeys(tables, extent)} for extent in (1, [], [1], {}, [1, 2])),
+    ]
+
+    def go_on() -> None:
+        try:
+            run(parse_settings(SMALL), checkpoint.parent, resume=True)
+        except AutoFLError as error:
+            print(f"autofl: {error}", file=sys.stderr)
+            sys.exit(2)
+
+    for number, change in enumerate(changes):
+        text = json.dumps({**json.loads(about), **change}).encode() + b"\n" + packed
+        checkpoint.write_bytes(b"autofl-checkpoint 1 " + hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+        command = ["simulate", "--resume", str(checkpoint.parent)]
+        status, _ = forked((lambda command=command: run_command(command)) if number % 10 == 0 else go_on, said)
+        text = said.read_text()
+        refused = status == 2 and text.count("autofl: ") == 1
+        started_over = status == 0 and read_run(checkpoint.parent).manifest["rounds"] == 3
+        well += "Traceback" not in text and (refused or started_over)
+        if "Traceback" in text or not (refused or started_over):
+            print(f"{change}: status {status}, {text[-300:]}", flush=True)
+        for path in checkpoint.parent.iterdir():
+            path.unlink()
+        for name, content in kept.items():
+            (checkpoint.parent / name).write_bytes(content)
+    seen = "--resume refuses it in one line, or starts over"
+    return [Row("checkpoints with the right sum that say what no run does", len(changes), well, seen)]
+
+
+CRAFTED_FACTS: list[dict[str, Any]] = [
+    *({"round": one} for one in (10**9, -1, "3", None, 1.5, True, 10**30)),
+    *({"sim_time": one} for one in (float("nan"), float("inf"), -1.0, "x", None)),
+    *({"history": one} for one in ([[1, {"bogus": 1}]], [[1, {"train_loss": "x"}]], {}, "x", [1], [["x", {}]], None)),
+    *({"host_time": one} for one in ("x", None, float("nan"), [])),
+    *({"stop": one} for one in (1, [], {})),
+    *({"downlink_bits": one} for one in ("x", None, -1.0)),
+]
 
 
 def ascii_terminals(place: Path) -> list[Row]:
@@ -216,7 +360,23 @@ def ascii_terminals(place: Path) -> list[Row]:
 
         said = place / "ascii.txt"
         fine += forked(spoken, said)[0] == 0 and said.read_bytes().isascii()
-    return [Row("commands on an ASCII terminal", len(commands), fine, "the whole table, in ASCII")]
+    return [
+        Row("commands on an ASCII terminal", len(commands), fine, "the whole table, in ASCII"),
+        Row(
+            "`simulate` into a folder whose name an ASCII system cannot spell", 1, _odd_folder(place), "run and report"
+        ),
+    ]
+
+
+def _odd_folder(place: Path) -> int:
+    """A real command where Python itself knows ASCII alone, as in a container without a locale."""
+    plain = {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    folder = place / "d\u00e9\u2192"
+    command = [sys.executable, "-m", "autofl", "--log-file", "log.txt", "simulate", "--out", str(folder), *sets(SMALL)]
+    done = subprocess.run(command, env={**os.environ, **plain}, cwd=place, capture_output=True)
+    page = folder / "report.md"
+    whole = done.returncode == 0 and b"Traceback" not in done.stderr and done.stderr.isascii()
+    return int(whole and page.is_file() and "d\u00e9\u2192" in page.read_text(encoding="utf-8"))
 
 
 def misnamed_data() -> list[Row]:

@@ -110,6 +110,11 @@ def works() -> dict[str, Work]:
         words = ["pilot", "--seeds", "1", "--workers", "1", "--out", str(folder / "pilots.json"), *sets(PILOTS)]
         assert run_cli(words) == 0
 
+    def command(words: list[str], folder: Path, resume: bool) -> None:
+        """With --resume where there is something to go on with, and else as it was given."""
+        if not resume or run_cli([*words, "--resume", str(folder)]) != 0:
+            assert run_cli([*words, "--out", str(folder), "--force", *sets(SMALL)]) == 0
+
     def batch(folder: Path, resume: bool) -> None:
         """What a GPU does, on this machine's CPU; one of the three runs leaves the batch before the others."""
         ends = [{"stop": {"rounds": 3 + 2 * (seed == 1)}, "seed": seed} for seed in (1, 2, 3)]
@@ -117,10 +122,14 @@ def works() -> dict[str, Work]:
         jobs._run_together(runs, lambda _: None)
 
     return {
-        "simulate": lambda folder, resume: simulate(plain, folder, resume),
-        "simulate, UEs that remember": lambda folder, resume: simulate(remembering, folder, resume),
-        "simulate, ended by a rule": lambda folder, resume: simulate(ruled, folder, resume),
-        "compare": lambda folder, resume: run_comparison(plain, folder, resume=resume),
+        "a run": lambda folder, resume: simulate(plain, folder, resume),
+        "a run, UEs that remember": lambda folder, resume: simulate(remembering, folder, resume),
+        "a run, ended by a rule": lambda folder, resume: simulate(ruled, folder, resume),
+        "a comparison in one process": lambda folder, resume: run_comparison(plain, folder, resume=resume),
+        "`autofl simulate`": lambda folder, resume: command(["simulate"], folder, resume),
+        "`autofl compare` with two workers": lambda folder, resume: command(
+            ["compare", "--workers", "2"], folder, resume
+        ),
         "a batch of runs": batch,
         "reproduce": reproduce,
         "pilot": pilot,
@@ -178,14 +187,15 @@ class Death:
 
 
 def kills(place: Path, num: int, dice: random.Random, only: tuple[str, ...] = ()) -> list[Row]:
-    """SIGKILL at `num` moments of each command: half of them before, in and after writes, spread over all of them, half
-    at random times. What goes on is killed once more in every third case, and then goes on to its end.
+    """SIGKILL at `num` moments of each: half of them before, in and after writes, spread over all of them, half at
+    random times; a fifth as often for whole commands, which draw their report each time. What goes on is killed once
+    more in every third case, and then goes on to its end.
     """
     rows = []
     for name, work in works().items():
         if only and name not in only:
             continue
-        here = place / name
+        here, times = place / name.strip("`").replace("`", ""), max(2, num // 5) if name[0] == "`" else num
         whole, said = here / "whole", here / "said.txt"
         here.mkdir(parents=True)
         with Moments() as moments, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -193,8 +203,8 @@ def kills(place: Path, num: int, dice: random.Random, only: tuple[str, ...] = ()
         begin = time.perf_counter()
         forked(lambda work=work, here=here: work(here / "timed", False), said)
         spent = time.perf_counter() - begin
-        deaths = [Death(moment=moment) for moment in dice.sample(range(moments.count), num - num // 2)]
-        deaths += [Death(seconds=spent * dice.random()) for _ in range(num // 2)]
+        deaths = [Death(moment=moment) for moment in dice.sample(range(moments.count), times - times // 2)]
+        deaths += [Death(seconds=spent * dice.random()) for _ in range(times // 2)]
         same = 0
         for number, death in enumerate(deaths):
             folder = here / str(number)
@@ -208,5 +218,5 @@ def kills(place: Path, num: int, dice: random.Random, only: tuple[str, ...] = ()
             same += fine
             if not fine:
                 print(f"{name}, killed at {death}: {said.read_text()[-300:]}", flush=True)
-        rows.append(Row(f"SIGKILL of {name}", num, same, "goes on, same SHA-256 as without it"))
+        rows.append(Row(f"SIGKILL of {name}", times, same, "goes on, same SHA-256 as without it"))
     return rows

@@ -47,6 +47,34 @@ SEEN: list[tuple[str, list[str]]] = [
         ["faults/test_store.py::test_a_folder_has_one_writer"],
     ),
     (
+        "one bit flipped in the settings of an interrupted run, in the manifest or the tables of a finished one",
+        [
+            "faults/test_store.py::test_a_finished_run_whose_tables_changed_is_refused",
+            "faults/test_store.py::test_a_run_of_an_older_format_is_read_and_a_finished_one_without_its_seal_is_not",
+        ],
+    ),
+    (
+        "a checkpoint with the right sum that says what no run does",
+        ["faults/test_store.py::test_a_checkpoint_with_the_right_sum_and_wrong_content_is_one_line"],
+    ),
+    (
+        "a divergence that a few caused names nobody",
+        [
+            "faults/test_store.py::test_a_divergence_caused_by_a_few_is_rolled_back_and_names_them",
+            "faults/test_store.py::test_a_suspect_is_far_longer_than_the_others",
+        ],
+    ),
+    (
+        "killed between the manifest and the tables; a lock whose number never ends; `attack.scale=nan`; "
+        "`--attack os:system`",
+        [
+            "faults/test_store.py::test_a_command_killed_between_its_manifest_and_its_tables_begins_anew",
+            "faults/test_store.py::test_a_lock_with_an_endless_attempt_counts_as_none",
+            "faults/test_store.py::test_a_setting_of_an_attack_is_finite",
+            "faults/test_store.py::test_a_function_of_pythons_own_is_no_part",
+        ],
+    ),
+    (
         "one bit flipped in a checkpoint, a checkpoint cut short",
         ["faults/test_store.py::test_a_damaged_checkpoint_is_seen_and_the_older_one_used"],
     ),
@@ -75,7 +103,7 @@ SEEN: list[tuple[str, list[str]]] = [
         ["faults/test_store.py::test_any_command_line_works_or_ends_in_one_line"],
     ),
     (
-        "a 19 MB gzip takes 3.2 GB",
+        "a 19 MB gzip takes 3.2 GB; long keys, one-line traces, sparse tables and checkpoints, a pipe as lock",
         ["faults/test_store.py::test_a_small_file_cannot_take_much_memory"],
     ),
     (

@@ -9,8 +9,10 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from fault_commands import fuzz_commands
-from fault_files import ascii_terminals, bombs, fuzz_data, fuzz_runs, fuzz_settings, misnamed_data
+from fault_files import ascii_terminals, bombs, crafted_checkpoints, fuzz_data, fuzz_runs, fuzz_settings, misnamed_data
 from fault_kills import kills
 from fault_processes import SMALL, Row, forked, in_container, sets
 from fault_rows import seen_table
@@ -30,8 +32,17 @@ from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.run import run
 from autofl.files import make_folder
-from autofl.lock import FolderLock, Locked, is_locked
-from autofl.records import Evaluation, RunWriter, newest_checkpoint, read_checkpoint, read_manifest, read_run
+from autofl.lock import FolderLock, is_locked
+from autofl.records import (
+    Evaluation,
+    RoundRecord,
+    RunWriter,
+    find_runs,
+    newest_checkpoint,
+    read_checkpoint,
+    read_manifest,
+    read_run,
+)
 from autofl.records.checkpoints import GENERATIONS
 from autofl.rounds.stop import Stop, watched
 
@@ -47,6 +58,7 @@ def flips(place: Path, num: int, dice: random.Random) -> list[Row]:
     writer = RunWriter(place, "seed = 1\n", {"algorithm": "autofl", "seed": 1})
     weights = np.random.default_rng(1).normal(size=40).astype(np.float32)
     for number in (1, 2):
+        writer.write(RoundRecord(number))
         writer.write_checkpoint({"state.params.w": weights * number}, {"round": number})
     writer.close()
     newest = place / GENERATIONS[1]
@@ -73,32 +85,65 @@ def flips(place: Path, num: int, dice: random.Random) -> list[Row]:
 
 
 def flipped_runs(place: Path, num: int, dice: random.Random) -> list[Row]:
-    """Bits flipped in the tables of a finished run."""
+    """Bits flipped in the tables, settings and manifest of a finished run, and in the settings of one that goes on."""
     folder = run(parse_settings(SMALL), place / "run").folder
-    detected = 0
-    for _ in range(num):
-        path = folder / dice.choice(["rounds.csv", "ues.csv", "config.toml"])
-        content = path.read_bytes()
-        damaged, place_of_bit = bytearray(content), dice.randrange(8 * len(content))
-        damaged[place_of_bit // 8] ^= 1 << place_of_bit % 8
-        path.write_bytes(damaged)
-        try:
-            read_run(folder)
-        except AutoFLError as error:
-            detected += "SHA-256" in str(error)
+    whole, detected = read_run(folder).manifest, {"rounds.csv, ues.csv or config.toml": 0, "manifest.json": 0}
+    for names in detected:
+        for _ in range(num):
+            path = folder / dice.choice(re.findall(r"\w+\.\w+", names))
+            with flipped(path, dice):
+                try:
+                    same = read_run(folder).manifest == whole  # a line may end with a tab as well
+                    detected[names] += same and path.name == "manifest.json"
+                except AutoFLError as error:
+                    detected[names] += "\n" not in str(error)
+    rows = [
+        Row(f"one bit of a finished run's {names} flipped", num, held, "refused, one line, or without meaning")
+        for names, held in detected.items()
+    ]
+    return [*rows, _flipped_settings(place, max(3, num // 50), dice)]
+
+
+@contextlib.contextmanager
+def flipped(path: Path, dice: random.Random) -> Iterator[None]:
+    """A file with one bit flipped, for a while."""
+    content = path.read_bytes()
+    damaged, place_of_bit = bytearray(content), dice.randrange(8 * len(content))
+    damaged[place_of_bit // 8] ^= 1 << place_of_bit % 8
+    path.write_bytes(damaged)
+    try:
+        yield
+    finally:
         path.write_bytes(content)
-    return [Row("one bit of a finished run's tables flipped", num, detected, "refused, one line")]
+
+
+def _flipped_settings(place: Path, num: int, dice: random.Random) -> Row:
+    """`simulate --resume` of an interrupted run whose config.toml has one other bit, which may be its seed."""
+
+    def stop(record: RoundRecord) -> None:
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    folder, said, refused = place / "stopped", place / "stopped.txt", 0
+    with contextlib.suppress(KeyboardInterrupt):
+        run(parse_settings(SMALL), folder, on_round=stop)
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for _ in range(num):
+        with flipped(folder / "config.toml", dice):
+            status, _ = forked(lambda: main(["simulate", "--resume", str(folder)]), said)
+        same = {path.name: path.read_bytes() for path in folder.iterdir()} == kept
+        refused += status == 2 and "SHA-256" in said.read_text() and is_one_line(said) and same
+    return Row("one bit of an interrupted run's config.toml flipped", num, refused, "--resume refuses it, one line")
 
 
 def two_writers(place: Path, num: int) -> list[Row]:
     """Two processes for one folder, and several that look for a free name at once."""
-    settings, refused = parse_settings(SMALL), 0
+    refused = 0
     for k in range(num):
         lock = FolderLock(place / f"one-{k}")
         said = place / f"said-{k}"
-        with contextlib.suppress(Locked):
-            status, _ = forked(lambda k=k: main(["simulate", "--out", str(place / f"one-{k}")]), said)
-            refused += status == 2 and "another process writes" in said.read_text() and is_one_line(said)
+        status, _ = forked(lambda k=k: main(["simulate", "--out", str(place / f"one-{k}")]), said)
+        refused += status == 2 and "another process writes" in said.read_text() and is_one_line(said)
         lock.release()
     pids = []
     for k in range(8):
@@ -117,12 +162,34 @@ def two_writers(place: Path, num: int) -> list[Row]:
         stopped = 0
     except AutoFLError as error:
         stopped = int("taken this folder over" in str(error))
-    del settings
     return [
-        Row("a second `simulate` into the same folder", num, refused, "refused, one line, status 2"),
+        Row("`simulate` into a folder that another process holds", num, refused, "refused, one line, status 2"),
+        *(_started_together(place, command, num) for command in ("simulate", "compare")),
         Row("folders asked for at the same moment", 8, len(names), "a folder each"),
         Row("a writer that another has overruled", 1, stopped, "stops itself before it writes"),
     ]
+
+
+def _started_together(place: Path, command: str, num: int) -> Row:
+    """Two real commands with other seeds into one folder, started at once: short enough to follow one another."""
+    one_left = 0
+    for k in range(num):
+        folder, told = place / f"{command}-{k}", []
+        words = [sys.executable, "-m", "autofl", command, "--out", str(folder), "--json", *sets(SMALL)]
+        words += ["--workers", "1"] if command == "compare" else []
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started = {seed: subprocess.Popen([*words, "--set", f"seed={seed}"], **pipes) for seed in (11, 22)}
+        for seed, process in started.items():
+            shown, said = process.communicate(timeout=600)
+            told.append((process.returncode, seed, shown, said))
+        (won, seed, shown, _), (lost, _, _, said) = sorted(told)
+        reported = json.loads(shown)["rows"] if won == 0 else []
+        runs = [read_run(path) for path in find_runs(folder)]
+        refused = lost == 2 and said.count("autofl: ") == 1 and "Traceback" not in said
+        whole = all(run.config["seed"] == seed == run.manifest["seed"] for run in runs)
+        one_left += won == 0 and refused and whole and all(row["seeds"] == [seed] for row in reported)
+    seen = "one makes its run and reports it; the other is refused, one line, status 2"
+    return Row(f"two `{command}` into one folder, started at once", num, one_left, seen)
 
 
 def liveness(place: Path) -> list[Row]:
@@ -167,9 +234,10 @@ def _swept(place: Path) -> list[Row]:
 
 
 def is_one_line(said: Path) -> bool:
-    """Whether what a command said has no traceback and ends in one line of ours."""
+    """Whether a command ends in one line of ours: the last is the only one, and there is no traceback."""
     text = said.read_text()
-    return "Traceback" not in text and text.strip().splitlines()[-1].startswith(("autofl: ", "interrupted"))
+    ours = [line for line in text.splitlines() if line.startswith(("autofl: ", "interrupted"))]
+    return "Traceback" not in text and len(ours) == 1 and text.splitlines()[-1] == ours[0]
 
 
 def signals(place: Path) -> list[Row]:
@@ -196,7 +264,10 @@ def signals(place: Path) -> list[Row]:
         manifest, kept = read_manifest(folder), newest_checkpoint(folder)[0]
         fine = status == 128 + number and manifest["status"] == "interrupted" and is_one_line(said)
         ended += fine and kept is not None and number.name in manifest["problem"]
-    return [Row("SIGTERM, SIGHUP", 2, ended, f"a checkpoint, the reason, one line; within {seconds:.1f} s")]
+    seen = (
+        f"a checkpoint, the reason, one line; within {max(seconds, 0.1):.1f} s, the model being small (79,510 weights)"
+    )
+    return [Row("SIGTERM, SIGHUP of `simulate`", 2, ended, seen)]
 
 
 def full_disk(place: Path) -> list[Row]:
@@ -227,7 +298,29 @@ def full_disk(place: Path) -> list[Row]:
             )
         finally:
             os.system(f"umount {disk}")
+        rows.append(_full_at_the_beginning(disk))
     return rows
+
+
+def _full_at_the_beginning(disk: Path) -> Row:
+    """Disks of so few blocks that the lock, the reserve, the manifest, the settings or a table has no room."""
+    held, blocks = 0, range(1, 9)
+    for num in blocks:
+        os.system(f"mount -t tmpfs -o size={4 * num}k tmpfs {disk}")
+        said, folder = disk.parent / "beginning.txt", disk / "run"
+        try:
+            status, _ = forked(lambda folder=folder: main(["simulate", "--out", str(folder), *sets(SMALL)]), said)
+            manifest = json.loads(text) if (text := _text(folder / "manifest.json")) else {"status": "none"}
+            honest = manifest["status"] == "none" or (
+                manifest["status"] == "failed" and str(folder) in manifest["problem"]
+            )
+            named = any(f"autofl: {place}" in said.read_text() for place in (folder, disk))
+            held += status == 2 and honest and named and is_one_line(said)
+            if not (status == 2 and honest and named and is_one_line(said)):
+                print(num, status, manifest, said.read_text()[-400:], flush=True)
+        finally:
+            os.system(f"umount {disk}")
+    return Row("a disk that is full at the beginning", len(blocks), held, "the file is named; no manifest says running")
 
 
 def _text(path: Path) -> str:
@@ -268,6 +361,7 @@ def inject(size: str, only: list[str]) -> Iterator[tuple[str, list[Row]]]:
         "folders": lambda place, dice: fuzz_runs(place, num_files, dice),
         "data": lambda place, dice: fuzz_data(place, num_files, dice),
         "bombs": lambda place, _: bombs(place),
+        "crafted": lambda place, _: crafted_checkpoints(place),
         "commands": lambda place, dice: fuzz_commands(place, num_lines, dice),
         "ascii": lambda place, _: ascii_terminals(place),
         "misnamed": lambda *_: misnamed_data(),

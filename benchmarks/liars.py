@@ -196,7 +196,7 @@ def write_page() -> None:
             *(mean_of(results, attack, ONE if attack else 0.0, rule, one, MANY) for rule in MEANS[1:]),
             *sums_of(results, attack, ONE if attack else 0.0, "mean, history", one, MANY),
         ]
-        for attack in (None, *QUICK)
+        for attack in (None, *QUICK, "NaN")
     ]
     rows = [["nobody", "0 %", *(mean_of(results, None, 0.0, rule, every) for rule in RULES)]]
     for attack in QUICK:
@@ -210,12 +210,23 @@ def write_page() -> None:
             both = [mean_of(results, attack, share, rule, every) for rule in ("mean", "mean, unchecked")]
             caught.append([attack, f"{100 * share:g} %", *sums_of(results, attack, share, "mean", every), *both])
     clean = mean_of(results, None, 0.0, "mean", main)
+    most = max(SHARES)
+    alone = mean_of(results, "NaN", most, "mean", main)
+    under_lies = [float(mean_of(results, attack, most, "mean, history", main)) for attack in QUICK]
+    behind = " to ".join(f"{float(clean) - accuracy:.1f}" for accuracy in (max(under_lies), min(under_lies)))
+    flips, replays = (sums_of(results, attack, most, "mean", every) for attack in ("sign flip x10", "replay"))
+    lost = float(alone) - float(mean_of(results, "sign flip x10", most, "mean", every))
     left = ["lies left out", "honest updates left out", "liars named", "honest named"]
     text = f"""# What aggregators withstand
 
 The tables give the adapted accuracy in % on MNIST-5k after {ROUNDS} rounds of AutoFL with liars among its 20 UEs. Each
 UE has 5 labels, and {NUM_SELECTED} UEs are selected in a round. `make liars` makes this page; raw values are in
 `results/liars.json`.
+
+In short: with 10 % of liars the best rule stays within 1 point of the run without liars ({clean} %). With 30 % it is
+{behind} points below, more than the 3 points we aimed for: the liars' data are lost, and the honest UEs alone reach
+{alone} %. That rule is `checks.history`. It is off by default, since it takes honest UEs for liars
+where each has one label only, which costs 14 to 18 points.
 
 ## Liars are recognised by their history
 
@@ -280,8 +291,10 @@ of the rounds.
 
 ## How to choose
 
-- Against broken devices and crude lies (NaN, huge values, long flips, zeros, replays) the default is enough: they are
-  left out and named, and the run is that of the honest UEs.
+- Against broken devices and crude lies the default is enough if few lie: NaN, huge values, zeros and updates x1000 are
+  all left out and named, and the run is that of the honest UEs. Long flips and replays are named too, but not all of
+  them are left out: at 30 %, {flips[0]} flips x10 and {replays[0]} replays (a liar's first update is its honest one),
+  and the flips that pass cost {lost:.1f} points.
 - Against lies no longer than an honest update the default does nothing, and a few liars who act together are enough to
   ruin the model. Use `checks.history` if the same UEs take part again and share labels. If not, `krum` and `mixed`
   withstand most of what 10 % of liars do within a single round, and little of what 30 % do together; they cost 3 to 5

@@ -15,6 +15,7 @@ from autofl.data.dataset import write_device
 from autofl.deploy.device import open_device
 from autofl.experiments.run import run
 from autofl.records import (
+    RoundRecord,
     RunWriter,
     find_runs,
     is_run,
@@ -56,6 +57,7 @@ def test_run_folders(form, tmp_path):
     folder = tmp_path / "run"
     writer = RunWriter(form(folder), "seed = 1\n", {"algorithm": "autofl", "seed": 1})
     writer.write_weights({"w": np.ones(2)})
+    writer.write(RoundRecord(0))
     writer.write_checkpoint({"w": np.zeros(3)}, {"round": 0})
     writer.close()
     RunWriter.go_on(form(folder), after=0).close()

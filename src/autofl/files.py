@@ -11,9 +11,10 @@ import io
 import json
 import math
 import os
+import re
 import tomllib
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
@@ -28,8 +29,12 @@ MOST_TEXT = 8 * 2**20
 """Bytes of a settings or JSON file: as Python objects they take up to 40 times the memory."""
 MOST_DEPTH = 40
 """Most levels of nested tables or lists; what walks them recurses once for each."""
-SMALL_ARRAYS = 128 * 2**20
-"""Bytes that packed arrays may unpack to, however well they are packed."""
+MOST_PARTS, MOST_KEYS = 8, 10_000
+"""Most parts of a dotted key, and most keys of a TOML file; ours have 3 and some hundred."""
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+MANY_PARTS = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MOST_PARTS}}}")
+SMALL_ARRAYS = 64 * 2**20
+"""Bytes that the packed arrays of a file may take as they are used, however well they are packed."""
 MOST_UNPACKED = 20
 """How many times its packed size a larger array may unpack to."""
 
@@ -76,7 +81,15 @@ def read_toml(path: PathLike) -> dict[str, Any]:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """A table from TOML text, nested no deeper than settings are."""
+    """A table from TOML text, nested no deeper than settings are.
+
+    Dotted keys are looked for before they are parsed: each costs the square of its parts, and a table costs a thousand
+    times the bytes that name it.
+    """
+    if MANY_PARTS.search(text):
+        raise ValueError(f"a key of more than {MOST_PARTS} parts")
+    if max(text.count("="), text.count("\n[")) > MOST_KEYS:
+        raise ValueError(f"more than {MOST_KEYS:,} keys")
     table = tomllib.loads(text)
     check_depth(table)
     return table
@@ -120,19 +133,29 @@ def check_depth(value: object, most: int = MOST_DEPTH) -> None:
     raise ValueError(f"nested more than {most} levels deep")
 
 
-def read_arrays(path: PathLike, names: Sequence[str], what: str = "a readable .npz file") -> dict[str, NDArray[Any]]:
-    """Those of the named arrays that an .npz file holds, numbers or truth values. No pickle is read."""
-    arrays = {}
+def read_arrays(
+    path: PathLike, names: Mapping[str, int], what: str = "a readable .npz file"
+) -> dict[str, NDArray[Any]]:
+    """Those of the named arrays that an .npz file holds, numbers or truth values. No pickle is read.
+
+    Args:
+        names: of each array the bytes that a number of it takes where it is used, which may be more than in the file.
+    """
+    arrays, room = {}, SMALL_ARRAYS
     with opening(path, what), zipfile.ZipFile(path) as archive:
         members = {info.filename: info for info in archive.infolist()}
-        for name in names:
+        for name, item in names.items():
             if (info := members.get(f"{name}.npy")) is not None:
-                arrays[name] = _read_array(archive, info, name, os.path.getsize(path))
+                array = _read_array(archive, info, name, os.path.getsize(path), room // item)
+                arrays[name], room = array, max(0, room - item * array.size)
     return arrays
 
 
-def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, packed: int) -> NDArray[Any]:
-    """One array; its header, the archive's directory and the bytes must agree."""
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, packed: int, few: int) -> NDArray[Any]:
+    """One array; its header, the archive's directory and the bytes must agree.
+
+    More than a few numbers must be worth their bytes: an array that is packed to almost nothing is none of ours.
+    """
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -142,7 +165,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, pack
         size = math.prod(shape) * dtype.itemsize
         if size != info.file_size - member.tell():
             raise ValueError(f"array {name!r} of shape {shape} does not have the bytes it claims")
-        if size > max(SMALL_ARRAYS, MOST_UNPACKED * min(info.compress_size, packed)):
+        if math.prod(shape) > few and size > MOST_UNPACKED * min(info.compress_size, packed):
             raise ValueError(f"array {name!r} unpacks to {size:,} bytes; save it with numpy.savez, unpacked")
         content = np.empty(size, dtype=np.uint8)
         _fill(member, content)
@@ -190,7 +213,7 @@ def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
     Aside, fsync, rename, fsync of the folder. `sync=False` leaves out both where a later write makes up for it.
     """
     path = Path(path)
-    content = content.encode("utf-8") if isinstance(content, str) else content
+    content = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content  # odd file names
     part = path.with_name(f".{path.name}.{os.getpid()}-{next(_counter)}{PART}")
     try:
         with open(part, "wb", buffering=0) as file:
@@ -208,9 +231,11 @@ def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
 
 
 def naming(path: PathLike, error: BaseException) -> BaseException:
-    """The error, with the name of the file where the system left it out."""
-    bare = isinstance(error, OSError) and error.errno is not None and error.filename is None
-    return OSError(error.errno, error.strerror, str(path)) if isinstance(error, OSError) and bare else error
+    """The error, with the name of the file where the system left it out or names the one aside."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return error
+    other = error.filename is not None and not str(error.filename).endswith(PART)
+    return error if other else OSError(error.errno, error.strerror, str(path))
 
 
 PART = ".part"

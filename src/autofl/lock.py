@@ -10,11 +10,13 @@ import errno
 import json
 import os
 import socket
+import stat
 import time
 from pathlib import Path
 from typing import Any, Literal
 
 from autofl.errors import AutoFLError
+from autofl.files import naming
 from autofl.units import PathLike
 
 fcntl: Any
@@ -30,7 +32,9 @@ SIGN = 20.0
 """Seconds between two signs."""
 PATIENCE = 2.0
 """Seconds to wait for somebody who only looks whether the lock is free."""
-MOST = 4096
+MOST, NOTE = 4096, 512
+"""Bytes of the note: of one that is read, and of one that is written."""
+MOST_ATTEMPTS = 2**53
 
 
 class Locked(AutoFLError):
@@ -64,6 +68,7 @@ class FolderLock:
         try:
             self._write("held")
         except BaseException:
+            self._handle = None
             os.close(handle)
             raise
 
@@ -101,7 +106,11 @@ class FolderLock:
         assert self._handle is not None
         note = {"attempt": self.attempt, "state": state, "machine": socket.gethostname(), "boot": boot_id()}
         text = json.dumps({**note, "process": os.getpid(), "since": round(time.time(), 3)})
-        os.pwrite(self._handle, text.ljust(512)[:MOST].encode(), 0)
+        try:
+            os.pwrite(self._handle, text.ljust(NOTE).encode(), 0)
+            os.ftruncate(self._handle, max(NOTE, len(text)))  # of a longer one that somebody left, nothing stays
+        except OSError as error:
+            raise naming(self._path, error) from None
         self._said = time.monotonic()
 
 
@@ -117,10 +126,12 @@ def is_locked(folder: PathLike) -> bool:
     """Whether a living process writes into a folder."""
     path = Path(folder) / LOCK
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return False
         return _is_theirs(path, _flock(handle, shared=True))
     finally:
         os.close(handle)
@@ -128,8 +139,10 @@ def is_locked(folder: PathLike) -> bool:
 
 def _try(path: Path) -> int | None:
     """The lock file, open and locked; None where somebody else has it."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644)
     try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise AutoFLError(f"{path}: not a regular file; remove it")
         if not _is_theirs(path, _flock(handle)) and os.stat(path).st_ino == os.fstat(handle).st_ino:
             return handle
     except FileNotFoundError:  # the folder was removed meanwhile
@@ -172,12 +185,20 @@ def _is_theirs(path: Path, given: bool | None) -> bool:
 
 def _note(path: Path) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            note = json.loads(file.read(MOST))
+        note = json.loads(_read(path))
     except (OSError, ValueError, RecursionError):
         return {}
-    valid = isinstance(note, dict) and isinstance(note.get("attempt"), int)
+    valid = isinstance(note, dict) and type(note.get("attempt")) is int and 0 <= note["attempt"] < MOST_ATTEMPTS
     return note if valid else {}
+
+
+def _read(path: Path) -> bytes:
+    """The note; what is no regular file may never answer, and has none."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return os.read(handle, MOST) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+    finally:
+        os.close(handle)
 
 
 def _words(folder: Path, note: dict[str, Any]) -> str:

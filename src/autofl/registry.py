@@ -256,6 +256,10 @@ def check_part(kind: str, part: object, name: str = "") -> None:
     said = f"{kind} {name}".strip()
     if inspect.isclass(part):
         raise AutoFLError(f"{said}: got the class {part.__name__}; give an object of it, {part.__name__}(...)")
+    if inspect.isbuiltin(part):
+        raise AutoFLError(
+            f"{said}: a function of Python's own, not such a part; docs/parts.md says what each kind needs"
+        )
     missing = [function for function in NEEDS.get(kind, ()) if not callable(getattr(part, function, None))]
     if missing:
         raise AutoFLError(

@@ -12,12 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from autofl.config import parse_settings
+from autofl.aggregators import Mean
+from autofl.cli.main import run as run_cli
+from autofl.config import load_settings, parse_settings
+from autofl.engines import UnpackedUpdates
 from autofl.errors import AutoFLError, Terminated, raise_when_told_to_end
 from autofl.experiments.run import run
 from autofl.lock import FolderLock, Locked, is_locked
-from autofl.records import Evaluation, RunWriter, convergence_round, read_manifest
+from autofl.records import Evaluation, RunWriter, convergence_round, read_manifest, read_weights
+from autofl.records.checks import OWN_SUM, sealed
+from autofl.rounds.loop import suspects_of
 from autofl.rounds.stop import Stop, watched
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -63,6 +69,21 @@ def test_a_run_stopped_after_its_last_round_only_ends(tmp_path):
     assert fault_kills.digest(tmp_path / "run") == fault_kills.digest(tmp_path / "whole")
     assert again.manifest["rounds"] == whole.manifest["rounds"] < 9
     assert again.manifest["stop"] == whole.manifest["stop"] == "target_accuracy"
+
+
+def test_a_planner_that_remembers_a_number_goes_on_to_the_same_bytes(tmp_path):
+    """A checkpoint once made an array of it."""
+    settings = parse_settings({**SMALL, "algorithm": "autofl-j", "stop": {"rounds": 6}})
+
+    def stopped(record):
+        if record.round == 3:
+            raise KeyboardInterrupt
+
+    run(settings, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "run", on_round=stopped)
+    run(settings, tmp_path / "run", resume=True)
+    assert fault_kills.digest(tmp_path / "run") == fault_kills.digest(tmp_path / "whole")
 
 
 def test_a_damaged_checkpoint_is_seen_and_the_older_one_used(tmp_path, dice):
@@ -125,6 +146,106 @@ def test_any_command_line_works_or_ends_in_one_line(tmp_path, dice):
 
 def test_a_small_file_cannot_take_much_memory(tmp_path):
     holds(fault_files.bombs(tmp_path, 400_000_000))
+
+
+def test_a_checkpoint_with_the_right_sum_and_wrong_content_is_one_line(tmp_path):
+    holds(fault_files.crafted_checkpoints(tmp_path))
+
+
+class Fragile:
+    """The mean, but not finite where an update is huge, as sums in low precision are."""
+
+    def __call__(self, held, arrived):
+        average = Mean()(held, arrived)
+        return {name: torch.where(p.abs() > 1e10, torch.inf, p) for name, p in average.items()}
+
+
+def test_a_divergence_caused_by_a_few_is_rolled_back_and_names_them(tmp_path):
+    settings = parse_settings(
+        {
+            **SMALL,
+            "cell": {"num_ue": 6},
+            "simulation": {"num_selected": 6, "device": "cpu"},
+            "attack": {"name": "scaled", "scale": 1e20, "share": 0.34},
+            "checks": {"norm_bound": 0.0},
+        }
+    )
+    diverged = run(settings, tmp_path / "run", aggregator=Fragile())
+    assert diverged.manifest["stop"] == "diverged"
+    assert sorted(diverged.manifest["suspects"]) == diverged.manifest["liars"]
+    assert diverged.manifest["problem"].startswith("diverged; suspects, by the length of their last updates: UE ")
+    assert all(np.isfinite(weights).all() for weights in read_weights(tmp_path / "run").values())
+
+
+@pytest.mark.parametrize(
+    ("lengths", "suspects"),
+    [
+        ([1.0, 1.0, 2.0, 1.0], ()),
+        ([9.0, 9.0, 9.0, 9.0], ()),
+        ([1.0, 50.0, 1.0, 1.0], ((11, 50.0),)),
+        ([1.0, 50.0], ((11, 50.0),)),
+        ([1.0, 4.0, 1.0, float("nan")], ((13, float("inf")), (11, 4.0))),
+        ([float("nan"), float("nan")], ()),  # all alike: a step too long, not a liar
+    ],
+)
+def test_a_suspect_is_far_longer_than_the_others(lengths, suspects):
+    changes = [torch.tensor([0.0, length]) for length in lengths]
+    num, sent = len(lengths), {"w": torch.zeros(2)}
+    ue, steps = 10 + np.arange(num), np.ones(num, dtype=np.int64)
+    updates = UnpackedUpdates(ue, steps, changes, np.full(num, 64.0), sent, np.zeros(num, dtype=np.int64))
+    assert suspects_of(updates) == suspects
+
+
+def test_a_command_killed_between_its_manifest_and_its_tables_begins_anew(tmp_path, capsys):
+    whole = run(parse_settings(SMALL), tmp_path / "whole").folder
+    begun = run(parse_settings(SMALL), tmp_path / "begun").folder
+    for name in ("rounds.csv", "ues.csv", "weights.safetensors"):
+        (begun / name).unlink()
+    manifest = {**json.loads((begun / "manifest.json").read_text()), "status": "running"}
+    (begun / "manifest.json").write_text(json.dumps(sealed(manifest)))
+    assert run_cli(["simulate", "--resume", str(begun)]) == 0
+    assert fault_kills.digest(begun) == fault_kills.digest(whole)
+    (begun / "rounds.csv").unlink()
+    (begun / "config.toml").unlink()
+    capsys.readouterr()
+    assert run_cli(["simulate", "--resume", str(begun)]) == 2
+    assert "give its command again, with --force" in capsys.readouterr().err
+
+
+def test_a_lock_with_an_endless_attempt_counts_as_none(tmp_path):
+    (tmp_path / ".lock").write_text('{"attempt": ' + "9" * 4040 + "}")
+    lock = FolderLock(tmp_path)
+    assert lock.attempt == 1
+    lock.check()
+    lock.release()
+
+
+@pytest.mark.parametrize("value", ["nan", "-1e999", "inf"])
+def test_a_setting_of_an_attack_is_finite(value):
+    with pytest.raises(AutoFLError, match="scale: must be a finite number"):
+        load_settings(None, ["attack.name=scaled", f"attack.scale={value}"])
+
+
+@pytest.mark.parametrize("words", [["--attack"], ["--aggregator"], ["--set", "data.partition={}"], ["--planner"]])
+def test_a_function_of_pythons_own_is_no_part(tmp_path, capfd, words):
+    last = words[-1].format("os:system") if "{}" in words[-1] else words[-1]
+    words = [*words[:-1], last, *([] if "os:system" in last else ["os:system"])]
+    status = run_cli(["simulate", "--out", str(tmp_path / "run"), *fault_processes.sets(SMALL), *words])
+    said = capfd.readouterr().err
+    assert (status, said.count("autofl: ")) == (2, 1)
+    assert "os:system" in said
+
+
+def test_a_run_of_an_older_format_is_read_and_a_finished_one_without_its_seal_is_not(tmp_path):
+    folder = run(parse_settings(SMALL), tmp_path).folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    without = {key: value for key, value in manifest.items() if key != OWN_SUM}
+    (folder / "manifest.json").write_text(json.dumps(without))
+    with pytest.raises(AutoFLError, match="not what the run wrote"):
+        read_manifest(folder)
+    del without["format"]
+    (folder / "manifest.json").write_text(json.dumps(without))
+    assert read_manifest(folder)["seed"] == 1
 
 
 def test_an_ascii_terminal_gets_the_whole_table(tmp_path):

@@ -21,6 +21,7 @@ from autofl.errors import AutoFLError
 from autofl.experiments.jobs import run_comparison
 from autofl.experiments.run import run
 from autofl.records import find_runs, read_run, read_weights
+from autofl.records.checks import sealed
 from autofl.simulation import simulate
 
 SMALL = {
@@ -34,6 +35,7 @@ FRESH = """
 import json, sys
 from autofl.config import parse_settings
 from autofl.experiments.run import run
+from autofl.records.checks import sealed
 run(parse_settings(json.loads(sys.argv[1])), sys.argv[2])
 """
 
@@ -223,7 +225,8 @@ def session_of(leader):
 def test_half_a_line_at_the_end_is_left_out(tmp_path):
     found = run(parse_settings(SMALL), tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "status": "interrupted"}))  # as if it were killed
+    killed = sealed({**manifest, "status": "interrupted"})
+    (tmp_path / "manifest.json").write_text(json.dumps(killed))
     for name in ("rounds.csv", "ues.csv"):
         path = tmp_path / name
         path.write_text(path.read_text()[:-7])

@@ -6,6 +6,7 @@ import pytest
 
 from autofl.errors import AutoFLError
 from autofl.records import DeviceRecord, Evaluation, RoundRecord, RunWriter, read_run
+from autofl.records.checks import sealed
 from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.runs import group
 from reference.records import hand_made
@@ -56,7 +57,7 @@ def test_a_deployment_and_a_simulation_of_the_same_settings_can_be_compared(run,
         read_run(folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["sha256"]["devices.csv"]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
     assert list(group([run, read_run(folder)])) == ["AutoFL, on devices", "AutoFL"]
 
 

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from autofl.records.checks import sealed
 from autofl.report.about import conclusion, settings_table
 from autofl.report.latex import escaped, latex_table, write_latex
 from autofl.report.make import make_report
@@ -30,7 +31,7 @@ def report(tmp_path_factory):
     manifest = folder / "b1" / "manifest.json"
     for seed in (1, 2):
         manifest = folder / f"b{seed}" / "manifest.json"
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"label": HOSTILE}))
+        manifest.write_text(json.dumps(sealed(json.loads(manifest.read_text()) | {"label": HOSTILE})))
     return make_report(folder, folder / "out", 0.85)
 
 

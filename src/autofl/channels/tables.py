@@ -1,16 +1,18 @@
 """Tables over time from .csv or .npz files, checked: what is wrong with one is said in one line."""
 
+from array import array
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.files import opening, read_arrays, read_bytes
+from autofl.files import opening, read_arrays
 from autofl.units import Array
 
-MOST_BYTES = 64 * 2**20
-"""Largest table in text form."""
+MOST_BYTES, MOST_LINE, MOST_CELLS = 32 * 2**20, 2 * 2**20, 4_000_000
+"""Largest table in text form: bytes of all of it and of a line, and numbers. A larger one is saved as .npz."""
 BRIDGED = 10.0
 """Median steps that two rows may lie apart, unless a limit is given; more is a gap."""
 
@@ -44,18 +46,18 @@ def read_table(path: Path, array: str = "gain", least: float = 0.0, longest_gap:
         raise AutoFLError(
             f"{path}: shape {value.shape}; a table needs a row for each round or time, a column for each UE"
         )
-    bad = np.argwhere(~np.isfinite(value) | (value < least))
-    if len(bad):
-        row, column = bad[0][:2]
+    bad = ~np.isfinite(value) | (value < least)
+    if bad.any():
+        place = np.unravel_index(int(np.argmax(bad)), bad.shape)
         wanted = "a finite number" if np.isneginf(least) else f"a number >= {least:g}"
         raise AutoFLError(
-            f"{path}: row {row + 1}, column {column + 1}: {value[tuple(bad[0])]:g}; it must be {wanted}, no gaps"
+            f"{path}: row {place[0] + 1}, column {place[1] + 1}: {value[place]:g}; it must be {wanted}, no gaps"
         )
     return TimeTable(value, None if time is None else _checked_time(path, time, len(value), longest_gap))
 
 
 def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
-    arrays = read_arrays(path, [array, "time"], "a table of numbers")
+    arrays = read_arrays(path, {"time": 8, array: 8}, "a table of numbers")
     if array not in arrays:
         raise AutoFLError(f"{path}: array '{array}' is missing; save it with numpy.savez(path, {array}=...)")
     time = np.asarray(arrays["time"], dtype=np.float64) if "time" in arrays else None
@@ -63,17 +65,45 @@ def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
 
 
 def _from_csv(path: Path) -> tuple[Array, Array | None]:
-    lines = read_bytes(path, MOST_BYTES).decode("utf-8-sig").rstrip().splitlines()
-    timed = bool(lines) and lines[0].split(",")[0].strip('# "').lower().startswith("time")
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or (line.lstrip().startswith("#") and not (timed and number == 1)):
-            raise AutoFLError(
-                f"{path}: line {number} is empty or a comment; rows have no gaps, and a header begins with time"
-            )
-    table = np.genfromtxt(
-        lines, delimiter=",", dtype=np.float64, ndmin=2, filling_values=np.nan, skip_header=1 if timed else 0
-    )
-    return (table[:, 1:], table[:, 0]) if timed and table.ndim == 2 else (table, None)
+    """Row by row, so that a table takes no more memory than its numbers."""
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise AutoFLError(f"{path}: {size:,} bytes; at most {MOST_BYTES:,} are read as text, save it as .npz")
+    cells, timed, num_columns, empty = array("d"), False, 0, 0
+    with open(path, "rb") as file:
+        for number in count(1):
+            if not (piece := file.readline(MOST_LINE)):
+                break
+            if len(piece) == MOST_LINE:
+                raise AutoFLError(f"{path}: line {number} is longer than {MOST_LINE:,} bytes")
+            line = piece.decode("utf-8-sig" if number == 1 else "utf-8")
+            if number == 1 and line.split(",")[0].strip('# "').lower().startswith("time"):
+                timed = True
+                continue
+            if not line.strip():
+                empty = empty or number
+                continue
+            if empty or line.lstrip().startswith("#"):
+                raise AutoFLError(
+                    f"{path}: line {empty or number} is empty or a comment; rows have no gaps, and a header begins with"
+                    " time"
+                )
+            row = line.partition("#")[0].split(",")
+            num_columns = num_columns or len(row)
+            if len(row) != num_columns:
+                raise ValueError(f"line {number} has {len(row)} columns, the first row {num_columns}")
+            if len(cells) + len(row) > MOST_CELLS:
+                raise AutoFLError(f"{path}: more than {MOST_CELLS:,} numbers; save it as .npz")
+            cells.extend(map(_number, row))
+    table = np.frombuffer(cells, dtype=np.float64).reshape(-1, max(1, num_columns))
+    return (table[:, 1:], table[:, 0]) if timed else (table, None)
+
+
+def _number(cell: str) -> float:
+    """NaN for what is none: the table is then refused with its place."""
+    try:
+        return float(cell)
+    except ValueError:
+        return np.nan
 
 
 def _checked_time(path: Path, time: Array, num_rows: int, longest_gap: float | None) -> Array:

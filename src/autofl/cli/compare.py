@@ -85,4 +85,4 @@ def command(
             runs = run_comparison(settings, folder, force=force, resume=again, workers=count, ray=ray, on_progress=bar)
         except KeyboardInterrupt as error:
             leave(folder, f"autofl compare --resume {folder}", error)
-    report_new_runs([run.folder for run in runs], folder, settings.compare.target_accuracy, as_json)
+    report_new_runs(runs, folder, settings.compare.target_accuracy, as_json)

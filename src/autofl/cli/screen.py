@@ -48,7 +48,7 @@ def listening(quiet: bool, verbose: bool, log_file: Path | None) -> Iterator[Non
     handlers[0].addFilter(lambda record: not record.name.startswith("autofl.said"))  # is on the screen already
     if log_file is not None:
         log_file.parent.mkdir(parents=True, exist_ok=True)
-        kept = logging.FileHandler(log_file, encoding="utf-8")
+        kept = logging.FileHandler(log_file, encoding="utf-8", errors="backslashreplace")
         kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         handlers.append(kept)
     if verbose or log_file is not None:

@@ -16,6 +16,7 @@ from autofl.report.table import Table
 
 if TYPE_CHECKING:
     from autofl.config import Settings
+    from autofl.records import Run
     from autofl.report.make import Report
 
 
@@ -105,13 +106,18 @@ def options(given: dict[str, object]) -> list[str]:
 
 
 def report(
-    folders: Sequence[Path], out: Path, target: float, as_json: bool, html: bool = False, latex: bool = False
+    made_or_there: "Sequence[Run | Path]",
+    out: Path,
+    target: float,
+    as_json: bool,
+    html: bool = False,
+    latex: bool = False,
 ) -> "Report":
-    """Make a report on run folders and show it: warnings first, then a table, or JSON."""
+    """Make a report on runs, or run folders, and show it: warnings first, then a table, or JSON."""
     from autofl.records import read_run
     from autofl.report.make import make_report
 
-    runs = [read_run(folder) for folder in folders]
+    runs = [read_run(one) if isinstance(one, Path) else one for one in made_or_there]
     say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
     made = make_report(runs, out, target)
     more = _more_forms(made, html, latex)
@@ -144,9 +150,9 @@ def _more_forms(made: "Report", html: bool, latex: bool) -> list[Path]:
     return files
 
 
-def report_new_runs(folders: Sequence[Path], out: Path, target: float, as_json: bool) -> None:
+def report_new_runs(runs: "Sequence[Run | Path]", out: Path, target: float, as_json: bool) -> None:
     """Report on runs that were just made; if every one of them diverged, the exit status says so."""
-    if report(folders, out, target, as_json).all_diverged:
+    if report(runs, out, target, as_json).all_diverged:
         raise typer.Exit(DIVERGED)
 
 
@@ -267,12 +273,17 @@ def settings_to_resume(
 ) -> "Settings":
     """The settings of what is in a folder; options that would change them are refused."""
     from autofl.config import load_settings
-    from autofl.records import is_run
+    from autofl.records import check_begun, has_begun
 
     if config is not None or out is not None or force or said:
         raise AutoFLError("--resume uses the settings in its folder; give no file, --out, --force or setting")
-    if not (resume / "config.toml").is_file() or is_run(resume) != one_run:
-        raise AutoFLError(f"{resume}: no {'run' if one_run else 'comparison'} there to resume")
+    if has_begun(resume) and one_run:
+        check_begun(resume)
+    elif one_run or has_begun(resume) or not (resume / "config.toml").is_file():
+        raise AutoFLError(
+            f"{resume}: no {'run' if one_run else 'comparison'} there to resume; if it was killed before it began, give"
+            " its command again"
+        )
     return load_settings(resume / "config.toml")
 
 

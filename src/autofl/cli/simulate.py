@@ -27,7 +27,6 @@ from autofl.cli.shared import (
     say_foregone,
     settings_to_resume,
 )
-from autofl.errors import AutoFLError
 
 EXAMPLE = "Example: autofl simulate --algorithm autofl --set stop.rounds=50"
 
@@ -52,7 +51,7 @@ def command(
 ) -> None:
     """Simulate one algorithm and write its run folder."""
     from autofl.config import load_settings
-    from autofl.records import is_run
+    from autofl.records import check_no_run
 
     chosen = options(
         {
@@ -71,19 +70,17 @@ def command(
     else:
         settings = load_settings(config, said, scenario)
         folder = out if out is not None else free_folder("simulate")
-    if resume is None and is_run(folder) and not force:
-        raise AutoFLError(
-            f"{folder}: a run is there already; name another folder (--out), overwrite it (--force) or resume it"
-            f" (--resume {folder})"
-        )
+    keep = resume is None and not force
+    if keep:
+        check_no_run(folder)  # now, since importing takes seconds, and again once nobody else can write there
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
     say_foregone(settings)
     from autofl.experiments.jobs import Job, run_with_progress
 
     with ProgressBar(settings.stop.rounds, each_round=True) as bar:
         try:
-            job = Job(settings, folder, f"{settings.algorithm} seed {settings.seed}", resume is not None)
-            run_with_progress(job, bar, ray=ray)
+            job = Job(settings, folder, f"{settings.algorithm} seed {settings.seed}", resume is not None, keep=keep)
+            made = run_with_progress(job, bar, ray=ray)
         except KeyboardInterrupt as error:
             leave(folder, f"autofl simulate --resume {folder}", error)
-    report_new_runs([folder], folder, settings.compare.target_accuracy, as_json)
+    report_new_runs([made], folder, settings.compare.target_accuracy, as_json)

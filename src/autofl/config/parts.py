@@ -1,5 +1,6 @@
 """A section of settings that names a part: `name`, and whatever settings that part has."""
 
+import math
 import reprlib
 from typing import Any, ClassVar, Self
 
@@ -65,6 +66,8 @@ def checked_settings(part: Part, given: dict[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         if key not in known:
             raise AutoFLError(unknown_key(f"{part.kind} {part.name}", key, known))
+        if isinstance(value, float) and not math.isfinite(value):
+            raise AutoFLError(f"{part.kind} {part.name}: {key}: must be a finite number (got {value})")
         try:
             adapter = TypeAdapter(known[key].type, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
             checked[key] = adapter.validate_python(value)

@@ -24,11 +24,12 @@ from autofl.experiments.data import build_data, load_data
 from autofl.files import write_whole
 from autofl.lock import FolderLock
 from autofl.models import Params
+from autofl.records import check_no_run
 from autofl.records.checks import MANIFEST
 from autofl.simulation import Simulation
 from autofl.units import Array, IntArray
 
-RunOne = Callable[..., None]
+RunOne = Callable[..., object]
 """run_one(job, tell, data): one run, telling how far it is."""
 
 
@@ -85,7 +86,7 @@ def run_on_ray(jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callabl
                 tell(queue.get())
             for reference in done:
                 job = running.pop(reference)
-                _unpack(_result(ray, reference), job.place)
+                _unpack(_result(ray, reference), job)
         while not queue.empty():
             tell(queue.get())
     except BaseException:
@@ -105,16 +106,20 @@ def _run_there(job: Any, loaded: tuple[Dataset, IntArray | None], queue: Any, ru
     dataset, owner = loaded
     data = build_data(job.settings, dataset, owner)
     with tempfile.TemporaryDirectory() as folder:
-        run_one(replace(job, place=Path(folder), resume=False, wait=False), queue.put, data)
+        run_one(replace(job, place=Path(folder), resume=False, wait=False, keep=False), queue.put, data)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name[0] != "."}
 
 
-def _unpack(files: dict[str, bytes], place: Path) -> None:
+def _unpack(files: dict[str, bytes], job: Any) -> None:
     """The files of a run in their folder, the manifest last: it is what makes a run finished."""
-    lock = FolderLock(place)
-    for name in sorted(files, key=lambda name: name == MANIFEST):
-        write_whole(place / name, files[name])
-    lock.release()
+    lock = FolderLock(job.place)
+    try:
+        if job.keep:
+            check_no_run(job.place)
+        for name in sorted(files, key=lambda name: name == MANIFEST):
+            write_whole(job.place / name, files[name])
+    finally:
+        lock.release()
 
 
 def spread(sim: Simulation, address: str) -> Simulation:

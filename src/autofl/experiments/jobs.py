@@ -26,7 +26,7 @@ from autofl.experiments.together import Member, write_together
 from autofl.experiments.write import is_finished
 from autofl.files import clear_parts, write_whole
 from autofl.lock import FolderLock
-from autofl.records import RoundRecord, Run, is_run, read_run
+from autofl.records import RoundRecord, Run, check_no_run, read_run
 from autofl.records.run import CONFIG
 from autofl.simulation import Simulation, fit_together
 
@@ -47,6 +47,7 @@ class Job:
     label: str
     resume: bool = False  # a finished run is kept, one that was stopped goes on
     wait: bool = False  # for another process that makes the same run
+    keep: bool = False  # a run that is there is not overwritten
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Progress:
 
 OnProgress = Callable[[Progress], None]
 Unit = TypeVar("Unit")
-Make = Callable[[Unit, OnProgress], None]
+Make = Callable[[Unit, OnProgress], object]
 """Makes a unit of work, a job or a batch of them, and tells how far it is."""
 
 
@@ -83,23 +84,26 @@ def run_comparison(
     All algorithms of a seed see the same cell, fading, selection, partition and first weights. With `resume` finished
     runs are kept, and runs that were stopped go on.
     """
-    jobs = [replace(job, resume=resume) for job in comparison(settings, Path(folder))]
-    if not resume:
-        check_free(jobs, force)
-    with locked(folder):
-        write_whole(Path(folder) / CONFIG, dump_settings(settings))  # what `resume` reads
+    keep = not (force or resume)
+    jobs = [replace(job, resume=resume, keep=keep) for job in comparison(settings, Path(folder))]
+    with locked(folder):  # first: another comparison may have made its runs while this one waited for the lock
+        check_free(jobs)
+        text, file = dump_settings(settings).encode("utf-8"), Path(folder) / CONFIG
+        if keep and file.is_file() and file.read_bytes() != text:
+            raise AutoFLError(
+                f"{folder}: a comparison with other settings is there; name another folder (--out) or overwrite it"
+                " (--force)"
+            )
+        write_whole(file, text)  # what `resume` reads
         run_jobs(jobs, workers, ray, on_progress)
-    return [read_run(job.place) for job in jobs]
+        return [read_run(job.place) for job in jobs]
 
 
-def check_free(jobs: Sequence[Job], force: bool) -> None:
-    """Refuse to overwrite runs, unless told to."""
-    in_use = [job.place for job in jobs if is_run(job.place)]
-    if in_use and not force:
-        raise AutoFLError(
-            f"{in_use[0]}: a run is there already; name another folder (--out), overwrite it (--force) or resume"
-            " what is there (--resume)"
-        )
+def check_free(jobs: Sequence[Job]) -> None:
+    """Refuse before any work to overwrite runs that are to be kept; for whoever holds the lock."""
+    for job in jobs:
+        if job.keep:
+            check_no_run(job.place)
 
 
 @contextlib.contextmanager
@@ -192,7 +196,7 @@ def _shared_data(data: DataSettings, num_ue: int, seed: int) -> FederatedData:
     return build_data(settings, dataset, owner)
 
 
-def run_with_progress(job: Job, tell: OnProgress, data: FederatedData | None = None, ray: str | None = None) -> None:
+def run_with_progress(job: Job, tell: OnProgress, data: FederatedData | None = None, ray: str | None = None) -> Run:
     """Simulate into a folder, telling after each round how far it is; with `ray` a cluster shares the UEs."""
     begin = time.perf_counter()
 
@@ -201,7 +205,9 @@ def run_with_progress(job: Job, tell: OnProgress, data: FederatedData | None = N
 
     settings = job.settings
     data = data or _shared_data(settings.data, settings.cell.count, settings.seed)
-    run(settings, job.place, on_round=on_round, data=data, ray=ray, resume=job.resume, wait=job.wait)
+    return run(
+        settings, job.place, on_round=on_round, data=data, ray=ray, resume=job.resume, wait=job.wait, keep=job.keep
+    )
 
 
 def _progress(job: Job, record: RoundRecord, spent: float) -> Progress:
@@ -260,16 +266,18 @@ def _write_together(batch: list[tuple[Job, Simulation]], tell: OnProgress) -> No
     begin = time.perf_counter()
     job, sim = batch[0]
     if not fit_together(sim, sim):
-        return run_with_progress(job, tell, sim.data)
+        run_with_progress(job, tell, sim.data)
+        return
     members = []  # even of one: the last run left of a batch must go on as it began, to the bit
     for job, sim in batch:
         settings = job.settings.resolved()
-        members.append(Member(sim, job.place, dump_settings(settings), manifest_of(settings, sim, {}), job.resume))
+        text, about = dump_settings(settings), manifest_of(settings, sim, {})
+        members.append(Member(sim, job.place, text, about, job.resume, job.keep))
 
     def on_round(r: int, record: RoundRecord) -> None:
         tell(_progress(batch[r][0], record, time.perf_counter() - begin))
 
-    return write_together(members, on_round)
+    write_together(members, on_round)
 
 
 _interrupted = False

@@ -30,13 +30,14 @@ def run(
     ray: str | None = None,
     resume: bool = False,
     wait: bool = False,
+    keep: bool = False,
     **own: Unpack[Own],
 ) -> Run:
     """Simulate these settings into a run folder and read it back.
 
     `own` takes the objects of `build_simulation`; `ray` is the address of a cluster that shares the UEs' work. An
     interrupted or failed run keeps its rounds, its last weights and a checkpoint, and its manifest says so; for
-    `resume` and `wait` see `write_run`.
+    `resume`, `wait` and `keep` see `write_run`.
     """
     settings = settings.resolved()
     use_machine(settings.simulation.threads)
@@ -46,7 +47,7 @@ def run(
         here = settings.simulation.model_copy(update={"device": "cpu"})
         sim = spread(build_simulation(settings.model_copy(update={"simulation": here}), **own), ray)
     text, about = dump_settings(settings), manifest_of(settings, sim, own)
-    return write_run(sim, folder, text, about, on_round, resume=resume, wait=wait)
+    return write_run(sim, folder, text, about, on_round, resume=resume, wait=wait, keep=keep)
 
 
 def manifest_of(settings: Settings, sim: Simulation, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from autofl.engines import ClientMemory
 from autofl.experiments.write import Keeper, check_same_settings, finish_run, last_of, version_there
 from autofl.records import Kept, RoundRecord, RunWriter, checkpoints
+from autofl.records.run import problem_of
 from autofl.rounds.checkpoint import unpacked
 from autofl.rounds.loop import Checkpoint
 from autofl.simulation import Past, Simulation, play_together
@@ -25,6 +26,7 @@ class Member:
     config_text: str
     manifest: Mapping[str, Any]
     resume: bool
+    keep: bool = False  # a run that is there is not overwritten
 
 
 def write_together(members: Sequence[Member], on_round: Callable[[int, RoundRecord], None]) -> None:
@@ -70,7 +72,7 @@ def write_together(members: Sequence[Member], on_round: Callable[[int, RoundReco
         status, problem = "interrupted", str(error) or "interrupted by a user"
         raise
     except Exception as error:
-        problem = " ".join(str(error).split()) or type(error).__name__
+        problem = problem_of(error)
         raise
     finally:
         with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
@@ -86,12 +88,12 @@ def _begin(
     kept = [_checkpoints_of(member) for member in members]
     common = set.intersection(*(set(one) for one in kept))
     if not common:
-        fresh = [RunWriter(member.folder, member.config_text, member.manifest) for member in members]
+        fresh = [RunWriter(member.folder, member.config_text, member.manifest, keep=member.keep) for member in members]
         return [None] * len(members), fresh, [{}] * len(members)
     there, past, writers = [one[max(common)] for one in kept], [], []
     for member, one in zip(members, there, strict=True):
         sim = member.sim
-        past.append(unpacked(one.arrays, one.facts, sim.arm.algorithm, str(sim.data.x.device)))
+        past.append(unpacked(one.arrays, one.facts, sim.arm.algorithm, str(sim.data.x.device), sim.params))
         writers.append(RunWriter.go_on(member.folder, max(common), one))
     return [*past], writers, [one.facts for one in there]
 

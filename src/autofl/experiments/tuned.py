@@ -182,18 +182,17 @@ def tune(
             Path(folder) / f"{constants.name}-seed{seed}",
             f"{constants.name} seed {seed}",
             resume,
+            keep=not (force or resume),
         )
         for seed in seeds
         for constants in grid
     }
     jobs = list(places.values())
-    if not resume:
-        check_free(jobs, force)
     with locked(folder):
+        check_free(jobs)
         run_jobs(jobs, workers, ray, on_progress)
-    trials = [
-        trial_of(constants, [read_run(places[constants, seed].place) for seed in seeds], target) for constants in grid
-    ]
+        runs = {at: read_run(job.place) for at, job in places.items()}
+    trials = [trial_of(constants, [runs[constants, seed] for seed in seeds], target) for constants in grid]
     trials.sort(key=lambda trial: (trial.median_time, -trial.num_reached, -float(np.median(trial.accuracies))))
     return Tuned(tuple(trials), target, tuple(seeds), settings)
 

@@ -19,13 +19,13 @@ from autofl.records import (
     Run,
     RunWriter,
     is_run,
-    mark_run,
     newest_checkpoint,
     read_manifest,
     read_run,
 )
+from autofl.records.run import problem_of
 from autofl.rounds.checkpoint import group, packed, packed_memory, unpacked, unpacked_memory
-from autofl.rounds.loop import Checkpoint
+from autofl.rounds.loop import Checkpoint, suspect_words
 from autofl.simulation import Past, Simulation, play
 from autofl.version import __version__
 
@@ -46,25 +46,32 @@ def write_run(
     *,
     resume: bool = False,
     wait: bool = False,
+    keep: bool = False,
 ) -> Run:
     """Play a simulation into a run folder and read it back.
 
     With `resume` a finished run of the same settings is only read, and one that was stopped goes on from its last
     checkpoint, to the same bytes as a run that was never stopped. With `wait`, wait for a process that makes it now.
+    With `keep`, a run that is there already is not overwritten but an error.
     """
     folder = Path(folder)
     lock = FolderLock(folder, wait)
-    if resume and is_finished(folder, config_text):
-        lock.release()
-        return read_run(folder)
     try:
-        past, writer, about = _begin(sim, folder, config_text, manifest, lock, resume)
-    except BaseException as error:
+        if not (resume and is_finished(folder, config_text)):
+            begun = _begin(sim, folder, config_text, manifest, lock, resume, keep)
+            _write(sim, begun, on_round)
+        return read_run(folder)  # before anybody else can write there
+    finally:
         lock.release()
-        if isinstance(error, OSError) and is_run(folder):
-            with contextlib.suppress(OSError):
-                mark_run(folder, "failed", error.strerror)
-        raise
+
+
+Begun = tuple[Past | None, RunWriter, Mapping[str, Any]]
+"""Where a run goes on, None for its beginning, its writer, and the facts of the checkpoint."""
+
+
+def _write(sim: Simulation, begun: Begun, on_round: OnRound | None) -> None:
+    """Play the rounds, and leave a folder that says how they ended."""
+    past, writer, about = begun
     keeper = Keeper(writer, begin=time.perf_counter() - float(about.get("host_time", 0.0)))
     last = RoundRecord(-1) if past is None else last_of(past.checkpoint, about)
     status, problem = "failed", None
@@ -81,7 +88,7 @@ def write_run(
         raise
     except Exception as error:
         own = in_own_code(error)
-        problem = " ".join(str(own or error).split()) or type(error).__name__
+        problem = problem_of(own or error)
         raise own or error from None
     finally:
         if past is not None and status != "finished":
@@ -89,7 +96,6 @@ def write_run(
                 keeper.keep(past, last.stop)
         state = None if past is None else past.checkpoint.state
         finish_run(writer, status, last, state, keeper.begin, problem)
-    return read_run(folder)
 
 
 def is_finished(folder: Path, config_text: str) -> bool:
@@ -123,8 +129,14 @@ def check_same_settings(folder: Path, config_text: str) -> None:
 
 
 def _begin(
-    sim: Simulation, folder: Path, config_text: str, manifest: Mapping[str, Any], lock: FolderLock, resume: bool
-) -> tuple[Past | None, RunWriter, Mapping[str, Any]]:
+    sim: Simulation,
+    folder: Path,
+    config_text: str,
+    manifest: Mapping[str, Any],
+    lock: FolderLock,
+    resume: bool,
+    keep: bool,
+) -> Begun:
     """A writer at the beginning of a run, or after the last checkpoint of the one that is there; the facts of that."""
     kept: Kept | None = None
     if resume and version_there(folder) == __version__:
@@ -133,9 +145,9 @@ def _begin(
         for problem in problems:
             log.warning("%s; %s", problem, "it starts over" if kept is None else "it resumes from an older checkpoint")
     if kept is None:
-        return None, RunWriter(folder, config_text, manifest, lock), {}
+        return None, RunWriter(folder, config_text, manifest, lock, keep), {}
     device = str(sim.data.x.device)
-    checkpoint = unpacked(kept.arrays, kept.facts, sim.arm.algorithm, device)
+    checkpoint = unpacked(kept.arrays, kept.facts, sim.arm.algorithm, device, sim.params)
     past = Past(checkpoint, unpacked_memory(kept.arrays, device), group(kept.arrays, "liars"))
     return past, RunWriter.go_on(folder, checkpoint.round, kept, lock), kept.facts
 
@@ -200,11 +212,14 @@ def finish_run(
             if state is not None:
                 writer.write_weights({name: p.cpu().numpy() for name, p in state.params.items()})
         except OSError as error:
-            problem = problem or error.strerror or str(error)
+            problem = problem or problem_of(error)
             if status == "finished":
                 status, trouble = "failed", error
         host_time = round(time.perf_counter() - begin, 3)
-        facts = {"rounds": last.round, "sim_time": last.sim_time, "host_time": host_time}
+        facts: dict[str, Any] = {"rounds": last.round, "sim_time": last.sim_time, "host_time": host_time}
+        if last.suspects:
+            facts["suspects"] = [ue for ue, _ in last.suspects]
+            problem = problem or f"diverged; {suspect_words(last.suspects)}"
         ended = {"ended_at": round(time.time(), 3), "problem": problem}
         writer.finish(status, stop=last.stop, **facts, **ended)
     finally:

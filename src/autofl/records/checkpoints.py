@@ -15,11 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
-from autofl.files import parse_json, write_whole
+from autofl.files import MOST_TEXT, parse_json, write_whole
+from autofl.records.checks import PIECE
+from autofl.records.tables import ROUNDS, TABLES, UES
 from autofl.units import PathLike
 
 GENERATIONS = ("checkpoint-0", "checkpoint-1")
 FIRST_WORDS = b"autofl-checkpoint 1 "
+MOST_CHECKPOINT, MODELS = 64 * 2**20, 16
+"""Bytes of a checkpoint apart from weights, and how many models it may hold for the server and for each UE."""
+MOST_ROUND = 2**53
 
 
 @dataclass(frozen=True)
@@ -45,15 +50,15 @@ def write_generation(
 
     names = list(arrays)  # the file sorts them, and compressors go by the order of the weights
     about = json.dumps({"number": number, "names": names, "tables": tables, "facts": facts})
-    packed = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    packed = save({name: np.asarray(array, order="C") for name, array in arrays.items()})  # a number stays one
     body = about.encode("utf-8") + b"\n" + packed
     digest = hashlib.sha256(body).hexdigest().encode()
     write_whole(folder / GENERATIONS[number % 2], FIRST_WORDS + digest + b"\n" + body)
 
 
-def read_generations(folder: PathLike) -> Iterator[Kept | AutoFLError]:
-    """The checkpoints of a run, the newest first; of one that is damaged, what is wrong with it."""
-    outcomes = [_read(Path(folder) / name) for name in GENERATIONS if (Path(folder) / name).is_file()]
+def read_generations(folder: PathLike, most: int) -> Iterator[Kept | AutoFLError]:
+    """The checkpoints of a run of at most `most` bytes, the newest first; of one that is damaged, what is wrong."""
+    outcomes = [_read(Path(folder) / name, most) for name in GENERATIONS if (Path(folder) / name).is_file()]
     damaged = [outcome for outcome in outcomes if isinstance(outcome, AutoFLError)]
     whole = [outcome for outcome in outcomes if isinstance(outcome, Kept)]
     yield from damaged
@@ -70,18 +75,50 @@ def remove_generations(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _read(path: Path) -> Kept | AutoFLError:
+def _read(path: Path, most: int) -> Kept | AutoFLError:
+    """A checkpoint; its sum is made piece by piece, so that only what is whole takes memory."""
     from safetensors.numpy import load
 
     try:
-        content = path.read_bytes()
-        first, _, body = content.partition(b"\n")
-        if first != FIRST_WORDS + hashlib.sha256(body).hexdigest().encode():
-            return AutoFLError(f"{path}: damaged (its SHA-256 differs)")
-        about, _, packed = body.partition(b"\n")
-        said = parse_json(about.decode("utf-8"))
-        arrays = load(packed)
-        tables = {name: (int(size), str(digest)) for name, (size, digest) in said["tables"].items()}
-        return Kept(path.name, said["number"], {name: arrays[name] for name in said["names"]}, said["facts"], tables)
+        size = path.stat().st_size
+        if size > most:
+            return AutoFLError(f"{path}: {size:,} bytes; a checkpoint of this run has at most {most:,}")
+        with open(path, "rb") as file:
+            first = file.readline(len(FIRST_WORDS) + 65)
+            digest = hashlib.sha256()
+            while piece := file.read(PIECE):
+                digest.update(piece)
+            if first != FIRST_WORDS + digest.hexdigest().encode() + b"\n":
+                return AutoFLError(f"{path}: damaged (its SHA-256 differs)")
+            file.seek(len(first))
+            about = file.readline(MOST_TEXT)
+            said = parse_json(about.decode("utf-8"))
+            arrays = load(file.read())
+        return _checked(path, said, arrays)
     except Exception as error:  # the library has its own error type
-        return AutoFLError(f"{path}: cannot be read ({error})")
+        return AutoFLError(f"{path}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})")
+
+
+def _checked(path: Path, said: Any, arrays: Mapping[str, NDArray[Any]]) -> Kept:
+    """What a file with the right sum says, of the right kind: a sum is no proof that we wrote it."""
+    if not isinstance(said, dict) or {"number", "names", "tables", "facts"} - set(said):
+        raise ValueError("a part of it is missing")
+    number, names, tables, facts = said["number"], said["names"], said["tables"], said["facts"]
+    if not _is_count(number):
+        raise ValueError(f"number {number!r} is not a whole number >= 0")
+    if not isinstance(names, list) or sorted(map(str, names)) != sorted(arrays):
+        raise ValueError("its names are not those of its arrays")
+    if not isinstance(tables, dict) or not {ROUNDS, UES} <= set(tables) <= set(TABLES):
+        raise ValueError("its tables are not those of a run")
+    for name, extent in tables.items():
+        fits = isinstance(extent, list) and len(extent) == 2 and _is_count(extent[0]) and isinstance(extent[1], str)
+        if not fits:
+            raise ValueError(f"{name}: neither length nor SHA-256")
+    if not isinstance(facts, dict) or not _is_count(facts.get("round")):
+        raise ValueError("it tells no round")
+    extents = {name: (size, digest) for name, (size, digest) in tables.items()}
+    return Kept(path.name, number, {name: arrays[name] for name in names}, facts, extents)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < MOST_ROUND

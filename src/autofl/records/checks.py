@@ -1,16 +1,46 @@
-"""Whether a run folder is what its run wrote."""
+"""Whether a run folder is what its run wrote: the manifest by a sum of itself, the other files by the manifest."""
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-MANIFEST = "manifest.json"
+MANIFEST, CONFIG = "manifest.json", "config.toml"
+FORMAT = 2
+"""Manifests from this format on hold a sum of themselves. Two keys say so: no single damage can take both away."""
+OWN_SUM = "manifest_sha256"
+PIECE = 2**20
 
 
-def sum_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def sum_of(path: Path, size: int | None = None) -> str:
+    """The SHA-256 of a file, or of its first bytes, read in pieces."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        left = path.stat().st_size if size is None else size
+        while left > 0 and (piece := file.read(min(PIECE, left))):
+            digest.update(piece)
+            left -= len(piece)
+    return digest.hexdigest()
+
+
+def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest with the sum of all it says as its last key."""
+    said = {key: value for key, value in manifest.items() if key not in ("format", OWN_SUM)} | {"format": FORMAT}
+    said = json.loads(json.dumps(said))  # numbers as keys become text, as a reader sees them
+    return said | {OWN_SUM: _own_sum(said)}
+
+
+def check_seal(manifest: Mapping[str, Any]) -> None:
+    """Refuse a manifest that is not what was written; those of older formats say nothing about it."""
+    if OWN_SUM not in manifest and "format" not in manifest:
+        return
+    if manifest.get(OWN_SUM) != _own_sum({key: value for key, value in manifest.items() if key != OWN_SUM}):
+        raise ValueError(f"{MANIFEST} is not what the run wrote: its SHA-256 differs")
+
+
+def _own_sum(said: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def check_manifest(manifest: Mapping[str, Any]) -> None:
@@ -25,11 +55,12 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
 
 
 def check_sums(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Refuse files of a finished run that are not what it wrote."""
+    """Refuse files that are not what the run wrote: its settings at any time, all of them once it has finished."""
     sums = manifest.get("sha256")
-    if manifest.get("status") != "finished" or not isinstance(sums, dict):
+    if not isinstance(sums, dict):
         return
-    for name in sorted(set(names) & set(sums)):
+    known = set(sums) if manifest.get("status") == "finished" else {CONFIG}
+    for name in sorted(set(names) & set(sums) & known):
         if not (folder / name).is_file():
             raise ValueError(f"{name} is missing")
         if sum_of(folder / name) != sums[name]:

@@ -44,6 +44,7 @@ class RoundRecord:
     guarded: IntArray | None = None  # local steps that the algorithm's guard acted on; None for no guard
     evaluation: Evaluation | None = None
     stop: str | None = None  # why the run ends with this round
+    suspects: tuple[tuple[int, float], ...] = ()  # of a round that diverged: UEs, lengths over the median
 
     def ue_columns(self) -> dict[str, list[object]]:
         """A column for each decision, each cost and each thing known of the selected UEs, as plain values."""

@@ -6,7 +6,9 @@ adds devices.csv, which is all measured. One process at a time writes into the f
 the run can go on.
 """
 
+import contextlib
 import errno
+import hashlib
 import json
 import logging
 import math
@@ -23,20 +25,22 @@ from autofl.errors import AutoFLError
 from autofl.files import clear_parts, opening, read_json, read_toml, write_whole
 from autofl.lock import FolderLock, Locked, is_locked
 from autofl.network import LIMITS
-from autofl.records.checkpoints import Kept, read_generations, remove_generations, write_generation
-from autofl.records.checks import MANIFEST, check_manifest, check_sums, sum_of
+from autofl.records import checks, tables
+from autofl.records.checkpoints import (
+    MODELS,
+    MOST_CHECKPOINT,
+    Kept,
+    read_generations,
+    remove_generations,
+    write_generation,
+)
+from autofl.records.checks import MANIFEST, check_manifest, check_seal, check_sums, sealed, sum_of
 from autofl.records.round import UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
-from autofl.records.tables import Column, GrowingTable, cut, holds, read_table, text_of
+from autofl.records.tables import Column, GrowingTable, cut, holds, last_round, read_table, text_of
 from autofl.units import PathLike
 
-CONFIG, ROUNDS, UES, DEVICES, WEIGHTS = (
-    "config.toml",
-    "rounds.csv",
-    "ues.csv",
-    "devices.csv",
-    "weights.safetensors",
-)
-TABLES = (ROUNDS, UES, DEVICES)
+CONFIG, WEIGHTS = checks.CONFIG, "weights.safetensors"
+TABLES = ROUNDS, UES, DEVICES = tables.TABLES
 RESERVE = ".reserve"
 """Room on the disk for the last words of a run that fills it."""
 KILLED = "its process ended without a word: killed, or the machine went down"
@@ -90,19 +94,56 @@ class RunWriter:
     """Writes one run folder, a round at a time, holding its lock."""
 
     def __init__(
-        self, folder: PathLike, config_text: str, manifest: Mapping[str, Any], lock: FolderLock | None = None
+        self,
+        folder: PathLike,
+        config_text: str,
+        manifest: Mapping[str, Any],
+        lock: FolderLock | None = None,
+        keep: bool = False,
     ) -> None:
-        """Begin a run in a folder; what an earlier one left there is removed."""
+        """Begin a run in a folder; what an earlier one left there is removed, or with `keep` an error.
+
+        The manifest comes first, so that an earlier run in the same place does not pass as finished any more; the
+        checkpoints go before it, so that nothing goes on with them under another manifest. A `lock` that is given is
+        the caller's to release.
+        """
         folder = Path(folder)
-        self.lock = lock or FolderLock(folder)
-        self.folder, self._manifest = folder, dict(manifest)
-        self._say("running", sync=False)  # first: an earlier run in the same place must not pass as finished any more
-        for path in (folder / WEIGHTS, folder / DEVICES):
-            path.unlink(missing_ok=True)
-        remove_generations(folder)
-        self._sums = {CONFIG: write_whole(folder / CONFIG, config_text, sync=False)}
-        headers: dict[str, Sequence[str]] = {ROUNDS: ROUND_COLUMNS, UES: UE_TABLE}
-        self._open({name: GrowingTable(folder / name, header) for name, header in headers.items()}, number=0)
+        self.lock, self._lock_is_ours = lock or FolderLock(folder), lock is None
+        self.folder = folder
+        self._tables: dict[str, GrowingTable] = {}
+        try:
+            if keep:
+                check_no_run(folder)
+        except BaseException:
+            self.close()
+            raise
+        self._sums = {CONFIG: hashlib.sha256(config_text.encode("utf-8")).hexdigest()}
+        self._manifest = {**manifest, "sha256": dict(self._sums)}
+        try:
+            self._reserve()
+            remove_generations(folder)
+            self._say("running", sync=False)
+            for path in (folder / name for name in (CONFIG, WEIGHTS, *TABLES)):
+                path.unlink(missing_ok=True)
+            write_whole(folder / CONFIG, config_text, sync=False)
+            headers: dict[str, Sequence[str]] = {ROUNDS: ROUND_COLUMNS, UES: UE_TABLE}
+            self._open({name: GrowingTable(folder / name, header) for name, header in headers.items()}, number=0)
+        except BaseException as error:
+            for path in (folder / name for name in (CONFIG, *TABLES)):  # it has no rounds, and the words need room
+                path.unlink(missing_ok=True)
+            self._give_up(error)
+            raise
+
+    def _give_up(self, error: BaseException) -> None:
+        """A run that could not begin says so, if it had got as far as its manifest."""
+        with contextlib.suppress(OSError, AutoFLError):
+            if _manifest_there(self.folder).get("status") == "running":
+                told = isinstance(error, KeyboardInterrupt)
+                self._manifest["problem"] = problem_of(error)
+                self._say("interrupted" if told else "failed", sync=False)
+        with contextlib.suppress(OSError):
+            (self.folder / RESERVE).unlink(missing_ok=True)
+        self.close()
 
     @classmethod
     def go_on(
@@ -111,22 +152,36 @@ class RunWriter:
         """A writer that goes on after this round; what was written of later rounds is dropped."""
         folder = Path(folder)
         writer = cls.__new__(cls)
-        writer.lock = lock or FolderLock(folder)
+        writer.lock, writer._lock_is_ours, writer._tables = lock or FolderLock(folder), lock is None, {}
+        try:
+            return writer._take_up(folder, after, kept)
+        except BaseException as error:
+            if isinstance(error, OSError):
+                writer._give_up(error)
+            writer.close()
+            raise
+
+    def _take_up(self, folder: Path, after: int, kept: Kept | None) -> "RunWriter":
+        self.folder, self._manifest = folder, read_manifest(folder)
+        check_begun(folder)
+        self._reserve()
         there = [name for name in TABLES if (folder / name).is_file()]
         for name in there:
             cut(folder / name, after, kept.tables[name][0] if kept is not None and name in kept.tables else None)
-        writer.folder, writer._manifest = folder, read_manifest(folder)
-        whole = [one.number for one in read_generations(folder) if isinstance(one, Kept)]
-        writer._sums = {CONFIG: sum_of(folder / CONFIG)}
+        whole = [one.number for one in checkpoints(folder) if isinstance(one, Kept)]
+        self._sums = {CONFIG: sum_of(folder / CONFIG)}
         number = kept.number if kept is not None else max(whole, default=-1)
-        writer._open({name: GrowingTable(folder / name) for name in there}, number + 1)
-        resumed = [*writer._manifest.get("resumed", []), after]
-        writer.finish("running", resumed=resumed, problem=None)
-        return writer
+        self._open({name: GrowingTable(folder / name) for name in there}, number + 1)
+        resumed = [*self._manifest.get("resumed", []), after]
+        self.finish("running", resumed=resumed, problem=None, sha256=dict(self._sums))
+        return self
 
     def _open(self, tables: dict[str, GrowingTable], number: int) -> None:
         self._tables, self._number, self._config_lasts = tables, number, False
         self._mark = {name: table.extent for name, table in tables.items()}
+
+    def _reserve(self) -> None:
+        """Room for the last words, before anything else takes it."""
         clear_parts(self.folder)
         write_whole(self.folder / RESERVE, b"0" * 2**13, sync=False)
 
@@ -189,7 +244,7 @@ class RunWriter:
 
     def _say(self, status: str, sync: bool = True) -> None:
         self._manifest["status"] = status
-        text = json.dumps(self._manifest, indent=2) + "\n"
+        text = json.dumps(sealed(self._manifest), indent=2) + "\n"
         try:
             write_whole(self.folder / MANIFEST, text, sync)
         except OSError as error:
@@ -203,14 +258,23 @@ class RunWriter:
         for table in self._tables.values():
             table.sync()
         if not self._config_lasts:
-            with open(self.folder / CONFIG, "rb") as file:
-                os.fsync(file.fileno())
+            for name in (CONFIG, MANIFEST):
+                with open(self.folder / name, "rb") as file:
+                    os.fsync(file.fileno())
             self._config_lasts = True
 
     def close(self) -> None:
         for table in self._tables.values():
             table.close()
-        self.lock.release()
+        if self._lock_is_ours:
+            self.lock.release()
+
+
+def problem_of(error: BaseException) -> str:
+    """What went wrong, with the file where a disk was full."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def mark_run(folder: PathLike, status: str, problem: str | None = None) -> None:
@@ -223,13 +287,41 @@ def mark_run(folder: PathLike, status: str, problem: str | None = None) -> None:
         manifest = _manifest_there(Path(folder))
         if manifest.get("status") != "finished":
             said = {**manifest, "status": status} | ({} if problem is None else {"problem": problem})
-            write_whole(Path(folder) / MANIFEST, json.dumps(said, indent=2) + "\n")
+            write_whole(Path(folder) / MANIFEST, json.dumps(sealed(said), indent=2) + "\n")
     finally:
         lock.release()
 
 
 def is_run(folder: PathLike) -> bool:
     return all((Path(folder) / name).is_file() for name in (MANIFEST, ROUNDS))
+
+
+def check_no_run(folder: PathLike) -> None:
+    """Refuse a folder in which a run is; what is certain only while nobody else can write there."""
+    if is_run(folder):
+        raise AutoFLError(
+            f"{folder}: a run is there already; name another folder (--out), overwrite it (--force) or resume what is"
+            " there (--resume)"
+        )
+
+
+def has_begun(folder: PathLike) -> bool:
+    """Whether a run was begun in a folder, though perhaps killed before its tables were there."""
+    return (Path(folder) / MANIFEST).is_file()
+
+
+def check_begun(folder: PathLike) -> None:
+    """Refuse to go on where the settings are not those the run began with, which would mix two runs."""
+    sums, path = read_manifest(folder).get("sha256"), Path(folder) / CONFIG
+    if not path.is_file():
+        raise AutoFLError(
+            f"{folder}: it was killed before its settings were written; give its command again, with --force"
+        )
+    if isinstance(sums, dict) and CONFIG in sums and sum_of(path) != sums[CONFIG]:
+        raise AutoFLError(
+            f"{path}: not what the run began with, its SHA-256 differs; put the right file back, or begin anew with"
+            " --force"
+        )
 
 
 def find_runs(places: PathLike | Iterable[PathLike]) -> list[Path]:
@@ -266,8 +358,10 @@ def _manifest_there(folder: Path) -> dict[str, Any]:
         manifest = read_json(folder / MANIFEST)
     except AutoFLError as error:
         raise AutoFLError(f"{folder}: not a readable run ({error})") from None
-    if not isinstance(manifest, dict):
-        raise AutoFLError(f"{folder}: not a readable run ({MANIFEST} is not a table)")
+    with opening(folder, "a readable run"):
+        if not isinstance(manifest, dict):
+            raise ValueError(f"{MANIFEST} is not a table")
+        check_seal(manifest)
     return manifest
 
 
@@ -278,6 +372,8 @@ def read_run(folder: PathLike) -> Run:
         manifest = read_manifest(folder)
         check_manifest(manifest)
         check_sums(folder, manifest, (CONFIG, *TABLES))
+        if not (folder / CONFIG).is_file():
+            raise ValueError(f"{CONFIG} is missing")
         config = read_toml(folder / CONFIG)
         rounds = read_table(folder / ROUNDS, OLDEST_ROUND_TABLE, text=())
         ues = read_table(folder / UES, OLDEST_UE_TABLE, text=LIMITS)
@@ -305,12 +401,26 @@ def read_weights(folder: PathLike) -> dict[str, NDArray[Any]]:
 def checkpoints(folder: PathLike) -> Iterator[Kept | AutoFLError]:
     """The checkpoints of a run, newest first; of one that is damaged or whose tables are not there, what is wrong."""
     folder = Path(folder)
-    for kept in read_generations(folder):
+    for kept in read_generations(folder, _most_bytes(folder)):
         if isinstance(kept, Kept):
             other = [name for name, extent in kept.tables.items() if not holds(folder / name, extent)]
-            yield AutoFLError(f"{folder / kept.name}: {other[0]} is not what it was then") if other else kept
+            if other:
+                yield AutoFLError(f"{folder / kept.name}: {other[0]} is not what it was then")
+            elif kept.facts["round"] > (last := last_round(folder / ROUNDS, kept.tables[ROUNDS][0])):
+                yield AutoFLError(f"{folder / kept.name}: of round {kept.facts['round']}; its table ends with {last}")
+            else:
+                yield kept
         else:
             yield kept
+
+
+def _most_bytes(folder: Path) -> int:
+    """How long a checkpoint of a run can be, by the weights and UEs that its manifest tells."""
+    manifest = read_manifest(folder) if has_begun(folder) else {}
+    weights, ues = (manifest.get(key) for key in ("num_weights", "num_ue"))
+    if not (isinstance(weights, int) and isinstance(ues, int)):
+        return MOST_CHECKPOINT
+    return MOST_CHECKPOINT + MODELS * 4 * weights * (1 + ues)
 
 
 def newest_checkpoint(folder: PathLike) -> tuple[Kept | None, list[str]]:

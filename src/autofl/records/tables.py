@@ -5,19 +5,25 @@ import hashlib
 import io
 import math
 import os
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofl.files import naming, write_all, write_whole
+from autofl.records.checks import PIECE, sum_of
 
 Column = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]
 WHOLE = {"round", "ue", "num_selected", "num_decoded", "num_samples", "local_steps", "decoded", "guarded"}
 Extent = tuple[int, str]
 """How long a table is and its SHA-256."""
+TABLES = ROUNDS, UES, DEVICES = "rounds.csv", "ues.csv", "devices.csv"
+MOST_TABLE, MOST_LINE = 2**30, 2**16
+"""Bytes of a table that is read, and of a line of it. As columns a table takes no more than four times its size."""
+MOST_PADDED = 2**25
 
 
 class GrowingTable:
@@ -27,9 +33,12 @@ class GrowingTable:
         """A new table with this header, or the one that is there."""
         self.path = path
         if header is not None:
-            path.write_bytes(line(header).encode("utf-8"))
-        content = path.read_bytes()
-        self._size, self._sum = len(content), hashlib.sha256(content)
+            write_whole(path, line(header), sync=False)
+        self._size, self._sum = 0, hashlib.sha256()
+        with open(path, "rb") as file:
+            while piece := file.read(PIECE):
+                self._sum.update(piece)
+                self._size += len(piece)
         self._file = path.open("ab", buffering=0)
 
     def add(self, rows: Iterable[Iterable[object]]) -> None:
@@ -59,20 +68,27 @@ def holds(path: Path, extent: Extent) -> bool:
     if not path.is_file():
         return False
     size, digest = extent
+    return path.stat().st_size >= size and sum_of(path, size) == digest
+
+
+def last_round(path: Path, size: int) -> int:
+    """The round of the last row in the first bytes of a table; -1 where there is none."""
     with open(path, "rb") as file:
-        content = file.read(size)
-    return len(content) == size and hashlib.sha256(content).hexdigest() == digest
+        file.seek(max(0, size - MOST_LINE))
+        rows = file.read(min(size, MOST_LINE)).splitlines()
+    first = rows[-1].partition(b",")[0] if rows else b""
+    return int(first) if first.isdigit() and len(first) < 16 else -1
 
 
 def cut(path: Path, after: int, size: int | None = None) -> None:
     """Take rows of later rounds off a table, and all that follows its first `size` bytes."""
     if size is not None:
         os.truncate(path, size)
-    header, *rows = whole_lines(path) or [[]]
+    header, *rows = list(whole_lines(path)) or [[]]
     kept = [row for row in rows if int(row[0]) <= after]
     if len(kept) < len(rows) or size is None:
         content = lines((header, *kept)).encode("utf-8")
-        if path.read_bytes() != content:
+        if sum_of(path) != hashlib.sha256(content).hexdigest():
             write_whole(path, content)
 
 
@@ -86,10 +102,23 @@ def lines(rows: Iterable[Iterable[object]]) -> str:
     return text.getvalue()
 
 
-def whole_lines(path: Path) -> list[list[str]]:
-    content = path.read_bytes().decode("utf-8")
-    content = content[: content.rfind("\n") + 1]  # a killed run may leave half a line
-    return list(csv.reader(io.StringIO(content, newline="")))
+def whole_lines(path: Path) -> Iterator[list[str]]:
+    """The rows of a table, one at a time; no line of ours is long, and a file of one long line is none of ours."""
+    if not path.is_file():
+        raise ValueError(f"{path.name} is missing")
+    if (size := path.stat().st_size) > MOST_TABLE:
+        raise ValueError(f"{path.name} has {size:,} bytes; at most {MOST_TABLE:,} are read")
+
+    def whole(file: IO[bytes]) -> Iterator[str]:
+        while text := file.readline(MOST_LINE):
+            if not text.endswith(b"\n"):
+                if len(text) == MOST_LINE:
+                    raise ValueError(f"{path.name} has a line of more than {MOST_LINE:,} bytes")
+                return  # a killed run may leave half a line
+            yield text.decode("utf-8")
+
+    with open(path, "rb") as file:
+        yield from csv.reader(whole(file))
 
 
 def text_of(value: float) -> str:
@@ -98,18 +127,55 @@ def text_of(value: float) -> str:
 
 def read_table(path: Path, needed: set[str], text: tuple[str, ...]) -> dict[str, Column]:
     """The columns of a table by name; those that are needed must be there."""
-    header, *rows = whole_lines(path) or [[]]
+    rows = whole_lines(path)
+    header = next(rows, [])
     if missing := sorted(needed - set(header)):
         raise ValueError(f"{path.name} lacks the column {missing[0]}")
     if len(set(header)) < len(header):
         raise ValueError(f"{path.name} has a column twice")
-    cells: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) or [()] * len(header)
-    return {name: _column(name, cell, name in text) for name, cell in zip(header, cells, strict=True)}
+    columns = [_Texts(name) if name in text else _Wholes() if name in WHOLE else _Numbers() for name in header]
+    for row in rows:
+        for column, cell in zip(columns, row, strict=True):
+            column.add(cell)
+    return {name: column.array() for name, column in zip(header, columns, strict=True)}
 
 
-def _column(name: str, cells: tuple[str, ...], is_text: bool) -> Column:
-    if is_text:
-        return np.array(cells, dtype=np.str_)
-    if name in WHOLE:
-        return np.array(cells, dtype=np.int64)
-    return np.array([float(cell) if cell else math.nan for cell in cells], dtype=np.float64)
+class _Numbers:
+    """A growing column that takes 8 bytes a cell."""
+
+    def __init__(self) -> None:
+        self._cells = array("d")
+
+    def add(self, cell: str) -> None:
+        self._cells.append(float(cell) if cell else math.nan)
+
+    def array(self) -> Column:
+        return np.array(self._cells, dtype=np.float64)
+
+
+class _Wholes:
+    def __init__(self) -> None:
+        self._cells = array("q")
+
+    def add(self, cell: str) -> None:
+        self._cells.append(int(cell))
+
+    def array(self) -> Column:
+        return np.array(self._cells, dtype=np.int64)
+
+
+class _Texts:
+    """A column of words; most are the same few, and an array has room for the longest in each row."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._words, self._cells, self._size = name, dict[str, str](), list[str](), 0
+
+    def add(self, cell: str) -> None:
+        self._cells.append(self._words.setdefault(cell, cell))
+        self._size += len(cell)
+
+    def array(self) -> Column:
+        longest = max(map(len, self._words), default=0)
+        if 4 * longest * len(self._cells) > MOST_PADDED + 100 * self._size:
+            raise ValueError(f"a cell of {longest:,} characters in the column {self._name}")
+        return np.array(self._cells, dtype=np.str_)

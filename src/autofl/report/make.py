@@ -127,5 +127,5 @@ def make_report(runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, 
         pictures=(*plot_runs(read, folder, target), *plot_devices(deployed, folder)),
         path=folder / "report.md",
     )
-    report.path.write_text(report.markdown(), encoding="utf-8")
+    report.path.write_text(report.markdown(), encoding="utf-8", errors="surrogateescape")
     return report

@@ -1,5 +1,7 @@
 """A checkpoint of the loop as arrays and facts, and back: what a run folder keeps, and what UEs remember."""
 
+import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
@@ -17,6 +19,8 @@ from autofl.rounds.downlink import Reference
 from autofl.rounds.loop import Checkpoint
 
 Arrays = Mapping[str, NDArray[Any]]
+QUALITY = {field.name for field in fields(Evaluation)}
+ANEW = "begin the run anew (--force)"
 
 
 def packed(checkpoint: Checkpoint) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -35,8 +39,17 @@ def packed(checkpoint: Checkpoint) -> tuple[dict[str, NDArray[Any]], dict[str, A
     return arrays, facts
 
 
-def unpacked(arrays: Arrays, facts: Mapping[str, Any], algorithm: Algorithm, device: str = "cpu") -> Checkpoint:
-    """The checkpoint that `packed` turned into these."""
+def unpacked(
+    arrays: Arrays, facts: Mapping[str, Any], algorithm: Algorithm, device: str = "cpu", like: Params | None = None
+) -> Checkpoint:
+    """The checkpoint that `packed` turned into these; one line where they are not of that kind, or not `like` a model.
+
+    A file with the right sum may be of anybody.
+    """
+    _check_facts(facts)
+    held = {name: array.shape for name, array in group(arrays, "state.params").items()}
+    if like is not None and held != {name: tuple(p.shape) for name, p in like.items()}:
+        raise AutoFLError(f"the checkpoint cannot be used: its weights are not those of the model; {ANEW}")
     reference = None
     if "downlink_bits" in facts:
         reference = Reference(_params(arrays, "reference", device), facts["downlink_bits"])
@@ -47,6 +60,37 @@ def unpacked(arrays: Arrays, facts: Mapping[str, Any], algorithm: Algorithm, dev
         sim_time=facts["sim_time"],
         history=tuple((int(k), Evaluation(**metrics)) for k, metrics in facts["history"]),
         reference=reference,
+    )
+
+
+def _check_facts(facts: Mapping[str, Any]) -> None:
+    """Facts of the right kinds, so that nothing later stumbles over them."""
+    known = {name: facts.get(name, 0.0) for name in ("downlink_bits", "host_time")}
+    for name, value in {**known, "sim_time": facts.get("sim_time")}.items():
+        if type(value) not in (int, float) or not 0.0 <= value < math.inf:
+            raise AutoFLError(f"the checkpoint cannot be used: its {name} is {reprlib.repr(value)}; {ANEW}")
+    k, stop, history = facts.get("round"), facts.get("stop"), facts.get("history")
+    if type(k) is not int or k < 0 or not isinstance(stop, str | None):
+        raise AutoFLError(f"the checkpoint cannot be used: its round or reason to stop is none; {ANEW}")
+    if not isinstance(history, list) or not all(_is_evaluated(entry, k) for entry in history):
+        raise AutoFLError(f"the checkpoint cannot be used: its evaluations are none; {ANEW}")
+
+
+def _is_evaluated(entry: object, last: int) -> bool:
+    """Whether an entry of a history is a round and the quality of its model."""
+    if not isinstance(entry, list | tuple) or len(entry) != 2:
+        return False
+    k, metrics = entry
+    is_round = type(k) is int and 0 <= k <= last
+    return (
+        is_round
+        and isinstance(metrics, dict)
+        and set(metrics) <= QUALITY
+        and set(map(type, metrics.values()))
+        <= {
+            int,
+            float,
+        }
     )
 
 
