@@ -125,7 +125,7 @@ def test_the_tables_of_the_page_are_those_of_the_results():
     assert results
     for place in results:
         rows = json.loads(place.read_text(encoding="utf-8"))
-        assert len(rows) >= 6
+        assert len(rows) >= 5
         assert table_of([Row(**row) for row in rows]) in page
 
 
