@@ -7,6 +7,7 @@ import math
 import re
 import statistics
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ from autofl.errors import AutoFLError
 from autofl.reproduction.claims import CLAIMS, PAIRS
 from autofl.reproduction.curves import Curve, measure
 from autofl.reproduction.few_shot import read_adaptation
-from autofl.reproduction.figures import DRAWN, heading
+from autofl.reproduction.figures import DRAWN, draw, heading
 from autofl.reproduction.page import blocks, data_of, fill, judge_all, report, view_of
 from autofl.reproduction.paper import FIGURES
 from autofl.reproduction.recipes import ADAPTED, CURVES, SENSITIVITY
@@ -83,6 +84,19 @@ def claim_rows():
     """The table of claims on the committed page, cell by cell."""
     block = re.search(r"<!-- claims -->\n(.*?)<!-- end claims -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.group(1).splitlines()[2:]]
+
+
+def test_a_figure_is_drawn_though_no_algorithm_gets_anywhere(studies):
+    study = studies["mnist"]
+    flat = {
+        key: Curve(
+            {name: np.full(3, 0.1) if "accuracy" in name else column[:3] for name, column in curve.columns.items()}
+        )
+        for key, curve in study.curves.items()
+    }
+    figure = draw("fig2b", replace(study, curves=flat))
+    assert len(figure.axes) == 1
+    assert "reaches 30 %" in figure.axes[0].texts[0].get_text()
 
 
 def test_report_fills_the_marked_blocks_of_a_page_and_leaves_the_words(redrawn):

@@ -177,8 +177,10 @@ def _members(study: Study, arm: str) -> list[Curve]:
 
 
 def _one_legend(panels: Any) -> None:
-    """In the panel that leaves it more room: the left one, unless nothing is drawn there."""
-    legend(panels[0] if panels[0].get_legend_handles_labels()[0] else panels[1])
+    """In the panel that leaves it more room: the left one, unless nothing is drawn there; none where nothing is."""
+    drawn = [axes for axes in panels if axes.get_legend_handles_labels()[0]]
+    if drawn:
+        legend(drawn[0])
 
 
 KINDS: dict[str, Callable[[Figure, Study], None]] = {
