@@ -32,7 +32,9 @@ SETTINGS = [
     "preset=physical",
     "deploy.transport=messages",
 ]
-STREAM = ["deploy.transport=stream", "stop.rounds=200", "deploy.join=120"]
+ROUNDS = 2000
+"""Over streams, enough for longer than it takes to notice that the SuperLink is gone: a round takes 10 ms."""
+STREAM = ["deploy.transport=stream", f"stop.rounds={ROUNDS}", "deploy.join=120"]
 PATIENCE = 120.0
 
 
@@ -232,7 +234,7 @@ def test_over_streams_a_killed_command_leaves_no_second_writer_and_its_run_goes_
     running = begun(site, tmp_path / "run", *STREAM)
     running.kill()  # which tells nobody
     running.wait()
-    assert manifest(tmp_path / "run")["rounds"] < 200
+    assert manifest(tmp_path / "run")["rounds"] < ROUNDS
     autofl("deploy", "run", "--folder", site.folder, "--resume", tmp_path / "run")
     assert_same_bytes(tmp_path / "run", streamed.folder)
     run = read_run(tmp_path / "run")

@@ -264,7 +264,7 @@ def test_the_stop_rules_cost_the_same_at_the_end_as_at_the_beginning():
 
 
 def test_a_long_run_takes_no_more_memory_and_time_than_a_short_one(tmp_path):
-    holds([soak.soak(tmp_path, 600, 200, pause=0.05)[0]])
+    holds([soak.soak(tmp_path, 600, 200, pause=0.05, most=1.5)[0]])  # so few rounds feel what else runs here
 
 
 def test_growth_is_seen():
