@@ -3,6 +3,7 @@
 # make coverage  the same in one process, without the tests marked deploy, with the share of lines that were run
 # make lint   sets up and runs ruff and mypy
 # EXTRAS=demo,dev,docs,browser,flower,ray installs more: make test then runs the tests that need it
+# make hashes  rewrites hashes.txt and constraints.txt from pyproject.toml and the package index
 # make bench  measures our engines and the field, writes docs/performance.md
 # make allocation  checks the exact allocation against an independent solver on 1,000 random cells
 # make radio  checks all planners against brute force on 1,000 random cells with every rate law and circuits
@@ -14,7 +15,7 @@
 # make docs   builds the documentation into site/, warnings are errors
 # make liars  measures what each aggregator withstands, writes docs/reliability-aggregation.md
 # make screenshots  draws the pictures of docs/explore.md, in chromium; EXTRAS=demo,browser
-.PHONY: setup demo test coverage lint bench allocation radio faults fuzz soak fault-deploy messages liars reproduction docs screenshots clean
+.PHONY: setup demo test coverage lint hashes bench allocation radio faults fuzz soak fault-deploy messages liars reproduction docs screenshots clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,10 +26,11 @@ STAMP := $(VENV)/.ready-$(subst $(comma),-,$(EXTRAS))
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml hashes.txt tools/dependencies.py
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing AutoFL with $(EXTRAS); PyTorch is large, so the first time takes minutes"
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	$(BIN)/python tools/dependencies.py install $(EXTRAS)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 	@echo "$(FIND)"
 
@@ -45,6 +47,9 @@ coverage: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+hashes:
+	$(PYTHON) tools/dependencies.py lock
 
 lint: setup
 	$(BIN)/ruff check .
