@@ -25,7 +25,7 @@ from autofl.config import Settings, dump_settings, parse_settings
 from autofl.data import ByLabels, load, write_device
 from autofl.experiments import jobs, write
 from autofl.experiments.jobs import Job, run_comparison, run_with_progress
-from autofl.records import tables
+from autofl.records import is_run, read_manifest, tables
 from autofl.reproduction import recipes
 
 ROOT = Path(__file__).parents[1]
@@ -145,6 +145,8 @@ def serve_once(folder: Path, resume: bool) -> None:
     from autofl.deploy.server import serve
     from deploy.loopback import Loopback
 
+    if resume and is_run(folder) and read_manifest(folder)["status"] == "finished":
+        return  # as `deploy run --resume` does
     settings = parse_settings(DEPLOYED).resolved()
     nodes = {9000 - ue: {"ue": ue, "data": str(_device_data() / f"ue{ue}.npz")} for ue in range(settings.cell.count)}
     config = {"settings": dump_settings(settings), "folder": str(folder), "resume": resume, "attempt": "1"}

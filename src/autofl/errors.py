@@ -52,8 +52,15 @@ def raise_when_told_to_end(signals: Sequence[int] = ENDING) -> None:
         listen()
         return Timer(0.1, os.kill, (os.getpid(), raised.exc_value.number)).start()
 
+    TOLD.clear()
     listen()
     sys.unraisablehook = again
+
+
+def end_if_told() -> None:
+    """Raise `Terminated` once more where it was dropped on its way: a library may clear the errors of what it calls."""
+    if TOLD:
+        raise Terminated(TOLD[-1])
 
 
 def end_with_parent() -> None:

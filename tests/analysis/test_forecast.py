@@ -219,6 +219,7 @@ PROBLEM = {
     "attack.share": ("attack.name=sign-flip", 0.3),
     "checks.norm_bound": ("attack.name=sign-flip", 3.0),
     "checks.history": ("attack.name=sign-flip", 0.2),
+    "checks.evenness": ("attack.name=sign-flip", 0.9),
     "data.name": "cifar10",
     "data.file": ("data.name=npz", "own.npz"),
     "data.partition": "iid",

@@ -349,6 +349,36 @@ def test_one_run_at_a_time_and_a_killed_command_leaves_no_second_writer(whole, s
     wait_for(lambda: not site.servers(), "the server apps to end")
 
 
+def test_of_two_deployments_and_a_simulation_into_one_folder_one_makes_its_run(site, tmp_path):
+    """Each asked whether a run was there before any of them wrote one."""
+    other, out = tmp_path / "other", tmp_path / "run"
+    try:
+        autofl("deploy", "up", "--folder", other, "--nodes", 1, *sets(*SETTINGS))
+        settings = sets("stop.rounds=3", "deploy.transport=stream")
+        words = [
+            ["deploy", "run", "--folder", site.folder, "--out", out, *settings],
+            ["deploy", "run", "--folder", other, "--out", out, *settings],
+            ["simulate", "--out", out, *settings],
+        ]
+        commands = [
+            subprocess.Popen(
+                [sys.executable, "-m", "autofl", *map(str, one)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
+            for one in words
+        ]
+        said = [command.communicate(timeout=PATIENCE)[1].decode() for command in commands]
+        assert sorted(command.returncode for command in commands) == [0, 2, 2], said
+        for command, text in zip(commands, said, strict=True):
+            if command.returncode == 2:
+                assert "a run is there" in text or "writes into it" in text or "writes there" in text, text
+                assert "Traceback" not in text
+        run = read_run(out)
+        assert (run.manifest["status"], run.manifest["rounds"]) == ("finished", 3)
+        assert run.manifest["num_ue"] == (3, 1, 20)[[command.returncode for command in commands].index(0)]
+    finally:
+        autofl("deploy", "down", "--folder", other)
+
+
 def test_a_device_that_lies_is_named_and_sigterm_ends_the_training(whole, site, tmp_path):
     out, liar = tmp_path / "run", site.node(1, ".npz")
     honest = liar.read_bytes()

@@ -2,16 +2,21 @@
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
 
 from typer.testing import CliRunner
 
+from autofl.aggregators import Mean
 from autofl.cli.main import app
 from autofl.data import ByLabels, write_device
 from autofl.deploy.folder import Site
 from autofl.deploy.lease import held
 from autofl.deploy.status import status
+from autofl.records import RunWriter, has_checkpoint
+from autofl.report.runs import diverged_words
+from deploy.loopback import make_nodes, node_of
 from deploy.test_fleet import NUM_UE, at_training, changed, deployed, settings_of
 
 
@@ -36,6 +41,49 @@ def test_status_says_how_far_the_newest_run_is_and_who_is_left_out_and_why(few_d
     shown = CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)])
     assert "2.bias: not finite" in shown.output
     assert "round 2 of 2" in shown.output
+
+
+class Fragile:
+    """The mean, but not finite where it is large, as sums in low precision are."""
+
+    def __call__(self, held, arrived):
+        return {name: torch.where(p.abs() > 1.0, torch.inf, p) for name, p in Mean()(held, arrived).items()}
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_deployment_that_diverged_names_its_suspects(few_digits, tmp_path, monkeypatch, cut_off):
+    """They were only in the log of the server app, which nobody reads."""
+    nodes, out, site = make_nodes(few_digits, tmp_path / "nodes", NUM_UE), tmp_path / "run", Site(tmp_path / "site")
+    site.folder.mkdir()
+    site.keep({"out": str(out)})
+    settings = settings_of(
+        simulation={"num_selected": NUM_UE},
+        aggregator={"name": "deploy.test_status:Fragile"},
+        checks={"norm_bound": 0.0},
+    )
+    long = at_training(node_of(1), lambda reply: changed(reply, **{"2.bias": np.full(10, 8.0, np.float32)}))
+    if cut_off:  # between its last round and its end
+        with monkeypatch.context() as patch:
+            finish = RunWriter.finish
+
+            def cut(writer, status, **facts):
+                if status == "finished":
+                    raise KeyboardInterrupt
+                finish(writer, status, **facts)
+
+            patch.setattr(RunWriter, "finish", cut)
+            with pytest.raises(KeyboardInterrupt):
+                deployed(nodes, out, settings, spoil=long)
+        assert has_checkpoint(out)
+    run, _ = deployed(nodes, out, settings, resume=cut_off, spoil=long)
+    said = run.manifest
+    assert (said["status"], said["stop"], said["rounds"], said["suspects"]) == ("finished", "diverged", 1, [1])
+    assert said["problem"].startswith("diverged; suspects, by the length of their last updates: UE 1 (")
+    newest = status(site.folder)["newest"]
+    assert (newest["stop"], newest["suspects"], newest["problem"]) == ("diverged", [1], said["problem"])
+    shown = CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)])
+    assert said["problem"] in " ".join(shown.output.split())
+    assert "in round 1 (suspects, by the length of their last updates: UE 1 (" in diverged_words([run])
 
 
 def test_what_a_deployments_programs_write_is_their_users_alone(tmp_path):

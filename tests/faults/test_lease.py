@@ -1,9 +1,11 @@
 """One run at a time, and a server app only for as long as its command lives, with real locks and processes."""
 
 import hashlib
+import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +13,15 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 
 from flwr.app import Context, RecordDict
 
-from autofl.config import parse_settings
+from autofl.config import dump_settings, parse_settings
+from autofl.deploy import commands
 from autofl.deploy.commands import check_fits
+from autofl.deploy.folder import Site
 from autofl.deploy.lease import LeftAloneError, TakenOverError, held, watcher
 from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
+from autofl.experiments.run import run as simulate
+from autofl.lock import FolderLock
 from autofl.records import read_run
 from deploy.loopback import Loopback
 from deploy.test_fleet import config_of, nodes, settings_of  # noqa: F401 - a fixture
@@ -23,17 +29,45 @@ from deploy.test_fleet import config_of, nodes, settings_of  # noqa: F401 - a fi
 HOLD = """
 import sys
 from pathlib import Path
-from autofl.deploy.lease import held
-with held(Path(sys.argv[1]), sys.argv[2]):
+from autofl.deploy.lease import {take}
+from autofl.lock import FolderLock
+with {take}(Path(sys.argv[1]), sys.argv[2]) as path:
+    lock = FolderLock(path.parent)
     print("held", flush=True)
     sys.stdin.read()
+"""
+WRITE = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from autofl.config import parse_settings
+from autofl.errors import AutoFLError
+from flwr.app import Context, RecordDict
+from autofl.deploy.server import serve
+from autofl.experiments.run import run
+from deploy.loopback import Loopback
+nodes, config, table, who = json.loads(sys.stdin.readline())
+nodes = {int(node): about for node, about in nodes.items()}
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    if who == "simulation":
+        run(parse_settings(table), config["folder"], keep=True)
+    else:
+        serve(Loopback(nodes, config), Context(1, 1, {}, RecordDict(), config))
+except AutoFLError as error:
+    print(error, flush=True)
+    sys.exit(2)
 """
 
 
 @pytest.fixture
 def holder(tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path), "7"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD.format(take="held"), str(tmp_path), "7"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout.readline() == "held\n"
     yield process
@@ -83,9 +117,22 @@ def test_a_server_whose_command_is_gone_stops_itself_and_says_so(nodes, tmp_path
     assert run.manifest["rounds"] == 1
 
 
+def interrupted(nodes, folder):  # noqa: F811
+    """A run of a deployment that ends in its second round."""
+
+    def stop(node, message, reply):
+        if message.metadata.message_type == "train" and len(trained) > 3:
+            raise KeyboardInterrupt
+        trained.append(node)
+        return reply
+
+    trained, config = [], config_of(settings_of(), folder)
+    serve(Loopback(nodes, config, spoil=stop), Context(1, 1, {}, RecordDict(), config))
+
+
 def written(folder):
-    """Hashes of the files of a run, less the lock, which says who holds it."""
-    files = [path for path in folder.iterdir() if path.name != ".lock"]
+    """Hashes of the files of a run, less the lock, which says who holds it, and less what is not yet whole."""
+    files = [path for path in folder.iterdir() if path.name != ".lock" and path.suffix != ".part"]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -113,6 +160,126 @@ def test_a_server_that_another_attempt_has_replaced_writes_nothing_more(nodes, t
             served(nodes, tmp_path / "run", tmp_path / "run.lock", 4, replaced)
         assert len(before) >= 5
         assert written(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_of_two_deployments_and_a_simulation_that_want_one_folder_one_makes_its_run(nodes, tmp_path, force):  # noqa: F811
+    """All three found no run there, and each would have begun one."""
+    config = {**config_of(settings_of(), tmp_path / "run"), "keep": not force}
+    table = {"simulation": {"num_selected": 3, "device": "cpu"}, "stop": {"rounds": 3}, "cell": {"num_ue": 4}}
+    programs = {}
+    for who in ("1", "2", "simulation"):
+        programs[who] = subprocess.Popen(
+            [sys.executable, "-c", WRITE, str(Path(__file__).parents[1])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        programs[who].stdin.write(json.dumps([nodes, {**config, "attempt": who}, table, who]) + "\n")
+        programs[who].stdin.flush()
+    for program in programs.values():
+        assert program.stdout.readline() == "ready\n"
+    for program in programs.values():
+        program.stdin.write("go\n")
+        program.stdin.flush()
+    said = {who: program.communicate(timeout=120)[0] for who, program in programs.items()}
+    made = [who for who, program in programs.items() if program.returncode == 0]
+    if not force:
+        assert len(made) == 1, said
+    for who, program in programs.items():
+        if who not in made:
+            assert program.returncode == 2
+            assert said[who].count("\n") == 1
+            assert "a run is there already" in said[who] or "another process writes into it" in said[who]
+    run = read_run(tmp_path / "run")
+    assert (run.manifest["status"], run.manifest["rounds"]) == ("finished", 3)
+    assert run.manifest.get("attempt", "simulation") in made
+
+
+class FakeFlower(Site):
+    """A SuperLink whose run fails, after somebody else has done something."""
+
+    def call(self, command):
+        if command[1] == "run":
+            self.meanwhile()
+            return {"run-id": 5}
+        return {"runs": [{"run-id": 5, "status": "finished:failed"}]}
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A deployment as its files show it."""
+    site = FakeFlower(tmp_path / "site")
+    site.prepare(["127.0.0.1"], 4)
+    site.point_to("127.0.0.1:8000")
+    (site.folder / "config.toml").write_text(dump_settings(settings_of().resolved()))
+    monkeypatch.setattr(commands, "Site", FakeFlower)
+    monkeypatch.setattr(commands, "ASK", 0.0)
+    return site
+
+
+@pytest.mark.parametrize(("keep", "why"), [(True, "a run is there already"), (False, "Flower says finished:failed")])
+def test_a_run_that_somebody_else_made_meanwhile_stays_theirs(site, tmp_path, monkeypatch, keep, why):
+    """The command overruled it and called it failed, since its own server app had failed."""
+    out, table = tmp_path / "run", {"cell": {"num_ue": 4}, "simulation": {"device": "cpu", "num_selected": 3}}
+    before = {}
+
+    def meanwhile(self):
+        simulate(parse_settings({**table, "stop": {"rounds": 1}}), out)
+        before.update(written(out))
+
+    monkeypatch.setattr(FakeFlower, "meanwhile", meanwhile, raising=False)
+    with pytest.raises(AutoFLError, match=why):
+        commands.run(settings_of(), site.folder, out, lambda run: None, keep=keep)
+    assert written(out) == before
+    assert read_run(out).manifest["status"] == "finished"
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_folder_of_another_deployment_is_not_taken_from_it(site, nodes, tmp_path, monkeypatch, resume):  # noqa: F811
+    out = tmp_path / "run"
+    if resume:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(nodes, out)
+    monkeypatch.setattr(FakeFlower, "meanwhile", lambda self: pytest.fail("it asked Flower"), raising=False)
+    out.mkdir(exist_ok=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD.format(take="claimed"), str(out), "7"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert other.stdout.readline() == "held\n"
+        lock = (out / ".lock").stat().st_ino
+        with pytest.raises(AutoFLError, match="another deploy run writes there"):
+            commands.run(settings_of(), site.folder, out, lambda run: None, resume=resume, keep=not resume)
+        assert (out / ".lock").stat().st_ino == lock
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_folder_that_a_simulation_writes_is_refused_before_any_device_starts(site, tmp_path, monkeypatch):
+    monkeypatch.setattr(FakeFlower, "meanwhile", lambda self: pytest.fail("it asked Flower"), raising=False)
+    lock = FolderLock(tmp_path / "run")
+    with pytest.raises(AutoFLError, match="another process writes into it"):
+        commands.run(settings_of(), site.folder, tmp_path / "run", lambda run: None)
+    lock.check()
+    lock.release()
+    with pytest.raises(AutoFLError, match="the folder of the deployment itself"):
+        commands.run(settings_of(), site.folder, site.folder, lambda run: None)
+
+
+def test_a_run_that_was_finished_meanwhile_is_not_begun_anew(nodes, tmp_path):  # noqa: F811
+    """It has no checkpoint any more, and without one a run that goes on starts over."""
+    config = config_of(settings_of(), tmp_path / "run")
+    serve(Loopback(nodes, config), Context(1, 1, {}, RecordDict(), config))
+    before = written(tmp_path / "run")
+    config = config_of(settings_of(), tmp_path / "run", resume=True)
+    with pytest.raises(AutoFLError, match="finished meanwhile"):
+        serve(Loopback(nodes, config), Context(1, 1, {}, RecordDict(), config))
+    assert written(tmp_path / "run") == before
 
 
 @pytest.mark.parametrize(

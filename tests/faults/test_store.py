@@ -1,5 +1,6 @@
 """A sample of the faults of `make faults`: runs killed, bits flipped, disks full, files broken."""
 
+import contextlib
 import json
 import os
 import random
@@ -23,8 +24,8 @@ from autofl.experiments.run import run
 from autofl.lock import FolderLock, Locked, is_locked
 from autofl.records import Evaluation, RunWriter, convergence_round, read_manifest, read_weights
 from autofl.records.checks import OWN_SUM, sealed
-from autofl.rounds.loop import suspects_of
 from autofl.rounds.stop import Stop, watched
+from autofl.rounds.suspects import suspects_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fault_files
@@ -131,6 +132,27 @@ def test_a_signal_that_comes_while_an_object_is_destroyed_is_not_lost(tmp_path):
     assert (tmp_path / "said").read_text() == ""
 
 
+def test_a_signal_that_a_library_drops_ends_the_run_after_the_round(tmp_path):
+    """Seen once: a run that was told to pause went on for 60 s, as if nobody had said a word."""
+
+    def drop(record):
+        if record.round == 3:
+            with contextlib.suppress(BaseException):
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.01)
+
+    def work():
+        raise_when_told_to_end()
+        try:
+            run(parse_settings({**SMALL, "stop": {"rounds": 9}}), tmp_path / "run", on_round=drop)
+        except Terminated as error:
+            sys.exit(error.number)
+
+    assert fault_processes.forked(work, tmp_path / "said") == (signal.SIGTERM, 0)
+    manifest = read_manifest(tmp_path / "run")
+    assert (manifest["status"], manifest["rounds"]) == ("interrupted", 3)
+
+
 def test_a_full_disk_is_one_line_and_an_honest_manifest(tmp_path):
     holds(faults.full_disk(tmp_path))
 
@@ -170,7 +192,14 @@ def test_a_divergence_caused_by_a_few_is_rolled_back_and_names_them(tmp_path):
             "checks": {"norm_bound": 0.0},
         }
     )
-    diverged = run(settings, tmp_path / "run", aggregator=Fragile())
+
+    def stopped(record):
+        if record.stop is not None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # between its last round and its end
+        run(settings, tmp_path / "run", aggregator=Fragile(), on_round=stopped)
+    diverged = run(settings, tmp_path / "run", aggregator=Fragile(), resume=True)
     assert diverged.manifest["stop"] == "diverged"
     assert sorted(diverged.manifest["suspects"]) == diverged.manifest["liars"]
     assert diverged.manifest["problem"].startswith("diverged; suspects, by the length of their last updates: UE ")

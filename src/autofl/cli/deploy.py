@@ -84,7 +84,7 @@ def run_on_devices(
     need_flower()
     from autofl.config import load_settings
     from autofl.deploy.commands import progress_of, run, settings_of
-    from autofl.records import is_run
+    from autofl.records import check_no_run
 
     if resume is not None and (out is not None or overrides):
         raise AutoFLError("--resume uses the settings of its run; give neither --out nor --set")
@@ -94,8 +94,9 @@ def run_on_devices(
     elif overrides:
         settings = load_settings(folder / "config.toml", overrides)
     place = resume or out or free_folder("deploy")
-    if resume is None and is_run(place) and not force:
-        raise AutoFLError(f"{place}: a run is there already; name another folder (--out) or overwrite it (--force)")
+    keep = resume is None and not force
+    if keep:
+        check_no_run(place)  # now, before anything starts, and again once nobody else can write there
     say(f"{settings.algorithm}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
     with ProgressBar(settings.stop.rounds, each_round=True) as bar:
@@ -104,7 +105,7 @@ def run_on_devices(
             bar(progress_of(run))
 
         try:
-            run(settings, folder, place, on_round, resume is not None)
+            run(settings, folder, place, on_round, resume is not None, keep)
         except KeyboardInterrupt as error:
             where = "" if folder == usual else f" --folder {folder}"
             leave(place, f"{command}{where} --resume {place}", error)
@@ -131,7 +132,8 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     else:
         say(f"{folder}: nothing is up")
     if (newest := state.get("newest")) is not None:
-        say(f"{newest['folder']}: {newest.get('problem') or newest['status']}")
+        ended = "diverged" if newest.get("stop") == "diverged" else newest.get("status")
+        say(f"{newest['folder']}: {newest.get('problem') or ended}")
     if newest is not None and "devices" in newest:
         say(f"round {newest['rounds']} of {newest['of']}")
         rows = [

@@ -15,13 +15,13 @@ import tomli_w
 from autofl.config import Settings, dump_settings, load_settings
 from autofl.data import write_device
 from autofl.deploy.folder import LINK, PATIENCE, TRIES, Site, answers, free_port, program, stream_port, wait_for
-from autofl.deploy.lease import held
+from autofl.deploy.lease import claimed, held
 from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
-from autofl.lock import overrule
-from autofl.records import Run, is_run, mark_run, read_manifest, read_run
+from autofl.lock import FolderLock, overrule
+from autofl.records import Run, check_no_run, is_run, mark_run, read_manifest, read_run
 from autofl.version import __version__
 
 Tell = Callable[[str], None]
@@ -132,11 +132,14 @@ def nodes_of(site: Site) -> dict[str, str]:
         return {}
 
 
-def write_app(settings: Settings, site: Site, out: Path, resume: bool, attempt: str, lease: Path) -> Path:
+def write_app(
+    settings: Settings, site: Site, out: Path, resume: bool, attempt: str, lease: Path, keep: bool = False
+) -> Path:
     """The Flower app of a run: settings, where the results go, who is who, and the names of server and client."""
     app = site.folder / "app"
     app.mkdir(parents=True, exist_ok=True)
-    place = {"folder": str(out.resolve()), "resume": resume, "attempt": attempt, "lease": str(lease.resolve())}
+    place = {"folder": str(out.resolve()), "resume": resume, "keep": keep, "attempt": attempt}
+    place["lease"] = str(lease.resolve())
     host, port = site.link()
     place["site"], place["slow"] = str(site.folder.resolve()), float(site.state.get("slow", 1.0))
     any_will_do = "port" in site.state and not settings.deploy.port  # on one machine
@@ -165,8 +168,19 @@ def write_app(settings: Settings, site: Site, out: Path, resume: bool, attempt: 
     return app
 
 
-def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], None], resume: bool = False) -> Run:
-    """Run on the devices that are up, into a run folder; `resume` continues the run that is there."""
+def run(
+    settings: Settings,
+    folder: Path,
+    out: Path,
+    on_round: Callable[[Run], None],
+    resume: bool = False,
+    keep: bool = False,
+) -> Run:
+    """Run on the devices that are up, into a run folder; `resume` continues the run that is there.
+
+    With `keep`, a run that is there already is not overwritten but an error. The server app, which writes the folder,
+    decides that once it holds its lock; here it is asked before, so that no device starts in vain.
+    """
     site, settings = Site(folder), settings.resolved()
     if not (folder / "flower" / "config.toml").is_file():
         raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up")
@@ -174,26 +188,41 @@ def run(settings: Settings, folder: Path, out: Path, on_round: Callable[[Run], N
         raise AutoFLError(f"{out}: no run to resume; begin one with --out {out}")
     if resume and read_manifest(out)["status"] == "finished":
         return read_run(out)
+    if out.resolve() == folder.resolve():
+        raise AutoFLError(f"{out}: the folder of the deployment itself; name another one for the run (--out)")
     check_fits(settings, settings_of(folder))
     attempt = str(time.time_ns())
-    with held(folder, attempt) as lease, _ended_by_sigterm():
+    with held(folder, attempt) as lease, claimed(out, attempt), _ended_by_sigterm():
+        if resume and read_manifest(out)["status"] == "finished":  # by another command, while this one began
+            return read_run(out)
         _end_orphan(site)
-        if resume:
+        if resume and read_manifest(out).get("deployed"):
             overrule(out)  # the server app of an attempt that was cut off, if it still lives
-        app = write_app(settings, site, out, resume, attempt, lease)
+        check_free(out, keep)
+        app = write_app(settings, site, out, resume, attempt, lease, keep)
         number = str(site.call(["flwr", "run", str(app), LINK])["run-id"])
         site.keep({**site.state, "run": number, "out": str(out.resolve())})
         try:
-            _follow(site, number, out, attempt, on_round)
+            _follow(site, number, out, attempt, keep, on_round)
         except KeyboardInterrupt:
             _end(site, number)
-            _mark(out, "interrupted")
+            _mark(out, attempt, "interrupted")
             raise
         except AutoFLError as error:
-            _mark(out, "failed", str(error))
+            _mark(out, attempt, "failed", str(error))
             site.end_servers()  # a server app may wait for its SuperLink for ever
             raise
     return read_run(out)
+
+
+def check_free(out: Path, keep: bool) -> None:
+    """Refuse a folder that another process writes into, and with `keep` one in which a run is."""
+    lock = FolderLock(out)
+    try:
+        if keep:
+            check_no_run(out)
+    finally:
+        lock.release()
 
 
 def check_fits(settings: Settings, up: Settings) -> None:
@@ -256,18 +285,18 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _mark(out: Path, status: str, problem: str | None = None) -> None:
-    """Say how our run ended, and why unless its server app has said so.
+def _mark(out: Path, attempt: str, status: str, problem: str | None = None) -> None:
+    """Say how our run ended, and why unless its server app has said so; what others made in the folder is theirs.
 
     The server app may live on for a while, cut off from the devices; it writes no more.
     """
-    if is_run(out):
-        told = read_manifest(out).get("problem")
+    said = read_manifest(out) if is_run(out) else {}
+    if said.get("attempt") == attempt:
         overrule(out)
-        mark_run(out, status, told or problem)
+        mark_run(out, status, said.get("problem") or problem)
 
 
-def _follow(site: Site, number: str, out: Path, attempt: str, on_round: Callable[[Run], None]) -> None:
+def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_round: Callable[[Run], None]) -> None:
     """Wait for the end of a run, telling of each round; what an earlier attempt left in the folder does not count."""
     last, asked, unanswered = -1, time.monotonic(), 0
     while True:
@@ -297,6 +326,8 @@ def _follow(site: Site, number: str, out: Path, attempt: str, on_round: Callable
                 time.sleep(2 * LOOK)  # its last words may still be on their way to the folder
                 said = read_manifest(out) if is_run(out) else {}
                 problem = said.get("problem") if said.get("attempt") == attempt else None
+                if said.get("attempt") != attempt:
+                    check_free(out, keep)  # another program may have been faster
                 raise AutoFLError(f"{out}: {problem or f'Flower says {status}'}; see {site.folder / 'logs'}")
 
 

@@ -32,12 +32,22 @@ from autofl.evaluation import evaluated_ues
 from autofl.experiments.build import build_algorithm, build_evaluator, build_model, build_training
 from autofl.experiments.cell import build_cell, build_channel, build_compressor
 from autofl.experiments.run import machine_facts, origins_of, size_range
+from autofl.lock import FolderLock
 from autofl.models import num_weights
 from autofl.models import params_of as params_of_model
-from autofl.records import DeviceRecord, RoundRecord, RunWriter, has_checkpoint, read_checkpoint
+from autofl.records import (
+    DeviceRecord,
+    RoundRecord,
+    RunWriter,
+    has_begun,
+    has_checkpoint,
+    read_checkpoint,
+    read_manifest,
+)
 from autofl.registry import label_of
 from autofl.rounds.checkpoint import group, packed, unpacked
 from autofl.rounds.checks import Bounds, Checks
+from autofl.rounds.ending import end_of, kept_end, told_end
 from autofl.rounds.loop import Checkpoint, run_rounds
 from autofl.rounds.round import ChannelAir
 
@@ -55,26 +65,35 @@ def serve(grid: Grid, context: Context) -> None:
     log.setLevel(logging.INFO)  # ours alone: Flower sends each line by a request, of which httpx would write a line
     settings, folder = settings_of(str(context.run_config["settings"])), Path(str(context.run_config["folder"]))
     use_machine(settings.simulation.threads)
-    writer, past = _begin(context, settings, folder)
-    status: str = "failed"
-    problem: str | None = "the server stopped before the end; deploy run --resume continues the run"
+    lock = FolderLock(folder)
     try:
-        if past.stop is None:
+        _write(grid, context, settings, lock)
+    finally:
+        lock.release()
+
+
+def _write(grid: Grid, context: Context, settings: Settings, lock: FolderLock) -> None:
+    """Serve the rounds, and leave a folder that says how they ended."""
+    writer, past = _begin(context, settings, lock)
+    status: str = "failed"
+    said = {"problem": "the server stopped before the end; deploy run --resume continues the run"}
+    try:
+        if past.last.stop is None:
             with _way(grid, context, settings) as ask:
                 _serve(ask, context, settings, writer, past)
-        status, problem = "finished", None
+        status, said = "finished", {}  # the last round has said what there is to say
     except TakenOverError:
         status = "taken over"  # the folder is another attempt's by now
         raise
     except LeftAloneError as error:
-        status, problem = "interrupted", str(error)
+        status, said = "interrupted", {"problem": str(error)}
         raise
     except AutoFLError as error:
-        problem = str(error)
+        said = {"problem": str(error)}
         raise
     finally:
         if status != "taken over":
-            writer.finish(status, problem=problem)
+            writer.finish(status, **said)
         writer.close()
 
 
@@ -86,7 +105,7 @@ class Past:
     sums: PixelSums | None = None
     releases: Mapping[int, int] = field(default_factory=dict)
     host_time: float = 0.0
-    stop: str | None = None  # why the round behind it was the last one
+    last: RoundRecord = field(default_factory=lambda: RoundRecord(-1))  # behind it, and whether it ended the run
     checked: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # what the checks of updates remember
 
 
@@ -99,11 +118,18 @@ def past_of(folder: Path, algorithm: Algorithm) -> Past:
     # The rounds that were lost, one that was not written yet and the next, may have been answered.
     releases = {int(ue): num + LOST for ue, num in facts["releases"].items()}
     checkpoint = unpacked(arrays, facts, algorithm)
-    return Past(checkpoint, sums, releases, facts["host_time"], facts.get("stop"), group(arrays, "checks"))
+    return Past(checkpoint, sums, releases, facts["host_time"], end_of(checkpoint, facts), group(arrays, "checks"))
 
 
-def _begin(context: Context, settings: Settings, folder: Path) -> tuple[RunWriter, Past]:
-    resume, attempt = bool(context.run_config["resume"]), str(context.run_config["attempt"])
+def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunWriter, Past]:
+    """A writer at the beginning of a run, or after the last checkpoint of the one that is there.
+
+    Whether a run is there that must stay is certain only now: before, another program could have written one.
+    """
+    folder, resume, attempt = lock.folder, bool(context.run_config["resume"]), str(context.run_config["attempt"])
+    if resume and has_begun(folder) and read_manifest(folder)["status"] == "finished":
+        raise AutoFLError(f"{folder}: the run has been finished meanwhile; nothing is left to resume")
+    keep = bool(context.run_config.get("keep", False))
     begun = dict.fromkeys(range(settings.cell.count), 1) if resume else {}  # round 1 may have been answered
     if not resume or not has_checkpoint(folder):
         facts = {
@@ -115,15 +141,15 @@ def _begin(context: Context, settings: Settings, folder: Path) -> tuple[RunWrite
             "slow": slow_of(context),
             "parts": origins_of(settings),
         }
-        return RunWriter(folder, dump_settings(settings), facts | machine_facts()), Past(releases=begun)
+        writer = RunWriter(folder, dump_settings(settings), facts | machine_facts(), lock, keep)
+        return writer, Past(releases=begun)
     past = past_of(folder, build_algorithm(settings))
     assert past.checkpoint is not None
-    writer = RunWriter.go_on(folder, past.checkpoint.round)
+    writer = RunWriter.go_on(folder, past.checkpoint.round, lock=lock)
     writer.finish("running", attempt=attempt)
-    if past.stop is not None:  # it was stopped between its last round and its end
+    if past.last.stop is not None:  # it was stopped between its last round and its end
         writer.write_weights({name: p.numpy() for name, p in past.checkpoint.state.params.items()})
-        said = {"stop": past.stop, "rounds": past.checkpoint.round, "sim_time": past.checkpoint.sim_time}
-        writer.finish("running", **said, **_privacy(settings, past.releases))
+        writer.finish("running", **told_end(past.last), **_privacy(settings, past.releases))
     return writer, past
 
 
@@ -228,8 +254,8 @@ class Books:
             self._writing.result()
         self._releases = _counted(self._releases, measured, self._settings.cell.count)
         host_time = round(time.perf_counter() - self._begin, 3)
-        facts = {"stop": record.stop, "rounds": record.round, "sim_time": record.sim_time, "host_time": host_time}
-        self._latest = checkpoint, {**facts, **ways, **_privacy(self._settings, self._releases)}
+        facts = {**told_end(record), "host_time": host_time, **ways}
+        self._latest = checkpoint, {**facts, **_privacy(self._settings, self._releases)}
         checked = {name: array.copy() for name, array in world.checked().items()}  # the next round goes on changing it
         devices = (*measured, *world.refused())
         self._writing = self._pool.submit(self._write, record, devices, host_time, checked)
@@ -244,7 +270,7 @@ class Books:
         assert self._latest is not None
         self._writer.write(record)
         self._writer.write_devices(record.round, devices)
-        _keep(self._writer, self._latest[0], self._sums, self._releases, host_time, record.stop, checked)
+        _keep(self._writer, self._latest[0], self._sums, self._releases, host_time, record, checked)
         if time.monotonic() - self._said > SAY:
             self._say()
 
@@ -285,13 +311,13 @@ def _keep(
     sums: PixelSums | None,
     releases: dict[int, int],
     host_time: float,
-    stop: str | None,
+    last: RoundRecord,
     checked: Mapping[str, NDArray[Any]],
 ) -> None:
     """A checkpoint on disk, which `past_of` reads."""
     arrays, facts = packed(checkpoint)
     arrays |= {f"checks.{name}": array for name, array in checked.items()}
-    facts |= {"releases": releases, "host_time": host_time, "stop": stop}
+    facts |= {"releases": releases, "host_time": host_time, **kept_end(last)}
     if sums is not None:
         arrays |= {"pixels.total": sums.total, "pixels.squares": sums.squares}
         facts["pixels"] = sums.num

@@ -44,6 +44,8 @@ def progress(run: Run) -> dict[str, Any]:
         "folder": str(run.folder),
         "status": said.get("status"),
         "problem": said.get("problem"),
+        "stop": said.get("stop"),
+        "suspects": said.get("suspects", []),
         "rounds": said.get("rounds", 0),
         "of": run.config["stop"]["rounds"],
         "devices": {ue: devices[ue] for ue in sorted(devices)},

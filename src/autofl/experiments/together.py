@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from autofl.engines import ClientMemory
-from autofl.experiments.write import Keeper, check_same_settings, finish_run, last_of, version_there
+from autofl.errors import end_if_told
+from autofl.experiments.write import Keeper, check_same_settings, finish_run, version_there
 from autofl.records import Kept, RoundRecord, RunWriter, checkpoints
 from autofl.records.run import problem_of
 from autofl.rounds.checkpoint import unpacked
+from autofl.rounds.ending import end_of
 from autofl.rounds.loop import Checkpoint
 from autofl.simulation import Past, Simulation, play_together
 from autofl.version import __version__
@@ -38,14 +40,14 @@ def write_together(members: Sequence[Member], on_round: Callable[[int, RoundReco
     past, writers, about = _begin(members)
     begin = time.perf_counter() - max(float(facts.get("host_time", 0.0)) for facts in about)
     keepers = [Keeper(writer, begin) for writer in writers]
-    last = [RoundRecord(-1) if one is None else last_of(one, facts) for one, facts in zip(past, about, strict=True)]
+    last = [RoundRecord(-1) if one is None else end_of(one, facts) for one, facts in zip(past, about, strict=True)]
     going, status, problem = set(range(len(members))), "failed", None
 
     def keep() -> None:
         for r in sorted(going):
             checkpoint = past[r]
             if checkpoint is not None:
-                keepers[r].keep(Past(checkpoint, ClientMemory()), last[r].stop)
+                keepers[r].keep(Past(checkpoint, ClientMemory()), last[r])
 
     def leave(r: int, status: str) -> None:
         going.discard(r)
@@ -68,6 +70,7 @@ def write_together(members: Sequence[Member], on_round: Callable[[int, RoundReco
                 keep()
             for r in ended:
                 leave(r, "finished")
+            end_if_told()
     except KeyboardInterrupt as error:
         status, problem = "interrupted", str(error) or "interrupted by a user"
         raise

@@ -10,7 +10,7 @@ from typing import Any
 
 from autofl.algorithms import State
 from autofl.config import flat_settings
-from autofl.errors import AutoFLError, in_own_code
+from autofl.errors import AutoFLError, end_if_told, in_own_code
 from autofl.files import read_toml
 from autofl.lock import FolderLock
 from autofl.records import (
@@ -25,7 +25,7 @@ from autofl.records import (
 )
 from autofl.records.run import problem_of
 from autofl.rounds.checkpoint import group, packed, packed_memory, unpacked, unpacked_memory
-from autofl.rounds.loop import Checkpoint, suspect_words
+from autofl.rounds.ending import end_of, kept_end, told_end
 from autofl.simulation import Past, Simulation, play
 from autofl.version import __version__
 
@@ -73,15 +73,16 @@ def _write(sim: Simulation, begun: Begun, on_round: OnRound | None) -> None:
     """Play the rounds, and leave a folder that says how they ended."""
     past, writer, about = begun
     keeper = Keeper(writer, begin=time.perf_counter() - float(about.get("host_time", 0.0)))
-    last = RoundRecord(-1) if past is None else last_of(past.checkpoint, about)
+    last = RoundRecord(-1) if past is None else end_of(past.checkpoint, about)
     status, problem = "failed", None
     try:
         for record, after in play(sim, past) if last.stop is None else ():
             writer.write(record)
             last, past = record, after
-            keeper.offer(past, record.stop)
+            keeper.offer(past, record)
             if on_round is not None:
                 on_round(record)
+            end_if_told()
         status = "finished"
     except KeyboardInterrupt as error:
         status, problem = "interrupted", str(error) or "interrupted by a user"
@@ -93,7 +94,7 @@ def _write(sim: Simulation, begun: Begun, on_round: OnRound | None) -> None:
     finally:
         if past is not None and status != "finished":
             with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
-                keeper.keep(past, last.stop)
+                keeper.keep(past, last)
         state = None if past is None else past.checkpoint.state
         finish_run(writer, status, last, state, keeper.begin, problem)
 
@@ -152,11 +153,6 @@ def _begin(
     return past, RunWriter.go_on(folder, checkpoint.round, kept, lock), kept.facts
 
 
-def last_of(checkpoint: Checkpoint, facts: Mapping[str, Any]) -> RoundRecord:
-    """What a checkpoint tells of its round; one of a run's last round says why that was the last."""
-    return RoundRecord(checkpoint.round, checkpoint.sim_time, stop=facts.get("stop"))
-
-
 def version_there(folder: Path) -> str | None:
     """The version that began the run in a folder; None where there is no run, or one that cannot be read."""
     try:
@@ -178,12 +174,12 @@ class Keeper:
     def __post_init__(self) -> None:
         self.due = time.monotonic() + BETWEEN_CHECKPOINTS
 
-    def offer(self, past: Past, stop: str | None) -> None:
+    def offer(self, past: Past, last: RoundRecord) -> None:
         if self.possible and time.monotonic() >= self.due:
-            self.keep(past, stop)
+            self.keep(past, last)
 
-    def keep(self, past: Past, stop: str | None) -> None:
-        """A checkpoint, with the reason why the run is over, if it is.
+    def keep(self, past: Past, last: RoundRecord) -> None:
+        """A checkpoint after the last round so far, with the reason why the run is over, if it is.
 
         A part of a user's own may remember what no file can hold; such a run cannot go on, but it can run.
         """
@@ -192,7 +188,7 @@ class Keeper:
             arrays, facts = packed(past.checkpoint)
             arrays |= packed_memory(past.memory)
             arrays |= {f"liars.{name}": array for name, array in past.liars.items()}
-            facts |= {"host_time": time.perf_counter() - self.begin, "stop": stop}
+            facts |= {"host_time": time.perf_counter() - self.begin, **kept_end(last)}
         except AutoFLError as error:
             self.possible = False
             log.warning("no checkpoints: %s", error)
@@ -215,13 +211,10 @@ def finish_run(
             problem = problem or problem_of(error)
             if status == "finished":
                 status, trouble = "failed", error
+        facts = told_end(last)
+        facts["problem"] = problem or facts["problem"]
         host_time = round(time.perf_counter() - begin, 3)
-        facts: dict[str, Any] = {"rounds": last.round, "sim_time": last.sim_time, "host_time": host_time}
-        if last.suspects:
-            facts["suspects"] = [ue for ue, _ in last.suspects]
-            problem = problem or f"diverged; {suspect_words(last.suspects)}"
-        ended = {"ended_at": round(time.time(), 3), "problem": problem}
-        writer.finish(status, stop=last.stop, **facts, **ended)
+        writer.finish(status, **facts, host_time=host_time, ended_at=round(time.time(), 3))
     finally:
         writer.close()
     if trouble is not None:

@@ -49,7 +49,7 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
         raise ValueError(f"{MANIFEST} names no algorithm or no seed")
     if type(manifest.get("num_ue", 1)) is not int:
         raise ValueError(f"num_ue in {MANIFEST} is not a whole number")
-    for key in ("label", "stop", "status", "data"):
+    for key in ("label", "stop", "status", "data", "problem"):
         if not isinstance(manifest.get(key), str | None):
             raise ValueError(f"{key} in {MANIFEST} is not text")
 

@@ -6,7 +6,7 @@ import io
 import math
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -133,7 +133,7 @@ def read_table(path: Path, needed: set[str], text: tuple[str, ...]) -> dict[str,
         raise ValueError(f"{path.name} lacks the column {missing[0]}")
     if len(set(header)) < len(header):
         raise ValueError(f"{path.name} has a column twice")
-    columns = [_Texts(name) if name in text else _Wholes() if name in WHOLE else _Numbers() for name in header]
+    columns = [_Texts(name) if name in text else _Numbers("q" if name in WHOLE else "d") for name in header]
     for row in rows:
         for column, cell in zip(columns, row, strict=True):
             column.add(cell)
@@ -141,27 +141,21 @@ def read_table(path: Path, needed: set[str], text: tuple[str, ...]) -> dict[str,
 
 
 class _Numbers:
-    """A growing column that takes 8 bytes a cell."""
+    """A growing column of 8 bytes a cell: whole numbers ("q"), or others ("d"), of which an empty cell is NaN."""
 
-    def __init__(self) -> None:
-        self._cells = array("d")
-
-    def add(self, cell: str) -> None:
-        self._cells.append(float(cell) if cell else math.nan)
-
-    def array(self) -> Column:
-        return np.array(self._cells, dtype=np.float64)
-
-
-class _Wholes:
-    def __init__(self) -> None:
-        self._cells = array("q")
+    def __init__(self, kind: str) -> None:
+        self._cells: array[float] = array(kind)
+        self._read: Callable[[str], float] = int if kind == "q" else _number
 
     def add(self, cell: str) -> None:
-        self._cells.append(int(cell))
+        self._cells.append(self._read(cell))
 
     def array(self) -> Column:
-        return np.array(self._cells, dtype=np.int64)
+        return np.array(self._cells)
+
+
+def _number(cell: str) -> float:
+    return float(cell) if cell else math.nan
 
 
 class _Texts:

@@ -150,7 +150,7 @@ def diverged_words(runs: Sequence[Run]) -> str | None:
     named = _named(runs, has_diverged)
     if not named:
         return None
-    which = ", ".join(f"{name} in round {_last_round(run)}" for name, run in named.items())
+    which = ", ".join(f"{name} in round {_last_round(run)}{_suspects(run)}" for name, run in named.items())
     outer_lr = sorted({run.config.get("learning", {}).get("outer_lr") for run in named.values()} - {None})
     here = f" ({', '.join(f'{step:g}' for step in outer_lr)} here)" if outer_lr else ""
     meta = any(run.manifest["algorithm"] in ("autofl", "per-fedavg") for run in named.values())
@@ -159,6 +159,12 @@ def diverged_words(runs: Sequence[Run]) -> str | None:
         f"{_share(named, runs)} diverged: {which}; the weights kept are the last finite ones."
         f" Try a smaller value of learning.outer_lr{here}{more}"
     )
+
+
+def _suspects(run: Run) -> str:
+    """Who may have made a run diverge, where its manifest names anybody."""
+    problem = run.manifest.get("problem")
+    return f" ({problem.removeprefix('diverged; ')})" if problem and run.manifest.get("suspects") else ""
 
 
 def guarded_share(run: Run) -> float:

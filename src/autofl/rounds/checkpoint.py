@@ -72,8 +72,16 @@ def _check_facts(facts: Mapping[str, Any]) -> None:
     k, stop, history = facts.get("round"), facts.get("stop"), facts.get("history")
     if type(k) is not int or k < 0 or not isinstance(stop, str | None):
         raise AutoFLError(f"the checkpoint cannot be used: its round or reason to stop is none; {ANEW}")
+    suspects = facts.get("suspects", [])
+    if not isinstance(suspects, list) or not all(_is_suspect(entry) for entry in suspects):
+        raise AutoFLError(f"the checkpoint cannot be used: its suspects are none; {ANEW}")
     if not isinstance(history, list) or not all(_is_evaluated(entry, k) for entry in history):
         raise AutoFLError(f"the checkpoint cannot be used: its evaluations are none; {ANEW}")
+
+
+def _is_suspect(entry: object) -> bool:
+    """Whether an entry is a UE and how many times the median its update was long."""
+    return isinstance(entry, list | tuple) and len(entry) == 2 and type(entry[0]) is int and type(entry[1]) is float
 
 
 def _is_evaluated(entry: object, last: int) -> bool:
@@ -81,17 +89,9 @@ def _is_evaluated(entry: object, last: int) -> bool:
     if not isinstance(entry, list | tuple) or len(entry) != 2:
         return False
     k, metrics = entry
-    is_round = type(k) is int and 0 <= k <= last
-    return (
-        is_round
-        and isinstance(metrics, dict)
-        and set(metrics) <= QUALITY
-        and set(map(type, metrics.values()))
-        <= {
-            int,
-            float,
-        }
-    )
+    if type(k) is not int or not 0 <= k <= last or not isinstance(metrics, dict):
+        return False
+    return set(metrics) <= QUALITY and all(type(value) in (int, float) for value in metrics.values())
 
 
 def packed_memory(memory: ClientMemory) -> dict[str, NDArray[Any]]:

@@ -1,7 +1,7 @@
 """The loop of Algorithm 2: select, plan, train, send, average, book."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -21,10 +21,9 @@ from autofl.rounds.arm import Arm
 from autofl.rounds.downlink import Reference, next_reference
 from autofl.rounds.round import Air, Network, Round, network_round, with_bits
 from autofl.rounds.stop import History, Stop, watched
+from autofl.rounds.suspects import suspect_words, suspects_of
 from autofl.units import Array, BoolArray, IntArray
 
-SUSPECT, SHOWN = 3.0, 5
-"""How many times the median an update must be long to make its UE a suspect, and how many suspects are shown."""
 log = logging.getLogger(__name__)
 
 
@@ -181,35 +180,6 @@ def server_step(arm: Arm, before: Checkpoint, this_round: Round, updates: Update
     if before.reference is not None:
         average = minus(state.sent, -1.0, minus(average, 1.0, held))
     return arm.algorithm.server_update(state, average)
-
-
-def suspects_of(updates: Updates) -> tuple[tuple[int, float], ...]:
-    """The UEs whose updates were far longer than the others', and how many times the median, the longest first.
-
-    It is asked only once a round has diverged. A long update is no proof: a UE may be led astray by others, and where
-    all are long nobody stands out and nobody is named.
-    """
-    length = np.full(len(updates.ue), np.nan)
-    for rows, changes in updates.each():
-        table = torch.cat([p.reshape(len(rows), -1) for p in changes.values()], dim=1)
-        length[rows] = table.double().norm(dim=1).cpu().numpy()
-    length = np.where(np.isnan(length), np.inf, length)
-    finite = np.sort(length[np.isfinite(length)])
-    median = float(finite[(len(finite) - 1) // 2]) if len(finite) else 0.0  # of two the shorter: one may lie
-    ratio = np.where(np.isfinite(length), length / median if median > 0.0 else np.inf, np.inf)
-    order = [row for row in np.argsort(-ratio, kind="stable").tolist() if ratio[row] > SUSPECT]
-    standing_out = len(order) < len(ratio) or len(ratio) == 1
-    return tuple((int(updates.ue[row]), float(ratio[row])) for row in order) if standing_out else ()
-
-
-def suspect_words(suspects: Sequence[tuple[int, float]]) -> str:
-    """Suspects for people, the first few."""
-    named = [
-        f"UE {ue} ({f'{ratio:.3g} times the median length' if np.isfinite(ratio) else 'not finite'})"
-        for ue, ratio in suspects[:SHOWN]
-    ]
-    more = f" and {len(suspects) - SHOWN} more" if len(suspects) > SHOWN else ""
-    return f"suspects, by the length of their last updates: {', '.join(named)}{more}"
 
 
 def record_of(
