@@ -105,6 +105,53 @@ def test_liars_together_are_seen():
     assert left_out[-1] == {1, 5, 9}
 
 
+def at_rest(rng, rounds, lies=frozenset(), until=10):
+    """A common direction at first; then training rests, and the honest updates of a round add up to nothing."""
+    common, own = rng.normal(size=NUM_WEIGHTS), rng.normal(size=(NUM_UE, NUM_WEIGHTS))
+    for k in range(rounds):
+        noise = rng.normal(size=(NUM_UE, NUM_WEIGHTS))
+        changes = 0.6 * common + own + noise if k < until else own - own.mean(axis=0) - 0.2 * common + 0.3 * noise
+        for one in lies:
+            changes[one] = -changes[one] if k < until else changes[one]
+        yield k, torch.tensor(changes, dtype=torch.float32)
+
+
+def test_at_rest_where_everybody_opposes_the_others_nobody_is_left_out():
+    """Such updates of 15 rounds used to be enough to leave out the honest."""
+    history, everybody = History(0.3), np.arange(NUM_UE)
+    for k, changes in at_rest(np.random.default_rng(12), 120, until=30):
+        assert history(everybody, changes) == {}, k
+
+
+def test_who_was_left_out_stays_out_at_rest_and_a_new_ue_is_not_judged():
+    history, known = History(0.3), np.arange(NUM_UE - 1)
+    for k, changes in at_rest(np.random.default_rng(13), 60, {1, 5}, until=20):
+        ue = known if k < 40 else np.arange(NUM_UE)  # the last one comes late
+        out = {int(ue[row]) for row in history(ue, changes[: len(ue)])}
+        assert out == {1, 5} or k < 3, k
+        history = History(0.3, {name: array.copy() for name, array in history.state().items()})
+
+
+def test_where_judging_ends_at_once_nobody_stays_out():
+    """Fewer than ten rounds with a common direction: labels may hardly overlap."""
+    history, everybody = History(0.3), np.arange(NUM_UE)
+    left_out = [len(history(everybody, changes)) for _, changes in at_rest(np.random.default_rng(14), 40, {1, 5}, 4)]
+    assert left_out[3] == 2
+    assert left_out[-20:] == [0] * 20
+
+
+def test_lies_of_another_check_have_no_direction_and_count_as_opposition():
+    """Crude lies are left out by their length; when one is short at last, its sender is known."""
+    history, everybody = History(0.3), np.arange(NUM_UE)
+    crude = np.isin(everybody, [1, 5])
+    for k, changes in at_rest(np.random.default_rng(15), 12, until=12):
+        changes[crude] *= -1000.0
+        assert history(everybody, changes, crude) == {}, k
+    for _, changes in at_rest(np.random.default_rng(15), 1):
+        assert set(history(everybody, changes)) == {1, 5}
+    assert history(everybody, changes, np.ones(NUM_UE, dtype=np.bool_)) == {}  # nobody is left to compare with
+
+
 def test_no_more_than_the_share_are_left_out_though_more_lie():
     history = History(0.2)
     for ue, changes in rounds_of(np.random.default_rng(3), LIES["flip"], {0, 1, 2, 3}):

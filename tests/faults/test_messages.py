@@ -1,6 +1,7 @@
 """A sample of `benchmarks/fault_messages.py`, and that the containers run what `deploy up` runs."""
 
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
 pytest.importorskip("yaml")
 
+import typer
 import yaml
 from flwr.app import ConfigRecord, RecordDict
 
+from autofl.cli.main import app
 from autofl.deploy.folder import Site
 from autofl.deploy.schema import RefusedError, check_parts
 
@@ -19,7 +22,6 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from fault_messages import fuzz  # noqa: E402
-from hashes import hashed  # noqa: E402
 
 
 def test_broken_messages_are_used_or_refused_and_nothing_else():
@@ -50,11 +52,28 @@ def test_containers_run_the_commands_of_a_deployment():
             assert all((ROOT / name).exists() for name in line.split()[1:-1])
 
 
-def test_a_requirement_with_its_hash():
-    archive = {"archive_info": {"hashes": {"sha256": "ab"}}}
-    entries = [
-        {"metadata": {"name": "b", "version": "2"}, "download_info": archive},
-        {"metadata": {"name": "A", "version": "1"}, "download_info": archive},
-        {"metadata": {"name": "ours", "version": "0"}, "download_info": {"dir_info": {}}},
-    ]
-    assert hashed({"install": entries}) == ["A==1 --hash=sha256:ab", "b==2 --hash=sha256:ab"]
+def test_our_own_commands_in_containers_have_the_options_of_the_program():
+    text = (ROOT / "compose.yaml").read_text()
+    services = yaml.safe_load(text)["services"]
+    ours = {name: service["command"] for name, service in services.items() if service["command"][0] == "autofl"}
+    assert set(ours) == {"prepare", "run"}
+    for _, deploy, name, *words in ours.values():
+        command = typer.main.get_command(app).commands[deploy].commands[name]
+        command.make_context(name, words)  # or it raises what a user would read
+    register = Site(Path("/site")).register(0)
+    assert " ".join(register).replace("ue0", "ue$$ue") in services["register"]["command"][-1]
+    typed = re.findall(r"docker compose (?:run --rm|up -d) ([a-z0-9 ]+?)(?:  |\n)", text)
+    assert {name for names in typed for name in names.split()} == set(services)
+
+
+def test_containers_run_without_privileges_and_can_write_where_they_must():
+    """A tmpfs over the home folder was root's: Flower's node could not write, and no device came."""
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    variables = dict(pair.split("=", 1) for line in lines if line.startswith("ENV") for pair in line.split()[1:])
+    assert "USER autofl" in lines
+    for service in services.values():
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert variables["HOME"] in service["tmpfs"] == ["/tmp"]  # which is for everybody in every image

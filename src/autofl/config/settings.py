@@ -334,6 +334,12 @@ class CheckSettings(Section):
         lt=0.5,
         description="share of UEs that may be left out because they opposed the others so far; 0: off",
     )
+    evenness: float = Field(
+        0.995,
+        ge=0,
+        lt=1,
+        description="updates that differ from the others' mean as evenly as this (a cosine) are left out; 0: off",
+    )
 
 
 class CompareSettings(Section):

@@ -101,20 +101,9 @@ class PreparedEvaluator:
     personal: PersonalModels | None = None
 
     def __call__(self, params: Params, memory: ClientMemory | None = None) -> Evaluation:
-        accuracy: list[Array] = []
-        loss: list[Array] = []
-        data, columns, _ = _inputs(self.data, self.layers)
-        input_params = params if self.layers is None else narrow_params(self.layers, params, columns)
-        for piece in self.pieces:
-            adapt, train, test, grams = piece.kept or _gathered(piece, data)
-            both = self._outputs(input_params, adapt, (train, test), grams, piece.ue, memory)
-            losses = [mean_of(each_loss(output, train.y), train.mask) for output in both[0]]
-            hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
-            loss.append(torch.stack(losses).cpu().numpy())
-            accuracy.append(torch.stack(hits).cpu().numpy())
-        by_ue = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))  # sum in the order of the UEs
-        train_loss, adapted_loss = np.concatenate(loss, axis=1)[:, by_ue].mean(axis=1)
-        global_accuracy, adapted_accuracy = np.concatenate(accuracy, axis=1)[:, by_ue].mean(axis=1)
+        loss, accuracy = self.by_ue(params, memory)
+        train_loss, adapted_loss = loss.mean(axis=1)
+        global_accuracy, adapted_accuracy = accuracy.mean(axis=1)
         gradient = (
             gradient_norm_sq(loss_of(self.model), params, self.data, self.evaluator.inner_lr)
             if self.evaluator.gradient_norm
@@ -127,6 +116,25 @@ class PreparedEvaluator:
             adapted_accuracy=float(adapted_accuracy),
             gradient_norm_sq=gradient,
         )
+
+    def by_ue(self, params: Params, memory: ClientMemory | None = None) -> tuple[Array, Array]:
+        """Training loss and test accuracy of the global and of the adapted model, each of shape (2, num_ue).
+
+        The UEs that are judged are in the order of their numbers.
+        """
+        accuracy: list[Array] = []
+        loss: list[Array] = []
+        data, columns, _ = _inputs(self.data, self.layers)
+        input_params = params if self.layers is None else narrow_params(self.layers, params, columns)
+        for piece in self.pieces:
+            adapt, train, test, grams = piece.kept or _gathered(piece, data)
+            both = self._outputs(input_params, adapt, (train, test), grams, piece.ue, memory)
+            losses = [mean_of(each_loss(output, train.y), train.mask) for output in both[0]]
+            hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
+            loss.append(torch.stack(losses).cpu().numpy())
+            accuracy.append(torch.stack(hits).cpu().numpy())
+        order = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))  # sums in the order of the UEs
+        return np.concatenate(loss, axis=1)[:, order], np.concatenate(accuracy, axis=1)[:, order]
 
     def _outputs(
         self,

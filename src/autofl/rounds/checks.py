@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from autofl.rounds.evenness import FEWEST, too_even
 from autofl.rounds.history import History
 from autofl.rounds.screen import Screen
 from autofl.rounds.undo import Undo
@@ -21,10 +22,11 @@ NO_CHANGE = "no change: it has not trained"
 
 @dataclass(frozen=True)
 class Bounds:
-    """Which checks are made: `norm_bound` of `Screen`, and the share of `History`, each off at 0."""
+    """Which checks are made: `norm_bound` of `Screen`, the limit of `too_even`, the share of `History`; off at 0."""
 
     norm_bound: float = 0.0
     history: float = 0.0
+    evenness: float = 0.0
 
 
 class Checks:
@@ -33,7 +35,7 @@ class Checks:
     def __init__(self, bounds: Bounds, state: Mapping[str, NDArray[Any]] | None = None) -> None:
         """With the `state` of earlier rounds they go on as if they had never stopped."""
         state = state or {}
-        self._screen = Screen(bounds.norm_bound, state)
+        self._screen, self._evenness = Screen(bounds.norm_bound, state), bounds.evenness
         past = {name.removeprefix("history."): array for name, array in state.items() if name.startswith("history.")}
         self._history = History(bounds.history, past) if bounds.history else None
         self._undo = Undo(past)
@@ -74,13 +76,18 @@ class Checks:
         changes: Callable[[], Tensor],
     ) -> dict[int, str]:
         """The UEs whose updates are left out, and why; `changes` gives w_i - w, a row for each, where it is needed."""
-        rows: dict[int, str] = {}
-        if self._history is not None:
-            turned = np.flatnonzero(np.isfinite(norm) & (norm > 0.0))
-            rows |= {int(turned[row]): why for row, why in self._history(ue[turned], changes()[turned]).items()}
-        self._against = {int(ue[row]) for row in rows}
-        rows |= self._screen(ue, norm, local_steps, num_samples, model_norm)
-        return {int(ue[row]): why for row, why in sorted(rows.items())}
+        rows, against = self._screen(ue, norm, local_steps, num_samples, model_norm), {}
+        table = changes() if self._history is not None or (self._evenness and len(norm) >= FEWEST) else None
+        if table is not None:
+            judged = np.setdiff1d(np.flatnonzero(norm > 0.0), list(rows))
+            even = too_even(table[judged], norm[judged], self._evenness)
+            rows |= {int(judged[row]): why for row, why in even.items()}
+        if table is not None and self._history is not None:
+            judged = np.flatnonzero(np.isfinite(norm) & (norm > 0.0))
+            opposed = self._history(ue[judged], table[judged], np.isin(judged, list(rows)))
+            against = {int(judged[row]): why for row, why in opposed.items()}
+        self._against = {int(ue[row]) for row in against}
+        return {int(ue[row]): why for row, why in sorted((rows | against).items())}
 
     def undo(self, ue: IntArray, changes: Callable[[], Tensor]) -> Tensor | None:
         """What is to be added to every w_i - w that passed, so that the model loses what known liars put into it."""
