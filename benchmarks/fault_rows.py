@@ -43,6 +43,16 @@ SEEN: list[tuple[str, list[str]]] = [
         ],
     ),
     (
+        "two deployments and a `simulate` into one folder; a run that somebody else made meanwhile",
+        [
+            "deploy/test_deployment.py::test_of_two_deployments_and_a_simulation_into_one_folder_one_makes_its_run",
+            "faults/test_lease.py::test_of_two_deployments_and_a_simulation_that_want_one_folder_one_makes_its_run",
+            "faults/test_lease.py::test_a_run_that_somebody_else_made_meanwhile_stays_theirs",
+            "faults/test_lease.py::test_a_run_folder_of_another_deployment_is_not_taken_from_it",
+            "faults/test_lease.py::test_a_run_that_was_finished_meanwhile_is_not_begun_anew",
+        ],
+    ),
+    (
         "two `simulate` into one folder; three started in the same second without `--out`",
         ["faults/test_store.py::test_a_folder_has_one_writer"],
     ),
@@ -62,6 +72,7 @@ SEEN: list[tuple[str, list[str]]] = [
         [
             "faults/test_store.py::test_a_divergence_caused_by_a_few_is_rolled_back_and_names_them",
             "faults/test_store.py::test_a_suspect_is_far_longer_than_the_others",
+            "deploy/test_status.py::test_a_deployment_that_diverged_names_its_suspects",
         ],
     ),
     (
@@ -87,8 +98,19 @@ SEEN: list[tuple[str, list[str]]] = [
         ["faults/test_store.py::test_a_full_disk_is_one_line_and_an_honest_manifest"],
     ),
     (
-        "SIGTERM",
-        ["faults/test_store.py::test_a_run_told_to_end_leaves_a_checkpoint_and_the_reason"],
+        "SIGTERM; a SIGTERM that a library drops",
+        [
+            "faults/test_store.py::test_a_run_told_to_end_leaves_a_checkpoint_and_the_reason",
+            "faults/test_store.py::test_a_signal_that_a_library_drops_ends_the_run_after_the_round",
+        ],
+    ),
+    (
+        "little is enough: a lie that hides among the others",
+        ["faults/test_evenness.py::test_in_a_run_every_liar_is_left_out_in_every_round_and_nobody_else"],
+    ),
+    (
+        "honest UEs left out once training had come to rest",
+        ["faults/test_history.py::test_at_rest_where_everybody_opposes_the_others_nobody_is_left_out"],
     ),
     (
         "`simulate`, `compare`, `pilot`, `reproduce` killed",
