@@ -6,7 +6,6 @@ docs/results/faults/deploy-run.json, rows of docs/reliability.md. With --rounds 
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import signal
@@ -14,19 +13,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from fault_kills import digest
-from fault_processes import Row
+from fault_processes import Row, keep_rows
 from soak import judge, watch, words_of
 
 from autofl.deploy.commands import ENDING
 from autofl.deploy.folder import Site, _marked
 from autofl.records import is_run, read_run
-from faults import RESULTS, draw_page
+from faults import draw_page
 
 SETTINGS = [
     "stop.rounds=60",
@@ -152,18 +150,6 @@ def long_run(place: Path, num_rounds: int) -> tuple[Row, dict[str, float]]:
     return Row(f"{num_rounds} rounds of a deployment, its server app", 1, held, words_of(figures, settled)), figures
 
 
-def keep(kind: str, rows: list[Row], figures: Mapping[str, object] | None = None) -> None:
-    """Rows of one kind into the results and onto the page; those of the other stay."""
-    file = RESULTS / "deploy-run.json"
-    counts = {"title": "A deployment of three devices", "kinds": {}, "figures": {}}
-    if file.is_file():
-        counts = json.loads(file.read_text(encoding="utf-8"))
-    counts["kinds"][kind] = [asdict(row) for row in rows]
-    counts["figures"] |= figures or {}
-    file.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
-    draw_page()
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
@@ -173,10 +159,11 @@ if __name__ == "__main__":
         if chosen.rounds:
             row, figures = long_run(Path(folder), chosen.rounds)
             rows = [row]
-            keep("long", rows, {"long": figures})
+            keep_rows("deploy-run", "long", rows, figures)
         else:
-            rows = kill_runs(Path(folder), chosen.kills, random.Random(15), partial(keep, "kills"))
-            keep("kills", rows)
+            keep = partial(keep_rows, "deploy-run", "kills", figures={})
+            keep(rows := kill_runs(Path(folder), chosen.kills, random.Random(15), keep))
+    draw_page()
     for row in rows:
         print(f"{row.held} of {row.injected}  {row.fault}: {row.seen}")
     sys.exit(any(row.held < row.injected for row in rows))

@@ -110,6 +110,10 @@ def works() -> dict[str, Work]:
         words = ["pilot", "--seeds", "1", "--workers", "1", "--out", str(folder / "pilots.json"), *sets(PILOTS)]
         assert run_cli(words) == 0
 
+    def sweep(folder: Path, resume: bool) -> None:
+        words = ["sweep", "--over", "planner.name=paper,exact", "--workers", "1", "--out", str(folder), *sets(SMALL)]
+        assert run_cli(words) == 0
+
     def command(words: list[str], folder: Path, resume: bool) -> None:
         """With --resume where there is something to go on with, and else as it was given."""
         if not resume or run_cli([*words, "--resume", str(folder)]) != 0:
@@ -131,8 +135,9 @@ def works() -> dict[str, Work]:
             ["compare", "--workers", "2"], folder, resume
         ),
         "a batch of runs": batch,
-        "reproduce": reproduce,
-        "pilot": pilot,
+        "`autofl sweep`": sweep,
+        "`autofl reproduce`": reproduce,
+        "`autofl pilot`": pilot,
         **({} if importlib.util.find_spec("flwr") is None else {"a deployment's server app": serve_once}),
     }
 
@@ -190,14 +195,13 @@ class Death:
 
 def kills(place: Path, num: int, dice: random.Random, only: tuple[str, ...] = ()) -> list[Row]:
     """SIGKILL at `num` moments of each: half of them before, in and after writes, spread over all of them, half at
-    random times; a fifth as often for whole commands, which draw their report each time. What goes on is killed once
-    more in every third case, and then goes on to its end.
+    random times. What goes on is killed once more in every third case, and then goes on to its end.
     """
     rows = []
     for name, work in works().items():
         if only and name not in only:
             continue
-        here, times = place / name.strip("`").replace("`", ""), max(2, num // 5) if name[0] == "`" else num
+        here = place / name.strip("`").replace("`", "")
         whole, said = here / "whole", here / "said.txt"
         here.mkdir(parents=True)
         with Moments() as moments, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -205,8 +209,8 @@ def kills(place: Path, num: int, dice: random.Random, only: tuple[str, ...] = ()
         begin = time.perf_counter()
         forked(lambda work=work, here=here: work(here / "timed", False), said)
         spent = time.perf_counter() - begin
-        deaths = [Death(moment=moment) for moment in dice.sample(range(moments.count), times - times // 2)]
-        deaths += [Death(seconds=spent * dice.random()) for _ in range(times // 2)]
+        deaths = [Death(moment=moment) for moment in dice.sample(range(moments.count), num - num // 2)]
+        deaths += [Death(seconds=spent * dice.random()) for _ in range(num // 2)]
         same = 0
         for number, death in enumerate(deaths):
             folder = here / str(number)
@@ -220,5 +224,5 @@ def kills(place: Path, num: int, dice: random.Random, only: tuple[str, ...] = ()
             same += fine
             if not fine:
                 print(f"{name}, killed at {death}: {said.read_text()[-300:]}", flush=True)
-        rows.append(Row(f"SIGKILL of {name}", times, same, "goes on, same SHA-256 as without it"))
+        rows.append(Row(f"SIGKILL of {name}", num, same, "goes on, same SHA-256 as without it"))
     return rows

@@ -5,17 +5,14 @@ python benchmarks/fault_messages.py [--num 2000]     # writes docs/results/fault
 
 import argparse
 import copy
-import json
 import math
 import random
 import resource
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import torch
-from fault_processes import Row
+from fault_processes import Row, keep_rows
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as Proto
@@ -27,8 +24,8 @@ from autofl.deploy.messages import checked_params, checked_payload, digest_of, p
 from autofl.deploy.schema import MOST_PIXELS, SMALL, STAMP, RefusedError, check_parts, read
 from autofl.experiments.cell import build_cell
 from autofl.rng import stream
+from faults import draw_page
 
-ROOT = Path(__file__).parents[1]
 LIKE = {"0.weight": torch.zeros(20, 30), "0.bias": torch.zeros(20), "2.weight": torch.zeros(4, 20)}
 NUM_WEIGHTS = sum(p.numel() for p in LIKE.values())
 BITS = 8.0
@@ -208,19 +205,11 @@ def fuzz(num: int, dice: random.Random) -> list[Row]:
     return rows
 
 
-def keep(kind: str, rows: list[Row], out: Path = ROOT / "docs" / "results" / "faults" / "messages.json") -> None:
-    """The rows of one kind into the file that docs/reliability.md is drawn from; other kinds stay."""
-    counts = {"title": "What a device says", "kinds": {}}
-    if out.is_file():
-        counts = json.loads(out.read_text(encoding="utf-8"))
-    counts["kinds"][kind] = [asdict(row) for row in rows]
-    out.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=2000, help="how many messages")
     rows = fuzz(parser.parse_args().num, random.Random(15))
     for row in rows:
         print(row)
-    keep("messages", rows)
+    keep_rows("messages", "messages", rows, {})
+    draw_page()

@@ -1,14 +1,25 @@
-"""What the injection of faults shares: a row of the page, a child process and what it said, a small run."""
+"""What the injection of faults shares: rows of the page and where they are kept, a child process, a small run."""
 
 import ctypes
+import hashlib
 import json
 import os
 import sys
+import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results" / "faults"
+TITLES = {
+    "store": "Runs, checkpoints, disks and files",
+    "deploy-run": "A deployment of three devices",
+    "messages": "What a device says",
+    "soak": "Long runs",
+}
+"""The tables of docs/reliability.md, in this order, and the files that they are drawn from."""
 SMALL = {
     "cell": {"num_ue": 4},
     "simulation": {"num_selected": 2, "device": "cpu"},
@@ -26,6 +37,26 @@ class Row:
     injected: int
     held: int
     seen: str
+
+
+def source() -> str:
+    """The first digits of the SHA-256 of our code, by which a count tells what it was made with."""
+    code = hashlib.sha256()
+    for path in sorted((ROOT / "src" / "autofl").rglob("*.py")):
+        code.update(f"{path.relative_to(ROOT).as_posix()}\n".encode() + path.read_bytes())
+    return code.hexdigest()[:12]
+
+
+def keep_rows(table: str, kind: str, rows: Sequence[Row], figures: Mapping[str, object], out: Path = RESULTS) -> None:
+    """The rows of one kind into the file of a table, with the date and the code; other kinds stay as they are."""
+    file = out / f"{table}.json"
+    counts = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    counts.setdefault("kinds", {})[kind] = [asdict(row) for row in rows]
+    counts.setdefault("made", {})[kind] = {"date": time.strftime("%Y-%m-%d"), "source": source()}
+    if figures:
+        counts.setdefault("figures", {})[kind] = dict(figures)
+    out.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
 
 
 def forked(work: Callable[[], object], stderr: Path | None = None) -> tuple[int, int]:

@@ -17,14 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from fault_commands import fuzz_commands
 from fault_files import ascii_terminals, bombs, crafted_checkpoints, fuzz_data, fuzz_runs, fuzz_settings, misnamed_data
 from fault_kills import kills
-from fault_processes import SMALL, Row, forked, in_container, sets
+from fault_processes import RESULTS, ROOT, SMALL, TITLES, Row, forked, in_container, keep_rows, sets, source
 from fault_rows import seen_table
 
 from autofl.cli.main import main
@@ -46,8 +45,7 @@ from autofl.records import (
 from autofl.records.checkpoints import GENERATIONS
 from autofl.rounds.stop import Stop, watched
 
-ROOT = Path(__file__).parents[1]
-RESULTS, PAGE = ROOT / "docs" / "results" / "faults", ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "reliability.md"
 
 
 # Faults
@@ -380,14 +378,19 @@ def draw_page(results: Path = RESULTS, page: Path = PAGE) -> None:
         "`make faults` injects the faults of the first table; `make fault-deploy`, `make messages` and `make soak`",
         "inject the others. Each writes its own rows of this page. The tests in `tests/faults` inject a sample of them",
         "in every CI run. If the two numbers of a row are equal, every fault ended correctly. `SIZE=quick make faults`",
-        "takes minutes; `make fuzz` runs only the random files and commands.",
+        "takes minutes; `make fuzz` runs only the random files and commands. A code is the beginning of the SHA-256 of",
+        "`src/autofl` at that time; `python benchmarks/faults.py --code` prints that of the files here.",
     ]
-    paths = sorted(results.glob("*.json"), key=lambda path: (path.stem != "store", path.stem))
-    for path in paths:
-        counted = json.loads(path.read_text(encoding="utf-8"))
+    for table, title in TITLES.items():
+        if not (results / f"{table}.json").is_file():
+            continue
+        counted = json.loads((results / f"{table}.json").read_text(encoding="utf-8"))
+        made = sorted({(made["date"], made["source"]) for made in counted["made"].values()})
         text += [
             "",
-            f"## {counted['title']}",
+            f"## {title}",
+            "",
+            f"Injected on {' and '.join(f'{date} (code {code})' for date, code in made)}.",
             "",
             "| fault | injected | ended correctly | what that means |",
             "|---|---|---|---|",
@@ -404,15 +407,13 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--only", nargs="*", default=[], help="kinds of faults; the others keep their numbers")
+    parser.add_argument("--code", action="store_true", help="only print the code that rows are marked with")
     chosen = parser.parse_args()
-    file, failed = chosen.out / "store.json", False
-    counts = {"title": "Runs, checkpoints, disks and files", "kinds": {}}
-    if chosen.only and file.is_file():
-        counts = json.loads(file.read_text(encoding="utf-8"))
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    if chosen.code:
+        sys.exit(print(source()))
+    failed = False
     for kind, rows in inject(chosen.size, chosen.only):
-        counts["kinds"][kind] = [asdict(row) for row in rows]
-        file.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
+        keep_rows("store", kind, rows, {}, chosen.out)
         for row in rows:
             failed |= row.held < row.injected
             print(f"{row.held:6d} of {row.injected:6d}  {row.fault}: {row.seen}", flush=True)

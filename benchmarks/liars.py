@@ -58,12 +58,21 @@ ATTACKS: dict[str, tuple[str, list[str]]] = {
     "NaN": ("not-a-number", []),
     "zeros": ("zeros", []),
 }
+LATE = 60
+"""The round in which liars begin who wait until `checks.history` has stopped judging."""
+SLY: dict[str, tuple[str, list[str]]] = {
+    "little is enough, z drawn anew for every weight": ("little-is-enough", ["attack.z=2.0", "attack.spread=0.5"]),
+    "together, later": ("together", [f"attack.begin={LATE}"]),
+    "together x3, later": ("together", ["attack.scale=3.0", f"attack.begin={LATE}"]),
+    "sign flip x3, later": ("sign-flip", ["attack.scale=3.0", f"attack.begin={LATE}"]),
+}
+"""Lies made to get past the checks."""
 QUICK = ("sign flip x10", "sign flip x3", "noise x3", "label flip", "little is enough", "together", "together x3")
 """Those that are worth a run for every rule; the others are left out by the checks, or are harmless."""
 MEANS = RULES[:3]
 MANY, ONE = 100, 0.01
 """The run of one liar among many."""
-CHECKS = 6
+CHECKS = 7
 """Number of the server's checks that runs were made with; those of an earlier number are made again."""
 
 
@@ -78,9 +87,8 @@ def settings_of(attack: str | None, share: float, rule: str, seed: int, num_ue: 
         *(["checks.norm_bound=0.0", "checks.evenness=0.0"] if rule.endswith("unchecked") else []),
         *(["checks.history=0.3"] if rule.endswith("history") else []),
     ]
-    if attack is not None:
-        name, own = ATTACKS[attack]
-        changes += [f"attack.name={name}", f"attack.share={share}", *own]
+    name, own = (ATTACKS | SLY)[attack] if attack else ("zeros", [])  # without liars the checks are made too
+    changes += [f"attack.name={name}", f"attack.share={share}", *own]
     return load_settings(overrides=changes)
 
 
@@ -104,9 +112,10 @@ def measure(attack: str | None, share: float, rule: str, seed: int, num_ue: int)
     for record, state in simulate(sim):
         params = state.params
         for ue, arrived in zip(record.ue.tolist(), record.decoded.tolist(), strict=True):
-            told += ue in liars
-            caught += ue in liars and not arrived
-            wronged += ue not in liars and not arrived
+            lied = ue in liars and record.round >= settings.attack.begin
+            told += lied
+            caught += lied and not arrived
+            wronged += not lied and not arrived
             last_passed[ue] = arrived
         if record.round in MARKS:
             marks[str(record.round)] = round(record.evaluation.adapted_accuracy, 5)
@@ -135,8 +144,11 @@ def cases(seeds, attacks):
         for seed in seeds if rules == MEANS else ():
             for rule in MEANS[1:]:
                 yield None, 0.0, rule, seed, MANY
-                for attack in (*QUICK, "NaN"):
+                for attack in attacks:
                     yield attack, ONE, rule, seed, MANY
+                for attack in SLY:
+                    for share in SHARES:
+                        yield attack, share, rule, seed, 20
         for seed in some:
             for rule in rules:
                 yield None, 0.0, rule, seed, 20
@@ -220,10 +232,16 @@ def horizons(results, seeds) -> list[list[str]]:
 
 def write_page() -> None:
     results = json.loads(RESULTS.read_text())
-    main, every = (whole_seeds(results, rules, QUICK, SHARES) for rules in (MEANS[1:], RULES))
-    one = whole_seeds(results, MEANS[1:], QUICK, (ONE,), MANY)
-    history = []
-    for attack in (None, *ATTACKS):
+    results = {key: run for key, run in results.items() if run["checks"] == CHECKS}
+    main = [
+        seed
+        for seed in whole_seeds(results, MEANS, ATTACKS, SHARES)
+        if seed in whole_seeds(results, MEANS[1:], SLY, SHARES)
+    ]
+    every = whole_seeds(results, RULES, QUICK, SHARES)
+    one = whole_seeds(results, MEANS[1:], ATTACKS, (ONE,), MANY)
+    history, sly = [], []
+    for attack in (None, *ATTACKS, *SLY):
         for share in SHARES if attack else (0.0,):
             accuracy = [mean_of(results, attack, share, rule, main) for rule in MEANS[1:]]
             of_all, of_honest = (
@@ -231,14 +249,15 @@ def write_page() -> None:
             )
             gaps = [f"{of_all[0]:.1f}", f"{of_all[1]:.1f}", f"{of_honest[0]:.1f}"]
             named = sums_of(results, attack, share, MEANS[2], main)
-            history.append([attack or "nobody", f"{100 * share:g} %", *accuracy, *gaps, *named])
+            row = [attack or "nobody", f"{100 * share:g} %", *accuracy, *gaps, *named]
+            (sly if attack in SLY else history).append(row)
     few = [
         [
             attack or "nobody",
             *(mean_of(results, attack, ONE if attack else 0.0, rule, one, MANY) for rule in MEANS[1:]),
             *sums_of(results, attack, ONE if attack else 0.0, MEANS[2], one, MANY),
         ]
-        for attack in (None, *QUICK, "NaN")
+        for attack in (None, *ATTACKS)
     ]
     rows = [["nobody", "0 %", *(mean_of(results, None, 0.0, rule, every) for rule in RULES)]]
     for attack in QUICK:

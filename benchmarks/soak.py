@@ -5,20 +5,18 @@ shorter run (tests/faults). Linux only: it reads /proc.
 """
 
 import argparse
-import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from fault_processes import SMALL, Row, sets
+from fault_processes import SMALL, Row, keep_rows, sets
 
-from faults import RESULTS, draw_page
+from faults import draw_page
 
 SETTLED = 500
 """Rounds after which nothing may grow any more."""
@@ -98,10 +96,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         row, measured = soak(Path(folder), chosen.rounds)
     print(f"{row.held} of {row.injected}  {row.fault}: {row.seen}")
-    file = RESULTS / "soak.json"
-    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"kinds": {}, "figures": {}}
-    kinds, figures = before["kinds"] | {"simulate": [asdict(row)]}, before["figures"] | {"simulate": measured}
-    counts = {"title": "Long runs", "kinds": kinds, "figures": figures}
-    file.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
+    keep_rows("soak", "simulate", [row], measured)
     draw_page()
     sys.exit(row.held < row.injected)

@@ -14,6 +14,7 @@ from autofl.attacks.noise import Noise
 from autofl.attacks.sign_flip import SignFlip
 from autofl.attacks.together import Together
 from autofl.config import load_settings
+from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
 from autofl.rounds.checks import Bounds
@@ -52,6 +53,16 @@ def test_little_is_enough_by_the_papers_formula():
     others = honest[24:]
     expected = others.mean(axis=0) - 1.4261 * others.std(axis=0, ddof=1)
     np.testing.assert_allclose(told.numpy(), np.tile(expected, (24, 1)), rtol=1e-3)
+
+
+def test_little_is_enough_with_a_spread_draws_its_deviations_anew_for_every_weight_and_liar():
+    """With normal draws the number of deviations has mean z and standard deviation z times the spread."""
+    honest = np.random.default_rng(3).normal(size=(12, 20_000))
+    told = LittleIsEnough(z=2.0, spread=0.5)(attacked(honest, [0, 1]), RNG).numpy()
+    deviations = (honest[2:].mean(axis=0) - told) / honest[2:].std(axis=0, ddof=1)
+    assert deviations.mean(axis=1) == pytest.approx([2.0, 2.0], abs=0.03)  # 4 standard errors
+    assert deviations.std(axis=1) == pytest.approx([1.0, 1.0], abs=0.02)
+    assert abs(np.corrcoef(deviations)[0, 1]) < 0.03
 
 
 def test_a_bound_by_the_median_by_hand():
@@ -116,6 +127,21 @@ def test_where_nobody_lies_the_bound_changes_no_bit(few_digits, algorithm):
         np.testing.assert_array_equal(array.numpy(), on.params[name].numpy())
 
 
+@pytest.mark.parametrize("algorithm", ["autofl", "per-fedavg", "fedavg-1"])
+def test_where_nobody_lies_the_default_checks_change_no_bit(few_digits, algorithm):
+    """Ten UEs in a round: enough for the check of evenness, which needs five updates."""
+    names = ("cell.num_ue=10", "simulation.num_selected=10", "stop.rounds=40", "evaluation.every=40")
+    settings = load_settings(overrides=[*names, f"algorithm={algorithm}"])
+    made = build_simulation(settings, data=build_data(settings, few_digits))
+    usual = Bounds(**settings.checks.model_dump())
+    assert usual.norm_bound > 0.0
+    assert usual.evenness > 0.0
+    nobody = np.zeros(0, dtype=np.int64)
+    off, on = (list(simulate(replace(made, lies=Lies(None, nobody, bounds))))[-1][1] for bounds in (Bounds(), usual))
+    for name, array in off.params.items():
+        np.testing.assert_array_equal(array.numpy(), on.params[name].numpy())
+
+
 def liars_of(few_digits, *overrides):
     settings = load_settings(
         overrides=[
@@ -136,6 +162,22 @@ def test_who_is_left_out_is_who_lies(few_digits, attack, share):
         assert record.ue[~record.decoded].tolist() == sim.lies.ue.tolist()
     accuracy = [record.evaluation.adapted_accuracy for record, _ in (records[0], records[-1])]
     assert accuracy[1] > accuracy[0] + 0.1
+
+
+def test_liars_that_begin_later_are_honest_before(few_digits):
+    lying = ("attack.name=huge", "attack.share=0.2")
+    honest = [state.params for _, state in liars_of(few_digits, "attack.name=huge", "attack.share=0.0")[1]]
+    sim, late = liars_of(few_digits, *lying, "attack.begin=3")
+    for k, (record, state) in enumerate(late):
+        left_out = record.ue[~record.decoded].tolist()
+        assert left_out == (sim.lies.ue.tolist() if k >= 3 else [])
+        same = all(torch.equal(p, honest[k][name]) for name, p in state.params.items())
+        assert same == (k < 3)
+
+
+def test_a_lie_in_the_training_data_cannot_begin_later(few_digits):
+    with pytest.raises(AutoFLError, match=r"attack.begin: a lie in the training data begins in round 1"):
+        liars_of(few_digits, "attack.name=label-flip", "attack.begin=2")
 
 
 def test_nobody_lies_with_a_share_of_nothing(few_digits):

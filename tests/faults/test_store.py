@@ -50,6 +50,11 @@ def holds(rows):
     assert [row for row in rows if row.held != row.injected] == []
 
 
+def test_the_page_is_drawn_from_the_counts_beside_it(tmp_path):
+    faults.draw_page(page=tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == faults.PAGE.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", fault_kills.works())
 def test_a_killed_command_goes_on_to_the_same_bytes(tmp_path, dice, name):
     holds(faults.kills(tmp_path, 2, dice, (name,)))

@@ -164,6 +164,7 @@ class AttackSettings(OptionalPartSettings):
     kind = "attack"
     name: str = Field("none", min_length=1, description="what lying UEs send, in simulations; none: nobody lies")
     share: float = Field(0.2, ge=0, le=1, description="share of the UEs that lie, drawn once")
+    begin: int = Field(1, ge=1, description="round from which on they lie; before, they are honest")
 
 
 class AggregatorSettings(PartSettings):

@@ -209,4 +209,4 @@ def build_lies(settings: Settings, num_ue: int) -> Lies | None:
     section, bounds = settings.attack, Bounds(**settings.checks.model_dump())
     if section.name == "none":
         return Lies(None, np.zeros(0, dtype=np.int64), bounds) if bounds.history else None
-    return Lies.draw(section.build(), section.share, num_ue, settings.seed, bounds)
+    return Lies.draw(section.build(), section.share, num_ue, settings.seed, bounds, section.begin)

@@ -14,6 +14,7 @@ from autofl.attacks import Attack, Attacked
 from autofl.data.federated import FederatedData
 from autofl.engines import UnpackedUpdates, Updates, bits_of
 from autofl.engines.compressed import flat
+from autofl.errors import AutoFLError
 from autofl.models import Params
 from autofl.rng import stream
 from autofl.rounds.checks import Bounds, Checks
@@ -28,12 +29,17 @@ class Lies:
     attack: Attack | None  # None: nobody lies
     ue: IntArray  # the liars
     bounds: Bounds = Bounds()  # noqa: RUF009 - frozen, so it may be shared
+    begin: int = 1  # the first round in which they lie
+
+    def __post_init__(self) -> None:
+        if self.begin > 1 and hasattr(self.attack, "labels"):
+            raise AutoFLError("attack.begin: a lie in the training data begins in round 1; leave it out")
 
     @classmethod
-    def draw(cls, attack: Attack, share: float, num_ue: int, seed: int, bounds: Bounds) -> "Lies":
+    def draw(cls, attack: Attack, share: float, num_ue: int, seed: int, bounds: Bounds, begin: int = 1) -> "Lies":
         """The share of the UEs, rounded, drawn once."""
         drawn = stream(seed, "liars").permutation(num_ue)[: round(share * num_ue)]
-        return cls(attack, np.sort(drawn), bounds)
+        return cls(attack, np.sort(drawn), bounds, begin)
 
     def data(self, data: FederatedData) -> FederatedData:
         """What UEs train on: the liars' training samples have other labels where the attack is in the data."""
@@ -70,9 +76,9 @@ class Liars:
         """What arrives at the server and passes its checks."""
         table = _table(updates, sent)
         rows = np.flatnonzero(np.isin(updates.ue, self.lies.ue))
-        if self.lies.attack is not None and len(rows):
-            for row in rows.tolist():
-                self._first.setdefault(int(updates.ue[row]), table[row].clone())
+        for row in rows.tolist():
+            self._first.setdefault(int(updates.ue[row]), table[row].clone())
+        if self.lies.attack is not None and len(rows) and k >= self.lies.begin:
             first = torch.stack([self._first[int(updates.ue[row])] for row in rows.tolist()]).to(table)
             told = self.lies.attack(Attacked(table, rows, first), stream(self.seed, "lies", k))
             table = table.clone()
