@@ -1,6 +1,7 @@
 """What the injection of faults shares: rows of the page and where they are kept, a child process, a small run."""
 
 import ctypes
+import gc
 import hashlib
 import json
 import os
@@ -60,11 +61,16 @@ def keep_rows(table: str, kind: str, rows: Sequence[Row], figures: Mapping[str, 
 
 
 def forked(work: Callable[[], object], stderr: Path | None = None) -> tuple[int, int]:
-    """Exit status and signal of a child that does this work; what it says goes through a pipe to a file."""
+    """Exit status and signal of a child that does this work; what it says goes through a pipe to a file.
+
+    What the parent had made is never collected in the child: gRPC's queues wait, when they are, for a thread that only
+    the parent has.
+    """
     source, sink = os.pipe()
     pid = os.fork()
     if pid == 0:
         status = 70
+        gc.freeze()
         try:
             os.close(source)
             for number in (1, 2):

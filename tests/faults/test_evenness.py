@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from autofl.config import load_settings
+from autofl.config import load_settings, parse_settings
+from autofl.data import load
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
 from autofl.rounds.checks import Bounds, Checks
@@ -47,6 +48,41 @@ def test_the_mean_moved_by_as_many_deviations_in_every_weight_is_named(honest, z
         moved = table.mean(axis=0) - z * table.std(axis=0) * rng.choice([-1.0, 1.0], NUM_WEIGHTS)
         lies = moved * (1.0 + 1e-3 * rng.normal(size=(num_liars, NUM_WEIGHTS)))
         assert sorted(judged(np.concatenate([table, lies]))) == list(range(9, 9 + num_liars))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.1])
+def test_honest_updates_that_differ_in_one_direction_are_not_named(noise):
+    """All are even then: x_i = c_i g."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        one = rng.normal(size=(9, 1)) * rng.normal(size=NUM_WEIGHTS) + noise * rng.normal(size=(9, NUM_WEIGHTS))
+        assert judged(one) == {}
+
+
+def test_with_two_classes_many_samples_and_raw_pixels_no_honest_ue_is_left_out(tmp_path):
+    """Threes and eights, unevenly divided: every fourth honest update is more even than the limit."""
+    digits, rng = load("mnist5k"), np.random.default_rng(1)
+    y, index, label = digits.y, [], []
+    for _ in range(10):
+        label.append(rng.choice(2, 250, p=rng.dirichlet([0.5, 0.5])))
+        index.append([rng.choice(np.flatnonzero(y == (3, 8)[one])) for one in label[-1]])
+    ue = np.repeat(np.arange(10), 250)
+    np.savez(tmp_path / "two.npz", x=digits.x[np.concatenate(index)], y=np.concatenate(label), ue=ue)
+    settings = parse_settings(
+        {
+            "algorithm": "fedavg-1",
+            "data": {"name": "npz", "file": str(tmp_path / "two.npz"), "partition": "own", "standardise": False},
+            "cell": {"num_ue": 10, "max_energy": 10.0, "snr_threshold_db": -60.0, "distance": 50.0},
+            "simulation": {"num_selected": 10},
+            "baseline": {"name": "fixed", "num_samples": 200},
+            "stop": {"rounds": 10},
+            "evaluation": {"every": 10},
+            "attack": {"name": "zeros", "share": 0.0},  # nobody lies, and the checks are made
+        }
+    )
+    records = [record for record, _ in simulate(build_simulation(settings))][1:]
+    assert sum(len(record.ue) for record in records) == 100
+    assert all(record.decoded.all() for record in records)
 
 
 def test_evenness_is_the_cosine_with_the_deviation_of_the_others():
