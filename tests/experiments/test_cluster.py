@@ -25,7 +25,17 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def two_workers():
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    """Ray allows its own server half a minute to start: on a busy machine, where its files are read for the first time,
+    that may be too little, and a second start is quicker.
+    """
+    for last in (False, True):
+        try:
+            ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+            break
+        except RuntimeError as error:
+            if last or "Timed out" not in str(error):
+                raise
+            ray.shutdown()
     yield "local"
     ray.shutdown()
 
