@@ -1,6 +1,9 @@
 """What an algorithm brings along, and what is said where it does not."""
 
+import pytest
+
 from autofl.config import dump_settings, load_settings
+from autofl.registry import PARTS
 
 
 def test_an_algorithm_brings_its_settings_unless_others_are_set():
@@ -19,3 +22,15 @@ def test_what_is_foregone_is_told(tmp_path):
     file.write_text(dump_settings(load_settings().resolved()), encoding="utf-8")  # names its compressor: none
     other = load_settings(file, ["algorithm=autofl-j"])
     assert other.foregone() == ["compressor.name = none instead of entropy"]
+
+
+@pytest.mark.parametrize(
+    "given", [[], ["compressor.name=none"], ["learning.lr_decay=0.5"], ["compressor.name=ternary"]]
+)
+def test_the_settings_of_a_comparison_read_back_give_every_algorithm_what_it_brings(tmp_path, given):
+    settings, file = load_settings(overrides=given), tmp_path / "config.toml"
+    file.write_text(dump_settings(settings, of_many=True), encoding="utf-8")
+    again = load_settings(file)
+    for name in PARTS["algorithm"]:
+        one, two = (each.model_copy(update={"algorithm": name}).resolved() for each in (settings, again))
+        assert dump_settings(one) == dump_settings(two)

@@ -73,9 +73,9 @@ def parse_settings(table: dict[str, Any], origin: str = "settings") -> Settings:
         raise AutoFLError(f"{origin}: nested too deep") from None
 
 
-def dump_settings(settings: Settings) -> str:
-    """Settings as TOML text; `load_settings` reads it back to the same."""
-    return tomli_w.dumps(settings.table())
+def dump_settings(settings: Settings, of_many: bool = False) -> str:
+    """Settings as TOML text, of one algorithm or of several; `load_settings` reads it back to the same."""
+    return tomli_w.dumps(settings.table(of_many))
 
 
 def flat_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -505,6 +505,15 @@ class Settings(Section):
             }
         )
 
-    def table(self) -> dict[str, Any]:
-        """As nested plain values for a TOML file; what is not set is left out."""
-        return self.model_dump(exclude_none=True, exclude={"cell": {"distance"}} if self.cell.positions else None)
+    def table(self, of_many: bool = False) -> dict[str, Any]:
+        """As nested plain values for a TOML file; what is not set is left out.
+
+        With `of_many`, for several algorithms, also the defaults that one of them brings along: they are not set, and
+        would look so.
+        """
+        table = self.model_dump(exclude_none=True, exclude={"cell": {"distance"}} if self.cell.positions else None)
+        for entry in PARTS["algorithm"].values() if of_many else ():
+            for name, values in entry.brings.items():
+                for key in values.keys() - getattr(self, name).model_fields_set:
+                    table[name].pop(key, None)
+        return table

@@ -88,7 +88,7 @@ def run_comparison(
     jobs = [replace(job, resume=resume, keep=keep) for job in comparison(settings, Path(folder))]
     with locked(folder):  # first: another comparison may have made its runs while this one waited for the lock
         check_free(jobs)
-        text, file = dump_settings(settings).encode("utf-8"), Path(folder) / CONFIG
+        text, file = dump_settings(settings, of_many=True).encode("utf-8"), Path(folder) / CONFIG
         if keep and file.is_file() and file.read_bytes() != text:
             raise AutoFLError(
                 f"{folder}: a comparison with other settings is there; name another folder (--out) or overwrite it"
