@@ -195,7 +195,8 @@ class Death:
 
 def kills(place: Path, num: int, dice: random.Random, only: tuple[str, ...] = ()) -> list[Row]:
     """SIGKILL at `num` moments of each: half of them before, in and after writes, spread over all of them, half at
-    random times. What goes on is killed once more in every third case, and then goes on to its end.
+    random times; more of these where there are few writes. What goes on is killed once more in every third case, and
+    then goes on to its end.
     """
     rows = []
     for name, work in works().items():
@@ -209,8 +210,9 @@ def kills(place: Path, num: int, dice: random.Random, only: tuple[str, ...] = ()
         begin = time.perf_counter()
         forked(lambda work=work, here=here: work(here / "timed", False), said)
         spent = time.perf_counter() - begin
-        deaths = [Death(moment=moment) for moment in dice.sample(range(moments.count), num - num // 2)]
-        deaths += [Death(seconds=spent * dice.random()) for _ in range(num // 2)]
+        at_writes = min(moments.count, num - num // 2)  # with workers, most of the writes are theirs
+        deaths = [Death(moment=moment) for moment in dice.sample(range(moments.count), at_writes)]
+        deaths += [Death(seconds=spent * dice.random()) for _ in range(num - at_writes)]
         same = 0
         for number, death in enumerate(deaths):
             folder = here / str(number)

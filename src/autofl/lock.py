@@ -63,7 +63,7 @@ class FolderLock:
                 raise Locked(_words(self.folder, _note(self._path)))
             time.sleep(0.1)
         self._handle: int | None = handle
-        self.attempt = int(_note(self._path).get("attempt", 0)) + 1
+        self.attempt = (int(_note(self._path).get("attempt", 0)) + 1) % MOST_ATTEMPTS
         self._said = 0.0
         try:
             self._write("held")
@@ -126,23 +126,33 @@ def is_locked(folder: PathLike) -> bool:
     """Whether a living process writes into a folder."""
     path = Path(folder) / LOCK
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
+        handle = open_lock(path, os.O_RDONLY)
+    except (OSError, AutoFLError):
         return False
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return False
         return _is_theirs(path, _flock(handle, shared=True))
     finally:
         os.close(handle)
 
 
+def open_lock(path: Path, flags: int, mode: int = 0o644) -> int:
+    """A lock file, open; a link, whose target would be overwritten, and a pipe, which may never answer, are refused."""
+    try:
+        handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, mode)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise
+        raise AutoFLError(f"{path}: not a regular file; remove it") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise AutoFLError(f"{path}: not a regular file; remove it")
+    return handle
+
+
 def _try(path: Path) -> int | None:
     """The lock file, open and locked; None where somebody else has it."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644)
+    handle = open_lock(path, os.O_RDWR | os.O_CREAT)
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise AutoFLError(f"{path}: not a regular file; remove it")
         if not _is_theirs(path, _flock(handle)) and os.stat(path).st_ino == os.fstat(handle).st_ino:
             return handle
     except FileNotFoundError:  # the folder was removed meanwhile
@@ -178,7 +188,7 @@ def _is_theirs(path: Path, given: bool | None) -> bool:
     if note.get("state") != "held" or (given and here):  # under one kernel the system knows better
         return False
     try:
-        return time.time() - path.stat().st_mtime < SILENCE
+        return abs(time.time() - path.stat().st_mtime) < SILENCE  # a time to come is no sign either
     except OSError:
         return False
 
@@ -186,17 +196,16 @@ def _is_theirs(path: Path, given: bool | None) -> bool:
 def _note(path: Path) -> dict[str, Any]:
     try:
         note = json.loads(_read(path))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, AutoFLError, ValueError, RecursionError):
         return {}
     valid = isinstance(note, dict) and type(note.get("attempt")) is int and 0 <= note["attempt"] < MOST_ATTEMPTS
     return note if valid else {}
 
 
 def _read(path: Path) -> bytes:
-    """The note; what is no regular file may never answer, and has none."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    handle = open_lock(path, os.O_RDONLY)
     try:
-        return os.read(handle, MOST) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+        return os.read(handle, MOST)
     finally:
         os.close(handle)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 from flwr.app import Context, RecordDict
 
 from autofl.config import dump_settings, parse_settings
-from autofl.deploy import commands
+from autofl.deploy import commands, lease
 from autofl.deploy.commands import check_fits
 from autofl.deploy.folder import Site
 from autofl.deploy.lease import LeftAloneError, TakenOverError, held, watcher
@@ -295,3 +296,18 @@ def test_settings_for_other_devices_than_those_that_are_up_are_refused(change, w
     with pytest.raises(AutoFLError, match=why):
         check_fits(parse_settings({"cell": {"num_ue": 3}, **change}).resolved(), up)
     check_fits(parse_settings({"cell": {"num_ue": 3}, "stop": {"rounds": 9}}).resolved(), up)
+
+
+@pytest.mark.parametrize("hold", [lease.held, lease.claimed])
+def test_a_link_or_a_pipe_as_lease_is_refused_and_nothing_is_overwritten(tmp_path, hold):
+    thesis = tmp_path / "thesis.txt"
+    thesis.write_text("years of work")
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / lease.FILE).symlink_to(thesis)
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / lease.FILE)
+    for name in ("link", "pipe"):
+        assert not lease.is_held(tmp_path / name)
+        with pytest.raises(AutoFLError, match=r"run\.lock: not a regular file; remove it$"), hold(tmp_path / name, "1"):
+            pass
+    assert thesis.read_text() == "years of work"

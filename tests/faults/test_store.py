@@ -246,6 +246,37 @@ def test_a_command_killed_between_its_manifest_and_its_tables_begins_anew(tmp_pa
     assert "give its command again, with --force" in capsys.readouterr().err
 
 
+def test_a_link_as_lock_is_refused_and_what_it_points_at_stays(tmp_path):
+    """Also where a run that seems to have been killed is only read, which marks it."""
+    thesis = tmp_path / "thesis.txt"
+    thesis.write_text("years of work " * 100)
+    (tmp_path / "new").mkdir()
+    RunWriter(tmp_path / "old", "seed = 1\n", {"algorithm": "autofl", "seed": 1}).close()
+    for folder in ("new", "old"):
+        (tmp_path / folder / ".lock").unlink(missing_ok=True)
+        (tmp_path / folder / ".lock").symlink_to(thesis)
+    for act in (lambda: FolderLock(tmp_path / "new"), lambda: read_manifest(tmp_path / "old")):
+        with pytest.raises(AutoFLError, match=r"\.lock: not a regular file; remove it$"):
+            act()
+    assert thesis.read_text() == "years of work " * 100
+
+
+def test_a_lock_from_a_time_to_come_counts_as_silent(tmp_path):
+    lock = FolderLock(tmp_path)
+    lock.release()
+    path = tmp_path / ".lock"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "state": "held", "machine": "other", "boot": "other"}))
+    os.utime(path, (2**31, 2**31))
+    FolderLock(tmp_path).release()
+
+
+def test_the_number_of_attempts_does_not_run_out(tmp_path):
+    (tmp_path / ".lock").write_text(json.dumps({"attempt": 2**53 - 1, "state": "free"}))
+    lock = FolderLock(tmp_path)
+    lock.check()
+    lock.release()
+
+
 def test_a_lock_with_an_endless_attempt_counts_as_none(tmp_path):
     (tmp_path / ".lock").write_text('{"attempt": ' + "9" * 4040 + "}")
     lock = FolderLock(tmp_path)

@@ -2,8 +2,8 @@
 
 The command holds a lock on a file of the deployment's folder, with the number of its attempt in it, and one on such a
 file of its run folder, which another deployment may want too. The system releases both when the command ends, however
-it ends. The server app, which Flower starts in a separate process, checks
-before each step whether its own attempt still holds the lock; if not, it stops.
+it ends. The server app, which Flower starts in a separate process, checks before each step whether its own attempt
+still holds the lock; if not, it stops.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autofl.errors import AutoFLError
+from autofl.lock import open_lock
 
 FILE = "run.lock"
 
@@ -29,8 +30,8 @@ class TakenOverError(AutoFLError):
 def is_held(folder: Path) -> bool:
     """Whether a run is on these devices: its command holds the lease."""
     try:
-        descriptor = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        descriptor = open_lock(folder / FILE, os.O_RDONLY)
+    except (OSError, AutoFLError):
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -55,7 +56,7 @@ def claimed(out: Path, attempt: str) -> contextlib.AbstractContextManager[Path]:
 @contextlib.contextmanager
 def _held(folder: Path, attempt: str, otherwise: str) -> Iterator[Path]:
     path = folder / FILE
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_lock(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not _locked(descriptor):
             raise AutoFLError(f"{folder}: {otherwise}")
@@ -82,7 +83,7 @@ def watcher(path: Path, attempt: str) -> Callable[[], None]:
 
     def watch() -> None:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_lock(path, os.O_RDONLY)
         except OSError as error:
             raise LeftAloneError(f"{path}: {error.strerror}; the run ends") from None
         try:
