@@ -28,7 +28,7 @@ from fault_rows import seen_table
 
 from autofl.cli.main import main
 from autofl.config import parse_settings
-from autofl.errors import AutoFLError
+from autofl.errors import ENDING, AutoFLError
 from autofl.experiments.run import run
 from autofl.files import make_folder
 from autofl.lock import FolderLock, is_locked
@@ -239,21 +239,24 @@ def is_one_line(said: Path) -> bool:
 
 
 def signals(place: Path) -> list[Row]:
-    """SIGTERM and SIGHUP in the middle of a run."""
-    ended, seconds = 0, 0.0
+    """Signals to end in the middle of a run, each once, and twice within milliseconds, as an impatient user does."""
+    ended, seconds, cases = 0, 0.0, [(number, gap) for number in ENDING for gap in (None, 0.0005, 0.003, 0.01)]
     endless = ["--set", "stop.rounds=1000000", "--set", "evaluation.test_samples=5", "--set", "simulation.device=cpu"]
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        folder, said = place / number.name, place / f"{number.name}.txt"
+    for case, (number, gap) in enumerate(cases):
+        folder, said = place / str(case), place / f"{case}.txt"
 
-        def work(folder: Path = folder, number: int = number) -> None:
+        def work(folder: Path = folder, number: int = number, gap: float | None = gap) -> None:
             parent = os.getpid()
             if os.fork() == 0:  # waits for some rounds, then tells its parent to end
                 while not (folder / "rounds.csv").is_file() or (folder / "rounds.csv").read_bytes().count(b"\n") < 9:
                     time.sleep(0.02)
-                os.kill(parent, number)
                 (folder.parent / "sent").write_text(str(time.time()))
+                os.kill(parent, number)
+                if gap is not None:
+                    time.sleep(gap)
+                    os.kill(parent, number)
                 os._exit(0)
-            for handled in (signal.SIGTERM, signal.SIGHUP):
+            for handled in ENDING:
                 signal.signal(handled, signal.SIG_DFL)
             main(["simulate", "--out", str(folder), *endless])
 
@@ -261,11 +264,12 @@ def signals(place: Path) -> list[Row]:
         seconds = max(seconds, time.time() - float((place / "sent").read_text()))
         manifest, kept = read_manifest(folder), newest_checkpoint(folder)[0]
         fine = status == 128 + number and manifest["status"] == "interrupted" and is_one_line(said)
-        ended += fine and kept is not None and number.name in manifest["problem"]
+        why = "by a user" if number == signal.SIGINT else number.name
+        ended += fine and kept is not None and why in manifest["problem"]
     seen = (
         f"a checkpoint, the reason, one line; within {max(seconds, 0.1):.1f} s, the model being small (79,510 weights)"
     )
-    return [Row("SIGTERM, SIGHUP of `simulate`", 2, ended, seen)]
+    return [Row("SIGINT, SIGTERM, SIGHUP of `simulate`, once, and twice within 0.5 to 10 ms", len(cases), ended, seen)]
 
 
 def full_disk(place: Path) -> list[Row]:

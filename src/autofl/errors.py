@@ -1,47 +1,54 @@
 """The one exception for what a user can mend, and the one for being told to end."""
 
+import contextlib
 import os
 import signal
 import sys
 import sysconfig
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread, Timer
+from threading import Thread, Timer, current_thread, main_thread
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was told to end by a signal other than the terminal's; its number is the exit status less 128."""
+    """The process was told to end by a signal; its number is the exit status less 128."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"ended by {signal.Signals(number).name}")
+        by_user = number == signal.SIGINT
+        super().__init__("interrupted by a user" if by_user else f"ended by {signal.Signals(number).name}")
         self.number = number
 
     def __reduce__(self) -> tuple[type["Terminated"], tuple[int]]:
         return Terminated, (self.number,)  # a worker's comes back to the process that started it
 
 
-def _pass_over(number: int, frame: object) -> None:
-    """Ignore a signal: with SIG_IGN, one that is already on its way would be reported on the screen."""
-
-
-ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+LAST_WORDS = 10.0
+"""Seconds for closing what is open; a signal that comes later ends the process at once."""
 TOLD: list[int] = []
 """The signals that raised `Terminated`: a library may have made another error of it, as imports of C code do."""
 
 
-def raise_when_told_to_end(signals: Sequence[int] = ENDING) -> None:
+def raise_when_told_to_end() -> None:
     """From now on the usual signals to end raise `Terminated` once, so that what is open can be closed."""
 
     def end(number: int, _: object) -> None:
-        for other in signals:
-            signal.signal(other, _pass_over)  # a second one must not stop the last words
+        patience = time.monotonic() + LAST_WORDS
+
+        def pass_over(number: int, _: object) -> None:
+            """A second signal must not stop the last words, unless they last."""
+            if time.monotonic() > patience:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+
+        for other in ENDING:
+            signal.signal(other, pass_over)
         TOLD.append(number)
         raise Terminated(number)
 
     def listen() -> None:
-        for number in signals:
+        for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has its reasons
                 signal.signal(number, end)
 
@@ -55,6 +62,23 @@ def raise_when_told_to_end(signals: Sequence[int] = ENDING) -> None:
     TOLD.clear()
     listen()
     sys.unraisablehook = again
+
+
+@contextlib.contextmanager
+def ending_later() -> Iterator[None]:
+    """A signal to end waits until this is over: what ends anyway is not stopped at its last words."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    told: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: told.append(number)) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if told:
+            os.kill(os.getpid(), told[0])
 
 
 def end_if_told() -> None:

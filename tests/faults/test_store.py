@@ -158,6 +158,25 @@ def test_a_signal_that_a_library_drops_ends_the_run_after_the_round(tmp_path):
     assert (manifest["status"], manifest["rounds"]) == ("interrupted", 3)
 
 
+def test_a_run_told_to_end_at_its_end_is_finished(tmp_path, monkeypatch):
+    write_weights = RunWriter.write_weights
+
+    def told(self, weights):
+        os.kill(os.getpid(), signal.SIGTERM)
+        write_weights(self, weights)
+
+    def work():
+        monkeypatch.setattr(RunWriter, "write_weights", told)
+        raise_when_told_to_end()
+        try:
+            run(parse_settings(SMALL), tmp_path / "run")
+        except Terminated as error:
+            sys.exit(error.number)
+
+    assert fault_processes.forked(work, tmp_path / "said") == (signal.SIGTERM, 0)
+    assert read_manifest(tmp_path / "run")["status"] == "finished"
+
+
 def test_a_full_disk_is_one_line_and_an_honest_manifest(tmp_path):
     holds(faults.full_disk(tmp_path))
 

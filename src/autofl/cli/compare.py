@@ -84,5 +84,5 @@ def command(
             again = resume is not None
             runs = run_comparison(settings, folder, force=force, resume=again, workers=count, ray=ray, on_progress=bar)
         except KeyboardInterrupt as error:
-            leave(folder, f"autofl compare --resume {folder}", error)
+            leave(folder, f"autofl compare --resume {folder}", error, (folder / "config.toml").is_file())
     report_new_runs(runs, folder, settings.compare.target_accuracy, as_json)

@@ -108,7 +108,7 @@ def run_on_devices(
             run(settings, folder, place, on_round, resume is not None, keep)
         except KeyboardInterrupt as error:
             where = "" if folder == usual else f" --folder {folder}"
-            leave(place, f"{command}{where} --resume {place}", error)
+            leave(place, f"{command}{where} --resume {place}", error, (place / "config.toml").is_file())
     report_new_runs([place], place, settings.compare.target_accuracy, as_json)
 
 

@@ -255,12 +255,10 @@ def free_folder(kind: str) -> Path:
     return make_folder(Path("runs") / kind)
 
 
-def leave(folder: Path, command: str, error: KeyboardInterrupt) -> NoReturn:
-    """What an interrupted command says, and its exit status."""
-    say(
-        f"interrupted; the rounds so far are in {folder} (autofl report {folder}); {command} continues from here",
-        whole=True,
-    )
+def leave(folder: Path, command: str, error: KeyboardInterrupt, begun: bool = True) -> NoReturn:
+    """What an interrupted command says, and its exit status; one that had not begun has nothing to go on with."""
+    so_far = f"the rounds so far are in {folder} (autofl report {folder}); {command} continues from here"
+    say(f"interrupted; {so_far if begun else 'nothing was written yet, so give the command again'}", whole=True)
     raise typer.Exit(exit_status(error))
 
 

@@ -82,5 +82,5 @@ def command(
             job = Job(settings, folder, f"{settings.algorithm} seed {settings.seed}", resume is not None, keep=keep)
             made = run_with_progress(job, bar, ray=ray)
         except KeyboardInterrupt as error:
-            leave(folder, f"autofl simulate --resume {folder}", error)
+            leave(folder, f"autofl simulate --resume {folder}", error, (folder / "config.toml").is_file())
     report_new_runs([made], folder, settings.compare.target_accuracy, as_json)

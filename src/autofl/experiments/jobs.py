@@ -289,17 +289,13 @@ def _pool_unit(make: "Make[Unit]", unit: Unit, tell: OnProgress) -> None:
     if _interrupted:
         raise KeyboardInterrupt
     try:
-        raise_when_told_to_end(TOLD)
+        raise_when_told_to_end()
         make(unit, tell)
     except KeyboardInterrupt:
         _interrupted = True
         raise
     finally:
         _note_when_told_to_end()
-
-
-TOLD = [*ENDING, signal.SIGINT]
-"""A terminal sends its signal to all processes, and then the parent ends them too."""
 
 
 def _begin_worker() -> None:
@@ -317,7 +313,7 @@ def _note_when_told_to_end() -> None:
         global _interrupted
         _interrupted = True
 
-    for number in TOLD:
+    for number in ENDING:  # a terminal sends its signal to all processes, and then the parent ends them too
         signal.signal(number, note)
 
 

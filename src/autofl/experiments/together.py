@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autofl.engines import ClientMemory
-from autofl.errors import end_if_told
+from autofl.errors import end_if_told, ending_later
 from autofl.experiments.write import Keeper, check_same_settings, finish_run, version_there
 from autofl.records import Kept, RoundRecord, RunWriter, checkpoints
 from autofl.records.run import problem_of
@@ -78,10 +78,11 @@ def write_together(members: Sequence[Member], on_round: Callable[[int, RoundReco
         problem = problem_of(error)
         raise
     finally:
-        with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
-            keep()
-        for r in sorted(going):
-            leave(r, "finished" if last[r].stop is not None else status)
+        with ending_later():
+            with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
+                keep()
+            for r in sorted(going):
+                leave(r, "finished" if last[r].stop is not None else status)
 
 
 def _begin(

@@ -10,7 +10,7 @@ from typing import Any
 
 from autofl.algorithms import State
 from autofl.config import flat_settings
-from autofl.errors import AutoFLError, end_if_told, in_own_code
+from autofl.errors import AutoFLError, end_if_told, ending_later, in_own_code
 from autofl.files import read_toml
 from autofl.lock import FolderLock
 from autofl.records import (
@@ -92,11 +92,12 @@ def _write(sim: Simulation, begun: Begun, on_round: OnRound | None) -> None:
         problem = problem_of(own or error)
         raise own or error from None
     finally:
-        if past is not None and status != "finished":
-            with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
-                keeper.keep(past, last)
-        state = None if past is None else past.checkpoint.state
-        finish_run(writer, status, last, state, keeper.begin, problem)
+        with ending_later():
+            if past is not None and status != "finished":
+                with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
+                    keeper.keep(past, last)
+            state = None if past is None else past.checkpoint.state
+            finish_run(writer, status, last, state, keeper.begin, problem)
 
 
 def is_finished(folder: Path, config_text: str) -> bool:
