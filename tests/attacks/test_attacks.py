@@ -1,7 +1,9 @@
 """Simulated liars: what they send, by hand; who they are; what the server's checks leave of them."""
 
+import copy
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
 from autofl.rounds.checks import Bounds
 from autofl.rounds.screen import Screen
-from autofl.simulation import simulate
+from autofl.simulation import play, simulate
 from autofl.simulation.liars import Lies
 
 RNG = np.random.default_rng(1)
@@ -176,8 +178,43 @@ def test_liars_that_begin_later_are_honest_before(few_digits):
 
 
 def test_a_lie_in_the_training_data_cannot_begin_later(few_digits):
-    with pytest.raises(AutoFLError, match=r"attack.begin: a lie in the training data begins in round 1"):
-        liars_of(few_digits, "attack.name=label-flip", "attack.begin=2")
+    why = "begin: a lie in the training data begins in round 1; leave it out"
+    with pytest.raises(AutoFLError, match=why):  # when the settings are read, so nothing is written
+        load_settings(overrides=["attack.name=label-flip", "attack.begin=2"])
+    with pytest.raises(AutoFLError, match=why):
+        Lies(LabelFlip(), np.array([2]), begin=2)
+
+
+@pytest.mark.parametrize("spread", [-0.1, math.inf, math.nan])
+def test_a_spread_that_no_deviation_has_is_refused(spread):
+    with pytest.raises(AutoFLError, match=r"spread: .*; at least 0, and finite"):
+        LittleIsEnough(spread=spread)
+
+
+@dataclass(frozen=True)
+class Forgetful:
+    """A user's own attack that uses what it has not asked to be kept."""
+
+    def __call__(self, attacked, rng):
+        return attacked.first + attacked.own
+
+
+@dataclass(frozen=True)
+class Mindful(Forgetful):
+    remembers: ClassVar[bool] = True
+
+
+def test_an_own_attack_gets_the_first_updates_if_it_says_so_and_then_checkpoints_keep_them(few_digits):
+    sim, _ = liars_of(few_digits, "attack.name=zeros")
+    with pytest.raises(AutoFLError, match=r"attacked.first: only for an attack with `remembers = True`"):
+        list(simulate(replace(sim, lies=replace(sim.lies, attack=Forgetful()))))
+    sim = replace(sim, lies=replace(sim.lies, attack=Mindful(), bounds=Bounds()))
+    whole = [(record, copy.deepcopy(past)) for record, past in play(sim)]
+    middle = whole[2][1]
+    assert {f"#{ue}" for ue in sim.lies.ue.tolist()} <= set(middle.liars)
+    *_, (_, rest) = play(sim, middle)
+    for name, p in whole[-1][1].checkpoint.state.params.items():
+        assert torch.equal(rest.checkpoint.state.params[name], p)
 
 
 def test_nobody_lies_with_a_share_of_nothing(few_digits):

@@ -62,8 +62,9 @@ class Loopback(Grid):
         return numbers
 
     def pull_messages(self, message_ids):
-        there = [self._replies.pop(number) for number in list(message_ids) if number in self._replies]
-        return there[::-1] if self.backwards else there
+        """A reply is given once. Backwards: only the last of those that are there, as if the others came later."""
+        here = list(self._replies)[-1:] if self.backwards else list(self._replies)
+        return [self._replies.pop(number) for number in list(message_ids) if number in here]
 
 
 class Lines(Loopback):

@@ -228,8 +228,9 @@ def test_noise_comes_before_the_compressor(nodes, tmp_path):
 
 
 def test_the_order_of_replies_does_not_change_a_bit(nodes, tmp_path):
-    deployed(nodes, tmp_path / "one")
-    deployed(dict(reversed(nodes.items())), tmp_path / "two", backwards=True)
+    patiently = settings_of(deploy={"deadline": 20.0})
+    deployed(nodes, tmp_path / "one", patiently)
+    deployed(dict(reversed(nodes.items())), tmp_path / "two", patiently, backwards=True)
     assert digest(tmp_path / "one") == digest(tmp_path / "two")
 
 

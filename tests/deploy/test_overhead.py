@@ -8,6 +8,7 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 
 from autofl.config import load_settings
 from autofl.data import Dataset
+from autofl.deploy import server
 from autofl.deploy.overhead import LAST, Overheads
 from autofl.experiments.build import build_simulation
 from autofl.records import DeviceRecord
@@ -18,7 +19,7 @@ __all__ = ["nodes"]
 
 
 def record(ue, reply, train, send=math.nan, outcome="ok"):
-    return DeviceRecord(ue, outcome, reply_time=reply, train_time=train, send_time=send)
+    return DeviceRecord(ue, outcome, reply_time=reply, train_time=train, bytes_down=1.0, send_time=send)
 
 
 def test_a_devices_overhead_is_reply_less_work_and_a_rounds_that_of_the_slowest():
@@ -49,6 +50,17 @@ def test_a_device_that_replies_late_and_says_it_hardly_computed_does_not_raise_t
     overheads.add([record(0, 59.0, 0.0), *others], round_time=59.5)  # the server took 0.5 s, as before
     assert honest.of_round == overheads.of_round == 1.5 - 0.75
     assert overheads.of_ue(0) == 59.0  # which the status shows
+
+
+def test_whether_a_device_was_asked_is_not_read_from_its_words():
+    """A round in which the server waited in vain says nothing; one without a device that was away does."""
+    overheads, words = Overheads(), "not connected"
+    overheads.add([record(0, math.nan, math.nan, outcome=words), record(1, 0.5, 0.125)], 60.0)
+    assert overheads.of_round is None
+    overheads.add([DeviceRecord(0, words), record(1, 0.5, 0.125)], 1.0)
+    assert overheads.of_round == 0.875
+    liar, away = record(0, 1.0, math.nan, outcome=words), DeviceRecord(1, words)
+    assert server._counted({}, (liar, away), 2) == {0: 1, 1: 0}
 
 
 def test_devices_that_wait_for_the_same_processor_count_in_full():

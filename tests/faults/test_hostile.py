@@ -27,7 +27,7 @@ REASONS = {
     "NaN": "0.weight: not finite",
     "1e30": "too long: |w_i - w| = 2.82e+32",
     "old stamp": "a reply to another message: its stamp is old",
-    "extra part": "junk: an unknown part of a message",
+    "extra part": "an unknown part of a message: junk",
     "byte by byte": "no reply within 5 s",
 }
 """What devices.csv says of each lie, in the order in which they are told (hostile/sitecustomize.py)."""

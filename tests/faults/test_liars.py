@@ -1,8 +1,10 @@
 """A device that lies, in one process through the server's own functions: refused, named, and the honest go on."""
 
 import copy
+import io
 import logging
 import math
+import re
 import tracemalloc
 
 import numpy as np
@@ -15,12 +17,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, Re
 
 from autofl.compressors.quantise import Quantise
 from autofl.data import Dataset
+from autofl.deploy import arrival, fleet, session, world
 from autofl.deploy.app import client_app
 from autofl.deploy.arrival import Arrival, Packed
 from autofl.deploy.fleet import Form, introduction
+from autofl.deploy.lease import LeftAloneError, TakenOverError
 from autofl.deploy.messages import checked_params, digest_of
-from autofl.deploy.schema import RefusedError
+from autofl.deploy.schema import RefusedError, refusing
 from autofl.deploy.server import serve
+from autofl.deploy.status import progress
 from autofl.deploy.world import changes_of
 from autofl.experiments.cell import build_cell
 from autofl.records import read_run, read_weights
@@ -136,6 +141,157 @@ def test_an_old_reply_is_refused_by_its_stamp_and_an_old_update_under_a_new_stam
         old = "the update of UE 1 in round 1 again" if stamped else "a reply to another message: its stamp is old"
         assert outcomes(run) == ["ok", old]
         assert finished(run)
+
+
+def written_otherwise(array, k):
+    """The same values, written in another way each round."""
+    values = array.numpy()
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.asfortranarray(values) if k % 2 else values, (2, 0))
+    return Array(f"float32 {k}", array.shape, array.stype, stream.getvalue())
+
+
+@pytest.mark.parametrize("compressor", ["none", "top-k"])
+def test_the_same_numbers_are_the_same_update_however_they_are_written(nodes, tmp_path, compressor):
+    first = {}
+
+    def again(node, message, reply):
+        if node == LIES and message.metadata.message_type == "train":
+            old, k = first.setdefault("content", reply.content), int(message.content["order"]["round"])
+            parts = dict(old)
+            if compressor == "none":
+                parts["params"] = ArrayRecord({name: written_otherwise(a, k) for name, a in old["params"].items()})
+            reply.content = RecordDict({**parts, "stamp": message.content["stamp"]})
+        return reply
+
+    settings = everybody(stop={"rounds": 3}, compressor={"name": compressor})
+    run, _ = deployed(nodes, tmp_path, settings, spoil=again)
+    assert outcomes(run) == ["ok", *["the update of UE 1 in round 1 again"] * 2]
+    assert finished(run)
+
+
+WORDS = {
+    "empty": (b"", "an error without a reason"),
+    "blank": (b" \n\t ", "an error without a reason"),
+    "unprintable": (b"\n\x1b\x00\n", "an error without a reason"),
+    "ok": (b"ok", "it says: ok"),
+    "away": (b"not connected", "it says: not connected"),
+    "formula": (b'=HYPERLINK("http://x")', 'it says: =HYPERLINK("http://x")'),
+    "other": (b"introduction: no", "it says: introduction: no"),
+}
+
+
+@pytest.fixture
+def errors_as_told(monkeypatch):
+    """A device's error is, byte for byte, what stands between two marks in it."""
+
+    def frames_of(parcel, write=session.frames_of):
+        mark = re.search(rb"MARK:([0-9a-f]*):", parcel.body) if parcel.kind == "error" else None
+        return write(parcel._replace(body=bytes.fromhex(mark[1].decode())) if mark else parcel)
+
+    monkeypatch.setattr(session, "frames_of", frames_of)
+
+
+@pytest.mark.parametrize("case", list(WORDS))
+def test_an_error_that_a_device_words_itself_is_its_refusal_and_nothing_else(nodes, tmp_path, errors_as_told, case):
+    body, why = WORDS[case]
+
+    def fails(node, message, reply):
+        if node == LIES and message.metadata.message_type == "train":
+            raise RuntimeError(f"MARK:{body.hex()}:")
+        return reply
+
+    run, _ = deployed(nodes, tmp_path, everybody(), transport="stream", spoil=fails)
+    assert finished(run)
+    assert outcomes(run) == [why, why]
+    assert all(outcomes(run, ue) == ["ok", "ok"] for ue in (0, 2, 3))
+    assert progress(run)["devices"][LIAR] == {"used": 0, "left_out": 2, "last": why}
+
+
+@pytest.mark.parametrize("kind", ["query.introduce", "evaluate"])
+def test_an_empty_error_instead_of_an_introduction_or_an_evaluation_has_a_reason(nodes, tmp_path, errors_as_told, kind):
+    def fails(node, message, reply):
+        if node == LIES and message.metadata.message_type == kind:
+            raise RuntimeError("MARK::")
+        return reply
+
+    settings = everybody(stop={"rounds": 1}, deploy={"join": 3.0})
+    run, _ = deployed(nodes, tmp_path, settings, transport="stream", spoil=fails)
+    assert finished(run)
+    assert f"{'evaluation' if kind == 'evaluate' else 'introduction'}: an error without a reason" in outcomes(run)
+
+
+def headed(array, shape):
+    """An array whose header has this as its shape."""
+    kind = "<i8" if array.dtype == "int64" else "<f4"
+    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}".encode()
+    text = text.ljust(-(-(len(text) + 11) // 64) * 64 - 11) + b"\n"
+    return Array(array.dtype, array.shape, array.stype, b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+
+
+@both
+@pytest.mark.parametrize(
+    ("kind", "group", "name"), [("train", "params", "2.bias"), ("query.introduce", "pixels", "num")]
+)
+def test_a_shape_of_5000_digits_is_refused_in_a_few_words(nodes, tmp_path, kind, group, name, transport):
+    def endless(node, message, reply):
+        if node == LIES and message.metadata.message_type == kind:
+            arrays = reply.content[group]
+            bad = ArrayRecord({**arrays, name: headed(arrays[name], f"(0x{'f' * 3700},)")})
+            reply.content = RecordDict({**reply.content, group: bad})
+        return reply
+
+    settings = everybody(stop={"rounds": 1}, deploy={"join": 3.0 if transport == "stream" else 0.0})
+    run, _ = deployed(nodes, tmp_path, settings, transport=transport, spoil=endless)
+    assert finished(run)
+    why = f"{name}: a shape that no array has, not ({'10,' if kind == 'train' else ''})"
+    assert outcomes(run)[0] == (why if kind == "train" else f"introduction: {why}")
+    assert all(outcomes(run, ue) == ["ok"] for ue in (0, 2, 3))
+
+
+def test_a_type_of_many_words_is_refused_in_few():
+    descr = [("A\x1b[31m" * 200, "<f4")]
+    head = repr({"descr": descr, "fortran_order": False, "shape": (3,)}).encode()
+    data = b"\x93NUMPY\x01\x00" + (len(head) + 1).to_bytes(2, "little") + head + b"\n" + bytes(12)
+    record = RecordDict({"params": ArrayRecord({"b": Array("float32", (3,), "numpy.ndarray", data)})})
+    with pytest.raises(RefusedError, match=r"^b: type .{1,160}, not float32$"):
+        checked_params(record, {"b": torch.zeros(3)})
+
+
+@both
+@pytest.mark.parametrize("where", ["introduction", "update", "evaluation"])
+def test_an_error_nobody_thought_of_is_the_refusal_of_the_reply_it_was_in(
+    nodes, tmp_path, monkeypatch, where, transport
+):
+    """The second line of defence: our own code fails on one device's reply."""
+
+    def fails(real, is_it):
+        def call(*words):
+            if is_it(*words):
+                raise ZeroDivisionError
+            return real(*words)
+
+        return call
+
+    liars = []
+    if where == "introduction":
+        monkeypatch.setattr(fleet, "introduction", fails(fleet.introduction, lambda node, *_: node == LIES))
+    elif where == "update":
+        monkeypatch.setattr(arrival, "length", fails(arrival.length, lambda row: liars.append(0) or len(liars) == 1))
+    else:
+        monkeypatch.setattr(world, "_content", fails(world._content, lambda answer: liars.append(0) or len(liars) == 1))
+    settings = everybody(stop={"rounds": 1}, deploy={"join": 3.0 if transport == "stream" else 0.0})
+    run, _ = deployed(nodes, tmp_path, settings, transport=transport)
+    assert finished(run)
+    said = [why for why in run.devices["outcome"].tolist() if why != "ok"]
+    assert said
+    assert {why.split(": ")[-1] for why in said} == {"a reply that cannot be read (ZeroDivisionError)"}
+
+
+@pytest.mark.parametrize("error", [LeftAloneError("gone"), TakenOverError("another"), KeyboardInterrupt()])
+def test_what_ends_a_run_is_no_refusal(error):
+    with pytest.raises(type(error)), refusing():
+        raise error
 
 
 def test_two_devices_that_send_the_same_update_count_once(nodes, tmp_path):
@@ -317,7 +473,7 @@ def test_a_reply_with_more_in_it_or_larger_than_can_be_is_not_even_decoded(nodes
         return reply
 
     run, _ = deployed(nodes, tmp_path, everybody(), spoil=large)
-    assert outcomes(run)[0] == "junk: an unknown part of a message"
+    assert outcomes(run)[0] == "an unknown part of a message: junk"
     assert outcomes(run)[1].startswith("8318")
     assert finished(run)
 
@@ -434,7 +590,7 @@ def device_context(nodes, state=None):
         ("model", {"num-classes": 3}, "a model of 3 classes; the samples here have 10"),
         ("model", {"num-classes": 11}, r"2.weight: shape \(10, 100\), not \(11, 100\)"),
         ("stamp", {"nonce": "short"}, "nonce: 5 letters is not 32 hexadecimal digits"),
-        ("shell", {"command": "ls"}, "shell: an unknown part of a message"),
+        ("shell", {"command": "ls"}, "an unknown part of a message: shell"),
     ],
 )
 def test_a_device_checks_what_its_server_says(nodes, exchanges, group, values, why):

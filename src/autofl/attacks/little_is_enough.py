@@ -1,5 +1,6 @@
 """Liars who hide among the honest."""
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from autofl.attacks.base import Attacked
+from autofl.errors import AutoFLError
 
 LEAST = 0.3
 """Deviations used by liars who are too few for the paper's formula, which would have them send the mean."""
@@ -30,6 +32,10 @@ class LittleIsEnough:
         float | None, "standard deviations from the mean; default: as in the paper, by the number of liars"
     ] = None
     spread: Annotated[float, "relative deviation of z, which each liar draws anew for every weight; 0: one z"] = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.spread < math.inf:
+            raise AutoFLError(f"spread: {self.spread}; at least 0, and finite")
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
         num, liars = len(attacked.honest), len(attacked.liars)

@@ -166,6 +166,12 @@ class AttackSettings(OptionalPartSettings):
     share: float = Field(0.2, ge=0, le=1, description="share of the UEs that lie, drawn once")
     begin: int = Field(1, ge=1, description="round from which on they lie; before, they are honest")
 
+    @model_validator(mode="after")
+    def _begins_in_time(self) -> Self:
+        if self.name != "none" and self.begin > 1 and hasattr(self.part.target, "labels"):
+            raise PydanticCustomError("begin", "begin: a lie in the training data begins in round 1; leave it out")
+        return self
+
 
 class AggregatorSettings(PartSettings):
     """What the server makes of the updates."""

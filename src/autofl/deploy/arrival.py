@@ -9,7 +9,7 @@ from flwr.app import RecordDict
 
 from autofl.compressors import Compressor
 from autofl.compressors.base import whole_bytes
-from autofl.deploy.messages import checked_params, checked_payload, digest_of, unpacked
+from autofl.deploy.messages import checked_params, checked_payload, digest_of, params_record, unpacked
 from autofl.deploy.schema import RefusedError, read
 from autofl.engines.compressed import flat, shaped
 from autofl.models import Params
@@ -71,7 +71,7 @@ class Reader:
         norm = length(flat(update).double() - self._from)
         if norm == 0.0:
             raise RefusedError(NO_CHANGE)
-        return Arrival(said, update, norm, digest_of(content))
+        return Arrival(said, update, norm, _digest(update))
 
     def _packed(
         self, said: dict[str, Any], content: RecordDict, compressor: Compressor, bits_per_weight: float
@@ -80,7 +80,16 @@ class Reader:
         update = Packed(unpacked(payload, compressor, self._sent), 8.0 * len(payload))
         norm = length(update.change.double())
         # With few bits, several updates may be all zeros.
-        return Arrival(said, update, norm, None if norm == 0.0 else digest_of(content))
+        return Arrival(said, update, norm, None if norm == 0.0 else _digest({"change": update.change}))
+
+
+def _digest(values: Params) -> bytes:
+    """Of the numbers that were read: a device can write the same ones with other headers, types and orders of axes.
+
+    Without a compressor these are w_i. The same w_i - w from another w is not recognised: w + (w_i - w) is rounded, so
+    what the server gets back has other last digits each round.
+    """
+    return digest_of(RecordDict({"params": params_record(values)}))
 
 
 def length(change: torch.Tensor) -> float:

@@ -13,7 +13,17 @@ from flwr.app import ConfigRecord, RecordDict
 from autofl.data.federated import PixelSums
 from autofl.deploy.messages import HEADER, pixels_of
 from autofl.deploy.post import Answer, Ask, Expected
-from autofl.deploy.schema import FIELDS, MOST_PIXELS, MOST_SAMPLES, OWN_FACTOR, OWN_VALUES, SMALL, RefusedError, read
+from autofl.deploy.schema import (
+    FIELDS,
+    MOST_PIXELS,
+    MOST_SAMPLES,
+    OWN_FACTOR,
+    OWN_VALUES,
+    SMALL,
+    RefusedError,
+    read,
+    refusing,
+)
 from autofl.network import Cell
 from autofl.records import DeviceRecord
 
@@ -96,11 +106,12 @@ class Fleet:
         again = {node for node, turn in self._due.items() if turn <= self._turn and node not in here}
         asked = sorted(((new | again | (also or set())) & online) - self._out)
         pixels = MOST_PIXELS if self.form is None else math.prod(self.form.sample_shape)
-        expected = Expected(("device", "pixels"), 16 * pixels + 3 * HEADER + SMALL)
+        expected = Expected(("device", "pixels"), 16 * pixels + 3 * HEADER + SMALL, num_arrays=3)
         answers = self._ask({node: RecordDict() for node in asked}, "query.introduce", "join", expected)
         for node in asked:
             try:
-                self._add(node, answers[node])
+                with refusing():
+                    self._add(node, answers[node])
             except RefusedError as error:
                 self._tries[node] += 1
                 self._due[node] = self._turn + min(2 ** (self._tries[node] - 1), LONGEST_PAUSE)

@@ -3,6 +3,7 @@
 The head alone tells the receiver whether it wants the rest, so nobody can make it hold more than it asked for.
 """
 
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -114,7 +115,58 @@ def all_packed(contents: Mapping[int, RecordDict]) -> dict[int, bytes]:
     }
 
 
-def unpacked(body: bytes) -> RecordDict:
+_BULK = ((1, 2, 1, 2, 4), (1, 4, 1, 2, 6))
+"""Fields of Flower's RecordDict that hold the bytes of an array and of a packed update, from the outside in."""
+_INSIDE = {path[:depth] for path in _BULK for depth in range(len(path))}
+
+
+def _check_rest(view: memoryview, most: float, rest: float = 0.0, path: tuple[int, ...] = ()) -> float:
+    """Refuse a message in which all but the values of arrays and packed updates is longer than `most` bytes.
+
+    Two bytes can make an object of several hundred, so this looks at lengths alone, before anything is made. Returns
+    the bytes of `rest` and of this part.
+    """
+    place = 0
+    while place < len(view):
+        begin = place
+        tag, place = _varint(view, place)
+        inner, length = (*path, tag >> 3), {1: 8, 5: 4}.get(tag & 7, 0)
+        if tag & 7 == 2:
+            length, place = _varint(view, place)
+        elif tag & 7 == 0:
+            _, place = _varint(view, place)
+        elif not length:
+            raise RefusedError("a message that cannot be read (groups)")
+        if place + length > len(view):
+            raise RefusedError("a message that cannot be read (it ends too early)")
+        rest += place - begin
+        if tag & 7 == 2 and inner in _INSIDE:
+            rest = _check_rest(view[place : place + length], most, rest, inner)
+        elif inner not in _BULK:
+            rest += length
+        if rest > most:
+            raise RefusedError(f"more than {most:.0f} bytes besides the values of arrays")
+        place += length
+    return rest
+
+
+def _varint(view: memoryview, place: int) -> tuple[int, int]:
+    """A number of Protocol Buffers, seven bits to a byte, and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(view):
+            break
+        value |= (view[place] & 127) << shift
+        place += 1
+        if view[place - 1] < 128:
+            return value, place
+    raise RefusedError("a message that cannot be read (a number without an end)")
+
+
+def unpacked(body: bytes, most_rest: float = math.inf) -> RecordDict:
+    """The records of a message; `most_rest` are the bytes it may have besides the values of arrays."""
+    if most_rest < math.inf:
+        _check_rest(memoryview(body), most_rest)
     try:
         return recorddict_from_proto(RecordDictBytes.FromString(body))
     except Exception as error:  # bytes from outside

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from autofl.deploy.post import stamped
-from autofl.deploy.schema import FIELDS, RefusedError, read, shown
+from autofl.deploy.messages import content_of
+from autofl.deploy.post import pulled, stamped
+from autofl.deploy.schema import FIELDS, RefusedError, read, refusing, shown
 
 log = logging.getLogger("autofl")
 
@@ -103,8 +104,10 @@ class Invitations:
         """A session that ended says why."""
         with self._lock:
             unanswered = {one.message: node for node, one in self._of_node.items() if one.message}
-        for reply in self._grid.pull_messages(list(unanswered)) if unanswered else ():
-            node, outcome = unanswered[reply.metadata.reply_to_message_id], _outcome(reply)
+        for number, node in unanswered.items():
+            outcome = self._outcome(number)
+            if outcome is None:
+                continue
             with self._lock:
                 one = self._of_node[node]
                 one.message = ""
@@ -145,11 +148,13 @@ class Invitations:
         pause = RENEW if is_awaited else min(PAUSE * 2.0**one.tries, LONGEST_PAUSE)
         return not one.has_stream and node not in self._apart and time.monotonic() - one.since > pause
 
-
-def _outcome(reply: Message) -> str:
-    if reply.has_error():
-        return shown(f"error {reply.error.code}: {(reply.error.reason or 'no reason')[:400]}")
-    try:
-        return str(read(reply.content, "ended", FIELDS["ended"])["outcome"])
-    except RefusedError as error:
-        return shown(str(error))
+    def _outcome(self, number: str) -> str | None:
+        """How the session to which this message invited has ended, if it has."""
+        try:
+            reply = pulled(self._grid, number)
+            if reply is None:
+                return None
+            with refusing():
+                return str(read(content_of(reply), "ended", FIELDS["ended"])["outcome"])
+        except RefusedError as error:
+            return shown(str(error))

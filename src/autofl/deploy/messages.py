@@ -8,6 +8,7 @@ that its reply repeats. What comes from another machine is checked before use, b
 import hashlib
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -96,7 +97,7 @@ def unpacked(payload: bytes, compressor: Compressor, like: Params) -> torch.Tens
 
 
 def digest_of(record: RecordDict) -> bytes:
-    """SHA-256 of an update: its arrays, or its packed bytes; the same for the same values."""
+    """SHA-256 of a record as it is written: the same for the same values only if we have written it ourselves."""
     made = hashlib.sha256()
     for group in ("params", "packed"):
         for name, array in sorted(record.array_records.get(group, ArrayRecord()).items()):
@@ -174,12 +175,19 @@ def _head(kind: str, shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()[: -math.prod(shape) * np.dtype(kind).itemsize or None]
 
 
+def _extents(shape: Sequence[object]) -> str:
+    """A shape from another machine in a few words: Python does not even write a number of 5,000 digits."""
+    if all(isinstance(extent, int) and extent.bit_length() <= 64 for extent in shape[:8]):
+        return f"shape {tuple(shape[:8])}"
+    return "a shape that no array has"
+
+
 def _decoded(array: Array, name: str, kind: np.dtype[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
     """The array of this type and shape. Both are read from its bytes before anything is allocated for its values."""
     size, label = math.prod(shape) * kind.itemsize, shown(name[:200])
     if len(array.data) > size + HEADER:
-        said = f"shape {tuple(array.shape)[:8]}, not {shape}" if tuple(array.shape) != shape else "too many bytes"
-        raise RefusedError(f"{label}: {said}")
+        same = tuple(array.shape) == shape
+        raise RefusedError(f"{label}: {'too many bytes' if same else f'{_extents(array.shape)}, not {shape}'}")
     usual = _head(kind.str, shape)
     if array.data.startswith(usual) and len(array.data) == len(usual) + size:  # as everybody writes it
         return np.frombuffer(array.data, kind, offset=len(usual)).reshape(shape)
@@ -191,9 +199,9 @@ def _decoded(array: Array, name: str, kind: np.dtype[np.generic], shape: tuple[i
     except Exception as error:  # bytes from outside: anything may be wrong with them
         raise RefusedError(f"{label}: not a readable array ({type(error).__name__})") from None
     if own_kind != kind:
-        raise RefusedError(f"{label}: type {own_kind}, not {kind}")
+        raise RefusedError(f"{label}: type {shown(str(own_kind)[:200])}, not {kind}")
     if own_shape != shape:
-        raise RefusedError(f"{label}: shape {own_shape[:8]}, not {shape}")
+        raise RefusedError(f"{label}: {_extents(own_shape)}, not {shape}")
     values = array.data[stream.tell() :]
     if len(values) != size:
         raise RefusedError(f"{label}: {len(values)} bytes, not {size}")

@@ -35,7 +35,7 @@ class Overheads:
         heard = [record for record in asked if not math.isnan(record.reply_time) and not math.isnan(record.train_time)]
         for record in heard:
             self._of_ue[record.ue].append(record.reply_time - busy_time(record))
-        if heard and all(record.outcome == "not connected" or record in heard for record in asked):
+        if heard and all(record in heard or not is_asked(record) for record in asked):
             late = _too_late(heard)
             self._of_round.append(max(round_time - late - max(map(busy_time, heard)), 0.0))
 
@@ -60,6 +60,11 @@ def _too_late(heard: Sequence[DeviceRecord]) -> float:
     most = FACTOR * statistics.median(record.reply_time - busy_time(record) for record in heard)
     expected = max(min(record.reply_time, busy_time(record) + most) for record in heard)
     return max(record.reply_time for record in heard) - expected
+
+
+def is_asked(record: DeviceRecord) -> bool:
+    """Whether an order was sent to this device; its outcome says so too, but in words."""
+    return not math.isnan(record.bytes_down)
 
 
 def busy_time(record: DeviceRecord) -> float:

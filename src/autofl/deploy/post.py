@@ -6,14 +6,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import httpx
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from autofl.deploy.messages import NAN, content_of
-from autofl.deploy.schema import SMALL, STAMP, RefusedError, check_parts, read
+from autofl.deploy.schema import SMALL, STAMP, RefusedError, check_parts, read, refusing
 
 POLL = 0.2
-"""Seconds between looks for replies."""
+"""Seconds between looks for replies, if a look takes no longer itself."""
+NAMES = 512
+"""Bytes that name, type and shape of an array may take."""
 GRACE = 15.0
 """Seconds for which Flower keeps a message beyond our own deadline, so that our deadline decides."""
 
@@ -39,6 +42,12 @@ class Expected(NamedTuple):
     parts: Collection[str]
     most_bytes: float = SMALL
     reader: Callable[[int, RecordDict], object] = _nothing  # of who replies, and the reply
+    num_arrays: int = 0
+
+    @property
+    def most_rest(self) -> float:
+        """Bytes of a reply besides the values of arrays and packed updates."""
+        return SMALL + NAMES * self.num_arrays
 
 
 class Ask(Protocol):
@@ -106,16 +115,37 @@ class Post:
         answers = {node: Answer(None, NAN, "could not be sent") for node in nodes if node not in waiting.values()}
         while waiting:
             self.watch()
-            for reply in self.grid.pull_messages(list(waiting)):
-                node = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if node is not None:
-                    answers[node] = _answer(node, reply, time.monotonic() - begin, nonces[node], expected)
+            look = time.monotonic()
+            for number, node in list(waiting.items()):
+                try:
+                    reply = pulled(self.grid, number)
+                except RefusedError as error:
+                    answers[waiting.pop(number)] = Answer(None, time.monotonic() - begin, str(error))
+                    continue
+                if reply is not None:
+                    seconds = time.monotonic() - begin
+                    answers[waiting.pop(number)] = _answer(node, reply, seconds, nonces[node], expected)
             if time.monotonic() - begin > self.deadline:
                 break
             if waiting:
-                time.sleep(POLL)
+                time.sleep(max(POLL, time.monotonic() - look))  # at most half of the SuperLink's time
         late = Answer(None, NAN, f"no reply within {self.deadline:g} s")
         return {**answers, **dict.fromkeys(waiting.values(), late)}
+
+
+def pulled(grid: Grid, number: str) -> Message | None:
+    """The reply to this message, if it is there; a RefusedError where Flower cannot read what the node sent.
+
+    One at a time: Flower forgets all replies of a request once it has sent them, and drops them all where it cannot
+    read one.
+    """
+    try:
+        replies = grid.pull_messages([number])
+        return next((reply for reply in replies if reply.metadata.reply_to_message_id == number), None)
+    except (httpx.HTTPError, OSError):  # the SuperLink is away: that is nobody's reply
+        raise
+    except Exception as error:
+        raise RefusedError(f"a reply that Flower cannot read ({type(error).__name__})") from error
 
 
 def stamped(content: RecordDict, nonce: str) -> RecordDict:
@@ -133,7 +163,8 @@ def checked_answer(content: RecordDict, nonce: str, expected: Expected) -> Recor
 
 def _answer(node: int, reply: Message, seconds: float, nonce: str, expected: Expected) -> Answer:
     try:
-        content = checked_answer(content_of(reply), nonce, expected)
-        return Answer(content, seconds, reading=expected.reader(node, content))
+        with refusing():
+            content = checked_answer(content_of(reply), nonce, expected)
+            return Answer(content, seconds, reading=expected.reader(node, content))
     except RefusedError as error:
         return Answer(None, seconds, str(error))

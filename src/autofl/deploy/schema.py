@@ -4,14 +4,20 @@ The same table serves both directions. Unknown, missing and unexpected fields ar
 text is ever parsed as a number.
 """
 
+import contextlib
 import ipaddress
+import logging
 import math
 import string
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import RecordDict
+
+from autofl.deploy.lease import LeftAloneError, TakenOverError
+
+log = logging.getLogger("autofl")
 
 MOST_SAMPLES = 10_000_000
 """Most samples of one device. With bytes as pixels, n sum x^2 and (sum x)^2 then fit into 64 bits."""
@@ -26,7 +32,22 @@ STAMP = "stamp"
 
 
 class RefusedError(Exception):
-    """A message that is not used; the text says why."""
+    """A message that is not used; the text says why.
+
+    It begins with our own words, since `devices.csv` holds it: what a device wrote may stand only behind them.
+    """
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """Whatever goes wrong while one device's reply is read is a refusal of that reply, never the end of the run."""
+    try:
+        yield
+    except (RefusedError, LeftAloneError, TakenOverError):
+        raise
+    except Exception as error:  # of bytes from outside; what we have not thought of
+        log.debug("a reply could not be read", exc_info=True)
+        raise RefusedError(f"a reply that cannot be read ({type(error).__name__})") from error
 
 
 @dataclass(frozen=True)
@@ -193,7 +214,7 @@ def check_parts(content: RecordDict, known: Collection[str], most_bytes: float) 
     """Refuse a message with records that nobody asked for, or larger than what was asked for can be."""
     odd = [name for name in content if name not in known and name != STAMP]
     if odd:
-        raise RefusedError(f"{shown(str(min(odd))[:200])}: an unknown part of a message")
+        raise RefusedError(f"an unknown part of a message: {shown(str(min(odd))[:200])}")
     size = size_of(content)
     if size > most_bytes:
         raise RefusedError(f"{size} bytes; it can have {most_bytes:.0f}")
@@ -216,6 +237,11 @@ def brief(value: object) -> str:
     if isinstance(value, str | bytes):
         return f"{len(value)} {'letters' if isinstance(value, str) else 'bytes'}"
     return shown(repr(value)[:200])
+
+
+def told(text: str) -> str:
+    """What a device wrote of its own, behind words that it cannot choose."""
+    return shown(f"it says: {text}") if shown(text) else "an error without a reason"
 
 
 def shown(text: str) -> str:

@@ -20,7 +20,7 @@ from autofl.data.federated import PixelSums
 from autofl.deploy.certificates import StreamKeys
 from autofl.deploy.fleet import Fleet, total_sums
 from autofl.deploy.lease import LeftAloneError, TakenOverError
-from autofl.deploy.overhead import Overheads
+from autofl.deploy.overhead import Overheads, is_asked
 from autofl.deploy.post import Ask, Post
 from autofl.deploy.privacy import spent
 from autofl.deploy.run_config import form_of, nodes_of, settings_of, slow_of, stream_of, watch_of
@@ -293,7 +293,7 @@ def _ways(fleet: Fleet, ask: Ask, overheads: Overheads) -> dict[str, Any]:
 
 def _counted(releases: dict[int, int], measured: tuple[DeviceRecord, ...], num_ue: int) -> dict[int, int]:
     """How often each UE was asked for an update: an order that got no answer may have been answered all the same."""
-    asked = {record.ue for record in measured if record.outcome != "not connected"}
+    asked = {record.ue for record in measured if is_asked(record)}
     return {ue: releases.get(ue, 0) + (ue in asked) for ue in range(num_ue)}
 
 

@@ -26,7 +26,7 @@ from autofl.deploy.frames import ERROR, METHOD, MOST_FRAME, Assembly, Parcel, al
 from autofl.deploy.invitations import Invitations
 from autofl.deploy.messages import NAN
 from autofl.deploy.post import Answer, Expected, Post, checked_answer, stamped
-from autofl.deploy.schema import SMALL, RefusedError, shown
+from autofl.deploy.schema import SMALL, RefusedError, refusing, shown, told
 from autofl.errors import AutoFLError
 
 log = logging.getLogger("autofl")
@@ -373,9 +373,10 @@ def _answer(node: int, what: Parcel | str, seconds: float, sending: float, nonce
         if isinstance(what, str):
             raise RefusedError(what)
         if what.kind == ERROR:
-            raise RefusedError(shown(what.body[:400].decode(errors="replace")))
-        content = checked_answer(unpacked(what.body), nonce, expected)
-        return Answer(content, seconds, sending=sending, reading=expected.reader(node, content))
+            raise RefusedError(told(what.body[:400].decode(errors="replace")))
+        with refusing():
+            content = checked_answer(unpacked(what.body, expected.most_rest), nonce, expected)
+            return Answer(content, seconds, sending=sending, reading=expected.reader(node, content))
     except RefusedError as error:
         return Answer(None, seconds, str(error))
 

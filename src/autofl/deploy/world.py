@@ -18,7 +18,7 @@ from autofl.deploy.fleet import Fleet, Introduction
 from autofl.deploy.messages import NAN, Order, params_bytes, params_record, pixels_record
 from autofl.deploy.overhead import Overheads
 from autofl.deploy.post import Answer, Ask, Expected
-from autofl.deploy.schema import FIELDS, OWN_VALUES, SMALL, RefusedError, read, size_of
+from autofl.deploy.schema import FIELDS, OWN_VALUES, SMALL, RefusedError, read, refusing, size_of
 from autofl.engines import StackedUpdates, UnpackedUpdates, Updates
 from autofl.engines.compressed import flat
 from autofl.models import Params, num_weights
@@ -103,7 +103,8 @@ class Devices:
         asked = self._exchange({ue: RecordDict() for ue in there}, "query.channel", k, Expected(("measured",)))
         for ue, answer in asked.items():
             try:
-                gain[selected == ue] = read(_content(answer), "measured", ("gain",))["gain"]
+                with refusing():
+                    gain[selected == ue] = read(_content(answer), "measured", ("gain",))["gain"]
             except RefusedError as error:
                 self._refuse(ue, "channel", str(error))
         return Gains(gain, gain)
@@ -121,14 +122,14 @@ class Devices:
         expected = self._expected(sent, orders)
         for ue, answer in sorted(self._exchange(contents, MessageType.TRAIN, k, expected).items()):
             arrival = answer.reading if isinstance(answer.reading, Arrival) else Arrival(problem=answer.problem)
-            problem = arrival.problem
-            if not problem and arrival.digest is not None:
-                problem = self._checks.again(ue, k, arrival.digest) or ""
-            if not problem:
+            why = arrival.problem if arrival.update is None else None
+            if arrival.digest is not None:
+                why = self._checks.again(ue, k, arrival.digest)
+            if why is None:
                 arrived[ue] = arrival
             records[ue] = DeviceRecord(
                 ue=ue,
-                outcome=problem or "ok",
+                outcome="ok" if why is None else why,
                 reply_time=answer.seconds,
                 train_time=arrival.measured.get("train-time", NAN),
                 energy=arrival.measured.get("energy", NAN),
@@ -159,7 +160,7 @@ class Devices:
             return reader(content, bits[ue])
 
         if self._compressor is None:
-            return Expected(("params", "measured"), params_bytes(sent), arrival_of)
+            return Expected(("params", "measured"), params_bytes(sent), arrival_of, len(sent))
         most = self._compressor.update_bits(num_weights(sent), float(orders.bits_per_weight.max()))
         return Expected(("packed", "measured"), whole_bytes(most) / 8 + SMALL, arrival_of)
 
@@ -180,8 +181,9 @@ class Devices:
         asked = self._exchange(there, MessageType.EVALUATE, "evaluation", Expected(("quality",)))
         for ue, answer in sorted(asked.items()):
             try:
-                said = read(_content(answer), "quality", names)
-                values.append([float(said[name]) for name in names])
+                with refusing():
+                    said = read(_content(answer), "quality", names)
+                    values.append([float(said[name]) for name in names])
             except RefusedError as error:
                 self._refuse(ue, "evaluation", str(error))
         means = np.mean(values, axis=0) if values else np.full(len(names), NAN)

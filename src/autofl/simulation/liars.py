@@ -59,7 +59,7 @@ class Liars:
     lies: Lies
     seed: int
     past: InitVar[Mapping[str, NDArray[Any]] | None] = None  # of `state`
-    _first: dict[int, Tensor] = field(default_factory=dict)  # by UE
+    _first: dict[int, Tensor] = field(default_factory=dict)  # by UE, for an attack that remembers it
     _checks: Checks = field(init=False)
 
     def __post_init__(self, past: Mapping[str, NDArray[Any]] | None) -> None:
@@ -69,17 +69,18 @@ class Liars:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint keeps: with it the rounds go on as if they had never stopped."""
-        kept = self._first if getattr(self.lies.attack, "remembers", False) else {}
-        return {f"#{ue}": first.cpu().numpy() for ue, first in kept.items()} | self._checks.state()
+        return {f"#{ue}": first.cpu().numpy() for ue, first in self._first.items()} | self._checks.state()
 
     def received(self, updates: Updates, sent: Params, k: int, orders: Orders) -> Updates:
         """What arrives at the server and passes its checks."""
         table = _table(updates, sent)
         rows = np.flatnonzero(np.isin(updates.ue, self.lies.ue))
-        for row in rows.tolist():
+        remembers = bool(getattr(self.lies.attack, "remembers", False))
+        for row in rows.tolist() if remembers else ():
             self._first.setdefault(int(updates.ue[row]), table[row].clone())
         if self.lies.attack is not None and len(rows) and k >= self.lies.begin:
-            first = torch.stack([self._first[int(updates.ue[row])] for row in rows.tolist()]).to(table)
+            whose = updates.ue[rows].tolist()
+            first = torch.stack([self._first[ue] for ue in whose]).to(table) if remembers else None
             told = self.lies.attack(Attacked(table, rows, first), stream(self.seed, "lies", k))
             table = table.clone()
             table[torch.from_numpy(rows)] = told.to(table)
@@ -99,7 +100,11 @@ class Liars:
         return UnpackedUpdates(updates.ue[there], steps[there], changes, bits[there], sent, updates.guarded[there])
 
     def _is_new(self, row: int, k: int, updates: Updates, table: Tensor) -> bool:
-        """Whether an update changes something and never came before; a compressed one may be 0 again and again."""
+        """Whether an update changes something and never came before; a compressed one may be 0 again and again.
+
+        Note:
+            Here w_i - w is exact. A deployment without a compressor gets w_i, and sees only the same w_i again.
+        """
         if not bool(table[row].any()):
             return bits_of(updates) is not None
         digest = sha256(table[row].cpu().numpy().tobytes()).digest()
