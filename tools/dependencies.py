@@ -189,7 +189,10 @@ def main() -> None:
     commands.add_parser("install").add_argument("extras", nargs="?", default="", help="such as demo,dev")
     commands.add_parser("lock")
     arguments = parser.parse_args()
-    pins = read_pins((ROOT / "hashes.txt").read_text(encoding="utf-8"))
+    try:
+        pins = read_pins((ROOT / "hashes.txt").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SystemExit(f"hashes.txt cannot be read ({error}); git checkout hashes.txt brings it back") from None
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     if arguments.command == "lock":
         lock(pins, pyproject)

@@ -1,5 +1,7 @@
 """What `deploy status` says, and who can read what a deployment writes."""
 
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -10,12 +12,18 @@ from typer.testing import CliRunner
 
 from autofl.aggregators import Mean
 from autofl.cli.main import app
+from autofl.config import dump_settings
 from autofl.data import ByLabels, write_device
+from autofl.deploy import commands
 from autofl.deploy.folder import Site
 from autofl.deploy.lease import held
 from autofl.deploy.status import status
-from autofl.records import RunWriter, has_checkpoint
+from autofl.errors import AutoFLError, Terminated
+from autofl.experiments.data import build_data
+from autofl.experiments.run import run as simulate
+from autofl.records import RunWriter, has_checkpoint, read_manifest
 from autofl.report.runs import diverged_words
+from autofl.version import __version__
 from deploy.loopback import make_nodes, node_of
 from deploy.test_fleet import NUM_UE, at_training, changed, deployed, settings_of
 
@@ -90,3 +98,49 @@ def test_what_a_deployments_programs_write_is_their_users_alone(tmp_path):
     made = tmp_path / "made"
     Site(tmp_path).start("one", ["python", "-c", f"open({str(made)!r}, 'w')"]).wait()
     assert made.stat().st_mode & 0o777 == 0o600
+
+
+def test_before_the_first_round_there_are_no_devices_to_list(tmp_path):
+    site, out = Site(tmp_path / "site"), tmp_path / "run"
+    site.folder.mkdir()
+    site.keep({"out": str(out)})
+    writer = RunWriter(
+        out, dump_settings(settings_of().resolved()), {"algorithm": "autofl", "seed": 1, "deployed": True}
+    )
+    newest = status(site.folder)["newest"]
+    assert (newest["status"], newest["devices"]) == ("running", {})
+    assert CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)]).exit_code == 0
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "said", [{"devices": 4}, {"devices": {"0": 3}}, {"overhead": "x"}, {"label": "a\x1b[2Jb"}], ids=str
+)
+def test_a_manifest_that_says_what_no_deployment_does_is_one_line(tmp_path, said):
+    site, out = Site(tmp_path / "site"), tmp_path / "run"
+    site.folder.mkdir()
+    site.keep({"out": str(out)})
+    RunWriter(out, "seed = 1\n", {"algorithm": "autofl", "seed": 1, **said}).close()
+    assert f"{next(iter(said))} in manifest.json" in status(site.folder)["newest"]["problem"]
+
+
+def test_a_simulation_is_not_resumed_on_devices_nor_a_deployment_by_a_simulation(few_digits, tmp_path):
+    """It went on with the other's rounds, and nobody could tell."""
+    settings = settings_of(stop={"rounds": 3})
+    for name, deployed_there in (("simulated", False), ("deployed", True)):
+        about = {"algorithm": "autofl", "seed": 1, "version": __version__, "deployed": deployed_there}
+        RunWriter(tmp_path / name, dump_settings(settings.resolved()), about).close()
+    (tmp_path / "site" / "flower").mkdir(parents=True)
+    (tmp_path / "site" / "flower" / "config.toml").write_text("")
+    with pytest.raises(AutoFLError, match=r"a simulation, not a run on devices; autofl simulate --resume"):
+        commands.run(settings, tmp_path / "site", tmp_path / "simulated", lambda _: None, resume=True)
+    with pytest.raises(AutoFLError, match=r"a run on devices; autofl deploy run --resume"):
+        simulate(settings, tmp_path / "deployed", data=build_data(settings.resolved(), few_digits), resume=True)
+
+
+def test_how_a_run_ended_is_told_by_its_command_and_not_taken_for_a_kill(tmp_path):
+    """Whoever reads the manifest of a dead server app marks it as killed, this command too."""
+    RunWriter(tmp_path / "run", "seed = 1\n", {"algorithm": "autofl", "seed": 1, "attempt": "7"}).close()
+    commands._mark(tmp_path / "run", "7", "interrupted", str(Terminated(signal.SIGTERM)))
+    said = read_manifest(tmp_path / "run")
+    assert (said["status"], said["problem"]) == ("interrupted", "ended by SIGTERM")

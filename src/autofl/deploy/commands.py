@@ -2,13 +2,10 @@
 
 import contextlib
 import json
-import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import tomli_w
 
@@ -21,7 +18,17 @@ from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
 from autofl.lock import FolderLock, overrule
-from autofl.records import Run, check_no_run, is_run, mark_run, read_manifest, read_run
+from autofl.records import (
+    Run,
+    check_no_run,
+    has_checkpoint,
+    is_run,
+    mark_run,
+    read_checkpoint,
+    read_manifest,
+    read_run,
+)
+from autofl.records.run import KILLED
 from autofl.version import __version__
 
 Tell = Callable[[str], None]
@@ -186,27 +193,31 @@ def run(
         raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up")
     if resume and not is_run(out):
         raise AutoFLError(f"{out}: no run to resume; begin one with --out {out}")
+    if resume and not read_manifest(out).get("deployed"):
+        raise AutoFLError(f"{out}: a simulation, not a run on devices; autofl simulate --resume {out} continues it")
     if resume and read_manifest(out)["status"] == "finished":
         return read_run(out)
     if out.resolve() == folder.resolve():
         raise AutoFLError(f"{out}: the folder of the deployment itself; name another one for the run (--out)")
     check_fits(settings, settings_of(folder))
     attempt = str(time.time_ns())
-    with held(folder, attempt) as lease, claimed(out, attempt), _ended_by_sigterm():
+    with held(folder, attempt) as lease, claimed(out, attempt):
         if resume and read_manifest(out)["status"] == "finished":  # by another command, while this one began
             return read_run(out)
         _end_orphan(site)
-        if resume and read_manifest(out).get("deployed"):
+        if resume:
             overrule(out)  # the server app of an attempt that was cut off, if it still lives
+        if resume and has_checkpoint(out):
+            read_checkpoint(out)  # where none can be used, that is said here: the server app has no one to tell
         check_free(out, keep)
         app = write_app(settings, site, out, resume, attempt, lease, keep)
         number = str(site.call(["flwr", "run", str(app), LINK])["run-id"])
         site.keep({**site.state, "run": number, "out": str(out.resolve())})
         try:
             _follow(site, number, out, attempt, keep, on_round)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             _end(site, number)
-            _mark(out, attempt, "interrupted")
+            _mark(out, attempt, "interrupted", str(error) or None)
             raise
         except AutoFLError as error:
             _mark(out, attempt, "failed", str(error))
@@ -268,23 +279,6 @@ def _end(site: Site, number: str) -> None:
     site.end_servers()
 
 
-@contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C: the run is stopped, not left behind."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _mark(out: Path, attempt: str, status: str, problem: str | None = None) -> None:
     """Say how our run ended, and why unless its server app has said so; what others made in the folder is theirs.
 
@@ -293,7 +287,8 @@ def _mark(out: Path, attempt: str, status: str, problem: str | None = None) -> N
     said = read_manifest(out) if is_run(out) else {}
     if said.get("attempt") == attempt:
         overrule(out)
-        mark_run(out, status, said.get("problem") or problem)
+        told = said.get("problem")
+        mark_run(out, status, problem if told in (None, KILLED) else told)
 
 
 def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_round: Callable[[Run], None]) -> None:
@@ -334,11 +329,12 @@ def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_rou
 def progress_of(run: Run) -> Progress:
     """The progress of a run on devices, from its folder."""
     accuracy = run.evaluated("adapted_accuracy")[2]
-    said = run.manifest
+    said, rounds, sim_time = run.manifest, run.rounds["round"], run.rounds["sim_time"]
     last = float(accuracy[-1]) if len(accuracy) else float("nan")
     done = said.get("stop") is not None
     label, most = f"{said['algorithm']} seed {said['seed']}", run.config["stop"]["rounds"]
-    return Progress(label, said["rounds"], most, said["sim_time"], last, said["host_time"], done)
+    so_far = (int(rounds[-1]), float(sim_time[-1])) if len(rounds) else (said["rounds"], said["sim_time"])
+    return Progress(label, so_far[0], most, so_far[1], last, said["host_time"], done)
 
 
 def _how_is(site: Site, number: str) -> str:

@@ -34,7 +34,8 @@ def status(folder: Path) -> dict[str, Any]:
 def progress(run: Run) -> dict[str, Any]:
     """The progress of a run, and for each device how many updates were used and not used, and the last reason."""
     devices: dict[int, dict[str, Any]] = {}
-    for ue, outcome in zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True):
+    answered = zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True) if run.devices else ()
+    for ue, outcome in answered:  # there are none before the first round
         one = devices.setdefault(int(ue), {"used": 0, "left_out": 0, "last": "ok"})
         one["used"] += outcome == "ok"
         one["left_out"] += outcome != "ok"
@@ -47,7 +48,7 @@ def progress(run: Run) -> dict[str, Any]:
         "stop": said.get("stop"),
         "suspects": said.get("suspects", []),
         "rounds": said.get("rounds", 0),
-        "of": run.config["stop"]["rounds"],
+        "of": run.config.get("stop", {}).get("rounds"),
         "devices": {ue: devices[ue] for ue in sorted(devices)},
         "asked": said.get("devices"),  # how, and what that took beside computing and sending
         "overhead": said.get("overhead"),

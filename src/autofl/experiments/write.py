@@ -141,6 +141,8 @@ def _begin(
 ) -> Begun:
     """A writer at the beginning of a run, or after the last checkpoint of the one that is there; the facts of that."""
     kept: Kept | None = None
+    if resume and is_run(folder) and read_manifest(folder).get("deployed"):
+        raise AutoFLError(f"{folder}: a run on devices; autofl deploy run --resume {folder} continues it")
     if resume and version_there(folder) == __version__:
         check_same_settings(folder, config_text)
         kept, problems = newest_checkpoint(folder)

@@ -52,6 +52,20 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     for key in ("label", "stop", "status", "data", "problem"):
         if not isinstance(manifest.get(key), str | None):
             raise ValueError(f"{key} in {MANIFEST} is not text")
+    if not manifest.get("label", "").isprintable():
+        raise ValueError(f"label in {MANIFEST} has signs that no screen shows")
+    devices = manifest.get("devices", {})
+    if not isinstance(devices, dict) or not all(_is_asked(entry) for entry in devices.values()):
+        raise ValueError(f"devices in {MANIFEST} does not say how each was asked")
+    if not isinstance(manifest.get("overhead"), int | float | None):
+        raise ValueError(f"overhead in {MANIFEST} is not a number")
+
+
+def _is_asked(entry: object) -> bool:
+    """Whether an entry says over what a device of a deployment was asked, and with how much overhead."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("transport"), str):
+        return False
+    return isinstance(entry.get("overhead"), int | float | None)
 
 
 def check_sums(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) -> None:
