@@ -3,7 +3,6 @@
 import itertools
 import logging
 
-import httpx
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
@@ -11,7 +10,8 @@ pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.serde import message_to_proto
 from flwr.proto.message_pb2 import PullObjectResponse
-from flwr.proto.runtime_pb2 import PullAppMessagesResponse
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.proto.runtime_pb2 import GetNodesResponse, PullAppMessagesResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import validate_object_content
 from flwr.supercore.run import Run
@@ -50,6 +50,9 @@ class SuperLink:
             message_object_trees=[get_object_tree(reply) for reply in replies],
         )
 
+    def GetNodes(self, request):
+        return GetNodesResponse(nodes=[NodeInfo(node_id=node) for node in NODES])
+
     def PullObject(self, request):
         content = self._objects[request.object_id]
         return PullObjectResponse(object_found=True, object_available=True, object_content=content)
@@ -66,9 +69,6 @@ class Parrots(HttpGrid):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
         self._client, self._number = link, itertools.count()
         self.set_run(Run.create_empty(1))
-
-    def get_node_ids(self):
-        return list(NODES)
 
     def push_messages(self, messages):
         numbers = [f"m{next(self._number)}" for _ in messages]
@@ -96,9 +96,11 @@ def test_a_reply_that_flower_cannot_read_is_refused_and_the_others_arrive():
 def test_a_superlink_that_is_away_is_nobodys_refusal():
     class Away(SuperLink):
         def PullMessages(self, request):
-            raise httpx.ConnectError("refused")
+            raise ConnectionError
 
-    with pytest.raises(httpx.ConnectError):
+        GetNodes = PullMessages
+
+    with pytest.raises(ConnectionError):
         asked(Away())
 
 

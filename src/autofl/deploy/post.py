@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import httpx
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
@@ -142,9 +141,8 @@ def pulled(grid: Grid, number: str) -> Message | None:
     try:
         replies = grid.pull_messages([number])
         return next((reply for reply in replies if reply.metadata.reply_to_message_id == number), None)
-    except (httpx.HTTPError, OSError):  # the SuperLink is away: that is nobody's reply
-        raise
     except Exception as error:
+        grid.get_node_ids()  # raises where the SuperLink is away: then it was nobody's reply
         raise RefusedError(f"a reply that Flower cannot read ({type(error).__name__})") from error
 
 
