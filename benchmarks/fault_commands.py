@@ -1,8 +1,8 @@
 """Command lines drawn at random over every command and option there is: each works or ends in one line.
 
 Options, values and settings are read off the program itself, so a new one is drawn by itself. A command that works may
-go on for long: it is told to end, and must. `deploy up` is left out, since it leaves processes behind by design, and so
-are downloads and Ray clusters that answer.
+go on for long: it is told to end, and must. `deploy up` and `testbed up` are left out, since they leave processes behind
+by design, and so are downloads and Ray clusters that answer.
 """
 
 import os
@@ -25,7 +25,7 @@ from autofl.config.describe import describe
 from autofl.experiments.run import run
 from autofl.registry import PARTS
 
-LEFT_OUT = ("deploy up",)
+LEFT_OUT = ("deploy up", "testbed up")
 CHEAP = {**SMALL, "data": {"name": "mnist5k"}}
 """What a line begins with: a full data set alone takes more than half of the memory that is granted."""
 PATIENCE, ENDING = 6.0, 20.0

@@ -280,7 +280,7 @@ def _end(site: Site, number: str) -> None:
 
 
 def _mark(out: Path, attempt: str, status: str, problem: str | None = None) -> None:
-    """Say how our run ended, and why unless its server app has said so; what others made in the folder is theirs.
+    """Say how our run ended and why; why it failed is better known to its server app. What others made is theirs.
 
     The server app may live on for a while, cut off from the devices; it writes no more.
     """
@@ -288,7 +288,8 @@ def _mark(out: Path, attempt: str, status: str, problem: str | None = None) -> N
     if said.get("attempt") == attempt:
         overrule(out)
         told = said.get("problem")
-        mark_run(out, status, problem if told in (None, KILLED) else told)
+        ours = status == "interrupted" or told in (None, KILLED)  # which a reader may have written
+        mark_run(out, status, problem if ours else told)
 
 
 def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_round: Callable[[Run], None]) -> None:
