@@ -1,8 +1,8 @@
 """Command lines drawn at random over every command and option there is: each works or ends in one line.
 
 Options, values and settings are read off the program itself, so a new one is drawn by itself. A command that works may
-go on for long: it is told to end, and must. `deploy up` and `testbed up` are left out, since they leave processes behind
-by design, and so are downloads and Ray clusters that answer.
+go on for long: it is told to end, and must. `deploy up` and `testbed up` are left out, since they leave processes
+behind by design, and so are downloads and Ray clusters that answer.
 """
 
 import os
