@@ -1,5 +1,6 @@
 """From settings to a simulation."""
 
+import logging
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
@@ -46,6 +47,8 @@ from autofl.units import Array
 
 LAW_ROUNDS = 2_000
 """Rounds of the network alone from which it is learned how likely each UE is to be heard."""
+
+log = logging.getLogger(__name__)
 
 
 class Own(TypedDict, total=False):
@@ -209,4 +212,6 @@ def build_lies(settings: Settings, num_ue: int) -> Lies | None:
     section, bounds = settings.attack, Bounds(**settings.checks.model_dump())
     if section.name == "none":
         return Lies(None, np.zeros(0, dtype=np.int64), bounds) if bounds.history else None
+    if section.begin > settings.stop.rounds:
+        log.warning("attack.begin = %d: nobody lies in the %d rounds of this run", section.begin, settings.stop.rounds)
     return Lies.draw(section.build(), section.share, num_ue, settings.seed, bounds, section.begin)

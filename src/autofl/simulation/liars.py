@@ -14,7 +14,6 @@ from autofl.attacks import Attack, Attacked
 from autofl.data.federated import FederatedData
 from autofl.engines import UnpackedUpdates, Updates, bits_of
 from autofl.engines.compressed import flat
-from autofl.errors import AutoFLError
 from autofl.models import Params
 from autofl.rng import stream
 from autofl.rounds.checks import Bounds, Checks
@@ -30,10 +29,6 @@ class Lies:
     ue: IntArray  # the liars
     bounds: Bounds = Bounds()  # noqa: RUF009 - frozen, so it may be shared
     begin: int = 1  # the first round in which they lie
-
-    def __post_init__(self) -> None:
-        if self.begin > 1 and hasattr(self.attack, "labels"):
-            raise AutoFLError("attack.begin: a lie in the training data begins in round 1; leave it out")
 
     @classmethod
     def draw(cls, attack: Attack, share: float, num_ue: int, seed: int, bounds: Bounds, begin: int = 1) -> "Lies":
