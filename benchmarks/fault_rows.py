@@ -164,6 +164,62 @@ SEEN: list[tuple[str, list[str]]] = [
             "faults/test_store.py::test_a_long_run_takes_no_more_memory_and_time_than_a_short_one",
         ],
     ),
+    (
+        "`compare --resume` took its compressor from AutoFL-J",
+        [
+            "config/test_brought.py::test_the_settings_of_a_comparison_read_back_give_every_algorithm_what_it_brings",
+            "faults/test_store.py::test_a_killed_command_goes_on_to_the_same_bytes",
+        ],
+    ),
+    (
+        "a link as lock: what it points at was overwritten, by `report` too; a lock from a time to come",
+        [
+            "faults/test_store.py::test_a_link_as_lock_is_refused_and_what_it_points_at_stays",
+            "faults/test_lease.py::test_a_link_or_a_pipe_as_lease_is_refused_and_nothing_is_overwritten",
+            "faults/test_store.py::test_a_lock_from_a_time_to_come_counts_as_silent",
+        ],
+    ),
+    (
+        "Ctrl-C twice cost the checkpoint; SIGTERM at the very end",
+        [
+            "faults/test_store.py::test_a_run_told_to_end_leaves_a_checkpoint_and_the_reason",
+            "faults/test_store.py::test_a_run_told_to_end_at_its_end_is_finished",
+        ],
+    ),
+    (
+        "`simulate --resume` of a deployment, `deploy run --resume` of a simulation; `deploy status` before round 1",
+        [
+            "deploy/test_status.py::test_a_simulation_is_not_resumed_on_devices_nor_a_deployment_by_a_simulation",
+            "deploy/test_status.py::test_before_the_first_round_there_are_no_devices_to_list",
+        ],
+    ),
+    (
+        "a device that words its error as `ok`, `not connected`, a formula or nothing at all",
+        ["faults/test_liars.py::test_an_error_that_a_device_words_itself_is_its_refusal_and_nothing_else"],
+    ),
+    (
+        "a shape of 5,000 digits; a reply that Flower cannot read; any other error while one reply is read",
+        [
+            "faults/test_liars.py::test_a_shape_of_5000_digits_is_refused_in_a_few_words",
+            "deploy/test_post.py::test_a_reply_that_flower_cannot_read_is_refused_and_the_others_arrive",
+            "faults/test_liars.py::test_an_error_nobody_thought_of_is_the_refusal_of_the_reply_it_was_in",
+        ],
+    ),
+    (
+        "15.7 MB of empty arrays took 898 MB",
+        ["deploy/test_stream.py::test_many_small_things_in_a_message_are_refused_before_any_of_them_is_made"],
+    ),
+    (
+        "an old update in other bytes: another header, type or order of its axes",
+        ["faults/test_liars.py::test_the_same_numbers_are_the_same_update_however_they_are_written"],
+    ),
+    (
+        "honest devices called too even: two classes, many samples",
+        [
+            "faults/test_evenness.py::test_with_two_classes_many_samples_and_raw_pixels_no_honest_ue_is_left_out",
+            "attacks/test_attacks.py::test_where_nobody_lies_the_default_checks_change_no_bit",
+        ],
+    ),
 ]
 
 

@@ -344,6 +344,8 @@ How far the honest UEs alone are behind depends on how long training lasts, so a
   passes later (`rounds/undo.py`). What honest UEs learnt from a misled model stays.
 - An update that another check leaves out counts as opposition, so a UE that sends crude lies is left out later too,
   when its lies are shorter.
+- Replays are told by their numbers. A deployment without a compressor sees w_i and not w_i - w, so it recognises an old
+  w_i but not an old change added to the new model; what that costs is in the column "unchecked" of the last table.
 - Agreement does not make up for a lie. Opposition and agreement are summed separately, over about 10 updates, and
   agreement offsets only a quarter as much opposition (`tests/faults/test_history.py`).
 - Once training has come to rest, the honest updates add up to nothing, and everybody opposes the others. The check
