@@ -217,6 +217,7 @@ PROBLEM = {
     "aggregator.name": "median",
     "attack.name": "sign-flip",
     "attack.share": ("attack.name=sign-flip", 0.3),
+    "attack.begin": ("attack.name=sign-flip", 9),
     "checks.norm_bound": ("attack.name=sign-flip", 3.0),
     "checks.history": ("attack.name=sign-flip", 0.2),
     "checks.evenness": ("attack.name=sign-flip", 0.9),
