@@ -12,11 +12,12 @@ import os
 import socket
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from autofl.errors import AutoFLError
-from autofl.files import naming
+from autofl.files import clear_parts, naming
 from autofl.units import PathLike
 
 fcntl: Any
@@ -112,6 +113,17 @@ class FolderLock:
         except OSError as error:
             raise naming(self._path, error) from None
         self._said = time.monotonic()
+
+
+@contextlib.contextmanager
+def locked(folder: PathLike) -> Iterator[None]:
+    """The folder of several runs, for one command at a time."""
+    lock = FolderLock(folder)
+    try:
+        clear_parts(folder)
+        yield
+    finally:
+        lock.release()
 
 
 def overrule(folder: PathLike) -> None:

@@ -10,7 +10,8 @@ from autofl.analysis.forecast import pilot_of
 from autofl.analysis.pilot_files import Pilot
 from autofl.config import PerUE, Settings
 from autofl.config.parts import BaselineSettings, CompressorSettings, JointSettings, PlannerSettings
-from autofl.experiments.jobs import Job, OnProgress, is_same, locked, run_jobs
+from autofl.experiments.jobs import Job, OnProgress, is_same, run_jobs
+from autofl.lock import locked
 from autofl.records import read_run
 from autofl.rng import stream
 from autofl.units import PathLike

@@ -72,6 +72,7 @@ def command(
     from autofl.config import dump_settings, load_settings
     from autofl.experiments.sweep import parse_axis, points_of
     from autofl.files import write_whole
+    from autofl.lock import locked
 
     if not over:
         raise AutoFLError("sweep: say over what, for example --over cell.max_energy=1e-3:1e-2:10")
@@ -88,14 +89,14 @@ def command(
     points, base = points_of(axes, load, seeds), dump_settings(load([]))
     asked = repr((base, axes, seeds, planned, target))
     folder = out or Path("runs") / f"sweep-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "config.toml", base)
-    sweep = (
-        _plan(points, target)
-        if planned
-        else _simulate(points, target, folder, num_workers(workers, points[0].settings.simulation.threads), ray)
-    )
-    _show(sweep, folder, base, as_json)
+    with locked(folder):
+        write_whole(folder / "config.toml", base)
+        sweep = (
+            _plan(points, target)
+            if planned
+            else _simulate(points, target, folder, num_workers(workers, points[0].settings.simulation.threads), ray)
+        )
+        _show(sweep, folder, base, as_json)
 
 
 def _plan(points: "Sequence[Point]", target: float | None) -> "Sweep":

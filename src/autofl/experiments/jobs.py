@@ -24,8 +24,8 @@ from autofl.experiments.data import build_data, loaded_from
 from autofl.experiments.run import manifest_of, run
 from autofl.experiments.together import Member, write_together
 from autofl.experiments.write import is_finished
-from autofl.files import clear_parts, write_whole
-from autofl.lock import FolderLock
+from autofl.files import write_whole
+from autofl.lock import locked
 from autofl.records import RoundRecord, Run, check_no_run, read_run
 from autofl.records.run import CONFIG
 from autofl.simulation import Simulation, fit_together
@@ -104,17 +104,6 @@ def check_free(jobs: Sequence[Job]) -> None:
     for job in jobs:
         if job.keep:
             check_no_run(job.place)
-
-
-@contextlib.contextmanager
-def locked(folder: Path | str) -> Iterator[None]:
-    """The folder of several runs, for one command at a time."""
-    lock = FolderLock(folder)
-    try:
-        clear_parts(folder)
-        yield
-    finally:
-        lock.release()
 
 
 def is_same(settings: Settings, place: Path) -> bool:

@@ -14,7 +14,8 @@ import numpy as np
 
 from autofl.config import Settings, parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.jobs import Job, OnProgress, check_free, locked, run_jobs
+from autofl.experiments.jobs import Job, OnProgress, check_free, run_jobs
+from autofl.lock import locked
 from autofl.records import Run, read_run, time_to_accuracy
 from autofl.registry import find
 
