@@ -380,8 +380,8 @@ It may leave out honest UEs for good, so it is off by default. Mean of {FEW} see
 {table(others, ["settings", "mean (default)", "mean, history", "honest updates left out", "honest named"])}
 
 Do not use it where labels hardly overlap: honest UEs then seem to oppose each other. It needs single updates and keeps
-the weights of two models for each UE, in the checkpoints too. A UE that could read another's update and send the same bytes
-first would have it refused as a replay; over TLS it cannot.
+the weights of two models for each UE, in the checkpoints too. A UE that could read another's update and send the same
+bytes first would have it refused as a replay; over TLS it cannot.
 
 ## Lies that hide among the others
 
