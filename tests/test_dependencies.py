@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shlex
 import sys
 import tomllib
 import zipfile
@@ -9,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pip")
+from autofl.cli.main import run as run_cli
+from autofl.errors import AutoFLError
+from autofl.report.tracking import track
+
+pytest.importorskip("pip", reason="needs pip")
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -77,7 +82,7 @@ def test_every_requirement_of_an_extra_is_in_the_list(extra):
 
 
 def test_versions_are_in_the_ranges_of_pyproject():
-    requirements = pytest.importorskip("packaging.requirements")
+    requirements = pytest.importorskip("packaging.requirements", reason="needs the extra dev")
     lines = [*PYPROJECT["project"]["dependencies"], *PYPROJECT["build-system"]["requires"]]
     lines += [line for extra in EXTRAS.values() for line in extra]
     wanted = [requirements.Requirement(line) for line in lines]
@@ -155,3 +160,39 @@ def test_make_and_the_image_install_nothing_past_the_list(name):
     assert "tools/dependencies.py install" in text
     assert installs
     assert all("--no-deps --no-build-isolation" in line for line in installs)
+
+
+@pytest.mark.parametrize(
+    ("extra", "module", "command"),
+    [
+        ("flower", "flwr", "deploy status"),
+        ("ray", "ray", "compare --ray local --set stop.rounds=1 --out runs"),
+        ("explore", "uvicorn", "explore runs --port 0 --no-browser"),
+        ("demo", "mlxtend", "data draw --out partition"),
+        ("demo", "mlxtend", "data"),
+    ],
+)
+def test_without_an_extra_a_command_says_how_to_install_it_in_a_clone(
+    extra, module, command, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    run_cli(shlex.split(command))
+    said = " ".join("".join(capsys.readouterr()).split())
+    (told,) = set(re.findall(r"make (\w+) EXTRAS=([\w,]+)", said))
+    assert told == ("setup", f"demo,dev,{extra}" if extra != "demo" else "demo,dev")
+    assert set(told[1].split(",")) <= EXTRAS.keys()
+
+
+def test_without_mlflow_one_line_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow.entities", None)
+    with pytest.raises(AutoFLError, match="make setup EXTRAS=demo,dev,mlflow"):
+        track([], "sqlite:///runs.db")
+
+
+def test_no_message_names_the_package_as_if_an_index_had_it():
+    name = PYPROJECT["project"]["name"]
+    sources = sorted((ROOT / "src").rglob("*.py"))
+    assert len(sources) > 100
+    assert not [str(path) for path in sources if name in path.read_text(encoding="utf-8")]

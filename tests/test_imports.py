@@ -1,6 +1,7 @@
 """One direction of imports: each row may import from the rows above it, and within a row from the left."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from autofl.registry import PARTS
 
+TESTS = Path(__file__).parent
 ROOT = Path(__file__).parents[1] / "src" / "autofl"
 ROWS = [
     ["version", "errors", "units", "rng", "registry", "files", "lock"],
@@ -126,3 +128,35 @@ def test_simulation_needs_no_settings_library_and_no_command_line():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+NOT_BY_MAKE_TEST = {
+    **dict.fromkeys(("autofl.deploy", "flwr", "grpc", "cryptography"), "flwr"),
+    **dict.fromkeys(("autofl.explore", "fastapi", "uvicorn"), "fastapi"),
+    **dict.fromkeys(("hypothesis", "schemathesis"), "schemathesis"),
+    **{name: name for name in ("cvxpy", "httpx", "mlflow", "playwright", "ray", "sionna", "yaml", "zensical")},
+}
+"""What a test imports of the extras that `make test` does not install, and the package without which it is skipped."""
+
+
+def imports_without_a_skip(body: list[ast.stmt], told: frozenset[str] = frozenset()) -> set[str]:
+    """What these statements import before a line that skips the test where it is missing."""
+    missing: set[str] = set()
+    for statement in body:
+        told |= set(re.findall(r"^(?:\w+ = )?pytest.importorskip\('(\w+)", ast.unparse(statement)))
+        names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
+        names += [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
+        for name in names:
+            missing |= {
+                f"{name} needs {of}" for own, of in NOT_BY_MAKE_TEST.items() if f"{name}.".startswith(f"{own}.")
+            }
+        missing |= imports_without_a_skip(getattr(statement, "body", []), told)
+    return {line for line in missing if line.split()[-1] not in told}
+
+
+def test_a_test_that_imports_what_make_test_does_not_install_is_skipped_without_it():
+    trees = {str(path): ast.parse(path.read_text("utf-8")) for path in sorted(TESTS.rglob("test_*.py"))}
+    assert {name: missing for name, tree in trees.items() if (missing := imports_without_a_skip(tree.body))} == {}
+    skips = [re.findall(r"importorskip\((.*)\)", ast.unparse(tree)) for tree in trees.values()]
+    assert {"flwr", "fastapi"} <= {words.split("'")[1] for lines in skips for words in lines}
+    assert not [words for lines in skips for words in lines if "reason='needs " not in words]

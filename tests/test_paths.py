@@ -12,7 +12,6 @@ from autofl.analysis.pilot_fit import SHIPPED, Pilots
 from autofl.config import load_settings
 from autofl.data import CATALOG, Iid, catalog, fetch, find, load, read_device, read_npz
 from autofl.data.dataset import write_device
-from autofl.deploy.device import open_device
 from autofl.experiments.run import run
 from autofl.records import (
     RoundRecord,
@@ -80,12 +79,22 @@ def test_pilots(form, tmp_path):
     assert forecast(load_settings(), 0.85, form(SHIPPED)).num_pilots > 0
 
 
-def test_own_arrays_and_devices(form, tmp_path, few_digits):
+def test_own_arrays(form, tmp_path, few_digits):
     np.savez(tmp_path / "own.npz", x=few_digits.x, y=few_digits.y)
     assert read_npz(form(tmp_path / "own.npz"))[0].name == "own"
+
+
+def test_the_data_of_a_device(form, tmp_path, few_digits):
     write_device(form(tmp_path / "device.npz"), few_digits, np.arange(8), np.arange(8, 10))
     dataset, train = read_device(form(tmp_path / "device.npz"))
     assert (len(dataset.y), int(train.sum())) == (10, 8)
+
+
+def test_a_device(form, tmp_path, few_digits):
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    from autofl.deploy.device import open_device
+
+    write_device(form(tmp_path / "device.npz"), few_digits, np.arange(8), np.arange(8, 10))
     assert open_device(form(tmp_path / "device.npz"), ue=0, seed=1).data_size == 8
 
 

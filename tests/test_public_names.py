@@ -56,7 +56,7 @@ def _is_public(node: ast.Attribute) -> bool:
 
 def test_every_public_name_has_a_type(tmp_path):
     """mypy --strict finds no error, and no name that is `Any` itself; `Any` inside a type, as NumPy has, is fine."""
-    pytest.importorskip("mypy")
+    pytest.importorskip("mypy", reason="needs the extra dev")
     names = "".join(f"reveal_type(fl.{name})\n" for name in autofl.__all__)
     pages = {"names.py": f"import autofl as fl\n\n{names}", "notebook_with_types.py": notebook_with_types()}
     for file, text in pages.items():

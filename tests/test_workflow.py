@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-yaml = pytest.importorskip("yaml", reason="comes with the extras docs and flower")
+yaml = pytest.importorskip("yaml", reason="needs the extra docs or flower")
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -111,6 +111,16 @@ class AutoFLError(Exception):
     """
 
 
+def setup_with(extra: str) -> str:
+    """The command that installs an extra in a clone: the package is on no index, so pip knows nothing of its name."""
+    return f"make setup EXTRAS={','.join(dict.fromkeys(('demo', 'dev', extra)))}"
+
+
+def lacks(what: str, extra: str) -> AutoFLError:
+    """What cannot be done without an extra."""
+    return AutoFLError(f"{what} needs the extra {extra}; in the clone of AutoFL run: {setup_with(extra)}")
+
+
 def in_own_code(error: BaseException) -> AutoFLError | None:
     """An error raised in a user's own part as one line that names the place; None where it was raised elsewhere."""
     ours = Path(__file__).parent

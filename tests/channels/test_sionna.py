@@ -11,7 +11,7 @@ import torch
 
 from autofl.channels.tr38901 import SCENARIOS, Site, los_probability, path_loss_db, shadowing_deviation_db
 
-tr38901 = pytest.importorskip("sionna.phy.channel.tr38901")
+tr38901 = pytest.importorskip("sionna.phy.channel.tr38901", reason="needs the extra sionna")
 
 LINKS = 1000
 KINDS = {"umi": "UMi", "uma": "UMa", "rma": "RMa", "inh-mixed": "InH", "inh-open": "InH"}

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+pytest.importorskip("flwr", reason="needs the extra flower")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 

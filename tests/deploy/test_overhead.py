@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+pytest.importorskip("flwr", reason="needs the extra flower")
 
 from autofl.config import load_settings
 from autofl.data import Dataset

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+pytest.importorskip("flwr", reason="needs the extra flower")
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.serde import message_to_proto

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+pytest.importorskip("flwr", reason="needs the extra flower")
 
 from typer.testing import CliRunner
 

@@ -12,7 +12,7 @@ from autofl.experiments.jobs import run_comparison
 from autofl.experiments.run import run
 
 pytestmark = pytest.mark.deploy
-ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'autofl-edge[ray]')")
+ray = pytest.importorskip("ray", reason="needs the extra ray")
 
 SMALL = {
     "cell": {"num_ue": 8},

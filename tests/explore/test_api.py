@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi", reason="FastAPI is not installed (pip install 'autofl-edge[explore]')")
-httpx = pytest.importorskip("httpx")
+pytest.importorskip("fastapi", reason="needs the extra explore")
+httpx = pytest.importorskip("httpx", reason="needs the extra browser")
 
 from starlette.testclient import TestClient
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("fastapi", reason="FastAPI is not installed (pip install 'autofl-edge[explore]')")
-playwright = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("fastapi", reason="needs the extra explore")
+playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra browser")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if CHROMIUM is None:
     pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
@@ -501,7 +501,7 @@ def test_axe_finds_nothing_serious_at_any_width_and_theme(browser, address, view
 
 def grave(page):
     """What axe calls serious or critical."""
-    axe = pytest.importorskip("axe_playwright_python")
+    axe = pytest.importorskip("axe_playwright_python", reason="needs the extra browser")
     page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text())  # past the policy, which loads nothing
     result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-pytest.importorskip("fastapi", reason="FastAPI is not installed (pip install 'autofl-edge[explore]')")
-schemathesis = pytest.importorskip("schemathesis")
+pytest.importorskip("fastapi", reason="needs the extra explore")
+schemathesis = pytest.importorskip("schemathesis", reason="needs the extra browser")
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+pytest.importorskip("flwr", reason="needs the extra flower")
 
 from autofl.deploy.folder import Site, _marked
 from autofl.records import read_run

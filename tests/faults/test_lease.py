@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+pytest.importorskip("flwr", reason="needs the extra flower")
 
 from flwr.app import Context, RecordDict
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
-pytest.importorskip("yaml")
+pytest.importorskip("flwr", reason="needs the extra flower")
+pytest.importorskip("yaml", reason="needs the extra docs")
 
 import typer
 import yaml

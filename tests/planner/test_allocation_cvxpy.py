@@ -6,7 +6,7 @@ from autofl.planner.allocation import allocate
 from autofl.planner.fixed_band import part
 from reference.allocation_reference import KINDS, conic_time, random_cell
 
-pytest.importorskip("cvxpy")
+pytest.importorskip("cvxpy", reason="needs the extra solver")
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)

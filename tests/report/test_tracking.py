@@ -9,7 +9,7 @@ from autofl.report.tracking import EXPERIMENT, track
 
 
 def test_a_run_is_tracked_once_with_its_settings_rounds_and_files(tmp_path, monkeypatch):
-    tracking = pytest.importorskip("mlflow.tracking")
+    tracking = pytest.importorskip("mlflow.tracking", reason="needs the extra mlflow")
     monkeypatch.chdir(tmp_path)
     made = run(load_settings(overrides=["stop.rounds=3", "seed=5", "evaluation.every=1"]), tmp_path / "run")
     uri = f"sqlite:///{tmp_path}/runs.db"
@@ -24,14 +24,8 @@ def test_a_run_is_tracked_once_with_its_settings_rounds_and_files(tmp_path, monk
 
 
 def test_a_run_that_is_not_finished_is_not_tracked(tmp_path):
-    pytest.importorskip("mlflow")
+    pytest.importorskip("mlflow", reason="needs the extra mlflow")
     made = run(load_settings(overrides=["stop.rounds=1"]), tmp_path / "run")
     made.manifest.pop("sha256")
     with pytest.raises(AutoFLError, match="not finished"):
         track([made], f"sqlite:///{tmp_path}/runs.db")
-
-
-def test_without_mlflow_one_line_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "mlflow.entities", None)
-    with pytest.raises(AutoFLError, match="autofl-edge\\[mlflow\\]"):
-        track([], "sqlite:///runs.db")

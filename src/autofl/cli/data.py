@@ -7,6 +7,7 @@ import typer
 
 from autofl.cli.screen import DownloadBar, say, show_table
 from autofl.cli.shared import Config, Json, Set, print_json
+from autofl.errors import setup_with
 from autofl.report.table import Table
 
 data_app = typer.Typer(help="Data sets: list them, fetch one, draw who owns what.", rich_markup_mode="rich")
@@ -26,7 +27,7 @@ def data_command(context: typer.Context, as_json: Json = False) -> None:
             [{"name": name, "title": titles[name], "place": place and str(place)} for name, place in places.items()]
         )
         return
-    missing = {"mnist5k": "pip install 'autofl-edge[demo]'"}
+    missing = {"mnist5k": setup_with("demo")}
     where = {
         name: str(place) if place else f"not here: {missing.get(name, f'autofl data fetch {name}')}"
         for name, place in places.items()

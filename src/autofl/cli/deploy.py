@@ -20,7 +20,7 @@ from autofl.cli.shared import (
     report_new_runs,
     say_foregone,
 )
-from autofl.errors import AutoFLError
+from autofl.errors import AutoFLError, lacks
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ HERE = Path("runs/deployment")
 def need_flower() -> None:
     """Make sure that Flower is installed, and keep what these commands write private to their user."""
     if importlib.util.find_spec("flwr") is None:
-        raise AutoFLError("deploy needs Flower; install it with: pip install 'autofl-edge[flower]'")
+        raise lacks("deploy", "flower")
     from autofl.deploy.folder import PRIVATE
 
     os.umask(PRIVATE)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from autofl.data.dataset import CIFAR10_BATCHES, Dataset, read_cifar10, read_mnist, read_mnist5k
-from autofl.errors import AutoFLError
+from autofl.errors import AutoFLError, lacks
 from autofl.units import PathLike
 
 _MNIST_STEMS = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
@@ -109,7 +109,7 @@ def load(name: str, folder: PathLike | None = None) -> Dataset:
         raise AutoFLError(f"data {name!r} is unknown; there are mnist5k, {', '.join(CATALOG)}")
     place = find(name, folder)
     if place is None and name == "mnist5k":
-        raise AutoFLError("MNIST-5k is not installed: pip install 'autofl-edge[demo]'")
+        raise lacks("the data set mnist5k", "demo")
     if place is None:
         where = folder if folder is not None else "AUTOFL_DATA or the cache"
         raise AutoFLError(f"{name} is not in {where}: run 'autofl data fetch {name}', or name its folder (data.folder)")

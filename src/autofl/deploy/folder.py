@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from autofl.deploy.certificates import certified_hosts, certify_node, make_certificates, make_node_key
-from autofl.errors import AutoFLError
+from autofl.errors import AutoFLError, lacks
 from autofl.files import read_toml
 
 LINK = "autofl"
@@ -270,7 +270,7 @@ def program(command: Sequence[str]) -> list[str]:
     """Flower's programs lie beside this Python; one that is named by its place is taken as it is."""
     place = Path(sys.executable).parent / command[0]  # which is the place itself if that is absolute
     if not place.is_file():
-        raise AutoFLError(f"{command[0]} is not here; install it with: pip install 'autofl-edge[flower]'")
+        raise lacks(f"{command[0]}, which is not here,", "flower")
     return [str(place), *command[1:]]
 
 

@@ -19,7 +19,7 @@ from autofl.data.batch import Batches, Draw
 from autofl.data.federated import DrawnBatches, FederatedData, Scratch
 from autofl.engines import ClientMemory, Summed, Updates, added, use_machine
 from autofl.engines.updates import shares
-from autofl.errors import AutoFLError
+from autofl.errors import AutoFLError, lacks
 from autofl.experiments.data import build_data, load_data
 from autofl.files import write_whole
 from autofl.lock import FolderLock
@@ -39,7 +39,7 @@ def connect(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise AutoFLError("--ray needs Ray; install it with: pip install 'autofl-edge[ray]'") from None
+        raise lacks("--ray", "ray") from None
     if not ray.is_initialized():
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autofl.errors import AutoFLError
+from autofl.errors import AutoFLError, lacks
 
 HOST = "127.0.0.1"
 
@@ -22,9 +22,7 @@ def serve(roots: Sequence[Path], port: int, on_ready: Callable[[str], None]) -> 
 
         from autofl.explore.app import make_app
     except ImportError as error:
-        raise AutoFLError(
-            f"autofl explore needs the extra explore: pip install 'autofl-edge[explore]' ({error})"
-        ) from None
+        raise lacks(f"autofl explore ({error})", "explore") from None
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

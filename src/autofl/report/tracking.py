@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autofl.config import flat_settings
-from autofl.errors import AutoFLError
+from autofl.errors import AutoFLError, lacks
 from autofl.records import Run
 from autofl.report.runs import label_of_run
 
@@ -24,7 +24,7 @@ def track(runs: Sequence[Run], uri: str) -> int:
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError:
-        raise AutoFLError("--mlflow needs MLflow: pip install 'autofl-edge[mlflow]'") from None
+        raise lacks("--mlflow", "mlflow") from None
     try:
         client = MlflowClient(tracking_uri=uri)
         experiment = client.get_experiment_by_name(EXPERIMENT)
