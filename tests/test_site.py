@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from autofl.cli.main import app
 from autofl.cli.plan import name_picture
 from reference.joint_pilots import write as write_pilots
+from reference.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -163,7 +164,7 @@ def server(folder):
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     yield re.fullmatch(r"(http://[^/]*)/.*token=(\S+)\s*", process.stdout.readline()).groups()
     process.send_signal(signal.SIGTERM)
-    process.wait(60)
+    process.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)

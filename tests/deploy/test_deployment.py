@@ -21,6 +21,7 @@ from autofl.experiments.run import run as simulate
 from autofl.records import read_run, read_weights
 from autofl.records.round import LIMITS
 from autofl.records.run import UE_TABLE
+from reference.waiting import PATIENCE
 
 pytestmark = pytest.mark.deploy
 
@@ -35,12 +36,11 @@ SETTINGS = [
 ROUNDS = 2000
 """Over streams, enough for longer than it takes to notice that the SuperLink is gone: a round takes 10 ms."""
 STREAM = ["deploy.transport=stream", f"stop.rounds={ROUNDS}", "deploy.join=120"]
-PATIENCE = 120.0
 
 
 def autofl(*words, check=True):
     done = subprocess.run(
-        [sys.executable, "-m", "autofl", *map(str, words)], capture_output=True, text=True, timeout=400
+        [sys.executable, "-m", "autofl", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert not check or done.returncode == 0, done.stderr
     return done
@@ -169,7 +169,7 @@ def test_a_killed_node_and_one_that_sends_nan_are_left_out_and_named(whole, site
         running = subprocess.Popen([sys.executable, "-m", "autofl", *map(str, words), *changes])
         wait_for(lambda: log_of(site, "ue2").count("Receiving: train") > before, "a round")
         kill(site, "ue2")
-        assert running.wait(timeout=300) == 0
+        assert running.wait(timeout=PATIENCE) == 0
     finally:
         sick.write_bytes(healthy)
     run = read_run(tmp_path / "run")
@@ -192,7 +192,7 @@ def test_after_the_superlink_is_killed_the_run_goes_on_from_its_folder_to_the_bi
     wait_for(lambda: manifest(out).get("rounds", -1) >= 1, "the first round")
     os.kill(helper_of(site), signal.SIGSTOP)  # it would end the server app, which now waits for its SuperLink for ever
     kill(site, "superlink")
-    _, said = running.communicate(timeout=120)
+    _, said = running.communicate(timeout=PATIENCE)
     assert running.returncode == 2
     assert "--resume" in said.splitlines()[-1]
     assert manifest(out)["rounds"] < 3
@@ -224,7 +224,7 @@ def test_over_streams_plans_are_the_simulators_and_a_killed_superlink_changes_no
     cut = tmp_path / "cut"
     running = begun(site, cut, *STREAM)
     kill(site, "superlink")
-    assert running.wait(timeout=120) == 2
+    assert running.wait(timeout=PATIENCE) == 2
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))
     autofl("deploy", "run", "--folder", site.folder, "--resume", cut)
     assert_same_bytes(cut, streamed.folder)
@@ -263,7 +263,7 @@ def test_over_streams_one_that_sends_nan_is_left_out_and_one_that_is_killed_come
         # Flower takes the process for alive for up to a minute; an invitation waits meanwhile, and must stay valid.
         wait_for(lambda: outcomes(out, 2)[-1] == "ok", "the device, which comes back in a new process")
         running.terminate()
-        assert running.wait(timeout=60) == 128 + signal.SIGTERM
+        assert running.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
     finally:
         sick.write_bytes(healthy)
     assert set(outcomes(out, 0)) == {"ok"}
@@ -390,7 +390,7 @@ def test_a_device_that_lies_is_named_and_sigterm_ends_the_training(whole, site, 
         running = subprocess.Popen([*words, *sets("stop.rounds=50", "deploy.join=0", "preset=paper")])
         wait_for(lambda: manifest(out).get("rounds", -1) >= 1, "the first round")
         running.terminate()
-        assert running.wait(timeout=60) == 128 + signal.SIGTERM
+        assert running.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
     finally:
         liar.write_bytes(honest)
     run = read_run(out)

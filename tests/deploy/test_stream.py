@@ -47,6 +47,7 @@ from autofl.deploy.session import hold_session
 from autofl.deploy.stream import Streams, options
 from deploy.loopback import Lines, Loopback, make_nodes, node_of
 from deploy.test_fleet import NUM_UE, deployed, digest, settings_of
+from reference.waiting import PATIENCE
 
 NODES = {ue: node_of(ue) for ue in range(NUM_UE)}
 
@@ -184,7 +185,7 @@ def door(site, nodes, deadline=10.0, bound=True):
         streams.close()
 
 
-def until(is_so, seconds=20.0):
+def until(is_so, seconds=PATIENCE):
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end

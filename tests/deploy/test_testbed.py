@@ -26,6 +26,7 @@ from autofl.deploy.testbed import Testbed, first_packet_time, routes, shaping
 from autofl.errors import AutoFLError
 from autofl.records import Run, RunWriter, read_run
 from deploy.test_deployment import autofl, manifest, sets, wait_for
+from reference.waiting import PATIENCE
 
 Testbed.__test__ = False  # no class of tests
 ROOT = Path(__file__).parents[2]
@@ -219,7 +220,7 @@ def test_an_update_takes_what_its_rate_says_and_nothing_is_left(tmp_path):
                 received += len(peer.recv(65_536))
             seconds = time.monotonic() - begin
             peer.close()
-            sender.wait(timeout=10)
+            sender.wait(timeout=PATIENCE)
         modelled = 8 * 318_040 / rate
         assert 0.98 * modelled <= seconds <= 1.10 * modelled
     finally:

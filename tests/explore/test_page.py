@@ -24,7 +24,7 @@ from PIL import Image
 
 from autofl.cli.main import run as run_cli
 
-PATIENCE = 120_000
+PATIENCE = 600_000
 """Milliseconds for what a loaded machine does in one second."""
 SLIDERS = ("num_ue", "radius", "max_energy", "max_power", "bandwidth", "epsilon", "bits", "local_steps", "num_selected")
 READY = {"plan": "body[data-curves]", "watch": "body[data-watched]", "compare": "body[data-compared]"}
@@ -37,7 +37,7 @@ def address(runs):
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     yield server.stdout.readline().strip()
     server.send_signal(signal.SIGTERM)
-    assert server.wait(60) in (0, 143)
+    assert server.wait(PATIENCE / 1000) in (0, 143)
 
 
 @pytest.fixture(scope="module")

@@ -105,7 +105,7 @@ def test_a_run_answers_as_described_from_its_start_to_its_end(described, client)
         return asked("POST /api/runs/{run_id}/{wish}", path_parameters={"run_id": run_id, "wish": word})
 
     def seen(run_id, *states):
-        for _ in range(600):
+        for _ in range(6000):
             row = next(row for row in client.get("/api/runs").json()["runs"] if row["id"] == run_id)
             if row["status"] in states:
                 return row["status"]

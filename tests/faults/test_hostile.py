@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from autofl.deploy.folder import Site, _marked
 from autofl.records import read_run
 from deploy.test_deployment import autofl, begun, kill, manifest, sets, wait_for
+from reference.waiting import PATIENCE
 
 pytestmark = pytest.mark.deploy
 
@@ -86,7 +87,7 @@ def test_a_node_that_is_killed_with_all_it_started_is_away_at_once_and_the_other
     so_far = manifest(tmp_path)["rounds"]
     wait_for(lambda: manifest(tmp_path)["rounds"] > so_far + 20, "rounds without it")
     running.terminate()
-    assert running.wait(timeout=60) == 128 + signal.SIGTERM
+    assert running.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
     run = read_run(tmp_path)
     assert set(outcomes(run, 0)) == {"ok"}
     assert outcomes(run, 2)[-1] == "not connected"

@@ -26,6 +26,7 @@ from autofl.lock import FolderLock
 from autofl.records import read_run
 from deploy.loopback import Loopback
 from deploy.test_fleet import config_of, nodes, settings_of  # noqa: F401 - a fixture
+from reference.waiting import PATIENCE
 
 HOLD = """
 import sys
@@ -183,7 +184,7 @@ def test_of_two_deployments_and_a_simulation_that_want_one_folder_one_makes_its_
     for program in programs.values():
         program.stdin.write("go\n")
         program.stdin.flush()
-    said = {who: program.communicate(timeout=120)[0] for who, program in programs.items()}
+    said = {who: program.communicate(timeout=PATIENCE)[0] for who, program in programs.items()}
     made = [who for who, program in programs.items() if program.returncode == 0]
     if not force:
         assert len(made) == 1, said
