@@ -37,7 +37,6 @@ import json, sys
 from autofl.config import parse_settings
 from autofl.experiments.run import run
 from autofl.records.checks import sealed
-from reference.waiting import PATIENCE
 run(parse_settings(json.loads(sys.argv[1])), sys.argv[2])
 """
 
