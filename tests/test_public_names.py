@@ -1,11 +1,14 @@
 """The names of `import autofl as fl`: the same in every list of them, and each with a type that an editor can show."""
 
 import ast
+import dataclasses
+import inspect
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,11 +57,40 @@ def _is_public(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "fl"
 
 
+LISTS = """
+import autofl as fl
+import numpy as np
+
+cell = fl.Cell([50, 100.0, 150], max_energy=[1e-3, 2e-3, 3e-3], data_size=2000, max_power=np.full(3, 0.01))
+disc = fl.Cell.disc(3, max_energy=[1e-3, 2e-3, 3e-3], data_size=2000, tries=2, downlink_power=None)
+plan = fl.make_plan(cell.take([0, 2]), num_samples=[10, 20], tx_power=0.01, weight=[1, 2], feasible=[True, False])
+arrives = fl.success_probability(cell, fl.PathLoss(fl.NoFading()), [0.01, 0.005, 0.01])
+near = cell.distance < 120.0
+reveal_type(cell.distance)
+reveal_type(disc.max_energy)
+reveal_type(near)
+"""
+"""What a user writes, with numbers and lists where the code takes arrays over the UEs."""
+
+
+def test_what_a_user_gives_as_lists_comes_out_as_arrays():
+    names: dict[str, Any] = {}
+    exec(LISTS.replace("reveal_type", "type"), names)
+    assert [names["cell"].distance.tolist(), names["disc"].data_size.tolist()] == [[50, 100, 150], [2000] * 3]
+    assert names["plan"].num_samples.tolist() == [10, 0]
+    assert names["plan"].feasible.tolist() == [True, False]
+    assert names["arrives"].shape == (3,)
+
+
 def test_every_public_name_has_a_type(tmp_path):
     """mypy --strict finds no error, and no name that is `Any` itself; `Any` inside a type, as NumPy has, is fine."""
     pytest.importorskip("mypy", reason="needs the extra dev")
     names = "".join(f"reveal_type(fl.{name})\n" for name in autofl.__all__)
-    pages = {"names.py": f"import autofl as fl\n\n{names}", "notebook_with_types.py": notebook_with_types()}
+    pages = {
+        "names.py": f"import autofl as fl\n\n{names}",
+        "notebook_with_types.py": notebook_with_types(),
+        "lists.py": LISTS,
+    }
     for file, text in pages.items():
         (tmp_path / file).write_text(text, encoding="utf-8")
     examples = sorted(str(path) for path in (ROOT / "examples").glob("*.py"))
@@ -74,3 +106,11 @@ def test_every_public_name_has_a_type(tmp_path):
     assert len(types) == sum(text.count("reveal_type(") for text in pages.values())
     untyped = [f"{Path(file).name}:{line}" for file, line, found in types if found == "Any"]
     assert not untyped, "Any, as far as mypy knows: " + ", ".join(untyped)
+
+
+def test_the_reference_says_of_every_field_of_a_cell_what_it_is():
+    """The page shows the docstring; a number with a unit says its unit, in brackets."""
+    told = dict(re.findall(r"^    (\w+): (.+)$", inspect.cleandoc(autofl.Cell.__doc__ or ""), flags=re.MULTILINE))
+    assert list(told) == [field.name for field in dataclasses.fields(autofl.Cell)]
+    assert "::: autofl.network.Cell" in (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert sum(bool(re.search(r"\[[\w/ ^]+\]", words)) for words in told.values()) >= 17

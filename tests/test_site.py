@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from configparser import ConfigParser
+from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 
 from autofl.cli.main import app
 from autofl.cli.plan import name_picture
+from autofl.network import Cell
 from reference.joint_pilots import write as write_pilots
 from reference.waiting import PATIENCE
 
@@ -272,3 +274,5 @@ def test_the_site_builds_and_its_links_lead_somewhere(tmp_path):
                 broken.append(f"{path.relative_to(site)}: {link}")
     assert len(pages) > 15
     assert not broken, "\n".join(broken)
+    reference = (site / "api.html").read_text(encoding="utf-8")
+    assert not [one.name for one in fields(Cell) if f"<code>{one.name}</code>" not in reference]

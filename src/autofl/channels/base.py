@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell
@@ -38,7 +39,7 @@ def channel_at(channel: Channel, time: float) -> Channel:
     return channel if at is None else at(time)
 
 
-def success_probability(cell: Cell, channel: Channel, tx_power: Array, select_probability: float = 1.0) -> Array:
+def success_probability(cell: Cell, channel: Channel, tx_power: ArrayLike, select_probability: float = 1.0) -> Array:
     """Probability that an update arrives, exact for the channel's law, Eq. (8).
 
         q_i = P(selected) P(xi_i >= phi),    xi_i >= phi when g_i >= phi N0 B / p_i

@@ -6,13 +6,19 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from autofl.errors import AutoFLError
 from autofl.network.links import SHANNON, Law
 from autofl.rng import stream
-from autofl.units import Array, IntArray
+from autofl.units import Array, IntArray, PerUE
 
 MAY_BE_ZERO = ("distance", "data_size", "max_energy", "overhead", "circuit_power", "receive_power")
+
+
+def _required() -> Any:
+    """No default. mypy takes a field for a `PerUE` only if it is given a value here."""
+    return field()
 
 
 def _one(value: float) -> Any:
@@ -25,37 +31,68 @@ class Cell:
     """A cell of UEs, SI units. Per-UE fields take one number for all and become arrays of shape (num_ue,).
 
     Defaults are those of the paper's Table I. Values that a planner does not decide are taken from here.
+
+    Args:
+        distance: r_i [m], the paper's first c_i
+        cycles_per_sample: C_i [cycle/sample], the paper's second c_i
+        cpu_frequency: vartheta_i [cycle/s], the highest where a planner decides it
+        min_cpu_frequency: the lowest it may be slowed down to; never above vartheta_i
+        data_size: D_i [sample]
+        max_energy: E_max [J] a round
+        max_power: P_max [W]
+        bandwidth: B [Hz]
+        update_bits: Z [bit]
+        local_steps: tau
+        angle: direction from the base station [rad], counted from the x axis
+        noise_psd: N0 [W/Hz] at the base station, -174 dBm/Hz; noise figure and noise rise included
+        path_loss_exponent: kappa
+        snr_threshold: phi, 30 dB; a rate law with levels has its own
+        capacitance: varsigma [J s^2/cycle^3]
+        min_distance: r_min [m]: the path-loss law diverges at the antenna
+        num_weights: of an update; by default Z / 32
+        overhead: T_over [s] of a round besides computing and sending; the paper has none
+        downlink_power: P_bs [W]; None: sending the model down costs no time, as in the paper
+        downlink_bits: Z_down [bit]; by default 32 for each weight
+        downlink_bandwidth: [Hz]; None: sum_i B_i
+        downlink_noise_psd: N0 [W/Hz] at the UEs; None: that of the base station
+        downlink_mode: once for all, or a model to each UE in turn
+        pa_efficiency: eta of the power amplifier: sending at p draws p / eta
+        circuit_power: P_c [W] that a UE draws in addition while it sends
+        receive_power: P_rx [W] that a UE draws while it listens to the downlink
+        link: from SNR to rate
+        tries: transmissions of an update at most, where the first is not decoded
+        ue: numbers in the whole cell; 0, 1, ... there
     """
 
-    distance: Array  # r_i [m], the paper's first c_i
-    cycles_per_sample: Array = _one(1e5)  # C_i [cycle/sample], the paper's second c_i
-    cpu_frequency: Array = _one(1e9)  # vartheta_i [cycle/s], the highest where a planner decides it
-    min_cpu_frequency: Array = _one(1e8)  # the lowest it may be slowed down to; never above vartheta_i
-    data_size: Array = _one(2000.0)  # D_i [sample]
-    max_energy: Array = _one(3e-3)  # E_max [J] a round
-    max_power: Array = _one(0.01)  # P_max [W]
-    bandwidth: Array = _one(1e6)  # B [Hz]
-    update_bits: Array = _one(32.0 * 79_510)  # Z [bit]
-    local_steps: Array = _one(1.0)  # tau
-    angle: Array = _one(0.0)  # direction from the base station [rad], counted from the x axis
-    noise_psd: float = 10.0**-20.4  # N0 [W/Hz] at the base station, -174 dBm/Hz; noise figure and noise rise included
-    path_loss_exponent: float = 3.8  # kappa
-    snr_threshold: float = 1000.0  # phi, 30 dB; a rate law with levels has its own
-    capacitance: float = 1e-27  # varsigma [J s^2/cycle^3]
-    min_distance: float = 1.0  # r_min [m]: the path-loss law diverges at the antenna
-    num_weights: float = math.nan  # of an update; by default Z / 32
-    overhead: float = 0.0  # T_over [s] of a round besides computing and sending; the paper has none
-    downlink_power: float | None = None  # P_bs [W]; None: sending the model down costs no time, as in the paper
-    downlink_bits: float = math.nan  # Z_down [bit]; by default 32 for each weight
-    downlink_bandwidth: float | None = None  # [Hz]; None: sum_i B_i
-    downlink_noise_psd: float | None = None  # N0 [W/Hz] at the UEs; None: that of the base station
-    downlink_mode: Literal["broadcast", "unicast"] = "broadcast"  # once for all, or a model to each UE in turn
-    pa_efficiency: float = 1.0  # eta of the power amplifier: sending at p draws p / eta
-    circuit_power: float = 0.0  # P_c [W] that a UE draws in addition while it sends
-    receive_power: float = 0.0  # P_rx [W] that a UE draws while it listens to the downlink
-    link: Law = SHANNON  # from SNR to rate
-    tries: int = 1  # transmissions of an update at most, where the first is not decoded
-    ue: IntArray = field(default_factory=lambda: np.empty(0, np.int64))  # numbers in the whole cell; 0, 1, ... there
+    distance: PerUE = _required()
+    cycles_per_sample: PerUE = _one(1e5)
+    cpu_frequency: PerUE = _one(1e9)
+    min_cpu_frequency: PerUE = _one(1e8)
+    data_size: PerUE = _one(2000.0)
+    max_energy: PerUE = _one(3e-3)
+    max_power: PerUE = _one(0.01)
+    bandwidth: PerUE = _one(1e6)
+    update_bits: PerUE = _one(32.0 * 79_510)
+    local_steps: PerUE = _one(1.0)
+    angle: PerUE = _one(0.0)
+    noise_psd: float = 10.0**-20.4
+    path_loss_exponent: float = 3.8
+    snr_threshold: float = 1000.0
+    capacitance: float = 1e-27
+    min_distance: float = 1.0
+    num_weights: float = math.nan
+    overhead: float = 0.0
+    downlink_power: float | None = None
+    downlink_bits: float = math.nan
+    downlink_bandwidth: float | None = None
+    downlink_noise_psd: float | None = None
+    downlink_mode: Literal["broadcast", "unicast"] = "broadcast"
+    pa_efficiency: float = 1.0
+    circuit_power: float = 0.0
+    receive_power: float = 0.0
+    link: Law = SHANNON
+    tries: int = 1
+    ue: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
     PER_UE = (
         "distance",
@@ -110,7 +147,7 @@ class Cell:
         object.__setattr__(self, "min_cpu_frequency", np.minimum(self.min_cpu_frequency, self.cpu_frequency))
 
     @classmethod
-    def disc(cls, num_ue: int = 20, radius: float = 200.0, seed: int = 1, **others: float | Array) -> "Cell":
+    def disc(cls, num_ue: int = 20, radius: float = 200.0, seed: int = 1, **others: ArrayLike | Law | None) -> "Cell":
         """The paper's cell: UEs placed uniformly in a disc, C_i uniform in [0.8, 1.2] 1e5; other fields by name."""
         if num_ue < 1 or not radius > 0.0:
             raise AutoFLError(f"Cell.disc: num_ue = {num_ue} and radius = {radius:g} m; both must be positive")
@@ -118,7 +155,7 @@ class Cell:
         if "cycles_per_sample" not in others:
             others["cycles_per_sample"] = stream(seed, "cell.cycles_per_sample").uniform(0.8e5, 1.2e5, num_ue)
         others.setdefault("angle", np.arctan2(y, x))
-        return cls(distance=np.hypot(x, y), **others)  # type: ignore[arg-type]  # numbers become arrays
+        return cls(distance=np.hypot(x, y), **others)  # type: ignore[arg-type]  # each field checks its own
 
     @property
     def num_ue(self) -> int:
@@ -149,7 +186,7 @@ class Cell:
         """Z / number of weights [bit]."""
         return self.update_bits / self.num_weights
 
-    def take(self, ue: IntArray) -> "Cell":
+    def take(self, ue: IntArray | Sequence[int]) -> "Cell":
         """The same cell with only these UEs, in this order."""
         return self.having(**{name: getattr(self, name)[ue] for name in (*self.PER_UE, "ue")})
 

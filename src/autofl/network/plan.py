@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from autofl.network.cell import Cell
 from autofl.units import Array, BoolArray, IntArray
@@ -121,16 +121,16 @@ DECISIONS = tuple(field.name for field in fields(Plan) if field.name not in (*LI
 def make_plan(
     cell: Cell,
     *,
-    num_samples: Array | IntArray,
-    tx_power: Array,
-    feasible: BoolArray | None = None,
+    num_samples: ArrayLike,
+    tx_power: ArrayLike,
+    feasible: ArrayLike | None = None,
     samples_limit: Codes | None = None,
     power_limit: Codes | None = None,
-    local_steps: Array | IntArray | None = None,
-    cpu_frequency: Array | None = None,
-    bandwidth: Array | None = None,
-    bits_per_weight: Array | None = None,
-    weight: Array | None = None,
+    local_steps: ArrayLike | None = None,
+    cpu_frequency: ArrayLike | None = None,
+    bandwidth: ArrayLike | None = None,
+    bits_per_weight: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
 ) -> Plan:
     """A plan from decisions; what is not decided is the cell's, and every weight is 1.
 
@@ -154,7 +154,7 @@ def make_plan(
     met = np.where(power_limit == Status.ENERGY, Status.ACCURACY, power_limit)
     status = np.where(samples_limit == Status.ACCURACY, met, samples_limit)
 
-    def decided(value: Array | IntArray | None, own: Array) -> Array:
+    def decided(value: ArrayLike | None, own: Array) -> Array:
         values = np.asarray(own if value is None else value, dtype=np.float64)
         return values if values.shape == tx_power.shape else np.broadcast_to(values, tx_power.shape)
 
