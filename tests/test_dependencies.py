@@ -103,6 +103,14 @@ def test_an_unknown_extra_and_a_requirement_without_hashes_are_told():
         closure({"scipy": pin("scipy")}, ["numpy", "scipy"])
 
 
+def test_the_readme_asks_for_the_tested_torch_without_cuda():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (asked,) = set(re.findall(r"torch==([\d.]+)\+cpu", text))
+    assert asked == PINS["torch"].version
+    (index,) = set(re.findall(r"https://download\.[^\s`]+", text))
+    assert f"TORCH_INDEX={index}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
 def test_what_only_the_unneeded_need_is_left_out():
     """On paper: torch -> cuda -> driver, torch -> filelock, and fast -> driver."""
     pins = {

@@ -30,6 +30,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 ONLY_PARSED = {
     "make ": "makes an environment from a package index",
+    "PIP_EXTRA_INDEX_URL=": "makes one too",
     "pip install ": "needs a package index",
     "sudo autofl testbed ": "needs root",
     "rm server.pem ": "belongs into the folder of a deployment",

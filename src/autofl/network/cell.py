@@ -17,7 +17,7 @@ MAY_BE_ZERO = ("distance", "data_size", "max_energy", "overhead", "circuit_power
 
 
 def _required() -> Any:
-    """No default. mypy takes a field for a `PerUE` only if it is given a value here."""
+    """No default. A type checker takes a field for a `PerUE` only if it is given a value here."""
     return field()
 
 
