@@ -18,7 +18,9 @@ from autofl.cli.shared import (
     leave,
     print_json,
     report_new_runs,
+    resuming,
     say_foregone,
+    settings_in,
 )
 from autofl.errors import AutoFLError
 from autofl.report.table import Table
@@ -86,11 +88,11 @@ def run_on_devices(
     from autofl.deploy.commands import progress_of, run, settings_of
     from autofl.records import check_no_run
 
-    if resume is not None and (out is not None or overrides):
-        raise AutoFLError("--resume uses the settings of its run; give neither --out nor --set")
+    if resume is not None and out is not None:
+        raise AutoFLError("--resume uses the settings of its run; give no --out")
     settings = settings_of(folder)
     if resume is not None:
-        settings = load_settings(resume / "config.toml")
+        settings = settings_in(resume, overrides or ())
     elif overrides:
         settings = load_settings(folder / "config.toml", overrides)
     place = resume or out or free_folder("deploy")
@@ -108,7 +110,7 @@ def run_on_devices(
             run(settings, folder, place, on_round, resume is not None, keep)
         except KeyboardInterrupt as error:
             where = "" if folder == usual else f" --folder {folder}"
-            leave(place, f"{command}{where} --resume {place}", error, (place / "config.toml").is_file())
+            leave(place, resuming(f"{command}{where}", place, settings), error, (place / "config.toml").is_file())
     report_new_runs([place], place, settings.compare.target_accuracy, as_json)
 
 
