@@ -111,8 +111,6 @@ def test_three_rounds_on_devices_are_those_of_the_simulator(whole, tmp_path):
     assert set(weights) == set(expected)
     for name, array in expected.items():
         np.testing.assert_allclose(weights[name], array, rtol=1e-5, atol=5e-7, err_msg=name)
-    for column in ("train_loss", "adapted_train_loss", "global_accuracy", "adapted_accuracy"):
-        np.testing.assert_allclose(whole.rounds[column], simulated.rounds[column], rtol=1e-5, err_msg=column)
     assert whole.rounds["sim_time"].tolist() == simulated.rounds["sim_time"].tolist()
 
 

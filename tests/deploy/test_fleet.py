@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
 
 from autofl.config import dump_settings, parse_settings
 from autofl.data import Dataset
@@ -314,6 +314,42 @@ def test_devices_train_from_what_a_compressed_downlink_gave_them(nodes, few_digi
     sent = [message.content for _, message in loopback.sent if message.metadata.message_type == "train"]
     final = sent[-1].array_records["params"]
     assert any((final[name].numpy() != array).any() for name, array in read_weights(tmp_path).items())
+
+
+QUALITY = {"train_loss": 1e9, "adapted_train_loss": 1e9, "global_accuracy": 1.0, "adapted_accuracy": 1.0}
+
+
+def test_a_device_that_lies_about_the_model_moves_the_evaluation_no_further_than_an_honest_one(
+    nodes, few_digits, tmp_path
+):
+    """The mean of ten fell from 90 to 80 % by one that said 0, and three that said 1 ended a run."""
+    honest, settings = [], settings_of(stop={"rounds": 1})
+
+    def spoil(node, message, reply):
+        if message.metadata.message_type == "evaluate" and node == node_of(1):
+            reply.content["quality"] = MetricRecord(QUALITY)
+        elif message.metadata.message_type == "evaluate":
+            honest.append(dict(reply.content.metric_records["quality"]))
+        return reply
+
+    run, _ = deployed(nodes, tmp_path / "lied", settings, spoil=spoil)
+    for name in QUALITY:
+        said = [one[name] for one in honest[: NUM_UE - 1]]
+        assert min(said) <= run.rounds[name][0] <= max(said), name
+
+    # Where nobody lies, each says what the simulator finds on its samples.
+    told = []
+
+    def hear(node, message, reply):
+        if message.metadata.message_type == "evaluate":
+            told.append(dict(reply.content.metric_records["quality"]))
+        return reply
+
+    deployed(nodes, tmp_path / "honest", settings, spoil=hear)
+    first = next(simulate(build_simulation(settings, dataset=few_digits)))[0].evaluation
+    for name in QUALITY:
+        mean = np.mean([one[name] for one in told[:NUM_UE]])
+        assert mean == pytest.approx(getattr(first, name), rel=1e-5), name  # float32 sums in another grouping
 
 
 def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_stop_a_run(nodes, tmp_path):
