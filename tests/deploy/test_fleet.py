@@ -22,6 +22,7 @@ from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.records import read_run, read_weights
+from autofl.report.about import title_of
 from autofl.simulation import simulate
 from deploy.loopback import Lines, Loopback, make_nodes, node_of
 
@@ -51,10 +52,10 @@ def config_of(settings, folder, resume=False):
     return {"settings": dump_settings(settings.resolved()), "folder": str(folder), "resume": resume, "attempt": "1"}
 
 
-def deployed(nodes, folder, settings=None, resume=False, transport="messages", lines=Lines, port=0, **grid):
+def deployed(nodes, folder, settings=None, resume=False, transport="messages", lines=Lines, port=0, form=None, **grid):
     settings = settings or settings_of()
     if transport == "messages":
-        config = config_of(settings, folder, resume)
+        config = config_of(settings, folder, resume) | ({} if form is None else {"form": form})
         loopback = Loopback(nodes, config, **grid)
         serve(loopback, Context(1, 1, {}, RecordDict(), config))
         return read_run(folder), loopback
@@ -317,6 +318,18 @@ def test_devices_train_from_what_a_compressed_downlink_gave_them(nodes, few_digi
 
 
 QUALITY = {"train_loss": 1e9, "adapted_train_loss": 1e9, "global_accuracy": 1.0, "adapted_accuracy": 1.0}
+
+
+def test_what_devices_bring_along_is_not_called_by_the_name_of_a_data_set(nodes, tmp_path):
+    """Manifest and titles said MNIST-5k, l = 5, of whatever the devices had."""
+    run, _ = deployed(nodes, tmp_path / "brought", settings_of(stop={"rounds": 1}))
+    assert run.manifest["data"] == "the devices' own data"
+    assert not {"data", "partition"} & set(run.manifest["parts"])
+    assert title_of([run]) == "the devices' own data, 4 UEs, 3 a round, 1 seed"
+
+    dealt, _ = deployed(nodes, tmp_path / "dealt", settings_of(stop={"rounds": 1}), form="784 10")
+    assert dealt.manifest["data"] == "mnist5k"
+    assert title_of([dealt]) == "MNIST-5k, l = 5, 4 UEs, 3 a round, 1 seed"
 
 
 def test_a_device_that_lies_about_the_model_moves_the_evaluation_no_further_than_an_honest_one(

@@ -169,13 +169,14 @@ def prepare_command(
     nodes: Nodes = None,
     port: Annotated[int, typer.Option(help="Port of the SuperLink.")] = 8000,
     folder: Folder = HERE,
+    force: Annotated[bool, typer.Option("--force", help="Replace the settings that are there.")] = False,
     overrides: Set = None,
 ) -> None:
     """Make certificates and keys for several machines, and print the commands for each."""
     need_flower()
     from autofl.deploy.several import commands
 
-    typer.echo(commands(settings_for(config, nodes, overrides), folder, host, port))
+    typer.echo(commands(settings_for(config, nodes, overrides), folder, host, port, force))
 
 
 def settings_for(config: Path | None, nodes: int | None, overrides: list[str] | None) -> "Settings":
