@@ -209,10 +209,10 @@ def _split(task: Task, least: Array, most: Array, total_band: float, deadline: f
     trial = steps.thriftiest(task, bands, deadline)
     energy = np.where(trial.able, trial.energy, task.max_energy)  # the least band is feasible
     total, picks = energy[:, 0], []
-    given = np.arange(PIECES + 1)
     for i in range(1, len(least)):
-        rest = given[:, None] - given  # row: pieces dealt out so far, column: those of UE i
-        cost = np.where(rest >= 0, total[rest] + energy[:, i], np.inf)
+        before = np.concatenate([np.full(PIECES, np.inf), total])
+        rest = np.lib.stride_tricks.sliding_window_view(before, PIECES + 1)[:, ::-1]
+        cost = rest + energy[:, i]  # row: pieces dealt out so far, column: those of UE i
         picks.append(cost.argmin(axis=1))
         total = cost.min(axis=1)
     pieces, left = np.zeros(len(least), np.int64), PIECES
@@ -227,13 +227,17 @@ def _filled(
     kind: ModuleType, task: Task, band: Array, most: Array, total_band: float, deadline: float, grid: Array
 ) -> Array:
     """The bands after what was left over has been offered to one UE after another."""
-    band = band.copy()
+    left = max(total_band - float(band.sum()), 0.0)
+    room = np.maximum(np.minimum(band + left, most), band)
+    wider = band + (room - band) * grid[:, None]
+    trial = kind.thriftiest(task, wider, deadline)
+    energy = np.where(trial.able, trial.energy, np.inf)
+    filled = band.copy()
     for i in range(len(band)):
-        room = min(band[i] + max(total_band - float(band.sum()), 0.0), float(most[i]))
-        wider = band[i] + (room - band[i]) * grid
-        trial = kind.thriftiest(task.at(band.shape, slice(i, i + 1)), wider[:, None], deadline)
-        band[i] = wider[int(np.where(trial.able, trial.energy, np.inf)[:, 0].argmin())]
-    return band
+        affordable = np.where(wider[:, i] - band[i] <= left, energy[:, i], np.inf)
+        filled[i] = wider[int(affordable.argmin()), i]
+        left -= filled[i] - band[i]
+    return filled
 
 
 def _some(point: Point, ues: BoolArray) -> Point:
