@@ -33,6 +33,7 @@ from autofl.experiments.cell import update_bits
 from autofl.experiments.jobs import OnProgress, Progress, file_names
 from autofl.experiments.run import facts_of
 from autofl.experiments.write import write_run
+from autofl.files import inside
 from autofl.models import build, check_model, num_weights, params_of
 from autofl.network import Cell, Outage
 from autofl.planner import Planner
@@ -234,7 +235,7 @@ def compare(
                     evaluate_every=evaluate_every,
                     outage=outage,
                 )
-                where = place / f"{files[label]}-seed{seed}"
+                where = inside(place, f"{files[label]}-seed{seed}")
                 on_round = _telling(tell, f"{label} seed {seed}", stop.rounds)
                 runs.append(write_run(sim, where, tomli_w.dumps(_config(sim)), _manifest(label, sim), on_round))
     return Runs(runs, temporary)

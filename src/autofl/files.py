@@ -1,10 +1,12 @@
 """One door for files: what is read is bounded and fails in one line, what is written is there whole or not at all.
 
 Sizes are looked at before memory is taken. The readers of every format end here, so that a damaged or hostile file is
-an `AutoFLError` that names the file and the reason.
+an `AutoFLError` that names the file and the reason. A folder may come from a stranger, so nothing is written through a
+link that lies in it: a file is replaced (`write_whole`), or it must have one name and no other (`open_own`).
 """
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import io
@@ -12,6 +14,8 @@ import json
 import math
 import os
 import re
+import secrets
+import stat
 import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -37,8 +41,6 @@ SMALL_ARRAYS = 64 * 2**20
 """Bytes that the packed arrays of a file may take as they are used, however well they are packed."""
 MOST_UNPACKED = 20
 """How many times its packed size a larger array may unpack to."""
-
-_counter = count()
 
 
 @contextlib.contextmanager
@@ -210,13 +212,14 @@ def read_rest(file: IO[bytes], num_bytes: int) -> NDArray[np.uint8]:
 def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
     """Write a file so that a reader sees the old one or the new one, never half, also after a power cut; its SHA-256.
 
-    Aside, fsync, rename, fsync of the folder. `sync=False` leaves out both where a later write makes up for it.
+    Aside, fsync, rename, fsync of the folder. `sync=False` leaves out both where a later write makes up for it. A link
+    at this place is replaced, not followed, and nobody can guess the name of the file aside.
     """
     path = Path(path)
     content = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content  # odd file names
-    part = path.with_name(f".{path.name}.{os.getpid()}-{next(_counter)}{PART}")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}{PART}")
     try:
-        with open(part, "wb", buffering=0) as file:
+        with open(part, "xb", buffering=0) as file:
             write_all(file, content)
             if sync:
                 os.fsync(file.fileno())
@@ -228,6 +231,34 @@ def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
     if sync:
         sync_folder(path.parent)
     return hashlib.sha256(content).hexdigest()
+
+
+def open_own(path: PathLike, flags: int, mode: int = 0o644) -> int:
+    """A file that is kept open or locked. It must be a regular file, and for writing one that has no other name.
+
+    The target of a link and the other names of a file may lie anywhere; a pipe may never answer. So no flag may empty
+    the file: that is for whoever has it.
+    """
+    try:
+        handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, mode)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
+            raise
+        raise AutoFLError(f"{path}: not a regular file; remove it") from None
+    about, writes = os.fstat(handle), flags & (os.O_WRONLY | os.O_RDWR)
+    if stat.S_ISREG(about.st_mode) and not (writes and about.st_nlink > 1):
+        return handle
+    os.close(handle)
+    what = "a file with another name elsewhere (a hard link)" if stat.S_ISREG(about.st_mode) else "not a regular file"
+    raise AutoFLError(f"{path}: {what}; remove it")
+
+
+def inside(folder: PathLike, name: str) -> Path:
+    """A folder in a folder, there or not, but no link out of it."""
+    path = Path(folder) / name
+    if path.is_symlink():
+        raise AutoFLError(f"{path}: a link, which may lead anywhere; remove it")
+    return path
 
 
 def naming(path: PathLike, error: BaseException) -> BaseException:

@@ -10,14 +10,13 @@ import errno
 import json
 import os
 import socket
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from autofl.errors import AutoFLError
-from autofl.files import clear_parts, naming
+from autofl.files import clear_parts, naming, open_own
 from autofl.units import PathLike
 
 fcntl: Any
@@ -138,7 +137,7 @@ def is_locked(folder: PathLike) -> bool:
     """Whether a living process writes into a folder."""
     path = Path(folder) / LOCK
     try:
-        handle = open_lock(path, os.O_RDONLY)
+        handle = open_own(path, os.O_RDONLY)
     except (OSError, AutoFLError):
         return False
     try:
@@ -147,23 +146,9 @@ def is_locked(folder: PathLike) -> bool:
         os.close(handle)
 
 
-def open_lock(path: Path, flags: int, mode: int = 0o644) -> int:
-    """A lock file, open; a link, whose target would be overwritten, and a pipe, which may never answer, are refused."""
-    try:
-        handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, mode)
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise
-        raise AutoFLError(f"{path}: not a regular file; remove it") from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise AutoFLError(f"{path}: not a regular file; remove it")
-    return handle
-
-
 def _try(path: Path) -> int | None:
     """The lock file, open and locked; None where somebody else has it."""
-    handle = open_lock(path, os.O_RDWR | os.O_CREAT)
+    handle = open_own(path, os.O_RDWR | os.O_CREAT)
     try:
         if not _is_theirs(path, _flock(handle)) and os.stat(path).st_ino == os.fstat(handle).st_ino:
             return handle
@@ -215,7 +200,7 @@ def _note(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> bytes:
-    handle = open_lock(path, os.O_RDONLY)
+    handle = open_own(path, os.O_RDONLY)
     try:
         return os.read(handle, MOST)
     finally:

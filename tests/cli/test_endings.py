@@ -1,13 +1,14 @@
 """How runs that went wrong end: what is said, where, and the exit status."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 from autofl.cli.main import run as run_cli
-from autofl.records import read_manifest
+from autofl.records import find_runs, read_manifest, read_run
 
 QUICK = ["stop.rounds=8", "evaluation.every=4", "evaluation.test_samples=5", "evaluation.train_samples=20"]
 DIVERGING = ["learning.outer_lr=1000"]
@@ -93,3 +94,27 @@ def test_a_run_in_which_nobody_was_heard_says_so_before_its_table(tmp_path):
     assert "40 of the 40 UEs selected could not take part" in done.stdout  # five of them in each of eight rounds
     plan = [sys.executable, "-m", "autofl", "plan", str(tmp_path / "config.toml")]  # where it points to for the reasons
     assert "cannot be decoded" in subprocess.run(plan, capture_output=True, text=True).stderr
+
+
+WITHOUT_STDERR = """
+import os, sys
+from autofl.cli.main import run
+for command in ("simulate", "compare", "sweep --plan --over data.labels=2,5"):
+    if sys.stderr is not None:
+        os.close(2)
+        sys.stderr = None
+    name, *more = command.split()
+    print(name, run([name, *more, "--out", f"{sys.argv[1]}/{name}", *sys.argv[2:]]))
+"""
+
+
+def test_commands_work_where_standard_error_is_closed(tmp_path):
+    """As after `2>&-`: there was no word and no folder, or a table got the number of the stream."""
+    few = ("compare.algorithms=['fedavg-1']", "compare.seeds=1", "stop.rounds=1", "cell.num_ue=5", *QUICK[1:])
+    words = [sys.executable, "-c", WITHOUT_STDERR, str(tmp_path), *sets(*few)]
+    said = subprocess.run(words, stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2), text=True).stdout
+    assert [line for line in said.splitlines() if line.endswith(" 0")] == ["simulate 0", "compare 0", "sweep 0"]
+    assert "into" not in said  # what is for standard error is not in the results
+    assert read_run(tmp_path / "simulate").manifest["status"] == "finished"
+    assert len(find_runs(tmp_path / "compare")) == 1
+    assert (tmp_path / "sweep" / "sweep.csv").is_file()

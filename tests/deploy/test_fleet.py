@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
 
 from autofl.config import dump_settings, parse_settings
 from autofl.data import Dataset
@@ -22,6 +22,7 @@ from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.records import read_run, read_weights
+from autofl.report.about import title_of
 from autofl.simulation import simulate
 from deploy.loopback import Lines, Loopback, make_nodes, node_of
 
@@ -51,10 +52,10 @@ def config_of(settings, folder, resume=False):
     return {"settings": dump_settings(settings.resolved()), "folder": str(folder), "resume": resume, "attempt": "1"}
 
 
-def deployed(nodes, folder, settings=None, resume=False, transport="messages", lines=Lines, port=0, **grid):
+def deployed(nodes, folder, settings=None, resume=False, transport="messages", lines=Lines, port=0, form=None, **grid):
     settings = settings or settings_of()
     if transport == "messages":
-        config = config_of(settings, folder, resume)
+        config = config_of(settings, folder, resume) | ({} if form is None else {"form": form})
         loopback = Loopback(nodes, config, **grid)
         serve(loopback, Context(1, 1, {}, RecordDict(), config))
         return read_run(folder), loopback
@@ -314,6 +315,54 @@ def test_devices_train_from_what_a_compressed_downlink_gave_them(nodes, few_digi
     sent = [message.content for _, message in loopback.sent if message.metadata.message_type == "train"]
     final = sent[-1].array_records["params"]
     assert any((final[name].numpy() != array).any() for name, array in read_weights(tmp_path).items())
+
+
+QUALITY = {"train_loss": 1e9, "adapted_train_loss": 1e9, "global_accuracy": 1.0, "adapted_accuracy": 1.0}
+
+
+def test_what_devices_bring_along_is_not_called_by_the_name_of_a_data_set(nodes, tmp_path):
+    """Manifest and titles said MNIST-5k, l = 5, of whatever the devices had."""
+    run, _ = deployed(nodes, tmp_path / "brought", settings_of(stop={"rounds": 1}))
+    assert run.manifest["data"] == "the devices' own data"
+    assert not {"data", "partition"} & set(run.manifest["parts"])
+    assert title_of([run]) == "the devices' own data, 4 UEs, 3 a round, 1 seed"
+
+    dealt, _ = deployed(nodes, tmp_path / "dealt", settings_of(stop={"rounds": 1}), form="784 10")
+    assert dealt.manifest["data"] == "mnist5k"
+    assert title_of([dealt]) == "MNIST-5k, l = 5, 4 UEs, 3 a round, 1 seed"
+
+
+def test_a_device_that_lies_about_the_model_moves_the_evaluation_no_further_than_an_honest_one(
+    nodes, few_digits, tmp_path
+):
+    """The mean of ten fell from 90 to 80 % by one that said 0, and three that said 1 ended a run."""
+    honest, settings = [], settings_of(stop={"rounds": 1})
+
+    def spoil(node, message, reply):
+        if message.metadata.message_type == "evaluate" and node == node_of(1):
+            reply.content["quality"] = MetricRecord(QUALITY)
+        elif message.metadata.message_type == "evaluate":
+            honest.append(dict(reply.content.metric_records["quality"]))
+        return reply
+
+    run, _ = deployed(nodes, tmp_path / "lied", settings, spoil=spoil)
+    for name in QUALITY:
+        said = [one[name] for one in honest[: NUM_UE - 1]]
+        assert min(said) <= run.rounds[name][0] <= max(said), name
+
+    # Where nobody lies, each says what the simulator finds on its samples.
+    told = []
+
+    def hear(node, message, reply):
+        if message.metadata.message_type == "evaluate":
+            told.append(dict(reply.content.metric_records["quality"]))
+        return reply
+
+    deployed(nodes, tmp_path / "honest", settings, spoil=hear)
+    first = next(simulate(build_simulation(settings, dataset=few_digits)))[0].evaluation
+    for name in QUALITY:
+        mean = np.mean([one[name] for one in told[:NUM_UE]])
+        assert mean == pytest.approx(getattr(first, name), rel=1e-5), name  # float32 sums in another grouping
 
 
 def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_stop_a_run(nodes, tmp_path):

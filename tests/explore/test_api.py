@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -19,11 +20,14 @@ from starlette.testclient import TestClient
 from autofl.cli.main import run as run_cli
 from autofl.config import load_settings
 from autofl.config.scenarios import scenario_names
+from autofl.errors import AutoFLError
 from autofl.experiments.cell import plan
 from autofl.explore.app import make_app
 from autofl.explore.guard import MOST_BODY
+from autofl.explore.planning import Coming, table_of
 from autofl.records import read_run
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TOKEN, PORT = "a-token", 8117
 HOST = f"http://127.0.0.1:{PORT}"
 
@@ -151,6 +155,66 @@ def test_more_ues_a_round_take_longer_rounds_and_fewer_of_them(client):
     assert curve["time_to_target"][0] > curve["time_to_target"][-1]
 
 
+@pytest.mark.parametrize("scenario", ["factory-hall", "rural-macro"])
+def test_a_curve_ends_where_the_path_loss_does(client, scenario):
+    curve = client.post("/api/curve", json={"scenario": scenario, "over": "radius"}).json()
+    assert curve["here"] < max(curve["x"]) < 4 * curve["here"]
+    assert "path loss" in curve["refused"]
+    assert all(len(curve[name]) == len(curve["x"]) for name in ("round_time", "energy", "feasible"))
+
+
+def test_a_settings_file_is_planned_as_on_the_command_line(client, capsys, runs, tmp_path):
+    for path in (EXAMPLES / "cell.toml", EXAMPLES / "experiment.toml", runs / "autofl" / "config.toml"):
+        made = client.post("/api/plan", json={"file": path.read_text()}).json()["plan"]
+        assert as_rows(made) == said_by_plan(capsys, tmp_path, path.read_text())
+
+
+def test_what_is_changed_lies_on_top_of_the_settings_file(client, capsys, tmp_path):
+    """The planner joint has no epsilon: that of the file is left out with the planner it was for."""
+    settings = {"planner": {"name": "joint"}, "cell": {"max_power": 0.02}}
+    asked = {"file": (EXAMPLES / "cell.toml").read_text(), "settings": settings}
+    made = client.post("/api/plan", json=asked).json()["plan"]
+    assert made["planner"] == "joint"
+    assert as_rows(made) == said_by_plan(capsys, tmp_path, client.post("/api/toml", json=asked).text)
+
+
+@pytest.mark.parametrize("key", ["planner", "channel", "model", "selection", "compressor", "attack", "aggregator"])
+def test_a_settings_file_imports_nothing(client, tmp_path, monkeypatch, key):
+    (tmp_path / "left_behind.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    file = f'[{key}]\nname = "left_behind:Part"\n'
+    for route in ("/api/plan", "/api/toml", "/api/curve", "/api/forecast", "/api/runs"):
+        answer = client.post(route, json={"file": file})
+        assert answer.status_code == 422
+        assert "own parts can be used on the command line only" in answer.json()["detail"]
+    assert "left_behind" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "file", ["cell", "[cell", "[cell]\nnum_ues = 3", "seed = nan", "\0", "a.b.c.d.e.f.g.h.i = 1", 'algorithm = "x:y"']
+)
+def test_a_settings_file_that_is_none_ends_in_one_line(client, file):
+    answer = client.post("/api/plan", json={"file": file})
+    assert answer.status_code == 422
+    assert len(answer.json()["detail"].splitlines()) == 1
+
+
+def test_a_forecast_says_how_far_it_is_and_ends_in_the_forecast_of_the_command_line(client, capsys):
+    lines = [json.loads(line) for line in client.post("/api/forecast", json={"target": 0.85}).text.splitlines()]
+    assert [line["of"] for line in lines[:-1]] == [20] * (len(lines) - 1)
+    assert [line["drawn"] for line in lines[:-1]] == sorted(line["drawn"] for line in lines[:-1])
+    capsys.readouterr()
+    assert run_cli(["plan", "--target", "0.85", "--json"]) == 0
+    assert lines[-1]["forecast"] == json.loads(capsys.readouterr().out)["forecast"]
+
+
+def test_a_forecast_that_nobody_waits_for_ends():
+    coming = Coming(table_of("paper", {}), 0.85)
+    coming.is_wanted = False
+    with pytest.raises(AutoFLError, match="cancelled"):
+        coming.forecast()
+
+
 # --- who may ask ---
 
 ROUTES = ["/", "/static/main.js", "/openapi.json", "/api/about", "/api/runs", "/docs", "/nowhere"]
@@ -210,7 +274,8 @@ def test_the_page_may_load_nothing_from_elsewhere(client):
         {"data": {"name": "npz", "file": "secret"}},
         {"data": {"folder": "secret"}},
         {"channel": {"name": "trace", "file": "secret"}},
-        {"deploy": {"deadline": 1.0}},
+        {"deployment": {"deadline": 1.0}},
+        {"deploy": {"deadline": -1.0}},
         {"cell": {"num_ue": 10_001}},
         {"cell": {"num_ue": None}},
         {"cell": []},
@@ -283,6 +348,24 @@ def test_no_run_outside_the_given_folders_is_read(runs, tmp_path):
 def test_a_run_that_ended_is_not_paused_and_a_finished_one_does_not_go_on(client):
     run_id = id_of(client, "autofl")
     assert [client.post(f"/api/runs/{run_id}/{wish}").status_code for wish in ("pause", "stop", "resume")] == [409] * 3
+
+
+def test_a_run_whose_tables_are_not_what_it_wrote_is_listed_as_damaged(unwell):
+    rows = {row["name"]: row for row in client_of(unwell).get("/api/runs").json()["runs"]}
+    assert rows["cut"]["status"] == "damaged"
+    assert "SHA-256" in rows["cut"]["problem"]
+    assert {rows[name]["status"] for name in ("autofl", "fedavg-2")} == {"finished"}
+
+
+def test_a_damaged_run_keeps_no_others_from_being_compared(unwell):
+    client = client_of(unwell)
+    ids = {name: id_of(client, name) for name in ("autofl", "cut", "interrupted", "garbled")}
+    said = client.post("/api/compare", json={"runs": list(ids.values())}).json()
+    assert {curve["id"] for curve in said["curves"]} == {ids["autofl"], ids["interrupted"]}
+    assert set(said["left_out"]) == {ids["cut"], ids["garbled"]}
+    alone = client.post("/api/compare", json={"runs": [ids["cut"]]})
+    assert alone.status_code == 422
+    assert "SHA-256" in alone.json()["detail"]
 
 
 def test_a_damaged_run_is_told_of_in_one_line(runs, tmp_path):

@@ -216,6 +216,7 @@ def site(tmp_path, monkeypatch):
     site.point_to("127.0.0.1:8000")
     (site.folder / "config.toml").write_text(dump_settings(settings_of().resolved()))
     monkeypatch.setattr(commands, "Site", FakeFlower)
+    monkeypatch.setattr(commands, "answers", lambda host, port: True)
     monkeypatch.setattr(commands, "ASK", 0.0)
     return site
 

@@ -10,6 +10,7 @@ from autofl.network import Status, round_cost, upload_cost
 from autofl.network.links.nr import Nr256
 from autofl.planner import ExactPlanner, FixedPlanner, PaperPlanner, smooth, steps
 from autofl.planner.allocation import (
+    Task,
     allocate,
     allocate_fixed_band,
     least_band,
@@ -166,3 +167,45 @@ def test_a_gain_just_on_a_threshold_at_the_highest_power_has_that_level(planner)
     np.testing.assert_allclose(
         upload_cost(cell, gain, plan.tx_power).time, upload_cost(cell, gain, np.full(400, cell.max_power)).time
     )
+
+
+def random_staircase(seed):
+    """UEs with a staircase of their own, and a band for them; some decide frequencies, some have circuits."""
+    rng = np.random.default_rng((7, seed))
+    num_ue, num_levels = int(rng.choice([1, 1, 2, 5, 20])), int(rng.integers(1, 9))
+    y = np.cumsum(rng.uniform(0.05, 0.8, num_levels))
+    snr = np.expm1(y) * rng.uniform(1.0, 3.0)
+    task = Task(
+        cycles=rng.uniform(1e5, 1e8, num_ue),
+        bits=10.0 ** rng.uniform(3.0, 7.0, num_ue),
+        gain_to_noise=10.0 ** rng.uniform(4.0, 10.0, num_ue),
+        max_energy=10.0 ** rng.uniform(-4.0, 0.0, num_ue),
+        max_power=rng.choice([0.01, 0.1, 0.2], num_ue),
+        min_frequency=np.full(num_ue, 1e8),
+        max_frequency=np.full(num_ue, rng.choice([1e8, 1e9])),
+        phi=1e-3,
+        kappa=5e-28,
+        circuit_power=float(rng.choice([0.0, 0.05])),
+        levels=tuple(zip(y.tolist(), snr.tolist(), strict=True)),
+    )
+    return task, 10.0 ** rng.uniform(4.0, 8.0)
+
+
+def test_on_any_staircase_the_least_time_is_a_deadline_that_can_be_met():
+    """A rounding error before it, no level may be left; and a longer deadline never costs energy."""
+    met = 0
+    for seed in range(200):
+        task, total = random_staircase(seed)
+        try:
+            fastest = allocate(task, total)
+        except AutoFLError:  # circuits use up the energy at any deadline
+            continue
+        for deadline in (fastest.time, np.nextafter(fastest.time, 0.0), 1.25 * fastest.time):
+            if fastest.able.any():
+                thrifty = least_energy(task, total, deadline)
+                np.testing.assert_array_equal(thrifty.able, fastest.able)
+                assert thrifty.time <= deadline * (1.0 + 1e-11)
+                assert thrifty.energy.sum() <= fastest.energy.sum() * (1.0 + 1e-6)
+                assert thrifty.band.sum() <= total * (1.0 + 1e-9)
+                met += 1
+    assert met > 200

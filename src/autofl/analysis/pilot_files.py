@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from autofl.config import Settings
+from autofl.config.load import written
 from autofl.config.parts import ModelSettings
 from autofl.config.settings import DataSettings, EvaluationSettings
 from autofl.files import opening, read_json, write_whole
@@ -160,15 +161,8 @@ def pilot_command(settings: Settings, target: float) -> str:
         its, others = ours.get(section, {}), usual.get(section, {})
         names = [key for key in keys or its if key in its and key not in FREE and its[key] != others.get(key)]
         changed |= {f"{section}.{key}": its[key] for key in names}
-    words = [f"--set {shlex.quote(f'{key}={_written(value)}')}" for key, value in changed.items()]
+    words = [f"--set {shlex.quote(f'{key}={written(value)}')}" for key, value in changed.items()]
     return " ".join(["autofl pilot", *words, f"--target {target:g} --out pilots.json"])
-
-
-def _written(value: Any) -> str:
-    """A value as --set reads it."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + "}"
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def write_pilots(path: PathLike, pilots: list[Pilot], command: str) -> None:

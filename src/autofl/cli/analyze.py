@@ -8,6 +8,7 @@ import typer
 from autofl.cli.screen import Stages, say, show_table
 from autofl.cli.shared import Config, Device, Json, Out, Scenario, Set, free_folder, options, print_json
 from autofl.errors import AutoFLError
+from autofl.files import write_whole
 
 EXAMPLE = "Example: autofl analyze --set data.name=mnist --set stop.rounds=100 --out runs/theory"
 
@@ -37,7 +38,7 @@ def command(
     with Stages() as stages:
         result = analyze(settings, num_points=points, num_samples=samples, num_steps=steps, on_stage=stages)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "theory.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_whole(folder / "theory.json", json.dumps(result, indent=1) + "\n")
     pictures = [str(path) for path in plot_theory(result, folder / "theory")]
     if as_json:
         return print_json({**result, "pictures": pictures})

@@ -27,6 +27,7 @@ from autofl.cli.shared import (
     num_workers,
     options,
     report_new_runs,
+    resuming,
     settings_to_resume,
 )
 
@@ -69,8 +70,7 @@ def command(
     )
     said = [*(overrides or ()), *chosen]
     if resume is not None:
-        given = [*said, *options({"scenario": scenario})]
-        settings, folder = settings_to_resume(resume, False, config, out, force, given), resume
+        settings, folder = settings_to_resume(resume, False, config or scenario, out, force, said), resume
     else:
         settings = load_settings(config, said, scenario)
         folder = out if out is not None else free_folder("compare")
@@ -84,5 +84,5 @@ def command(
             again = resume is not None
             runs = run_comparison(settings, folder, force=force, resume=again, workers=count, ray=ray, on_progress=bar)
         except KeyboardInterrupt as error:
-            leave(folder, f"autofl compare --resume {folder}", error, (folder / "config.toml").is_file())
+            leave(folder, resuming("autofl compare", folder, settings), error, (folder / "config.toml").is_file())
     report_new_runs(runs, folder, settings.compare.target_accuracy, as_json)

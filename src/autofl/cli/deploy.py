@@ -18,7 +18,9 @@ from autofl.cli.shared import (
     leave,
     print_json,
     report_new_runs,
+    resuming,
     say_foregone,
+    settings_in,
 )
 from autofl.errors import AutoFLError, lacks
 from autofl.report.table import Table
@@ -86,11 +88,11 @@ def run_on_devices(
     from autofl.deploy.commands import progress_of, run, settings_of
     from autofl.records import check_no_run
 
-    if resume is not None and (out is not None or overrides):
-        raise AutoFLError("--resume uses the settings of its run; give neither --out nor --set")
+    if resume is not None and out is not None:
+        raise AutoFLError("--resume uses the settings of its run; give no --out")
     settings = settings_of(folder)
     if resume is not None:
-        settings = load_settings(resume / "config.toml")
+        settings = settings_in(resume, overrides or ())
     elif overrides:
         settings = load_settings(folder / "config.toml", overrides)
     place = resume or out or free_folder("deploy")
@@ -108,7 +110,7 @@ def run_on_devices(
             run(settings, folder, place, on_round, resume is not None, keep)
         except KeyboardInterrupt as error:
             where = "" if folder == usual else f" --folder {folder}"
-            leave(place, f"{command}{where} --resume {place}", error, (place / "config.toml").is_file())
+            leave(place, resuming(f"{command}{where}", place, settings), error, (place / "config.toml").is_file())
     report_new_runs([place], place, settings.compare.target_accuracy, as_json)
 
 
@@ -169,13 +171,14 @@ def prepare_command(
     nodes: Nodes = None,
     port: Annotated[int, typer.Option(help="Port of the SuperLink.")] = 8000,
     folder: Folder = HERE,
+    force: Annotated[bool, typer.Option("--force", help="Replace the settings that are there.")] = False,
     overrides: Set = None,
 ) -> None:
     """Make certificates and keys for several machines, and print the commands for each."""
     need_flower()
     from autofl.deploy.several import commands
 
-    typer.echo(commands(settings_for(config, nodes, overrides), folder, host, port))
+    typer.echo(commands(settings_for(config, nodes, overrides), folder, host, port, force))
 
 
 def settings_for(config: Path | None, nodes: int | None, overrides: list[str] | None) -> "Settings":

@@ -9,6 +9,7 @@ import typer
 from autofl.cli.screen import ProgressBar, say
 from autofl.cli.shared import Config, Json, Scenario, Set, Workers, leave, num_workers, print_json
 from autofl.errors import AutoFLError
+from autofl.files import inside
 
 EXAMPLE = "Example: autofl pilot --labels 2,5,10 --out pilots.json"
 
@@ -43,7 +44,7 @@ def command(
         raise AutoFLError(f"--labels {labels}: write whole numbers with commas, for example 2,5,10") from None
     if seeds < 1 or min(label_counts) < 1:
         raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
-    count, folder = num_workers(workers, settings.simulation.threads), out.with_suffix("") / "runs"
+    count, folder = num_workers(workers, settings.simulation.threads), inside(out.with_suffix(""), "runs")
     from autofl.analysis.pilot import design_of, run_pilots
     from autofl.analysis.pilot_files import write_pilots
 

@@ -21,6 +21,7 @@ from autofl.cli.shared import (
     show_reproduction,
 )
 from autofl.errors import AutoFLError
+from autofl.files import inside
 
 if TYPE_CHECKING:
     from autofl.reproduction.recipes import Scale
@@ -129,7 +130,7 @@ def _make_stage(studies: list[str], scale: "Scale", folder: Path, where: str, co
     from autofl.reproduction.store import entries_of
 
     results = folder / "results"
-    entries = {study: entries_of(study, scale, folder / "runs", where) for study in studies}
+    entries = {study: entries_of(study, scale, inside(folder, "runs"), where) for study in studies}
     left = {
         study: members
         for study, members in entries.items()
@@ -165,7 +166,7 @@ def _joint(
     studies, chosen = studies_named(names), with_joint_seeds(SCALES[scale], seeds)
     for study, data in missing_data(studies).items():
         raise AutoFLError(f"{study} needs {data}: run 'autofl data fetch {data}', or name its folder (AUTOFL_DATA)")
-    entries = {study: entries_of_arms(JOINT_STUDIES[study](chosen), folder / "runs", where) for study in studies}
+    entries = {study: entries_of_arms(JOINT_STUDIES[study](chosen), inside(folder, "runs"), where) for study in studies}
     if find("mnist") is None and studies != ["joint-cifar10"]:
         say("MNIST is missing, so MNIST-5k is used instead; autofl data fetch mnist gets MNIST")
     left = unfinished([entry for members in entries.values() for entry in members])
@@ -186,7 +187,7 @@ def _radio(scale: str, seeds: int | None, folder: Path, where: str, count: int, 
     from autofl.reproduction.store import entries_of_arms, unfinished
 
     chosen = with_radio_seeds(SCALES[scale], seeds)
-    entries = entries_of_arms(arms(chosen), folder / "runs", where)
+    entries = entries_of_arms(arms(chosen), inside(folder, "runs"), where)
     minutes = len(unfinished(entries)) * chosen.rounds * ROUND_SECONDS / count / 60.0
     say(f"about {minutes:.0f} min with {count} at a time, if nothing else runs there")
     _make({RADIO: entries}, folder, count, ray)

@@ -3,6 +3,7 @@
 import codecs
 import io
 import logging
+import os
 import shutil
 import sys
 import time
@@ -23,7 +24,16 @@ PLAIN = {"–": "-", "²": "^2", "‖": "|", "×": "x", "±": "+-", "≤": "<=",
 
 
 def write_anywhere() -> None:
-    """Let standard output and error take any text: characters that their encoding lacks are spelled out."""
+    """Let standard output and error take any text: characters that their encoding lacks are spelled out.
+
+    A stream that was closed (`2>&-`) leads nowhere from now on, and so do those of processes that are started: else the
+    next file that is opened, perhaps a table, would have its number and get what is printed there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: the one of this stream
+            os.set_inheritable(nowhere, True)
+            setattr(sys, name, os.fdopen(nowhere, mode))
     codecs.register_error("autofl", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -262,18 +262,24 @@ def leave(folder: Path, command: str, error: KeyboardInterrupt, begun: bool = Tr
     raise typer.Exit(exit_status(error))
 
 
+def resuming(command: str, folder: Path, settings: "Settings") -> str:
+    """The command that goes on with a run or comparison."""
+    from autofl.config.load import own_code_named
+
+    return " ".join([f"{command} --resume {folder}", *own_code_named(settings.table())])
+
+
 def exit_status(error: KeyboardInterrupt) -> int:
     return 128 + error.number if isinstance(error, Terminated) else INTERRUPTED
 
 
 def settings_to_resume(
-    resume: Path, one_run: bool, config: Path | None, out: Path | None, force: bool, said: Sequence[str]
+    resume: Path, one_run: bool, config: Path | str | None, out: Path | None, force: bool, said: Sequence[str]
 ) -> "Settings":
     """The settings of what is in a folder; options that would change them are refused."""
-    from autofl.config import load_settings
     from autofl.records import check_begun, has_begun
 
-    if config is not None or out is not None or force or said:
+    if config is not None or out is not None or force:
         raise AutoFLError("--resume uses the settings in its folder; give no file, --out, --force or setting")
     if has_begun(resume) and one_run:
         check_begun(resume)
@@ -282,7 +288,21 @@ def settings_to_resume(
             f"{resume}: no {'run' if one_run else 'comparison'} there to resume; if it was killed before it began, give"
             " its command again"
         )
-    return load_settings(resume / "config.toml")
+    return settings_in(resume, said)
+
+
+def settings_in(folder: Path, said: Sequence[str]) -> "Settings":
+    """The settings that are in a folder. What is said may repeat them, as it must for code that they name."""
+    from autofl.config import dump_settings, load_settings, parse_settings
+    from autofl.config.load import check_asked
+    from autofl.files import read_toml
+
+    path = folder / "config.toml"
+    check_asked(path, read_toml(path), said)
+    settings = load_settings(path, said)
+    if said and dump_settings(settings) != dump_settings(parse_settings(read_toml(path), str(path))):
+        raise AutoFLError(f"--resume uses the settings in {folder}; what you name must be the same")
+    return settings
 
 
 def print_json(value: Any) -> None:

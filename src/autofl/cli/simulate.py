@@ -24,6 +24,7 @@ from autofl.cli.shared import (
     leave,
     options,
     report_new_runs,
+    resuming,
     say_foregone,
     settings_to_resume,
 )
@@ -65,8 +66,7 @@ def command(
     )
     said = [*(overrides or ()), *chosen]
     if resume is not None:
-        given = [*said, *options({"scenario": scenario})]
-        settings, folder = settings_to_resume(resume, True, config, out, force, given), resume
+        settings, folder = settings_to_resume(resume, True, config or scenario, out, force, said), resume
     else:
         settings = load_settings(config, said, scenario)
         folder = out if out is not None else free_folder("simulate")
@@ -82,5 +82,5 @@ def command(
             job = Job(settings, folder, f"{settings.algorithm} seed {settings.seed}", resume is not None, keep=keep)
             made = run_with_progress(job, bar, ray=ray)
         except KeyboardInterrupt as error:
-            leave(folder, f"autofl simulate --resume {folder}", error, (folder / "config.toml").is_file())
+            leave(folder, resuming("autofl simulate", folder, settings), error, (folder / "config.toml").is_file())
     report_new_runs([made], folder, settings.compare.target_accuracy, as_json)

@@ -127,11 +127,12 @@ def _forecast(point: "Point", target: float) -> dict[str, float]:
 
 def _simulate(points: "Sequence[Point]", target: float | None, folder: Path, workers: int, ray: str | None) -> "Sweep":
     from autofl.experiments.sweep import run_points, unfinished
+    from autofl.files import inside
     from autofl.records import read_run
     from autofl.report.summary import measure
     from autofl.report.sweep import Sweep
 
-    store = folder / "runs"
+    store = inside(folder, "runs")
     left = unfinished(points, store)
     say(f"{len({point.name for point in points})} runs, {len(left)} of them to be made, into {folder}")
     total = sum(point.settings.stop.rounds for point in left)

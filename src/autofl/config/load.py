@@ -2,9 +2,12 @@
 
 import difflib
 import hashlib
+import json
 import re
 import reprlib
+import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import tomli_w
@@ -22,19 +25,59 @@ from autofl.units import PathLike
 def load_settings(path: PathLike | None = None, overrides: Iterable[str] = (), scenario: str | None = None) -> Settings:
     """Settings of a TOML file (the defaults without one), then each override "section.key=value" on top.
 
-    A scenario, one of `scenario_names`, gives the values that neither of them sets.
+    A scenario, one of `scenario_names`, gives the values that neither of them sets. The file of a run may be a
+    stranger's: parts of its own (`module:object`) are imported only if an override names them too.
     """
     table = read_toml(path) if path is not None else {}
+    overrides = list(overrides)
+    if path is not None and _is_of_a_run(Path(path)):
+        check_asked(path, table, overrides)
     origin = str(path) if path is not None else "settings"
     if scenario is not None:
         table = on_top(read_scenario(scenario), table)
         origin = f"scenario {scenario}" + (f" and {path}" if path is not None else "")
     below = _sections(table)
-    overrides = list(overrides)
     for override in overrides:
         _apply(table, override)
     _leave_out_settings_of_replaced_parts(table, below, {override.partition("=")[0].strip() for override in overrides})
     return parse_settings(table, origin)
+
+
+def _is_of_a_run(path: Path) -> bool:
+    """Whether a file is the settings of a run or of a comparison, which anybody may have made."""
+    return path.name == CONFIG and any(any(path.parent.glob(place)) for place in (MANIFEST, f"*/{MANIFEST}"))
+
+
+def check_asked(path: PathLike, table: dict[str, Any], overrides: Iterable[str]) -> None:
+    """Refuse parts that are code of a user's own (`module:object`), but for those that the overrides name as well."""
+    said: dict[str, Any] = {}
+    for override in overrides:
+        _apply(said, override)
+    asked = {name for names in _own_code(said).values() for name in names}
+    if missing := sorted({name for names in _own_code(table).values() for name in names} - asked):
+        words = " ".join(own_code_named(table))
+        raise AutoFLError(f"{path}: it runs code of its own, {missing[0]}; if you trust it, name it too: {words}")
+
+
+def own_code_named(table: dict[str, Any]) -> list[str]:
+    """The options that name the code of these settings which is not ours: what `check_asked` asks for."""
+    values = flat_settings(table)
+    return [f"--set {shlex.quote(f'{key}={written(values[key])}')}" for key in _own_code(table)]
+
+
+def written(value: Any) -> str:
+    """A value as --set reads it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {written(one)}" for key, one in value.items()) + "}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _own_code(table: dict[str, Any]) -> dict[str, list[str]]:
+    """By its key what names parts that are not ours."""
+    flat = {key: value for key, value in flat_settings(table).items() if key.rpartition(".")[2] in NAMING}
+    named = {key: value if isinstance(value, list) else [value] for key, value in flat.items()}
+    own = {key: [str(name) for name in names if ":" in str(name)] for key, names in named.items()}
+    return {key: names for key, names in own.items() if names}
 
 
 def on_top(below: dict[str, Any], file: dict[str, Any]) -> dict[str, Any]:
@@ -55,6 +98,10 @@ def _sections(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {section: dict(value) for section, value in table.items() if isinstance(value, dict)}
 
 
+CONFIG, MANIFEST = "config.toml", "manifest.json"
+"""Files of a run: its settings, and what it says of itself."""
+NAMING = ("algorithm", "algorithms", "name", "partition")
+"""Keys whose values name parts."""
 FROM_OBJECTS = "made_from_objects"
 """Marks the config.toml of a run that Python objects made: it cannot be repeated from there."""
 

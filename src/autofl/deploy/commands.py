@@ -61,6 +61,11 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
     Only what is not running is started: after a crash `up` repairs the deployment, and a second `up` does nothing.
     """
     settings, site = settings.resolved(), Site(folder)
+    if site.is_prepared:
+        raise AutoFLError(
+            f"{folder}: deploy prepare made it, for devices with data of their own; start its SuperLink and its devices"
+            " with the commands that prepare printed, or name another --folder"
+        )
     num_ue = settings.cell.count
     alive = site.alive()
     if any(alive.values()) and (folder / "config.toml").read_text(encoding="utf-8") != dump_settings(settings):
@@ -73,9 +78,9 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
         )
     host = "127.0.0.1" if testbed is None else testbed.server
     site.prepare([host, "localhost", "127.0.0.1", "::1"], num_ue)
+    write_data(settings, site)  # before the settings: without data the folder would pass for a prepared one
     (folder / "config.toml").write_text(dump_settings(settings), encoding="utf-8")
-    site.keep({**site.state, "slow": slow})
-    write_data(settings, site)
+    site.keep({**site.state, "slow": slow, "testbed": testbed is not None})
     if not alive.get("superlink", False) or not site.can_start_servers():
         site.end("superlink")
         site.end_servers()
@@ -199,7 +204,9 @@ def run(
         return read_run(out)
     if out.resolve() == folder.resolve():
         raise AutoFLError(f"{out}: the folder of the deployment itself; name another one for the run (--out)")
-    check_fits(settings, settings_of(folder))
+    check_fits(settings, settings_of(folder), site.is_prepared)
+    if not answers(*site.link()):
+        raise AutoFLError(f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}")
     attempt = str(time.time_ns())
     with held(folder, attempt) as lease, claimed(out, attempt):
         if resume and read_manifest(out)["status"] == "finished":  # by another command, while this one began
@@ -236,20 +243,22 @@ def check_free(out: Path, keep: bool) -> None:
         lock.release()
 
 
-def check_fits(settings: Settings, up: Settings) -> None:
-    """Refuse settings that do not fit the devices that are up: `up` fixes their number and their data."""
-    if settings.cell.count != up.cell.count:
+def check_fits(settings: Settings, there: Settings, is_prepared: bool = False) -> None:
+    """Refuse settings that do not fit the devices: `up` fixes their number and their data, `prepare` their number."""
+    if settings.cell.count != there.cell.count:
+        more = f"prepare --nodes {settings.cell.count} --force" if is_prepared else f"up --nodes {settings.cell.count}"
         raise AutoFLError(
-            f"cell.num_ue: {settings.cell.count}, but {up.cell.count} devices were set up;"
-            f" autofl deploy up --nodes {settings.cell.count} makes others"
+            f"cell.num_ue: {settings.cell.count}, but {there.cell.count} devices were set up;"
+            f" autofl deploy {more} makes others"
         )
     changed = [
         name
-        for name in type(up.data).model_fields
-        if name != "standardise" and getattr(settings.data, name) != getattr(up.data, name)
+        for name in type(there.data).model_fields
+        if name != "standardise" and getattr(settings.data, name) != getattr(there.data, name)
     ]
     if changed:
-        raise AutoFLError(f"data.{changed[0]}: the devices have the data they were set up with; give it to deploy up")
+        theirs = "data of their own" if is_prepared else "the data they were set up with; give it to deploy up"
+        raise AutoFLError(f"data.{changed[0]}: the devices have {theirs}")
 
 
 def _end_orphan(site: Site) -> None:
@@ -313,18 +322,18 @@ def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_rou
         if ours and said["status"] == "running":  # the server app lives, but it may outlive its SuperLink
             unanswered = 0 if answers(*site.link()) else unanswered + 1
             if unanswered == TRIES:
-                raise AutoFLError("the SuperLink does not answer; autofl deploy up, then run --resume")
+                raise AutoFLError(f"the SuperLink does not answer; {site.mending}, then run --resume")
         else:
             status = str(_how_is(site, number))
             if not ours and not site.can_start_servers():
-                raise AutoFLError(f"{out}: the SuperLink no longer starts runs; autofl deploy up repairs it")
+                raise AutoFLError(f"{out}: the SuperLink no longer starts runs; {site.mending}")
             if status.startswith("finished") and "completed" not in status:
                 time.sleep(2 * LOOK)  # its last words may still be on their way to the folder
                 said = read_manifest(out) if is_run(out) else {}
                 problem = said.get("problem") if said.get("attempt") == attempt else None
                 if said.get("attempt") != attempt:
                     check_free(out, keep)  # another program may have been faster
-                raise AutoFLError(f"{out}: {problem or f'Flower says {status}'}; see {site.folder / 'logs'}")
+                raise AutoFLError(f"{out}: {problem or f'Flower says {status}'}; see {site.logs}")
 
 
 def progress_of(run: Run) -> Progress:
@@ -342,7 +351,7 @@ def _how_is(site: Site, number: str) -> str:
     try:
         runs = site.ask(["flwr", "list", LINK, "--run-id", number])["runs"]
     except AutoFLError as error:
-        raise AutoFLError(f"the SuperLink does not answer ({error}); autofl deploy up, then run --resume") from None
+        raise AutoFLError(f"the SuperLink does not answer ({error}); {site.mending}, then run --resume") from None
     return str(runs[0]["status"])
 
 

@@ -55,6 +55,24 @@ class Site:
         except (OSError, ValueError):
             return {}
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `deploy prepare` made this folder, for devices with their own data; `up` would deal data out here."""
+        return (self.folder / "config.toml").is_file() and not self.node(0, ".npz").is_file()
+
+    @property
+    def mending(self) -> str:
+        """What to do about a SuperLink that has ended."""
+        if self.is_prepared:
+            return "restart it with the command that deploy prepare printed"
+        command = "testbed" if self.state.get("testbed", False) else "deploy"
+        return f"autofl {command} up starts it again"
+
+    @property
+    def logs(self) -> str:
+        """Where the words of a SuperLink are."""
+        return "the SuperLink's log" if self.is_prepared else str(self.folder / "logs")
+
     def keep(self, state: Mapping[str, Any]) -> None:
         part = self.folder / "state.json.part"
         part.write_text(json.dumps(state, indent=2), encoding="utf-8")

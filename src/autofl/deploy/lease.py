@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autofl.errors import AutoFLError
-from autofl.lock import open_lock
+from autofl.files import open_own
 
 FILE = "run.lock"
 
@@ -30,7 +30,7 @@ class TakenOverError(AutoFLError):
 def is_held(folder: Path) -> bool:
     """Whether a run is on these devices: its command holds the lease."""
     try:
-        descriptor = open_lock(folder / FILE, os.O_RDONLY)
+        descriptor = open_own(folder / FILE, os.O_RDONLY)
     except (OSError, AutoFLError):
         return False
     try:
@@ -56,7 +56,7 @@ def claimed(out: Path, attempt: str) -> contextlib.AbstractContextManager[Path]:
 @contextlib.contextmanager
 def _held(folder: Path, attempt: str, otherwise: str) -> Iterator[Path]:
     path = folder / FILE
-    descriptor = open_lock(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = open_own(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not _locked(descriptor):
             raise AutoFLError(f"{folder}: {otherwise}")
@@ -83,7 +83,7 @@ def watcher(path: Path, attempt: str) -> Callable[[], None]:
 
     def watch() -> None:
         try:
-            descriptor = open_lock(path, os.O_RDONLY)
+            descriptor = open_own(path, os.O_RDONLY)
         except OSError as error:
             raise LeftAloneError(f"{path}: {error.strerror}; the run ends") from None
         try:

@@ -42,6 +42,11 @@ def form_of(settings: Settings, context: Context) -> Form | None:
     return Form(tuple(shape), classes) if shape else None
 
 
+def has_own_data(context: Context) -> bool:
+    """Whether the devices came with their samples; where `deploy up` dealt them out, it noted their form."""
+    return "form" not in context.run_config
+
+
 def stream_of(context: Context) -> tuple[Path, str, int] | None:
     """Where the certificates lie, the name by which devices reach the server, and the port of streams; None: without.
 

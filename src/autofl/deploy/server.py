@@ -23,7 +23,7 @@ from autofl.deploy.lease import LeftAloneError, TakenOverError
 from autofl.deploy.overhead import Overheads, is_asked
 from autofl.deploy.post import Ask, Post
 from autofl.deploy.privacy import spent
-from autofl.deploy.run_config import form_of, nodes_of, settings_of, slow_of, stream_of, watch_of
+from autofl.deploy.run_config import form_of, has_own_data, nodes_of, settings_of, slow_of, stream_of, watch_of
 from autofl.deploy.stream import Streams
 from autofl.deploy.world import Devices
 from autofl.engines import use_machine
@@ -36,6 +36,7 @@ from autofl.lock import FolderLock
 from autofl.models import num_weights
 from autofl.models import params_of as params_of_model
 from autofl.records import (
+    OWN_DATA,
     DeviceRecord,
     RoundRecord,
     RunWriter,
@@ -132,6 +133,7 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
     keep = bool(context.run_config.get("keep", False))
     begun = dict.fromkeys(range(settings.cell.count), 1) if resume else {}  # round 1 may have been answered
     if not resume or not has_checkpoint(folder):
+        away = ("data", "partition") if has_own_data(context) else ()
         facts = {
             "algorithm": settings.algorithm,
             "label": label_of("algorithm", settings.algorithm),
@@ -139,7 +141,7 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
             "deployed": True,
             "attempt": attempt,
             "slow": slow_of(context),
-            "parts": origins_of(settings),
+            "parts": {kind: origin for kind, origin in origins_of(settings).items() if kind not in away},
         }
         writer = RunWriter(folder, dump_settings(settings), facts | machine_facts(), lock, keep)
         return writer, Past(releases=begun)
@@ -186,9 +188,8 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
         )
     params = params_of_model(build_model(settings, fleet.form.sample_shape, fleet.form.num_classes))
     size = np.array([one.data_size for one in fleet.known.values()])
-    writer.finish(
-        "running", data=settings.data.name, num_ue=num_ue, num_weights=num_weights(params), data_size=size_range(size)
-    )
+    data = OWN_DATA if has_own_data(context) else settings.data.name
+    writer.finish("running", data=data, num_ue=num_ue, num_weights=num_weights(params), data_size=size_range(size))
     sent = num_weights(build_algorithm(settings).init(params).sent)
     cell = build_cell(settings, nobody, sent)
     shared = settings.data.standardise and settings.deploy.statistics == "shared"

@@ -1,25 +1,32 @@
 """A deployment on several machines: certificates, keys, and the commands of each machine."""
 
 import shlex
+import tomllib
 from pathlib import Path
 
-from autofl.config import Settings, dump_settings
+from autofl.config import Settings, dump_settings, flat_settings
 from autofl.deploy.folder import Site, stream_port
 from autofl.deploy.schema import Host, shown
 from autofl.errors import AutoFLError
+from autofl.files import read_toml
 
 
-def commands(settings: Settings, folder: Path, host: str, port: int) -> str:
-    """The commands of a deployment on several machines: one server, one machine for each UE."""
+def commands(settings: Settings, folder: Path, host: str, port: int, force: bool = False) -> str:
+    """The commands of a deployment on several machines: one server, one machine for each UE.
+
+    Settings that are there already are replaced only with `force`.
+    """
     site, num_ue = Site(folder), settings.resolved().cell.count
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not Host().allows(host):
         raise AutoFLError(f"--host: {shown(host)!r} is not {Host()}")
     stream = stream_port(settings.deploy.port, port)
     address, everywhere = (f"[{host}]:{port}", "::") if ":" in host else (f"{host}:{port}", "0.0.0.0")
+    text = dump_settings(settings.resolved())
+    _check_replaced(site, text, force)
     site.prepare([host, "localhost", "127.0.0.1"], num_ue)
     site.point_to(address)
-    (folder / "config.toml").write_text(dump_settings(settings.resolved()), encoding="utf-8")
+    (folder / "config.toml").write_text(text, encoding="utf-8")
     quiet = {name: site.environment()[name] for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")}
     export = " ".join(f"{name}={value}" for name, value in quiet.items())
     home = f"FLWR_HOME={shlex.quote(str(folder / 'flower'))}"
@@ -42,3 +49,22 @@ def commands(settings: Settings, folder: Path, host: str, port: int) -> str:
         f"autofl deploy run --folder {shlex.quote(str(folder))}",
     ]
     return "\n".join(lines)
+
+
+def _check_replaced(site: Site, text: str, force: bool) -> None:
+    """Refuse a folder that `deploy up` made, and other settings than those that are there."""
+    config = site.folder / "config.toml"
+    if not config.is_file():
+        return
+    if not site.is_prepared:
+        raise AutoFLError(
+            f"{site.folder}: deploy up made it, with data for devices on this machine; name another --folder"
+        )
+    there, wanted = flat_settings(read_toml(config)), flat_settings(tomllib.loads(text))
+    changed = [
+        f"{key} = {there.get(key)} there, {wanted.get(key)} now"
+        for key in sorted(there.keys() | wanted.keys())
+        if there.get(key) != wanted.get(key)
+    ]
+    if changed and not force:
+        raise AutoFLError(f"{config}: other settings ({'; '.join(changed)}); give those, or replace them with --force")

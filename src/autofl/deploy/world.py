@@ -172,7 +172,7 @@ class Devices:
         return self._checks(ue, norm, steps, samples, length(flat(sent).double()), lambda: changes_of(arrived, sent))
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Means over the devices that answer; NaN where none does."""
+        """Medians over the devices that answer, since one may say anything; NaN where none does."""
         begin = time.monotonic()
         content = self._content(RecordDict({"params": params_record(params)}))
         there = {int(ue): content for ue in self._evaluated if self._fleet.is_here(int(ue))}
@@ -186,9 +186,9 @@ class Devices:
                     values.append([float(said[name]) for name in names])
             except RefusedError as error:
                 self._refuse(ue, "evaluation", str(error))
-        means = np.mean(values, axis=0) if values else np.full(len(names), NAN)
+        medians = np.median(values, axis=0) if values else np.full(len(names), NAN)
         self.evaluating += time.monotonic() - begin
-        return Evaluation(**dict(zip(names, means.tolist(), strict=True)))
+        return Evaluation(**dict(zip(names, medians.tolist(), strict=True)))
 
     def _refuse(self, ue: int, what: str, why: str) -> None:
         log.warning("UE %d is left out: %s: %s", ue, what, why)

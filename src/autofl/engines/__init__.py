@@ -1,7 +1,7 @@
 """Engines: how the client updates of a round are computed. All give the same numbers up to rounding."""
 
 from autofl.engines.compressed import CompressedUpdates, UnpackedUpdates
-from autofl.engines.memory import ClientMemory
+from autofl.engines.memory import ClientMemory, Memories
 from autofl.engines.pick import Engine, make_engine, pick_engine
 from autofl.engines.process import use_machine
 from autofl.engines.updates import StackedUpdates, Summed, Updates, added, bits_of
@@ -10,6 +10,7 @@ __all__ = [
     "ClientMemory",
     "CompressedUpdates",
     "Engine",
+    "Memories",
     "StackedUpdates",
     "Summed",
     "UnpackedUpdates",

@@ -7,11 +7,14 @@ import torch
 from autofl.models import Params
 from autofl.units import IntArray
 
+Memories = Mapping[tuple[str, int], Params]
+"""What UEs remember, by purpose and UE."""
+
 
 class ClientMemory:
     """The memories of UEs by purpose. What is written is read only after `turn`, so reading twice gives the same."""
 
-    def __init__(self, kept: Mapping[tuple[str, int], Params] | None = None) -> None:
+    def __init__(self, kept: Memories | None = None) -> None:
         self._kept: dict[tuple[str, int], Params] = dict(kept or {})
         self._written: dict[tuple[str, int], Params] = {}
 
@@ -32,7 +35,7 @@ class ClientMemory:
             self.write(purpose, one, {name: p[row] for name, p in stacked.items()})
 
     def whole(self) -> dict[tuple[str, int], Params]:
-        """Everything, by purpose and UE, as it will be read in the next round."""
+        """Everything as it will be read in the next round; what is written later is not in it."""
         return self._kept | self._written
 
     def turn(self) -> None:

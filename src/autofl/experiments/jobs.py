@@ -24,7 +24,7 @@ from autofl.experiments.data import build_data, loaded_from
 from autofl.experiments.run import manifest_of, run
 from autofl.experiments.together import Member, write_together
 from autofl.experiments.write import is_finished
-from autofl.files import write_whole
+from autofl.files import inside, write_whole
 from autofl.lock import locked
 from autofl.records import RoundRecord, Run, check_no_run, read_run
 from autofl.records.run import CONFIG
@@ -147,6 +147,8 @@ def run_jobs(
     depend on it; on a GPU their rounding depends on which runs share a batch, which is the same for every number of
     workers.
     """
+    for job in jobs:
+        inside(job.place.parent, job.place.name)
     left = [job for job in jobs if not is_kept(job)]
     if not left:
         return

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autofl.engines import ClientMemory
 from autofl.errors import end_if_told, ending_later
 from autofl.experiments.write import Keeper, check_same_settings, finish_run, version_there
 from autofl.records import Kept, RoundRecord, RunWriter, checkpoints
@@ -47,7 +46,7 @@ def write_together(members: Sequence[Member], on_round: Callable[[int, RoundReco
         for r in sorted(going):
             checkpoint = past[r]
             if checkpoint is not None:
-                keepers[r].keep(Past(checkpoint, ClientMemory()), last[r])
+                keepers[r].keep(Past(checkpoint), last[r])
 
     def leave(r: int, status: str) -> None:
         going.discard(r)

@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from fastapi.security import APIKeyQuery, HTTPBearer
 
+from autofl.analysis.forecast import DRAWS
 from autofl.config.scenarios import scenario_line, scenario_names
 from autofl.errors import AutoFLError
 from autofl.explore import planning, schema
@@ -35,6 +36,8 @@ PACKED = 2**18
 MOST_STREAMS = 16
 SOON, LATER = 0.4, 2.0
 """Seconds between two looks at a run that is running, and at one that is not."""
+ABSURD = (OverflowError, RecursionError, UnicodeError, FloatingPointError)
+"""Errors that absurd numbers and texts raise."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": schema.Problem, "description": words}
     for status, words in (
@@ -103,7 +106,7 @@ def _handle_problems(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, invalid)
     for kind, status in {NoSuchRun: 404, Busy: 409, AutoFLError: 422, MemoryError: 422}.items():
         app.add_exception_handler(kind, answer_with(status))
-    for kind in (OverflowError, RecursionError, UnicodeError, FloatingPointError):  # from absurd numbers and texts
+    for kind in ABSURD:
         app.add_exception_handler(kind, answer_with(422))
 
 
@@ -144,27 +147,37 @@ def _add_planning(app: FastAPI) -> None:
     def plan(asked: schema.PlanQuestion, request: Request) -> Response:
         """One round, planned by the code of `autofl plan --json`, with what a map needs."""
         with room:
-            made = planning.answer(planning.table_of(asked.scenario, asked.settings), asked.digits)
+            made = planning.answer(planning.table_of(asked.scenario, asked.settings, asked.file), asked.digits)
         return _json(made, request)
 
     @app.post("/api/toml", tags=["plan"], responses={200: {"content": {"application/toml": {}}}})
     def toml(asked: schema.Question) -> Response:
         """The same settings as a file: `autofl plan FILE --json` says what /api/plan says under `plan`."""
         with room:
-            text = planning.toml_to_plan(planning.table_of(asked.scenario, asked.settings))
+            text = planning.toml_to_plan(planning.table_of(asked.scenario, asked.settings, asked.file))
         return Response(text, media_type="application/toml")
 
     @app.post("/api/curve", tags=["plan"], responses={200: {"model": schema.CurveAnswer}})
     def curve(asked: schema.CurveQuestion) -> Response:
         """What if: round time, energy and who takes part over the energy budget, the radius or |A_k|."""
         with study:
-            return _json(planning.curve(planning.table_of(asked.scenario, asked.settings), asked.over, asked.target))
+            return _json(
+                planning.curve(planning.table_of(asked.scenario, asked.settings, asked.file), asked.over, asked.target)
+            )
 
-    @app.post("/api/forecast", tags=["plan"])
-    def forecast(asked: schema.ForecastQuestion) -> dict[str, Any]:
-        """Rounds, time and energy to an accuracy, as `autofl plan --target` forecasts them; takes seconds."""
-        with study:
-            return planning.coming(planning.table_of(asked.scenario, asked.settings), asked.target)
+    @app.post("/api/forecast", tags=["plan"], responses={200: {"content": {"application/x-ndjson": {}}}})
+    async def forecast(asked: schema.ForecastQuestion, request: Request) -> Response:
+        """Rounds, time and energy to an accuracy, as `autofl plan --target` forecasts them.
+
+        Lines of JSON: while it takes, how many networks are `drawn` and of how many; then the `forecast`, or under
+        `detail` why there is none. Closing the connection ends the work.
+        """
+
+        def begin() -> planning.Coming:
+            return planning.Coming(planning.table_of(asked.scenario, asked.settings, asked.file), asked.target)
+
+        coming = await anyio.to_thread.run_sync(begin)
+        return StreamingResponse(_forecast(request, coming, study), media_type="application/x-ndjson")
 
 
 def _add_runs(app: FastAPI, store: Store) -> None:
@@ -179,7 +192,7 @@ def _add_runs(app: FastAPI, store: Store) -> None:
     @app.post("/api/runs", tags=["runs"], response_model=schema.RunRow)
     def start(asked: schema.StartQuestion) -> dict[str, Any]:
         """Start `autofl simulate` with these settings, in a folder of its own."""
-        table = planning.table_of(asked.scenario, asked.settings)
+        table = planning.table_of(asked.scenario, asked.settings, asked.file)
         table["stop"] = {**table.get("stop", {}), "rounds": asked.rounds}
         table["evaluation"] = {**table.get("evaluation", {}), "every": asked.every}
         return store.row(store.launcher.start(planning.toml_of(table)))
@@ -232,8 +245,10 @@ async def _events(
             try:
                 there = await anyio.to_thread.run_sync(store.rounds, folder, after)
                 row, new = there["run"], [int(index) for index in there["rounds"]["round"] if index is not None]
-            except AutoFLError:  # it has no rounds yet
+            except AutoFLError as error:
                 row, new = await anyio.to_thread.run_sync(store.row, folder), []
+                if not isinstance(error, NoSuchRun):  # which says that it has no rounds yet
+                    row["problem"] = str(error)
             if new:
                 after = max(new)
                 yield f"event: rounds\nid: {after}\ndata: {_text(there)}\n\n"
@@ -241,6 +256,27 @@ async def _events(
                 yield f"event: status\ndata: {_text(row)}\n\n"
             status = row["status"]
             await asyncio.sleep(SOON if status in ("running", "starting", "stopping") else LATER)
+
+
+async def _forecast(request: Request, coming: planning.Coming, study: BoundedSemaphore) -> AsyncIterator[str]:
+    """How far a forecast is, and at last the forecast; it is given up when nobody listens any more."""
+
+    def work() -> dict[str, Any]:
+        with study:
+            try:
+                return {"forecast": coming.forecast()}
+            except (AutoFLError, MemoryError, *ABSURD) as error:
+                return {"detail": str(error)}
+
+    made = asyncio.create_task(anyio.to_thread.run_sync(work))
+    try:
+        while not made.done() and not await request.is_disconnected():
+            yield f"{_text({'drawn': coming.drawn, 'of': DRAWS})}\n"
+            await asyncio.wait({made}, timeout=SOON)
+        if made.done():
+            yield f"{_text(made.result())}\n"
+    finally:
+        coming.is_wanted = False
 
 
 def _json(value: Any, request: Request | None = None) -> Response:

@@ -1,6 +1,7 @@
 """Runs that the page starts: `autofl simulate` as a process of its own, with its lock, checkpoints and signals."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -8,8 +9,9 @@ import threading
 from pathlib import Path
 from typing import Literal
 
+from autofl.config import load_settings
 from autofl.errors import AutoFLError
-from autofl.files import make_folder, read_bytes, write_whole
+from autofl.files import make_folder, open_own, read_bytes, write_whole
 from autofl.records import is_run
 from autofl.records.run import CONFIG
 
@@ -34,9 +36,10 @@ class Started:
         self.process = self._start(*words)
 
     def _start(self, *words: str) -> "subprocess.Popen[bytes]":
-        with open(self.folder / LOG, "wb") as log:
+        with os.fdopen(open_own(self.folder / LOG, os.O_WRONLY | os.O_CREAT), "wb") as log:
+            log.truncate(0)
             return subprocess.Popen(
-                [sys.executable, "-m", "autofl", "simulate", *words],
+                [sys.executable, "-P", "-m", "autofl", "simulate", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -115,6 +118,7 @@ class Launcher:
             run.end(wish)
 
     def resume(self, folder: Path) -> None:
+        load_settings(folder / CONFIG)  # what is wrong with them is answered now; code of its own nobody has asked for
         with self._lock:
             run = self._started.get(folder)
             if run is not None and run.is_alive:

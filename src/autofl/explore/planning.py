@@ -10,7 +10,7 @@ import tomli_w
 from numpy.typing import NDArray
 
 from autofl.analysis.choose import SELECTED
-from autofl.analysis.forecast import draw_networks, forecast, forecast_of
+from autofl.analysis.forecast import DRAWS, FIRST, draw_networks, forecast_of
 from autofl.analysis.pilot_fit import Pilots, PilotsMissing
 from autofl.config import PerUE, Settings, parse_settings
 from autofl.config.load import on_top
@@ -27,13 +27,14 @@ from autofl.experiments.cell import (
     planning_section,
 )
 from autofl.experiments.sweep import planned
-from autofl.files import check_depth
+from autofl.files import check_depth, opening, parse_toml
 from autofl.network import compute_cost
-from autofl.rounds.horizon import draw_horizon
+from autofl.rounds.horizon import Horizon, draw_horizon
 from autofl.units import Array
 
 SECTIONS = ("cell", "channel", "link", "knowledge", "data", "model", "learning", "selection", "planner", "baseline",
-            "joint", "compressor", "downlink", "aggregator", "simulation", "stop", "evaluation", "compare")  # fmt: skip
+            "joint", "compressor", "downlink", "aggregator", "attack", "simulation", "stop", "evaluation", "checks",
+            "compare", "deploy")  # fmt: skip
 VALUES = ("seed", "preset", "algorithm")
 FILES = ("file", "folder", "trace", "path")
 """Keys that name files, which nobody may read through the page."""
@@ -47,8 +48,24 @@ ROUGH = (2, 32)
 """Networks and rounds that a point of the curve over |A_k| is drawn from; a quarter where the planner searches."""
 
 
-def table_of(scenario: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings as a TOML file holds them, the scenario written out; refuses what a page must not name."""
+def table_of(scenario: str, settings: dict[str, Any], file: str | None = None) -> dict[str, Any]:
+    """The settings as a TOML file holds them, what lies below them written out.
+
+    Args:
+        scenario: lies below the settings.
+        file: the text of a settings file, which lies there instead.
+    """
+    _check_allowed(settings)
+    if file is None:
+        return on_top(read_scenario(scenario), settings)
+    with opening("the file", "valid TOML"):
+        below = parse_toml(file)
+    _check_allowed(below)
+    return on_top(below, settings)
+
+
+def _check_allowed(settings: dict[str, Any]) -> None:
+    """Refuse what a page must not name, before anything is looked up by its name."""
     try:
         check_depth(settings, 6)
     except ValueError as error:
@@ -63,7 +80,6 @@ def table_of(scenario: str, settings: dict[str, Any]) -> dict[str, Any]:
             raise AutoFLError(f"{where}: null is not a value; leave the key out")
         if where.rpartition(".")[2] in FILES or (isinstance(value, str) and not re.fullmatch("[A-Za-z0-9_-]+", value)):
             raise AutoFLError(f"{where}: files and your own parts can be used on the command line only")
-    return on_top(read_scenario(scenario), settings)
 
 
 def _leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
@@ -184,14 +200,21 @@ def curve(table: dict[str, Any], over: str, target: float | None) -> dict[str, A
     assert middle is not None
     spread = 10.0 if over == "energy" else 4.0
     x = float(middle) * np.geomspace(1.0 / spread, spread, _points(settings))
-    made = [planned(_changed(settings, over, value, float(middle))) for value in x.tolist()]
+    made: dict[float, dict[str, float]] = {}
+    refused = None
+    for value in x.tolist():
+        try:
+            made[value] = planned(_changed(settings, over, value, float(middle)))
+        except AutoFLError as error:  # a path loss holds up to some distance, and the nearer points are good
+            refused = refused or str(error)
     return _curve(
         over,
-        x.tolist(),
+        list(made),
         float(middle),
-        round_time=[one["round_time"] if one["num_feasible"] else None for one in made],
-        energy=[one["energy"] for one in made],
-        feasible=[float(one["num_feasible"]) for one in made],
+        refused,
+        round_time=[one["round_time"] if one["num_feasible"] else None for one in made.values()],
+        energy=[one["energy"] for one in made.values()],
+        feasible=[float(one["num_feasible"]) for one in made.values()],
     )
 
 
@@ -227,7 +250,7 @@ def _over_selected(settings: Settings, target: float | None) -> dict[str, Any]:
         columns["energy"].append(float(horizon.energy.sum(axis=1).mean()))
         columns["feasible"].append(float(horizon.decoded.sum(axis=1).mean()))
         columns["time_to_target"].append(_learning_time(chosen, fitted, networks, rounds))
-    return _curve("selected", [float(num) for num in x], float(given), **columns)
+    return _curve("selected", [float(num) for num in x], float(given), None, **columns)
 
 
 def _fitted(settings: Settings, target: float | None) -> Any:
@@ -260,21 +283,38 @@ def _points(settings: Settings) -> int:
     return (POINTS - 1) // 2**halvings + 1
 
 
-def _curve(over: str, x: Sequence[float], here: float, **columns: Sequence[float | None]) -> dict[str, Any]:
+def _curve(
+    over: str, x: Sequence[float], here: float, refused: str | None, **columns: Sequence[float | None]
+) -> dict[str, Any]:
     unit = {"energy": "J", "radius": "m", "selected": "UEs"}[over]
     empty = {"time_to_target": [None] * len(x)}
-    return {"over": over, "unit": unit, "x": list(x), "here": here, **empty, **columns}
+    return {"over": over, "unit": unit, "x": list(x), "here": here, "refused": refused, **empty, **columns}
 
 
-def coming(table: dict[str, Any], target: float) -> dict[str, Any]:
-    """What `autofl plan --target` forecasts: rounds, time and energy of the training."""
-    settings = settings_of(table)
-    if settings.cell.count > 1000:
-        raise AutoFLError("a forecast on the page takes up to 1,000 UEs; autofl plan --target takes more")
-    try:
-        return forecast(settings, target).table()
-    except PilotsMissing as error:
-        raise AutoFLError(f"nothing to forecast from: {error.what}") from None
+class Coming:
+    """What `autofl plan --target` forecasts: rounds, time and energy of the training; others may watch and end it."""
+
+    def __init__(self, table: dict[str, Any], target: float) -> None:
+        self.settings = settings_of(table).resolved()
+        self.drawn = 0
+        self.is_wanted = True
+        if self.settings.cell.count > 1000:
+            raise AutoFLError("a forecast on the page takes up to 1,000 UEs; autofl plan --target takes more")
+        try:
+            self.fitted = Pilots.read(None).fitted(self.settings, target)
+        except PilotsMissing as error:
+            raise AutoFLError(f"nothing to forecast from: {error.what}") from None
+
+    def forecast(self) -> dict[str, Any]:
+        return forecast_of(self.settings, self.fitted, self._networks()).table()
+
+    def _networks(self) -> Iterator[Horizon]:
+        """One network after another, as long as somebody waits for them."""
+        for horizon in draw_networks(self.settings, DRAWS, FIRST):
+            if not self.is_wanted:
+                raise AutoFLError("the forecast was cancelled")
+            yield horizon
+            self.drawn += 1
 
 
 def toml_to_plan(table: dict[str, Any]) -> str:

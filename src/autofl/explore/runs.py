@@ -15,7 +15,7 @@ from autofl.errors import AutoFLError
 from autofl.explore.launch import Launcher
 from autofl.files import read_toml
 from autofl.records import Run, is_run, read_manifest, read_run
-from autofl.records.checks import MANIFEST
+from autofl.records.checks import MANIFEST, check_sums
 from autofl.records.run import CONFIG, ROUNDS, TABLES
 from autofl.report.runs import group, newest_of_equal
 from autofl.report.summary import as_json, note, summarise, table
@@ -49,6 +49,7 @@ class Store:
         self.launcher = launcher
         self._settings: dict[Path, tuple[float, dict[str, Any]]] = {}
         self._read: dict[Path, tuple[tuple[Any, ...], Run]] = {}
+        self._checked: dict[Path, tuple[tuple[Any, ...], str | None]] = {}
 
     def folders(self) -> dict[str, Path]:
         """Run folders by id."""
@@ -92,11 +93,14 @@ class Store:
             manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
             row["settings"] = self._flat(folder)
         except AutoFLError as error:
-            return row | {"status": "unreadable", "problem": str(error)}
-        status = str(manifest.get("status") or "unreadable")
+            return row | {"status": "damaged", "problem": str(error)}
+        status = str(manifest.get("status") or "damaged")
         problem = manifest.get("problem")
         if own is not None:
             status, problem = own.status(status if manifest else None), own.problem() or problem
+        damage = self._damage(folder, manifest)
+        if damage is not None:
+            status, problem = "damaged", damage
         seed, rounds = manifest.get("seed"), row["settings"].get("stop.rounds")
         return row | {
             "label": str(
@@ -109,6 +113,18 @@ class Store:
             "planned_rounds": rounds if isinstance(rounds, int) else None,
             "resumable": status in ("paused", "stopped", "interrupted") and is_run(folder),
         }
+
+    def _damage(self, folder: Path, manifest: dict[str, Any]) -> str | None:
+        """Why the files of a run are not those it wrote; summed up again only when they have changed."""
+        state = _state(folder)
+        if self._checked.get(folder, (None,))[0] != state:
+            problem = None
+            try:
+                check_sums(folder, manifest, (CONFIG, *TABLES))
+            except (OSError, ValueError) as error:
+                problem = str(error)
+            self._checked[folder] = state, problem
+        return self._checked[folder][1]
 
     def _name(self, folder: Path) -> str:
         for root in self.roots:
@@ -134,8 +150,7 @@ class Store:
         """A run, read again when its files have changed."""
         if not is_run(folder):
             raise NoSuchRun(f"{self._name(folder)}: no round is written yet")
-        files = [path for name in (MANIFEST, *TABLES) if (path := folder / name).is_file()]
-        state = tuple((path.name, stat.st_mtime_ns, stat.st_size) for path in files if (stat := path.stat()))
+        state = _state(folder)
         if any(size > MOST_TABLE for _, _, size in state):
             raise AutoFLError(f"{self._name(folder)}: its tables are too long for the page; autofl report reads them")
         if self._read.get(folder, (None,))[0] != state:
@@ -161,7 +176,17 @@ class Store:
 
     def compare(self, ids: Iterable[str], target: float) -> dict[str, Any]:
         """Runs side by side: the table of `autofl report`, and their curves."""
-        runs, older = newest_of_equal(self._runs(ids))
+        there: list[Run] = []
+        left_out: dict[str, str] = {}
+        for run_id in dict.fromkeys(ids):
+            folder = self.folder(run_id)
+            try:
+                there.append(self.read(folder))
+            except AutoFLError as error:  # the others can be compared all the same
+                left_out[run_id] = str(error)
+        if not there:
+            raise AutoFLError(next(iter(left_out.values())))
+        runs, older = newest_of_equal(there)
         rows = summarise(runs, target)
         shown = table(rows, target)
         curves = [
@@ -176,6 +201,7 @@ class Store:
             "headings": shown.headings,
             "table": shown.rows,
             "older": older,
+            "left_out": left_out,
             "note": note(rows),
             "rows": said["rows"],
             "curves": curves,
@@ -194,6 +220,12 @@ class Store:
 
     def _runs(self, ids: Iterable[str]) -> list[Run]:
         return [self.read(self.folder(run_id)) for run_id in dict.fromkeys(ids)]
+
+
+def _state(folder: Path) -> tuple[Any, ...]:
+    """What changes when the files of a run do."""
+    files = [path for name in (MANIFEST, CONFIG, *TABLES) if (path := folder / name).is_file()]
+    return tuple((path.name, stat.st_mtime_ns, stat.st_size) for path in files if (stat := path.stat()))
 
 
 def id_of(folder: Path) -> str:

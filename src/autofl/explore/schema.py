@@ -16,6 +16,9 @@ class Question(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     scenario: Name = Field("paper", description="one of /api/about")
+    file: str | None = Field(
+        None, max_length=2**20, description="text of a settings file (TOML), in place of the scenario"
+    )
     settings: dict[str, Any] = Field(
         default_factory=dict, description="sections and keys as `autofl settings` prints them; no files or own parts"
     )
@@ -108,7 +111,8 @@ class CurveAnswer(BaseModel):
     here: float | None = Field(description="the value in the settings")
     round_time: list[float | None] = Field(description="[s]")
     energy: list[float | None] = Field(description="[J] of all UEs in a round")
-    feasible: list[float | None] = Field(description="UEs that take part")
+    feasible: list[float | None] = Field(description="UEs that take part; null where the settings are refused")
+    refused: str | None = Field(description="why the first of these points is refused; null if none is")
     time_to_target: list[float | None] = Field(description="[s]; null without pilots of the learning problem")
 
 
@@ -120,7 +124,7 @@ class RunRow(BaseModel):
     label: str
     seed: int | None
     status: str = Field(
-        description="starting, running, stopping, paused, stopped, finished, interrupted, failed or unreadable"
+        description="starting, running, stopping, paused, stopped, finished, interrupted, failed or damaged"
     )
     problem: str | None
     rounds: int | None
@@ -152,6 +156,7 @@ class Comparison(BaseModel):
     headings: list[str]
     table: list[list[str]]
     older: str | None = Field(description="runs left out, since a newer one has the same settings and seed")
+    left_out: dict[str, str] = Field(description="runs that cannot be read, by id, and why")
     note: str
     rows: list[dict[str, Any]]
     curves: list[dict[str, Any]]

@@ -21,6 +21,7 @@ def serve(roots: Sequence[Path], port: int, on_ready: Callable[[str], None]) -> 
         import uvicorn
 
         from autofl.explore.app import make_app
+        from autofl.explore.connections import MOST_HEADER, Connection
     except ImportError as error:
         raise lacks(f"autofl explore ({error})", "explore") from None
     listening = socket.socket()
@@ -38,6 +39,8 @@ def serve(roots: Sequence[Path], port: int, on_ready: Callable[[str], None]) -> 
         server_header=False,
         timeout_graceful_shutdown=2,
         ws="none",
+        http=Connection,
+        h11_max_incomplete_event_size=MOST_HEADER,
     )
 
     class Server(uvicorn.Server):

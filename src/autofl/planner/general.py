@@ -13,7 +13,7 @@ from autofl.errors import AutoFLError
 from autofl.planner import smooth, steps
 from autofl.planner.band import SAFE, Task
 from autofl.planner.fixed_band import Allocation, Plan, part, spread
-from autofl.planner.smooth import Point
+from autofl.planner.smooth import Point, better
 from autofl.units import Array, BoolArray
 
 DEADLINES = 32
@@ -134,7 +134,11 @@ def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
 
     For a curve this is the optimum. On a staircase a UE's energy is not convex in its band, so the price may leave band
     over, which is offered to one UE after another. `residual` is the relative gap to the dual bound.
+
+    Note: at the time of `allocate` a UE may have one way to send and none a rounding error earlier, so the deadline is
+        read as a trifle longer: no plan is later than deadline (1 + 4 SAFE).
     """
+    deadline *= 1.0 + 4.0 * SAFE
     able = np.isfinite(shortest(task))
     if not able.any():
         return spread(task, None, lower=math.nan, residual=0.0, able=able)
@@ -161,14 +165,17 @@ def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
         low, high = (np.log(bands[np.clip(place + shift, 0, points - 1), column]) for shift in (-1, 1))
     best = bands[place, column]
     best = np.maximum(best * min(1.0, total_band / float(best.sum())), least)
+    narrow = kind.narrowest(served, np.asarray(deadline))
+
+    def sent_in(bands: Array) -> Point:
+        """The thriftiest way in these bands; in the least band where a UE cannot use its own."""
+        return better(narrow, kind.thriftiest(served, bands, deadline), "energy")
+
     if task.levels and len(best) <= FEW:  # with more UEs, what a price leaves over is negligible
         split = _split(served, least, most, total_band, deadline)
         tried = [_filled(kind, served, bands, most, total_band, deadline, grid[:, 0]) for bands in (best, split)]
-        best = min(tried, key=lambda bands: float(kind.thriftiest(served, bands, deadline).energy.sum()))
-    point = kind.thriftiest(served, best, deadline)
-    narrow = kind.narrowest(served, np.asarray(deadline))
-    better = point.able & (point.energy <= narrow.energy)
-    chosen = Point(*(np.where(better, a, b) for a, b in zip(point, narrow, strict=True)))
+        best = min(tried, key=lambda bands: float(sent_in(bands).energy.sum()))
+    chosen = sent_in(best)
     total = float(chosen.energy.sum())
     plan = _plan(served, chosen)
     return spread(task, plan, lower=math.nan, residual=max(total - bound, 0.0) / total, able=able)
@@ -202,10 +209,10 @@ def _split(task: Task, least: Array, most: Array, total_band: float, deadline: f
     trial = steps.thriftiest(task, bands, deadline)
     energy = np.where(trial.able, trial.energy, task.max_energy)  # the least band is feasible
     total, picks = energy[:, 0], []
-    given = np.arange(PIECES + 1)
     for i in range(1, len(least)):
-        rest = given[:, None] - given  # row: pieces dealt out so far, column: those of UE i
-        cost = np.where(rest >= 0, total[rest] + energy[:, i], np.inf)
+        before = np.concatenate([np.full(PIECES, np.inf), total])
+        rest = np.lib.stride_tricks.sliding_window_view(before, PIECES + 1)[:, ::-1]
+        cost = rest + energy[:, i]  # row: pieces dealt out so far, column: those of UE i
         picks.append(cost.argmin(axis=1))
         total = cost.min(axis=1)
     pieces, left = np.zeros(len(least), np.int64), PIECES
@@ -220,13 +227,17 @@ def _filled(
     kind: ModuleType, task: Task, band: Array, most: Array, total_band: float, deadline: float, grid: Array
 ) -> Array:
     """The bands after what was left over has been offered to one UE after another."""
-    band = band.copy()
+    left = max(total_band - float(band.sum()), 0.0)
+    room = np.maximum(np.minimum(band + left, most), band)
+    wider = band + (room - band) * grid[:, None]
+    trial = kind.thriftiest(task, wider, deadline)
+    energy = np.where(trial.able, trial.energy, np.inf)
+    filled = band.copy()
     for i in range(len(band)):
-        room = min(band[i] + max(total_band - float(band.sum()), 0.0), float(most[i]))
-        wider = band[i] + (room - band[i]) * grid
-        trial = kind.thriftiest(task.at(band.shape, slice(i, i + 1)), wider[:, None], deadline)
-        band[i] = wider[int(np.where(trial.able, trial.energy, np.inf)[:, 0].argmin())]
-    return band
+        affordable = np.where(wider[:, i] - band[i] <= left, energy[:, i], np.inf)
+        filled[i] = wider[int(affordable.argmin()), i]
+        left -= filled[i] - band[i]
+    return filled
 
 
 def _some(point: Point, ues: BoolArray) -> Point:

@@ -4,6 +4,7 @@ from autofl.records.checkpoints import Kept, has_checkpoint
 from autofl.records.metrics import convergence_round, mean_interval, reaches, smoothed, time_to_accuracy
 from autofl.records.round import DeviceRecord, Evaluation, RoundRecord
 from autofl.records.run import (
+    OWN_DATA,
     Run,
     RunWriter,
     check_begun,
@@ -21,6 +22,7 @@ from autofl.records.run import (
 )
 
 __all__ = [
+    "OWN_DATA",
     "DeviceRecord",
     "Evaluation",
     "Kept",

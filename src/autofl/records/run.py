@@ -43,6 +43,8 @@ CONFIG, WEIGHTS = checks.CONFIG, "weights.safetensors"
 TABLES = ROUNDS, UES, DEVICES = tables.TABLES
 RESERVE = ".reserve"
 """Room on the disk for the last words of a run that fills it."""
+OWN_DATA = "the devices' own data"
+"""What a manifest calls data that a deployment has not dealt out; the settings of data are not about them."""
 KILLED = "its process ended without a word: killed, or the machine went down"
 QUALITY = tuple(field.name for field in fields(Evaluation))
 ROUND_COLUMNS = (

@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from autofl.files import naming, write_all, write_whole
+from autofl.files import naming, open_own, write_all, write_whole
 from autofl.records.checks import PIECE, sum_of
 
 Column = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]
@@ -34,12 +34,11 @@ class GrowingTable:
         self.path = path
         if header is not None:
             write_whole(path, line(header), sync=False)
+        self._file = os.fdopen(open_own(path, os.O_RDWR | os.O_APPEND), "r+b", buffering=0)
         self._size, self._sum = 0, hashlib.sha256()
-        with open(path, "rb") as file:
-            while piece := file.read(PIECE):
-                self._sum.update(piece)
-                self._size += len(piece)
-        self._file = path.open("ab", buffering=0)
+        while piece := self._file.read(PIECE):
+            self._sum.update(piece)
+            self._size += len(piece)
 
     def add(self, rows: Iterable[Iterable[object]]) -> None:
         """Rows as one piece; a disk that cannot take all of them keeps none."""
@@ -83,7 +82,8 @@ def last_round(path: Path, size: int) -> int:
 def cut(path: Path, after: int, size: int | None = None) -> None:
     """Take rows of later rounds off a table, and all that follows its first `size` bytes."""
     if size is not None:
-        os.truncate(path, size)
+        with os.fdopen(open_own(path, os.O_WRONLY), "wb") as file:
+            file.truncate(size)
     header, *rows = list(whole_lines(path)) or [[]]
     kept = [row for row in rows if int(row[0]) <= after]
     if len(kept) < len(rows) or size is None:

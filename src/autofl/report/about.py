@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autofl.config import Settings, flat_settings
-from autofl.records import Run, mean_interval
+from autofl.records import OWN_DATA, Run, mean_interval
 from autofl.records.checks import sum_of
 from autofl.records.run import CONFIG, ROUNDS
 from autofl.report.runs import group
@@ -32,7 +32,7 @@ def title_of(runs: Sequence[Run]) -> str:
     selected = run.config.get("simulation", {}).get("num_selected")
     parts = [
         DATA_NAMES.get(run.manifest["data"], run.manifest["data"]),
-        law.get(data.get("partition"), data.get("partition")),
+        None if run.manifest["data"] == OWN_DATA else law.get(data.get("partition"), data.get("partition")),
         f"{run.manifest['num_ue']} UEs",
         None if selected is None else f"{selected} a round",
         f"{seeds} seed{'s' if seeds > 1 else ''}",

@@ -1,6 +1,7 @@
 """A map of a planned round: where the UEs are, their SNR, what binds them, who takes no part, who is slowest."""
 
 import copy
+import io
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan
+from autofl.files import write_whole
 from autofl.network import Status
 from autofl.report.plots import STYLE, figure_of
 from autofl.units import Array, PathLike
@@ -45,7 +47,9 @@ def save_cell_map(made: RoundPlan, position: Array, path: PathLike, title: str) 
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = draw_cell_map(made, position, title)
     with mpl.rc_context(STYLE):
-        figure.savefig(path, dpi=130)
+        content = io.BytesIO()
+        figure.savefig(content, format=path.suffix[1:], dpi=130)
+    write_whole(path, content.getvalue(), sync=False)
     return path
 
 

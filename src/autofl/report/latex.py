@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from autofl.files import write_whole
+from autofl.files import inside, write_whole
 from autofl.report.about import conclusion, provenance, settings_table, title_of
 from autofl.report.page import CAPTIONS
 from autofl.report.plots import plot_runs
@@ -69,7 +69,7 @@ def latex_table(table: Table, caption: str, label: str) -> str:
 
 def write_latex(report: "Report") -> Path:
     """results.tex, settings.tex, provenance.tex, a PDF of each picture, and report.tex, which includes them all."""
-    folder = report.path.parent / "latex"
+    folder = inside(report.path.parent, "latex")
     pictures = plot_runs(report.runs, folder, report.target, endings=(".pdf",))
     said = f"% autofl {__version__}, commit {commit_of_source() or 'unknown'}; {title_of(report.runs)}\n"
     tables = {

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autofl.errors import AutoFLError
+from autofl.files import write_whole
 from autofl.records import Run
 from autofl.report.about import conclusion, provenance, settings_table, title_of
 from autofl.report.devices import facts, lines, plot_devices
@@ -127,5 +128,5 @@ def make_report(runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, 
         pictures=(*plot_runs(read, folder, target), *plot_devices(deployed, folder)),
         path=folder / "report.md",
     )
-    report.path.write_text(report.markdown(), encoding="utf-8", errors="surrogateescape")
+    write_whole(report.path, report.markdown(), sync=False)
     return report

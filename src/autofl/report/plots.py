@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from autofl.errors import AutoFLError
+from autofl.files import write_whole
 from autofl.records import Run, mean_interval, smoothed
 from autofl.report.about import title_of
 from autofl.report.runs import group, read_runs
@@ -64,7 +65,9 @@ def save(figure: Figure, stem: PathLike, endings: Sequence[str] = (".png", ".svg
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same figure gives the same bytes
     with mpl.rc_context(STYLE):
         for path in paths:
-            figure.savefig(path, dpi=150, metadata=undated.get(path.suffix))
+            content = io.BytesIO()
+            figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=undated.get(path.suffix))
+            write_whole(path, content.getvalue(), sync=False)
     return paths
 
 

@@ -5,6 +5,7 @@ from the test parts, on which nobody trained. A newcomer adapts on some of its s
 """
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 
 from autofl.config import Settings, parse_settings
 from autofl.data.partition import Partition, split
-from autofl.files import opening, read_toml
+from autofl.files import opening, read_toml, write_whole
 from autofl.records import read_weights
 from autofl.records.run import CONFIG
 from autofl.reproduction.recipes import ADAPTED, Arm
@@ -101,10 +102,11 @@ def _of_seed(
 
 def write_adaptation(rows: Sequence[Adapted], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{rows[0].study}.adapted.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(COLUMNS)
-        table.writerows([getattr(row, name) for name in COLUMNS] for row in rows)
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    table.writerows([getattr(row, name) for name in COLUMNS] for row in rows)
+    write_whole(folder / f"{rows[0].study}.adapted.csv", text.getvalue())
 
 
 def read_adaptation(folder: Path) -> list[Adapted]:

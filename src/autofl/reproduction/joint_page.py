@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from autofl.errors import AutoFLError
-from autofl.files import finite_or_null
+from autofl.files import finite_or_null, write_whole
 from autofl.report.about import DATA_NAMES
 from autofl.report.plots import COLOURS, DASHES, figure_of, save
 from autofl.report.table import Table
@@ -171,11 +171,11 @@ def report_joint(folder: Path, out: Path, page: Path | None = None) -> list[Path
         raise AutoFLError(f"{page}: no such page")
     out.mkdir(parents=True, exist_ok=True)
     files = save(draw_way(studies), out / PICTURE) if any(name in studies for name in PANELS) else []
-    (out / "report.md").write_text(page_text(studies), encoding="utf-8")
+    write_whole(out / "report.md", page_text(studies), sync=False)
     tables = json.dumps(plain_results(studies), indent=1, ensure_ascii=False)
-    (out / "tables.json").write_text(tables + "\n", encoding="utf-8")
+    write_whole(out / "tables.json", tables + "\n", sync=False)
     if page is not None:
         way = Path(os.path.relpath(out.resolve(), page.parent.resolve())).as_posix()
         text = fill(page.read_text(encoding="utf-8"), blocks(studies, f"{way}/"))
-        page.write_text(text, encoding="utf-8")
+        write_whole(page.resolve(), text)
     return [*files, out / "report.md", out / "tables.json"]

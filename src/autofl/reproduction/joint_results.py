@@ -11,7 +11,7 @@ import numpy as np
 
 from autofl.config import parse_settings
 from autofl.experiments.cell import build_cell
-from autofl.files import opening, read_json
+from autofl.files import opening, read_json, write_whole
 from autofl.network import LIMITS
 from autofl.records import Run, reaches, read_run, time_to_accuracy
 from autofl.reproduction.joint import DRAWN, JOINT_STUDIES, JointScale
@@ -184,7 +184,7 @@ def write_joint(study: JointStudy, folder: Path) -> None:
     lines = [json.dumps(_plain(asdict(row)), ensure_ascii=False) for row in study.rows]
     about = json.dumps(study.about, indent=2, ensure_ascii=False)
     text = '{"about": ' + about + ',\n"rows": [\n' + ",\n".join(lines) + "\n]}\n"
-    (folder / f"{study.name}.json").write_text(text, encoding="utf-8")
+    write_whole(folder / f"{study.name}.json", text)
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from autofl.errors import AutoFLError
+from autofl.files import write_whole
 from autofl.report.plots import save
 from autofl.report.summary import Column, cell_text
 from autofl.report.table import Table
@@ -318,11 +319,12 @@ def report(folder: Path, out: Path, page: Path | None = None, names: Sequence[st
             words = words_on(judged, data_name(studies[name].about)).split(".")[0]
             lines.append(Line(name, pictures[0], "leaves them open", words))
     parts = blocks(folder, studies, "")
-    (out / "report.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in parts.items()) + "\n", "utf-8")
+    text = "\n\n".join(f"## {name}\n\n{text}" for name, text in parts.items()) + "\n"
+    write_whole(out / "report.md", text, sync=False)
     if page is not None:
         way = Path(os.path.relpath(out.resolve(), page.parent.resolve())).as_posix()
         filled = fill(page.read_text(encoding="utf-8"), blocks(folder, studies, f"{way}/"))
-        page.write_text(filled, encoding="utf-8")
+        write_whole(page.resolve(), filled)
     return lines
 
 

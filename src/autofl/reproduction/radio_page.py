@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from autofl.errors import AutoFLError
+from autofl.files import write_whole
 from autofl.report.about import DATA_NAMES
 from autofl.report.plots import figure_of, save
 from autofl.report.table import Table
@@ -224,10 +225,11 @@ def report_radio(folder: Path, out: Path, page: Path | None = None) -> list[Path
     files = save(draw_claims(study), out / RADIO)
     texts = blocks(study, "")
     text = "\n\n".join(["# The paper's claims with real radio", *texts.values(), HOW])
-    (out / "report.md").write_text(text + "\n", encoding="utf-8")
+    write_whole(out / "report.md", text + "\n", sync=False)
     tables = json.dumps(plain_results(study), indent=1, ensure_ascii=False)
-    (out / "tables.json").write_text(tables + "\n", encoding="utf-8")
+    write_whole(out / "tables.json", tables + "\n", sync=False)
     if page is not None:
         way = Path(os.path.relpath(out.resolve(), page.parent.resolve())).as_posix()
-        page.write_text(fill(page.read_text(encoding="utf-8"), blocks(study, f"{way}/")), encoding="utf-8")
+        filled = fill(page.read_text(encoding="utf-8"), blocks(study, f"{way}/"))
+        write_whole(page.resolve(), filled)
     return [*files, out / "report.md", out / "tables.json"]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofl.files import opening, read_json
+from autofl.files import opening, read_json, write_whole
 from autofl.records import Run, read_run
 from autofl.reproduction.curves import METRICS, NUM_TARGETS, Curve, derived, measure
 from autofl.reproduction.recipes import CURVES, TARGETS, Arm
@@ -169,11 +169,12 @@ def busy_time(manifests: Iterable[dict[str, Any]]) -> float:
 
 def write_study(study: Study, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{study.name}.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow((*KEYS, *MEASURES))
-        for row in study.rows:
-            table.writerow((*row.key, *(_cell(row.values[name]) for name in MEASURES)))
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow((*KEYS, *MEASURES))
+    for row in study.rows:
+        table.writerow((*row.key, *(_cell(row.values[name]) for name in MEASURES)))
+    write_whole(folder / f"{study.name}.csv", text.getvalue())
     if study.curves:
         lines = io.StringIO()
         table = csv.writer(lines, lineterminator="\n")
@@ -183,8 +184,8 @@ def write_study(study: Study, folder: Path) -> None:
                 cells = (_text(name, value) for name, value in zip(CURVE_COLUMNS, values, strict=True))
                 table.writerow((*key, *cells))
         packed = gzip.compress(lines.getvalue().encode("utf-8"), mtime=0)
-        (folder / f"{study.name}.curves.csv.gz").write_bytes(packed)
-    (folder / f"{study.name}.json").write_text(json.dumps(study.about, indent=2) + "\n", encoding="utf-8")
+        write_whole(folder / f"{study.name}.curves.csv.gz", packed)
+    write_whole(folder / f"{study.name}.json", json.dumps(study.about, indent=2) + "\n")
 
 
 def _cell(value: float) -> str:

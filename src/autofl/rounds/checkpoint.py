@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from autofl.algorithms import Algorithm, State
-from autofl.engines import ClientMemory
+from autofl.engines import Memories
 from autofl.errors import AutoFLError
 from autofl.models import Params
 from autofl.records import Evaluation
@@ -94,21 +94,21 @@ def _is_evaluated(entry: object, last: int) -> bool:
     return set(metrics) <= QUALITY and all(type(value) in (int, float) for value in metrics.values())
 
 
-def packed_memory(memory: ClientMemory) -> dict[str, NDArray[Any]]:
+def packed_memory(memory: Memories) -> dict[str, NDArray[Any]]:
     """What the UEs remember."""
     arrays: dict[str, NDArray[Any]] = {}
-    for (purpose, ue), own in memory.whole().items():
+    for (purpose, ue), own in memory.items():
         arrays |= _named(f"ue.{purpose}.{ue}", own)
     return arrays
 
 
-def unpacked_memory(arrays: Arrays, device: str = "cpu") -> ClientMemory:
-    """The memory that `packed_memory` turned into these."""
+def unpacked_memory(arrays: Arrays, device: str = "cpu") -> Memories:
+    """The memories that `packed_memory` turned into these."""
     owned: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
     for name, array in group(arrays, "ue").items():
         purpose, ue, own = name.split(".", 2)
         owned.setdefault((purpose, int(ue)), {})[own] = torch.from_numpy(array).to(device)
-    return ClientMemory(owned)
+    return owned
 
 
 def group(arrays: Arrays, prefix: str) -> dict[str, NDArray[Any]]:

@@ -11,7 +11,7 @@ from torch import nn
 from autofl.algorithms import State, at_round, is_independent, split_of
 from autofl.channels import Channel
 from autofl.data.federated import FederatedData
-from autofl.engines import ClientMemory, CompressedUpdates, Engine, Updates
+from autofl.engines import ClientMemory, CompressedUpdates, Engine, Memories, Updates
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator, PreparedEvaluator, personal_models
 from autofl.models import Params
@@ -53,21 +53,21 @@ def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
 
 @dataclass(frozen=True)
 class Past:
-    """What a simulation has behind it: the loop's checkpoint, and what the UEs remember."""
+    """What a simulation has behind it: the loop's checkpoint, and what the UEs remember. No later round changes it."""
 
     checkpoint: Checkpoint
-    memory: ClientMemory
+    memory: Memories = field(default_factory=dict)
     liars: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # what they and the server's checks remember
 
 
 def play(sim: Simulation, past: Past | None = None) -> Iterator[tuple[RoundRecord, Past]]:
     """Rounds of Algorithm 2, each with all that is needed to go on after it; with `past`, the rounds after that."""
     personal = personal_models(sim.arm.algorithm, sim.model, sim.params)
-    memory = ClientMemory() if past is None else past.memory
+    memory = ClientMemory(None if past is None else past.memory)
     liars = None if sim.lies is None else Liars(sim.lies, sim.seed, None if past is None else past.liars)
     world = _Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, personal), memory, liars)
     for record, checkpoint in run_rounds(sim, world, None if past is None else past.checkpoint):
-        yield record, Past(checkpoint, memory, {} if liars is None else liars.state())
+        yield record, Past(checkpoint, memory.whole(), {} if liars is None else liars.state())
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ const AXES = { sim_time: ["simulated time", "s"], log_time: ["simulated time", "
 
 export async function open() {
   try {
-    state.rows = (await ask("/api/runs")).runs.filter((row) => row.rounds !== null);
-    for (const id of state.chosen) if (!state.rows.some((row) => row.id === id)) state.chosen.delete(id);
-    if (!state.chosen.size) state.rows.slice(0, 12).forEach((row) => state.chosen.add(row.id));
+    state.rows = (await ask("/api/runs")).runs.filter((row) => row.rounds !== null || row.status === "damaged");
+    const readable = state.rows.filter((row) => row.status !== "damaged");
+    for (const id of state.chosen) if (!readable.some((row) => row.id === id)) state.chosen.delete(id);
+    if (!state.chosen.size) readable.slice(0, 12).forEach((row) => state.chosen.add(row.id));
     filters();
     list();
     compare();
@@ -45,14 +46,15 @@ function list() {
   const rows = shownRows();
   $("compare-list").replaceChildren(...rows.map((row) => {
     const box = h("input", { type: "checkbox", "data-run": row.id });
-    box.checked = state.chosen.has(row.id);
+    box.disabled = row.status === "damaged";
+    box.checked = state.chosen.has(row.id) && !box.disabled;
     box.addEventListener("change", () => { box.checked ? state.chosen.add(row.id) : state.chosen.delete(row.id); compareSoon(); });
-    return h("label", { class: "item" }, box, h("b", {}, `${row.label}${row.seed === null ? "" : `, seed ${row.seed}`}`), h("span", {}, String(row.rounds)), h("small", {}, `${row.status} · ${row.name}`));
+    return h("label", { class: "item" }, box, h("b", {}, `${row.label}${row.seed === null ? "" : `, seed ${row.seed}`}`), h("span", {}, String(row.rounds ?? "")), h("small", {}, `${row.status} · ${row.name}${box.disabled ? ` · ${row.problem}` : ""}`));
   }));
   if (!rows.length) $("compare-list").replaceChildren(h("p", { class: "hint" }, "No runs yet. Start some in the Watch view, or run autofl compare."));
 }
 
-const asked = () => ({ runs: shownRows().filter((row) => state.chosen.has(row.id)).map((row) => row.id).slice(0, 60), target: numberIn("compare-target") });
+const asked = () => ({ runs: shownRows().filter((row) => state.chosen.has(row.id) && row.status !== "damaged").map((row) => row.id).slice(0, 60), target: numberIn("compare-target") });
 
 const compare = latest(async () => {
   const wanted = asked(), refused = wanted.target === null;
@@ -60,11 +62,14 @@ const compare = latest(async () => {
   for (const id of ["compare-chart", "compare-table"]) $(id).classList.toggle("stale", refused);
   if (refused) return;
   state.answer = wanted.runs.length ? await ask("/api/compare", wanted) : null;
+  for (const [id, why] of Object.entries(state.answer?.left_out ?? {})) Object.assign(rowOf(id), { status: "damaged", problem: why });
+  list();
   draw();
   document.body.dataset.compared = String(wanted.runs.length);
 });
 const compareSoon = later(compare, 120);
 
+const rowOf = (id) => state.rows.find((row) => row.id === id);
 const labels = () => [...new Set(state.answer.curves.map((curve) => curve.label))];
 const colourOf = (label) => COLOURS[labels().indexOf(label) % COLOURS.length];
 const parts = () => labels().map((label) => ({ name: label, colour: colourOf(label) }));
@@ -81,7 +86,7 @@ function draw() {
   const column = (curve, name) => (name === "energy" ? summed(curve.energy) : curve[name === "log_time" ? "sim_time" : name]);
   const several = state.answer.curves.length > labels().length;
   lineChart(box, {
-    series: state.answer.curves.map((curve) => ({ name: `${curve.label}, seed ${curve.seed}`, x: column(curve, x), y: column(curve, y), colour: colourOf(curve.label), thin: several })),
+    series: state.answer.curves.map((curve) => ({ name: `${curve.label}, seed ${curve.seed}`, x: column(curve, x), y: column(curve, y), colour: colourOf(curve.label), thin: several, dash: rowOf(curve.id).status === "finished" ? null : "6 4" })),
     xLabel: AXES[x][0], xUnit: AXES[x][1], yLabel: $("compare-y").selectedOptions[0].textContent, yUnit: y === "energy" ? "J" : "",
     logX: x === "log_time", percent: PERCENT.has(y), fromZero: !PERCENT.has(y), level: PERCENT.has(y) ? state.answer.target_accuracy : null,
   });
@@ -94,7 +99,8 @@ function draw() {
     return h("td", {}, key, cell);
   })));
   $("compare-table").replaceChildren(h("table", {}, h("thead", {}, head), h("tbody", {}, ...body)));
-  $("compare-note").textContent = [state.answer.older, state.answer.note].filter(Boolean).map((words) => `${words[0].toUpperCase()}${words.slice(1)}.`).join(" ");
+  const cut = state.answer.curves.filter(({ id }) => rowOf(id).status !== "finished").map((curve) => `${curve.label}, seed ${curve.seed} is ${rowOf(curve.id).status}`);
+  $("compare-note").textContent = [cut.length ? `dashed: ${cut.join("; ")}` : null, state.answer.older, state.answer.note].filter(Boolean).map((words) => `${words[0].toUpperCase()}${words.slice(1)}.`).join(" ");
 }
 
 async function download(kind) {

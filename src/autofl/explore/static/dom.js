@@ -22,16 +22,24 @@ function fill(node, attributes, children) {
 const PREFIXES = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]];
 const PLAIN = new Set(["", "%", "dB", "UEs", "bit"]);
 
-/** Three digits and a unit with its prefix, such as 155 ms. */
-export function si(value, unit = "") {
+/** So many digits and a unit with its prefix, such as 155 ms. */
+export function si(value, unit = "", wanted = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   if (value === 0) return unit ? `0 ${unit}` : "0";
   const size = Math.abs(value);
   const [factor, prefix] = PLAIN.has(unit) ? [1, ""] : PREFIXES.find(([f]) => size >= f * 0.9995) ?? PREFIXES.at(-1);
   const scaled = value / factor;
-  const digits = Math.min(Math.max(2 - Math.floor(Math.log10(Math.abs(scaled) * 1.0005)), 0), 9);
-  const text = PLAIN.has(unit) && (size >= 1e5 || size < 1e-3) ? scaled.toExponential(2) : trimmed(scaled, digits);
+  const digits = Math.min(Math.max(wanted - 1 - Math.floor(Math.log10(Math.abs(scaled) * 1.0005)), 0), 9);
+  const text = PLAIN.has(unit) && (size >= 1e5 || size < 1e-3) ? scaled.toExponential(wanted - 1) : trimmed(scaled, digits);
   return unit || prefix ? `${text} ${prefix}${unit}` : text;
+}
+
+/** The number that was typed, with or without a unit and its prefix: "155 ms", "0.155 s" and "0.155" are the same. */
+export function numberOf(text, unit) {
+  const [, digits, said] = /^\s*([-+.\deE]+)\s*(\S*)\s*$/.exec(text) ?? [];
+  const prefix = unit && said?.endsWith(unit) ? said.slice(0, -unit.length) : said;
+  const found = PREFIXES.find(([, sign]) => sign === (/^[uμ]$/.test(prefix) ? "µ" : prefix));
+  return digits && found ? Number((Number(digits) * found[0]).toPrecision(12)) : NaN;
 }
 export const trimmed = (value, digits) => String(Number(value.toFixed(digits)));
 
@@ -40,17 +48,32 @@ export const withToken = (path) => `${path}${path.includes("?") ? "&" : "?"}toke
 
 /** An answer of the server; what is wrong becomes an Error with its one line. */
 export async function ask(path, body, as = "json") {
+  return (await answerTo(path, body))[as]();
+}
+
+/** Lines of JSON as the server sends them, each given to `each`; a signal ends it. */
+export async function askLines(path, body, signal, each) {
+  const reader = (await answerTo(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = "", part = await reader.read(); !part.done; part = await reader.read()) {
+    const lines = (rest + part.value).split("\n");
+    rest = lines.pop();
+    lines.forEach((line) => each(JSON.parse(line)));
+  }
+}
+
+async function answerTo(path, body, signal) {
   const headers = { Authorization: `Bearer ${token}` };
   const request = body === undefined ? { headers } : {
-    method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body),
+    signal, method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body),
   };
   let response;
   try {
     response = await fetch(path, request);
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
     throw new Error("the server does not answer; is autofl explore still running?");
   }
-  if (response.ok) return response[as]();
+  if (response.ok) return response;
   const said = await response.json().catch(() => ({}));
   throw new Error(said.detail ?? `the server answered ${response.status}`);
 }

@@ -1,5 +1,5 @@
 // The Plan view: sliders and the map ask for a plan; everything else shows the answer.
-import { $, ask, h, latest, later, numberIn, problem, refuse, save, si } from "./dom.js";
+import { $, ask, askLines, h, latest, later, numberIn, numberOf, problem, refuse, save, si } from "./dom.js";
 import { barChart, empty, legendOf, lineChart } from "./chart.js";
 import { CellMap, STATUS, statusLegend } from "./map.js";
 
@@ -19,10 +19,10 @@ const SLIDERS = [
 ];
 const STEPS = 200, DIGITS = 6; // of which three are shown
 
-const state = { scenario: "paper", planner: "", seed: 1, changed: {}, positions: null, answer: null, base: null };
+const state = { scenario: "paper", file: null, planner: "", seed: 1, changed: {}, positions: null, answer: null, base: null };
 let map, scenarios = [], touched = null; // the control that was changed last
 
-/** The settings as sections of a TOML file; only what was changed. */
+/** The settings as sections of a TOML file, only what was changed, and what they lie on: a scenario or a file. */
 export function question() {
   const { changed } = state, settings = {}, cell = {};
   for (const key of ["num_ue", "max_energy", "max_power", "bandwidth"]) if (key in changed) cell[key] = changed[key];
@@ -37,10 +37,15 @@ export function question() {
   if ("num_selected" in changed) settings.simulation = { num_selected: changed.num_selected };
   if ("bits" in changed) settings.compressor = changed.bits > 16 ? { name: "none" } : { name: "quantise", bits: changed.bits };
   if (state.seed !== 1) settings.seed = state.seed;
-  return { scenario: state.scenario, settings };
+  return state.file ? { file: state.file.text, settings } : { scenario: state.scenario, settings };
 }
 
-const replan = latest(async () => {
+function replan() {
+  ageForecast();
+  askPlan();
+}
+
+const askPlan = latest(async () => {
   document.body.dataset.asking = "true";
   const asked = question(), begin = performance.now();
   let answer;
@@ -85,6 +90,7 @@ function show(answer) {
   figures(answer);
   if (!state.planner) $("planner").value = answer.plan.planner;
   scenarioLine();
+  ageForecast();
   sliders(answer);
   detail();
   bars(answer);
@@ -94,7 +100,8 @@ function show(answer) {
 function scenarioLine() {
   const changed = SLIDERS.filter(([key]) => key in state.changed).map(([, label]) => label.split(/[,(]/)[0].trim());
   const departs = [...changed, ...(state.positions ? ["places of UEs"] : [])].join(", ");
-  $("scenario-line").textContent = `${scenarios.find(({ name }) => name === state.scenario).what}${departs ? ` Changed here: ${departs}.` : ""}`;
+  const what = state.file ? "Settings that were opened here." : scenarios.find(({ name }) => name === state.scenario).what;
+  $("scenario-line").textContent = `${what}${departs ? ` Changed here: ${departs}.` : ""}`;
 }
 
 function figures({ plan, slowest, host_time: seconds }) {
@@ -169,9 +176,8 @@ function positionOf(key, kind, value) {
 function buildSliders() {
   $("sliders").replaceChildren(...SLIDERS.map(([key, label, unit, kind]) => {
     const input = h("input", { type: "range", id: `s-${key}`, min: 0, max: kind.list ? kind.list.length - 1 : STEPS, step: 1 });
-    const said = h("output", { for: `s-${key}`, id: `o-${key}` });
-    input.addEventListener("input", () => {
-      const value = valueAt(key, kind, Number(input.value));
+    const field = h("input", { id: `n-${key}`, inputmode: "decimal", autocomplete: "off", "aria-label": `${label}, as a number` });
+    const change = (value, by) => {
       if (key === "radius" && state.positions) {
         const factor = value / Math.max(...state.positions.map(([x, y]) => Math.hypot(x, y)), 1e-9);
         state.positions = state.positions.map(([x, y]) => [x * factor, y * factor]);
@@ -181,13 +187,24 @@ function buildSliders() {
         if (state.changed.num_selected > value) state.changed.num_selected = value;
       }
       state.changed[key] = value;
-      touched = input.id;
-      said.value = si(value, unit);
-      input.setAttribute("aria-valuetext", said.value);
+      touched = by.id;
+      say(key, value, unit);
       replan();
+    };
+    input.addEventListener("input", () => change(valueAt(key, kind, Number(input.value)), input));
+    field.addEventListener("change", () => {
+      const value = numberOf(field.value, unit);
+      refuse(field, Number.isNaN(value) ? `a number, such as ${si(state.answer.values[key], unit)}` : null);
+      if (!Number.isNaN(value)) change(value, field);
     });
-    return h("div", { class: "slider", id: `d-${key}` }, h("label", { for: `s-${key}` }, label), said, input);
+    return h("div", { class: "slider", id: `d-${key}` }, h("label", { for: `s-${key}` }, label), field, input);
   }));
+}
+
+/** A value as its field shows it; one that was set keeps its digits. */
+function say(key, value, unit) {
+  $(`n-${key}`).value = si(value, unit, key in state.changed ? DIGITS : 3);
+  $(`s-${key}`).setAttribute("aria-valuetext", $(`n-${key}`).value);
 }
 
 function sliders({ values, decided }) {
@@ -195,10 +212,10 @@ function sliders({ values, decided }) {
     const input = $(`s-${key}`), missing = values[key] === null || values[key] === undefined;
     $(`d-${key}`).hidden = missing;
     if (missing) continue;
-    input.disabled = decided.includes(key);
-    $(`o-${key}`).value = decided.includes(key) ? "decided by the planner" : si(values[key], unit);
+    input.disabled = $(`n-${key}`).disabled = decided.includes(key);
+    if (input.disabled) $(`n-${key}`).value = "planner decides";
+    else if (document.activeElement !== $(`n-${key}`)) say(key, values[key], unit);
     if (document.activeElement !== input) input.value = positionOf(key, kind, values[key]);
-    input.setAttribute("aria-valuetext", $(`o-${key}`).value);
   }
 }
 
@@ -227,27 +244,57 @@ function drawCurve(over) {
     xLabel: AXES[over][0], xUnit: AXES[over][1], yLabel: learns ? "Time to target" : name, yUnit: unit, logX: true, fromZero: true,
     marks: [{ x: curve.here }], nothing: "Nobody takes part.",
   });
+  $(`curve-${over}`).parentElement.querySelector(".hint")?.remove();
+  if (curve.refused) $(`curve-${over}`).after(h("p", { class: "hint" }, `Ends where the settings do: ${curve.refused}.`));
   if (over === "selected") {
     const words = learns ? `time to ${si(100 * curve.target, "%")} over the UEs selected, |A` : "over the UEs selected in a round, |A";
     $("selected-caption").replaceChildren(words, h("sub", {}, "k"), "|");
   }
 }
 
+/** What a forecast is of: another forecast is due when it changes. */
+const subject = () => JSON.stringify([state.scenario, state.file, $("planner").value, state.seed, state.changed, state.positions, $("target").value]);
+let forecasted = null, forecasting = null; // what the forecast that is shown is of; how the one under way is ended
+
+/** A forecast of other settings than those shown is marked. */
+function ageForecast() {
+  const old = forecasted !== null && forecasted !== subject();
+  $("forecast-answer").classList.toggle("stale", old);
+  $("forecast-old").hidden = !old;
+}
+
 async function forecast(event) {
   event.preventDefault();
   const box = $("forecast-answer"), button = $("forecast"), target = numberIn("target");
-  if (target === null) return;
+  if (target === null || forecasting) return;
   button.disabled = true;
-  box.replaceChildren(h("p", { class: "hint busy" }, "Drawing 20 networks of this cell …"));
+  $("cancel").hidden = false;
+  forecasting = new AbortController();
+  forecasted = subject();
+  ageForecast();
+  const bar = h("progress", { "aria-label": "Networks drawn", max: 1, value: 0 }), line = h("p", { class: "hint busy" }, "Drawing networks of this cell …");
+  box.replaceChildren(line, bar);
   try {
-    const said = await ask("/api/forecast", { ...question(), target });
-    const line = (name, { median, low_95: low, high_95: high }, unit) => h("div", {}, h("span", {}, name), h("strong", {}, si(median, unit)), h("small", {}, `${si(low, unit)} to ${high === null ? "never" : si(high, unit)}`));
-    box.replaceChildren(h("div", { class: "figures" }, line("Rounds", said.rounds, ""), line("Learning time", said.sim_time, "s"), line("Energy per UE", said.energy, "J")),
+    let said = null;
+    await askLines("/api/forecast", { ...question(), target }, forecasting.signal, (news) => {
+      if (news.detail) throw new Error(news.detail);
+      said = news.forecast;
+      if (said) return;
+      bar.value = news.drawn / news.of;
+      line.textContent = `${news.drawn} of ${news.of} networks of this cell are drawn`;
+    });
+    if (!said) throw new Error("the server does not answer; is autofl explore still running?");
+    const figure = (name, { median, low_95: low, high_95: high }, unit) => h("div", {}, h("span", {}, name), h("strong", {}, si(median, unit)), h("small", {}, `${si(low, unit)} to ${high === null ? "never" : si(high, unit)}`));
+    box.replaceChildren(h("div", { class: "figures" }, figure("Rounds", said.rounds, ""), figure("Learning time", said.sim_time, "s"), figure("Energy per UE", said.energy, "J")),
       h("p", { class: "hint" }, `Medians and 95 % intervals of a single run, from ${said.num_pilots} pilots.${said.outside.length ? ` Outside what they cover: ${said.outside.join(", ")}.` : ""}`));
   } catch (error) {
-    box.replaceChildren(h("p", { class: "hint warn" }, error.message));
+    const cancelled = error.name === "AbortError";
+    box.replaceChildren(h("p", { class: cancelled ? "hint" : "hint warn" }, cancelled ? "Cancelled." : error.message));
   } finally {
     button.disabled = false;
+    $("cancel").hidden = true;
+    forecasting = null;
+    ageForecast();
   }
   askCurves();
 }
@@ -261,6 +308,24 @@ export async function saveToml() {
   }
 }
 
+/** Settings in place of a scenario: only if the server plans them, so that what is shown is not lost. */
+async function open(name, text) {
+  try {
+    await ask("/api/plan", { file: text, digits: DIGITS });
+    problem(null, "open");
+  } catch (error) {
+    problem(`${name} is not opened: ${error.message}`, "open");
+    return;
+  }
+  state.file = { name, text };
+  state.planner = "";
+  $("opened")?.remove();
+  $("scenario").append(h("option", { value: "", id: "opened" }, name));
+  $("scenario").value = "";
+  fresh();
+}
+const openFile = async (file) => file && open(file.name, await file.text());
+
 function fresh(all = true) {
   if (all) state.changed = {};
   if (all) state.base = null;
@@ -268,6 +333,13 @@ function fresh(all = true) {
   state.positions = null;
   touched = null;
   replan();
+}
+
+/** Settings that were opened stay until others are, or a scenario is chosen. */
+function choose(scenario) {
+  state.scenario = scenario;
+  state.file = null;
+  $("opened")?.remove();
 }
 
 export function start(about) {
@@ -284,7 +356,7 @@ export function start(about) {
   $("planner").append(...about.planners.map(({ name, what }) => h("option", { value: name, title: what }, name)));
   const first = state.scenario;
   scenarios = about.scenarios;
-  $("scenario").addEventListener("change", () => { state.scenario = $("scenario").value; fresh(); });
+  $("scenario").addEventListener("change", () => { choose($("scenario").value); fresh(); });
   $("planner").addEventListener("change", () => {
     state.planner = $("planner").value;
     touched = "planner";
@@ -295,13 +367,26 @@ export function start(about) {
   });
   $("save").addEventListener("click", saveToml);
   $("reset").addEventListener("click", () => {
-    state.scenario = $("scenario").value = first;
+    $("scenario").value = first;
+    choose(first);
     state.planner = "";
     fresh();
   });
   $("redraw").addEventListener("click", () => { state.seed += 1; fresh(false); });
   $("quantity").addEventListener("change", () => Object.keys(drawn).forEach(drawCurve));
   $("forecast-form").addEventListener("submit", forecast);
+  $("cancel").addEventListener("click", () => forecasting?.abort());
+  $("target").addEventListener("input", ageForecast);
+  $("open").addEventListener("click", () => $("file").click());
+  $("file").addEventListener("change", async () => { await openFile($("file").files[0]); $("file").value = ""; });
+  $("view-plan").addEventListener("dragover", (event) => event.preventDefault());
+  $("view-plan").addEventListener("drop", (event) => { event.preventDefault(); openFile(event.dataTransfer.files[0]); });
+  document.addEventListener("paste", (event) => {
+    if ($("view-plan").hidden || event.target.closest("input")) return;
+    const [file] = event.clipboardData.files;
+    if (file) openFile(file);
+    else open("What was pasted", event.clipboardData.getData("text/plain"));
+  });
   for (const over of ["energy", "radius", "selected"]) empty($(`curve-${over}`), "…");
   scenarioLine();
   buildSliders();

@@ -1,0 +1,252 @@
+"""A run folder of a stranger: no command runs code that it names, or writes anywhere but in it."""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+
+import pytest
+import tomli_w
+
+from autofl.cli.main import run as run_cli
+from autofl.config import dump_settings, parse_settings
+from autofl.experiments.jobs import comparison
+from autofl.experiments.run import run
+from autofl.files import read_toml, write_whole
+from autofl.records.checks import sealed
+
+SMALL = {
+    "cell": {"num_ue": 6},
+    "simulation": {"num_selected": 3},
+    "stop": {"rounds": 4},
+    "evaluation": {"every": 2, "test_samples": 10},
+    "compare": {"algorithms": ["autofl", "fedavg-2"], "seeds": 1},
+}
+SETTINGS = parse_settings(SMALL)
+
+
+def interrupt_in_round_2(record):
+    if record.round == 2:
+        raise KeyboardInterrupt
+
+
+def interrupted(settings, folder):
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, folder, on_round=interrupt_in_round_2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run that was interrupted, one that has finished, and a comparison of which one run was interrupted."""
+    folder = tmp_path_factory.mktemp("made")
+    interrupted(SETTINGS, folder / "interrupted")
+    run(SETTINGS, folder / "finished")
+    both = folder / "both"
+    for job, make in zip(comparison(SETTINGS, both), (interrupted, run), strict=True):
+        make(job.settings, job.place)
+    write_whole(both / "config.toml", dump_settings(SETTINGS, of_many=True))
+    return folder
+
+
+@pytest.fixture
+def foreign(made, tmp_path, monkeypatch):
+    """The same, to be spoilt; the working folder is where a stranger's code could be found."""
+    shutil.copytree(made, tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs"
+
+
+VERBS = {
+    "simulate --resume": ("interrupted", ["simulate", "--resume", "{}"]),
+    "simulate --force": ("finished", ["simulate", "{}/config.toml", "--out", "{}", "--force"]),
+    "compare --resume": ("both", ["compare", "--resume", "{}", "--workers", "1"]),
+    "compare --force": ("both", ["compare", "{}/config.toml", "--out", "{}", "--force", "--workers", "1"]),
+    "report": ("finished", ["report", "{}", "--html", "--latex"]),
+    "plan": ("finished", ["plan", "{}/config.toml", "--picture", "{}/map.png"]),
+    "sweep": ("finished", ["sweep", "{}/config.toml", "--over", "data.labels=5", "--out", "{}"]),
+    "sweep --plan": (
+        "finished",
+        ["sweep", "{}/config.toml", "--plan", "--over", "cell.max_energy=1e-3,2e-3", "--out", "{}"],
+    ),
+    "data draw": ("finished", ["data", "draw", "{}/config.toml", "--out", "{}/partition"]),
+}
+"""Every command that reads or writes a run folder, in the quickest form; `{}` is the folder."""
+
+
+def name_code(folder):
+    """Every run in a folder, and the folder itself, now names code for its algorithm; its sums are right."""
+    for path in [folder / "config.toml", *folder.glob("*/config.toml")]:
+        table = read_toml(path) | {"algorithm": "runs.payload:Rule"}
+        table["compare"]["algorithms"] = ["runs.payload:Rule"]
+        path.write_text(tomli_w.dumps(table))
+        seal_again(path.parent)
+
+
+def seal_again(folder):
+    """A manifest with the sum of the settings that are there now."""
+    path = folder / "manifest.json"
+    if path.is_file():
+        manifest = json.loads(path.read_text())
+        manifest["sha256"]["config.toml"] = hashlib.sha256((folder / "config.toml").read_bytes()).hexdigest()
+        path.write_text(json.dumps(sealed(manifest)))
+
+
+@pytest.fixture
+def payload(foreign):
+    """Code that lies among the runs, and leaves a file where it was run."""
+    (foreign / "payload.py").write_text(
+        f"open({str(foreign.parent / 'was-run')!r}, 'w')\nraise RuntimeError('enough')\n"
+    )
+    yield foreign.parent / "was-run"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "runs"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_command_runs_code_that_a_run_folder_names(verb, foreign, payload, capsys):
+    name, words = VERBS[verb]
+    name_code(foreign / name)
+    status = run_cli([word.format(foreign / name) for word in words if word not in ("--html", "--latex")])
+    assert not payload.exists()
+    if verb != "report":  # which needs none of it
+        assert status == 2
+        assert "runs.payload:Rule" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("verb", "said"), [("simulate", []), ("compare", ["--workers", "1"])])
+def test_code_that_the_user_names_too_is_run(verb, said, foreign, payload, capsys):
+    folder = foreign / ("interrupted" if verb == "simulate" else "both")
+    name_code(folder)
+    command = [verb, "--resume", str(folder), *said]
+    assert run_cli([*command, "--set", "algorithm=runs.payload:Other"]) == 2
+    assert not payload.exists()
+    words = ["--set", "algorithm=runs.payload:Rule", "--set", 'compare.algorithms=["runs.payload:Rule"]']
+    capsys.readouterr()
+    assert run_cli([*command, *words]) == 2
+    assert "enough" in capsys.readouterr().err
+    assert payload.exists()
+
+
+def test_a_resumed_run_takes_no_other_settings(foreign, capsys):
+    for words in (["--set", "stop.rounds=5"], ["--algorithm", "fedprox"], ["--scenario", "paper"]):
+        assert run_cli(["simulate", "--resume", str(foreign / "interrupted"), *words]) == 2
+        assert "--resume uses the settings" in capsys.readouterr().err
+
+
+ACTIVE = ("starting", "running")
+OUTPUTS = ("report.md", "report.html", "energy.png", "energy.svg", "map.png",
+           "sweep.csv", "sweep.json", "sweep.png", "partition.png", "partition.svg", ".reserve")  # fmt: skip
+
+
+def lead_out(path, victims, how):
+    """A file is now a link to, or another name of, one outside the folder, of the same content."""
+    victim = victims / str(len(list(victims.iterdir())))
+    victim.write_bytes(path.read_bytes() if path.is_file() else b"precious")
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    if how == "link":
+        path.symlink_to(victim)
+    else:
+        os.link(victim, path)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_command_writes_through_a_link_in_a_run_folder(verb, foreign, tmp_path):
+    name, words = VERBS[verb]
+    folder, victims, elsewhere = foreign / name, tmp_path / "victims", tmp_path / "elsewhere"
+    victims.mkdir()
+    elsewhere.mkdir()
+    there = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    for number, path in enumerate((*there, *(folder / name for name in OUTPUTS))):
+        lead_out(path, victims, ("link", "hard link")[number % 2])
+    for inner in ("latex", "runs"):
+        (folder / inner).symlink_to(elsewhere)
+    before = contents(victims)
+    assert run_cli([word.format(folder) for word in words]) in (0, 2)
+    assert contents(victims) == before
+    assert contents(elsewhere) == {}
+
+
+@pytest.mark.parametrize("how", ["link", "hard link"])
+@pytest.mark.parametrize("file", ["rounds.csv", "ues.csv", ".lock"])
+def test_a_run_is_not_resumed_where_a_file_leads_elsewhere(file, how, foreign, tmp_path, capsys):
+    """A checkpoint may say that the table was empty then: its target was cut to nothing, and added to."""
+    (tmp_path / "victims").mkdir()
+    lead_out(foreign / "interrupted" / file, tmp_path / "victims", how)
+    before = contents(tmp_path / "victims")
+    assert run_cli(["simulate", "--resume", str(foreign / "interrupted")]) == 2
+    assert contents(tmp_path / "victims") == before
+    assert f"{file}: " in capsys.readouterr().err
+
+
+def test_a_run_folder_that_is_a_link_to_another_is_not_written_by_a_comparison(foreign, capsys):
+    inner = next(path for path in (foreign / "both").iterdir() if path.name.startswith("autofl"))
+    shutil.rmtree(inner)
+    inner.symlink_to(foreign / "interrupted")
+    before = contents(foreign / "interrupted")
+    assert run_cli(["compare", "--resume", str(foreign / "both"), "--workers", "1"]) == 2
+    assert contents(foreign / "interrupted") == before
+    assert "a link" in capsys.readouterr().err
+
+
+def test_nobody_can_guess_the_name_of_a_file_that_is_not_whole_yet(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for number in range(300):
+        (tmp_path / f".note.{os.getpid()}-{number}.part").symlink_to(victim)
+    write_whole(tmp_path / "note", "new")
+    assert victim.read_text() == "precious"
+
+
+@pytest.fixture
+def page(foreign):
+    """The explorer page over these runs, without a browser."""
+    pytest.importorskip("fastapi", reason="FastAPI is not installed (pip install 'autofl-edge[explore]')")
+    pytest.importorskip("httpx")
+    from starlette.testclient import TestClient
+
+    from autofl.explore.app import make_app
+
+    headers = {"Authorization": "Bearer token"}
+    return TestClient(make_app([foreign], "token", 8117), base_url="http://127.0.0.1:8117", headers=headers)
+
+
+def resume_on(page, folder):
+    from autofl.explore.runs import id_of
+
+    return page.post(f"/api/runs/{id_of(folder)}/resume")
+
+
+def test_the_page_resumes_no_run_that_names_code(page, foreign, payload):
+    name_code(foreign / "interrupted")
+    answer = resume_on(page, foreign / "interrupted")
+    assert (answer.status_code, payload.exists()) == (422, False)
+    assert "runs.payload:Rule" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("how", ["link", "hard link"])
+def test_the_log_of_a_run_that_the_page_resumes_leads_nowhere_else(how, page, foreign, tmp_path):
+    (tmp_path / "victims").mkdir()
+    lead_out(foreign / "interrupted" / "explore.log", tmp_path / "victims", how)
+    assert resume_on(page, foreign / "interrupted").status_code == 422
+    assert contents(tmp_path / "victims") == {"0": b"precious"}
+
+
+def test_the_page_starts_runs_without_code_that_lies_in_the_working_folder(page, foreign, tmp_path):
+    """`python -m` looks for modules there first: a file numpy.py would be taken for the library."""
+    (tmp_path / "numpy.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\n")
+    with (foreign / "interrupted" / "config.toml").open("a") as file:
+        file.write("# not what the run began with: its process says so and ends\n")
+    run = resume_on(page, foreign / "interrupted").json()
+    while run["status"] in ACTIVE:
+        time.sleep(0.1)
+        run = next(row for row in page.get("/api/runs").json()["runs"] if row["id"] == run["id"])
+    assert "SHA-256" in (foreign / "interrupted" / "explore.log").read_text()
+    assert not (tmp_path / "was-run").exists()
