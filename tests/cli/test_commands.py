@@ -4,11 +4,13 @@ import json
 import resource
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 from autofl.cli.main import run as run_cli
+from autofl.cli.shared import print_json
 from autofl.version import __version__
 from reference.joint_pilots import write
 
@@ -60,6 +62,38 @@ def test_plan_starts_fast_and_without_torch_scipy_or_matplotlib():
     assert done.returncode == 0
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert used < 3.0  # promised is 0.5 s of CPU time; a loaded machine may take more, PyTorch takes more than 3
+
+
+ABSURD = (
+    "cell.max_power=1e-300",
+    "cell.bandwidth=1e-300",
+    "cell.cpu_frequency=1e-300",
+    "cell.update_bits=1e-300",
+    "cell.min_distance=1e-300",
+    "cell.path_loss_exponent=20 cell.min_distance=0.001 cell.distance=0",
+    "cell.small_scale_gain=1e12",
+    "cell.max_power=2e-9",
+)
+
+
+@pytest.mark.parametrize("planner", ["paper", "exact", "joint", "yang"])
+@pytest.mark.parametrize("law", ["shannon", "gap"])
+@pytest.mark.parametrize("absurd", ABSURD)
+def test_an_absurd_cell_is_planned_or_refused_in_one_line_without_warnings(capsys, absurd, law, planner):
+    words = [word for value in (*absurd.split(), f"link.name={law}") for word in ("--set", value)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        status, out, err = answer(capsys, "plan", "--planner", planner, "--json", *words)
+    assert status in (0, 2)
+    if status == 0:
+        json.loads(out, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
+    else:
+        assert len(err.splitlines()) == 1
+
+
+def test_what_is_printed_as_json_has_no_infinity(capsys):
+    print_json({"interval": [0.5, float("inf")]})
+    assert json.loads(capsys.readouterr().out) == {"interval": [0.5, None]}
 
 
 def test_plan_draws_a_map_only_when_asked(capsys, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import typer
 
 from autofl.cli.screen import say, show_table
 from autofl.errors import AutoFLError, Terminated
-from autofl.files import make_folder
+from autofl.files import finite_or_null, make_folder
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
@@ -306,4 +306,4 @@ def settings_in(folder: Path, said: Sequence[str]) -> "Settings":
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))
+    typer.echo(json.dumps(finite_or_null(value), indent=2, allow_nan=False))

@@ -43,6 +43,10 @@ beta decays there (learning.lr_decay), so it begins higher."""
 JOINT_MNIST_STEPS = (0.25, 5.0, 1.0)
 
 
+LEAST = 1e-9
+"""A power, band or frequency up to this must be a typing error: times would leave the range of numbers."""
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -59,11 +63,11 @@ class CellSettings(Section):
     small_scale_gain: Annotated[PerUE, Bounds(0, 1e12, ("rayleigh", "exponential"))] | None = Field(
         None, description="h_i: {rayleigh = s}, {exponential = mean}, or fixed; default by preset"
     )
-    cycles_per_sample: Annotated[PerUE, Bounds(0, 1e15)] = Field(
+    cycles_per_sample: Annotated[PerUE, Bounds(LEAST, 1e15)] = Field(
         PerUE(law="uniform", parameters=(0.8e5, 1.2e5)), description="C_i [cycle/sample]"
     )
-    cpu_frequency: Annotated[PerUE, Bounds(0, 1e15)] = Field(PerUE(value=1e9), description="vartheta_i [cycle/s]")
-    min_cpu_frequency: Annotated[PerUE, Bounds(0, 1e15)] = Field(
+    cpu_frequency: Annotated[PerUE, Bounds(LEAST, 1e15)] = Field(PerUE(value=1e9), description="vartheta_i [cycle/s]")
+    min_cpu_frequency: Annotated[PerUE, Bounds(LEAST, 1e15)] = Field(
         PerUE(value=1e8), description="[cycle/s] to which a planner may slow the CPU; at most vartheta_i"
     )
     data_size: Annotated[PerUE, Bounds(0, 1e12, open_low=False)] = Field(
@@ -72,8 +76,8 @@ class CellSettings(Section):
     max_energy: Annotated[PerUE, Bounds(0, 1e9, open_low=False)] = Field(
         PerUE(value=0.003), description="E_max [J] per round"
     )
-    max_power: Annotated[PerUE, Bounds(0, 1e6)] = Field(PerUE(value=0.01), description="P_max [W]")
-    bandwidth: Annotated[PerUE, Bounds(0, 1e12)] = Field(PerUE(value=1e6), description="B [Hz] of each UE")
+    max_power: Annotated[PerUE, Bounds(LEAST, 1e6)] = Field(PerUE(value=0.01), description="P_max [W]")
+    bandwidth: Annotated[PerUE, Bounds(LEAST, 1e12)] = Field(PerUE(value=1e6), description="B [Hz] of each UE")
     noise_dbm_per_hz: float = Field(-174.0, ge=-300, le=100, description="N0 [dBm/Hz]")
     noise_figure_db: float = Field(0.0, ge=0, le=100, description="of the base station [dB]")
     noise_rise_db: float = Field(0.0, ge=0, le=100, description="by how much interference raises the noise [dB]")
@@ -83,8 +87,8 @@ class CellSettings(Section):
     circuit_power: float = Field(0.0, ge=0, le=1e6, description="P_c [W] that a UE also draws while it sends")
     receive_power: float = Field(0.0, ge=0, le=1e6, description="P_rx [W] that a UE draws while it receives the model")
     capacitance: float = Field(1e-27, gt=0, le=1, description="varsigma [J s^2/cycle^3]")
-    update_bits: float | None = Field(None, gt=0, le=1e15, description="Z [bit]; default 32 per weight")
-    min_distance: float = Field(1.0, gt=0, le=1e6, description="r_min [m]")
+    update_bits: float | None = Field(None, ge=1, le=1e15, description="Z [bit]; default 32 per weight")
+    min_distance: float = Field(1.0, ge=1e-3, le=1e6, description="r_min [m]")
     overhead: float = Field(0.0, ge=0, le=1e6, description="T_over [s], added to computing and sending in every round")
     downlink_power: float | None = Field(
         None, gt=0, le=1e6, description="P_bs [W] of the base station; default: sending the model down takes no time"

@@ -22,6 +22,9 @@ GUARD = 2e-14
 SAFE = 1e-12
 """The same for the rate laws that are not Shannon's."""
 
+LONGEST = 1e12
+"""A UE that needs longer than this for its part of a round [s], 30,000 years, cannot take part."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -153,11 +156,12 @@ def _limits(task: Task) -> Limits:
         slowest = s0 * task.min_frequency / task.cycles
         decodable = np.sqrt(1.0 - eps * least_c)  # NaN where the upload alone exceeds the budget
         fastest = np.minimum(decodable, s0 * task.max_frequency / task.cycles)
-        able = (eps > 0.0) & (pi > 0.0) & (pi < np.inf) & (fastest > 0.0) & (fastest >= slowest) & (s0 < np.inf)
+        phi_energy = eta * least_c
+        in_time = s0 / fastest + phi_energy / task.max_power < LONGEST
+        able = (eps > 0.0) & (pi > 0.0) & (pi < np.inf) & (fastest > 0.0) & (fastest >= slowest) & in_time
         if not able.all():
             eps, s0, pi = np.where(able, eps, 0.5 / least_c), np.where(able, s0, 1.0), np.where(able, pi, 1.0)
             fastest, slowest = np.where(able, fastest, 0.5), np.where(able, slowest, 0.5)
-        phi_energy = eta * least_c
         widest = task.max_power * task.gain_to_noise / (task.phi * (1.0 + GUARD))
         shortest = np.where(able, s0 / fastest + phi_energy / task.max_power, np.inf)
         w = np.stack(np.broadcast_arrays(fastest, slowest, 0.0 * eps))

@@ -18,6 +18,10 @@ from autofl.selection import Candidates, Selection
 from autofl.units import Array, BoolArray, IntArray
 
 
+MOST_GAIN = 1e20
+"""More must be an error of units; rates and times would leave the range of numbers."""
+
+
 class Gains(NamedTuple):
     """Channel gains of some UEs: what decides decoding, and what the planner knows; equal by default."""
 
@@ -47,8 +51,10 @@ class ChannelAir:
     def gains(self, k: int, ue: IntArray, start: float) -> Gains:
         channel = channel_at(self.channel, start)
         true = channel.gain(self.cell, self.seed, k)
-        if true.shape != (self.cell.num_ue,) or not (true >= 0.0).all():
-            raise AutoFLError(f"channel {type(self.channel).__name__}: round {k}: it must give a gain >= 0 for each UE")
+        if true.shape != (self.cell.num_ue,) or not ((true >= 0.0) & (true <= MOST_GAIN)).all():
+            raise AutoFLError(
+                f"channel {type(self.channel).__name__}: round {k}: it must give a gain from 0 to {MOST_GAIN:g} for each UE"
+            )
         known = channel.estimate(self.cell, self.seed, k, true)
         here = true[ue]
         return Gains(here, here if known is true else known[ue])
