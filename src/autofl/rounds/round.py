@@ -17,7 +17,6 @@ from autofl.rng import stream
 from autofl.selection import Candidates, Selection
 from autofl.units import Array, BoolArray, IntArray
 
-
 MOST_GAIN = 1e20
 """More must be an error of units; rates and times would leave the range of numbers."""
 
@@ -53,7 +52,7 @@ class ChannelAir:
         true = channel.gain(self.cell, self.seed, k)
         if true.shape != (self.cell.num_ue,) or not ((true >= 0.0) & (true <= MOST_GAIN)).all():
             raise AutoFLError(
-                f"channel {type(self.channel).__name__}: round {k}: it must give a gain from 0 to {MOST_GAIN:g} for each UE"
+                f"channel {type(self.channel).__name__}: round {k}: it must give each UE a gain from 0 to {MOST_GAIN:g}"
             )
         known = channel.estimate(self.cell, self.seed, k, true)
         here = true[ue]
