@@ -232,6 +232,7 @@ const askCurves = latest(async () => {
     drawn[over] = { ...(await ask("/api/curve", { ...asked, over, target })), target };
     drawCurve(over);
   }
+  if (asked !== state.planned) return; // the cell has changed meanwhile, and its own curves come next
   document.querySelector(".three").classList.remove("stale");
   document.body.dataset.curves = document.body.dataset.planned;
 });
