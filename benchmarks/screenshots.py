@@ -42,8 +42,6 @@ def draw(page: Page, view: str) -> None:
             set_slider(page, key, position)
         page.wait_for_selector('body[data-asking="false"] .three:not(.stale)')
         page.evaluate("document.querySelector('.ue[data-ue=\"0\"]').dispatchEvent(new MouseEvent('click'))")
-    if view == "compare":
-        page.select_option("#compare-x", "log_time")
     page.wait_for_timeout(1500)
 
 

@@ -506,6 +506,30 @@ def test_a_scenario_whose_path_loss_ends_nearby_opens_without_an_error(browser, 
             assert page.is_hidden("#problem")
 
 
+def test_curves_of_the_cell_before_stay_marked_as_old(browser, address):
+    with opened(browser, address) as page:
+        held = []
+        page.route("**/api/curve", lambda route: held.append(route))
+
+        def next_curve():
+            for _ in range(PATIENCE // 50):
+                if held:
+                    return held.pop()
+                page.wait_for_timeout(50)
+            raise AssertionError("no curve is asked for")
+
+        planned(page, lambda: page.click("#redraw"))
+        energy = next_curve()
+        planned(page, lambda: page.click("#redraw"))
+        energy.continue_()
+        for _ in ("radius", "selected"):
+            next_curve().continue_()
+        next_curve()  # the first curve of the cell that is shown
+        assert page.locator(".three.stale").count() == 1
+        page.unroute("**/api/curve")
+        page.wait_for_selector(".three:not(.stale)")
+
+
 def test_a_number_is_typed_for_each_slider(browser, address, tmp_path, capsys):
     typed = {
         "num_ue": ("100", 100),

@@ -19,7 +19,7 @@ const SLIDERS = [
 ];
 const STEPS = 200, DIGITS = 6; // of which three are shown
 
-const state = { scenario: "paper", file: null, planner: "", seed: 1, changed: {}, positions: null, answer: null, base: null };
+const state = { scenario: "paper", file: null, planner: "", seed: 1, changed: {}, positions: null, answer: null, planned: null, base: null };
 let map, scenarios = [], touched = null; // the control that was changed last
 
 /** The settings as sections of a TOML file, only what was changed, and what they lie on: a scenario or a file. */
@@ -59,6 +59,7 @@ const askPlan = latest(async () => {
   problem(null, "save");
   answer.plan.ues = rows(answer.plan.ues);
   state.answer = answer;
+  state.planned = asked;
   state.base ??= { ...answer.values };
   answer.round_trip = performance.now() - begin;
   show(answer);
@@ -226,11 +227,12 @@ const AXES = { energy: ["energy budget", "J"], radius: ["radius", "m"], selected
 const drawn = {};
 
 const askCurves = latest(async () => {
-  const asked = question(), target = numberIn("target") ?? 0.85;
+  const asked = state.planned, target = numberIn("target") ?? 0.85; // settings that were refused have no curves
   for (const over of ["energy", "radius", "selected"]) {
     drawn[over] = { ...(await ask("/api/curve", { ...asked, over, target })), target };
     drawCurve(over);
   }
+  if (asked !== state.planned) return; // the cell has changed meanwhile, and its own curves come next
   document.querySelector(".three").classList.remove("stale");
   document.body.dataset.curves = document.body.dataset.planned;
 });
