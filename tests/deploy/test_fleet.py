@@ -375,6 +375,90 @@ def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_s
     assert trained == {9000, 8993, 8986}
     assert set(run.ues["status"][run.ues["ue"] == 3].tolist()) == {"infeasible"}
     assert run.manifest["status"] == "finished"
+    outcomes = run.devices["outcome"].tolist()
+    for why in ("it calls itself UE 17; the cell has UEs 0 to 3", "it calls itself UE 0, which node 9000 is already"):
+        assert outcomes.count(f"introduction: {why}") == 1  # though it was asked in rounds 1 and 2 too
+        assert sum(why in line for line in run.manifest["notes"]) == 1
+    assert run.manifest["notes"][-1] == "round 0: UE 3: not here yet; it takes part as soon as it connects"
+
+
+def broken(nodes_that_are, why=np.nan):
+    """Updates of these nodes are not finite."""
+
+    def spoil(node, message, reply):
+        is_update = message.metadata.message_type == "train" and node in nodes_that_are
+        return changed(reply, **{"2.bias": np.full(10, why, np.float32)}) if is_update else reply
+
+    return spoil
+
+
+@both
+def test_a_run_in_which_no_update_is_used_says_so_once_and_ends_as_failed_and_can_be_resumed(
+    nodes, tmp_path, transport
+):
+    """It went on for thousands of rounds, told the last good accuracy, and ended as finished."""
+    settings = settings_of(stop={"rounds": 12}, simulation={"num_selected": NUM_UE})
+    why = "UE 0, UE 1, UE 2, UE 3: 2.bias: not finite"
+    with pytest.raises(AutoFLError, match=f"no update was used in 10 rounds in a row .{why}"):
+        deployed(nodes, tmp_path, settings, transport=transport, spoil=broken(nodes))
+    run = read_run(tmp_path)
+    assert (run.manifest["status"], run.manifest["rounds"], run.manifest["stop"]) == ("failed", 10, None)
+    assert run.manifest["notes"] == [f"round 1: no update was used: {why}"]
+    run, _ = deployed(nodes, tmp_path, settings, resume=True, transport=transport)
+    assert (run.manifest["status"], run.manifest["rounds"], run.manifest["notes"]) == ("finished", 12, [])
+    assert (run.devices["outcome"][run.devices["round"] > 10] == "ok").all()
+
+
+def test_rounds_in_which_the_network_lets_nobody_send_are_no_failure(nodes, tmp_path):
+    far = settings_of(stop={"rounds": 12}, cell={"distance": 5000.0})
+    run, _ = deployed(nodes, tmp_path, far)
+    assert run.ues["decoded"].sum() == 0
+    assert (run.manifest["status"], run.manifest["rounds"], run.manifest["notes"]) == ("finished", 12, [])
+
+
+@pytest.mark.parametrize("channel", ["emulated", "reported"])
+def test_while_all_devices_are_away_the_server_waits_for_them_instead_of_counting_rounds(
+    nodes, tmp_path, monkeypatch, channel
+):
+    """Twelve looks at an empty network would be more than ten lost rounds."""
+    looks = []
+
+    class Gone(Loopback):
+        def get_node_ids(self):
+            looks.append(len(self.sent))
+            return [] if 3 < len(looks) < 16 else super().get_node_ids()
+
+    own = {node: {**config, "channel": f"{__name__}:channel_of_a_test"} for node, config in nodes.items()}
+    settings = settings_of(deploy={"deadline": 20.0, "channel": channel}, stop={"rounds": 6})
+    config = config_of(settings, tmp_path)
+    monkeypatch.setattr(fleet, "LOOK", 0.01)
+    serve(Gone(own, config), Context(1, 1, {}, RecordDict(), config))
+    run = read_run(tmp_path)
+    heard = [run.ues["decoded"][run.ues["round"] == k].any() for k in range(1, 7)]
+    assert heard.count(False) == 1
+    assert sum("no update was used" in line for line in run.manifest["notes"]) == 1
+
+
+def test_a_resume_is_refused_where_the_devices_samples_do_not_fit_the_model(nodes, tmp_path):
+    """Every device refused the model of the run in every round, to the end."""
+    settings = settings_of(stop={"rounds": 3})
+    with pytest.raises(KeyboardInterrupt):
+        deployed(nodes, tmp_path / "run", settings, spoil=at_training(node_of(1), interrupt))
+    before = read_run(tmp_path / "run").rounds["round"].tolist()
+    other = {}
+    for node, config in nodes.items():
+        path = tmp_path / f"{node}.npz"
+        np.savez(path, x=np.random.default_rng(node).normal(size=(30, 20)).astype(np.float32), y=np.arange(30) % 4)
+        other[node] = {**config, "data": str(path)}
+    with pytest.raises(AutoFLError, match=r"another model than one for samples of shape \(20,\) in 4 classes"):
+        deployed(other, tmp_path / "run", settings, resume=True)
+    assert read_run(tmp_path / "run").rounds["round"].tolist() == before
+    run, _ = deployed(nodes, tmp_path / "run", settings, resume=True)
+    assert run.manifest["status"] == "finished"
+
+
+def interrupt(reply):
+    raise KeyboardInterrupt
 
 
 def test_nobody_there_is_said_in_the_manifest(tmp_path):

@@ -1,5 +1,7 @@
 """A deployment on several machines, made by `deploy prepare`: nothing takes it for one that `deploy up` made."""
 
+import socket
+
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
@@ -11,8 +13,11 @@ from autofl.config import load_settings, parse_settings
 from autofl.data import write_device
 from autofl.deploy import commands
 from autofl.deploy.folder import Site, free_port
+from autofl.deploy.lease import held
 from autofl.deploy.several import commands as prepare
+from autofl.deploy.status import status
 from autofl.errors import AutoFLError
+from autofl.records import RunWriter, read_run
 
 
 def settings_of(num_ue=3, **cell):
@@ -82,3 +87,40 @@ def test_a_run_without_a_superlink_advises_what_fits_how_the_folder_was_made(sit
     site.keep({"testbed": True})
     with pytest.raises(AutoFLError, match=r"does not answer; autofl testbed up starts it again"):
         commands.run(settings, site.folder, tmp_path / "run", print)
+
+
+def test_status_asks_the_superlink_of_a_prepared_deployment_though_it_did_not_start_it(site, monkeypatch):
+    """It said that nothing was up, during a run."""
+    told = CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)])
+    assert "does not answer; restart it with the command that deploy prepare printed" in " ".join(told.output.split())
+
+    nodes, runs = (
+        [{"status": "online"}, {"status": "online"}, {"status": "offline"}],
+        [{"run-id": 5, "status": "running"}],
+    )
+    monkeypatch.setattr(Site, "call", lambda self, command: {"nodes": nodes, "runs": runs})
+    with socket.create_server(("localhost", 0)) as link, held(site.folder, "1"):
+        site.point_to(f"localhost:{link.getsockname()[1]}")
+        state = status(site.folder)
+        told = CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)])
+    assert (state["up"], state["busy"], state["online"], state["processes"]) == (True, True, 2, {})
+    assert "2 SuperNodes online; 1 runs so far; a run is under way" in " ".join(told.output.split())
+
+
+def test_what_the_server_app_notes_is_said_once_on_the_terminal(site, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    about = {"algorithm": "autofl", "seed": 1, "deployed": True, "rounds": 0, "sim_time": 0.0, "host_time": 0.0}
+    writer = RunWriter(out, (site.folder / "config.toml").read_text(), about)
+
+    def run(settings, folder, place, on_round, resume, keep):
+        for notes in ([], ["round 1: UE 2: away"], ["round 1: UE 2: away", "round 7: no update was used"]):
+            writer.finish("running", notes=notes)
+            on_round(read_run(out))
+            on_round(read_run(out))
+        raise AutoFLError("the end")
+
+    monkeypatch.setattr(commands, "run", run)
+    told = CliRunner().invoke(app, ["deploy", "run", "--folder", str(site.folder), "--out", str(tmp_path / "other")])
+    writer.close()
+    lines = told.output.splitlines()
+    assert lines.count("round 1: UE 2: away") == lines.count("round 7: no update was used") == 1

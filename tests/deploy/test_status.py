@@ -114,7 +114,16 @@ def test_before_the_first_round_there_are_no_devices_to_list(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "said", [{"devices": 4}, {"devices": {"0": 3}}, {"overhead": "x"}, {"label": "a\x1b[2Jb"}], ids=str
+    "said",
+    [
+        {"devices": 4},
+        {"devices": {"0": 3}},
+        {"notes": "x"},
+        {"notes": ["a\x1b[2Jb"]},
+        {"overhead": "x"},
+        {"label": "a\x1b[2Jb"},
+    ],
+    ids=str,
 )
 def test_a_manifest_that_says_what_no_deployment_does_is_one_line(tmp_path, said):
     site, out = Site(tmp_path / "site"), tmp_path / "run"

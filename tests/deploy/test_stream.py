@@ -128,6 +128,39 @@ def test_a_node_whose_sessions_fail_is_asked_by_messages_and_the_reason_is_told(
     assert (run.devices["outcome"] == "ok").all()
 
 
+def test_a_device_with_anothers_certificate_is_named_with_what_the_server_says_of_it(
+    site, nodes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(inviting, "PAUSE", 0.1)
+    monkeypatch.setattr(inviting, "LOOK", 0.1)
+    wrong = Site(tmp_path / "device")
+    wrong.node(2).parent.mkdir(parents=True)
+    for ending in ("", ".pem"):
+        wrong.node(2, ending).write_bytes(site.node(1, ending).read_bytes())
+    (wrong.folder / "ca.pem").write_bytes((site.folder / "ca.pem").read_bytes())
+    mixed = {**nodes, NODES[2]: {**nodes[NODES[2]], "folder": str(wrong.folder)}}
+    run, _ = streamed(mixed, tmp_path / "run")
+    why = "its session ended 2 times: the certificate of UE 1 from the node of UE 2"
+    assert run.manifest["devices"]["2"]["transport"] == f"messages ({why})"
+    assert run.manifest["notes"] == [f"round 0: UE 2: asked by messages ({why}), so a round takes seconds"]
+
+
+def test_a_certificate_that_does_not_fit_is_not_taken_for_a_port_that_cannot_be_reached(
+    site, nodes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(device_side, "REACH", 0.5)
+    other = Site(tmp_path)
+    other.prepare(["127.0.0.1"], 1)
+    own, foreign = DeviceKeys.read(site.folder, 0), DeviceKeys.read(tmp_path, 0)
+    of_another_key = DeviceKeys(own.key, DeviceKeys.read(site.folder, 1).certificate, own.ca)
+    of_another_authority = DeviceKeys(foreign.key, foreign.certificate, own.ca)
+    with door(site, nodes) as (streams, tokens):
+        for keys in (of_another_key, of_another_authority, foreign):
+            assert hold_session("127.0.0.1", streams.port, tokens[NODES[0]], keys, parrot, 2.0**31) == "untrusted"
+        port = streams.port
+    assert hold_session("127.0.0.1", port, "", own, parrot, 2.0**31) == "unreachable"
+
+
 def threads_of_streams():
     return {thread for thread in threading.enumerate() if thread.name == "streams"}
 
@@ -135,8 +168,11 @@ def threads_of_streams():
 def test_where_the_port_of_streams_is_taken_the_run_goes_by_messages_and_no_thread_stays(site, nodes, tmp_path):
     before = threads_of_streams()
     with socket.create_server(("127.0.0.1", 0)) as other:
-        run, _ = streamed(nodes, tmp_path, port=other.getsockname()[1])
-    assert {one["transport"] for one in run.manifest["devices"].values()} == {"messages"}
+        port = other.getsockname()[1]
+        run, _ = streamed(nodes, tmp_path, port=port)
+    (way,) = {one["transport"] for one in run.manifest["devices"].values()}
+    assert way.startswith(f"messages (port {port} cannot be listened on")
+    assert run.manifest["notes"] == [f"round 0: UE 0, UE 1, UE 2, UE 3: asked by {way}, so a round takes seconds"]
     assert (run.devices["outcome"] == "ok").all()
     assert threads_of_streams() <= before
 

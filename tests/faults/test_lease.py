@@ -23,7 +23,7 @@ from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
 from autofl.experiments.run import run as simulate
 from autofl.lock import FolderLock
-from autofl.records import read_run
+from autofl.records import RunWriter, read_manifest, read_run
 from deploy.loopback import Loopback
 from deploy.test_fleet import config_of, nodes, settings_of  # noqa: F401 - a fixture
 from reference.waiting import PATIENCE
@@ -236,6 +236,31 @@ def test_a_run_that_somebody_else_made_meanwhile_stays_theirs(site, tmp_path, mo
         commands.run(settings_of(), site.folder, out, lambda run: None, keep=keep)
     assert written(out) == before
     assert read_run(out).manifest["status"] == "finished"
+
+
+def test_a_server_app_that_was_killed_is_noticed_by_its_lock_and_not_by_flower(site, tmp_path, monkeypatch):
+    """The command waited a minute, until Flower missed the heartbeats of the server app."""
+    out = tmp_path / "run"
+
+    class NotYet(FakeFlower):
+        def call(self, command):
+            if "--run-id" in command:
+                pytest.fail("it asked Flower, which takes the server app for alive")
+            return {"run-id": 5} if command[1] == "run" else {"runs": []}
+
+    def call(self, command):
+        if command[1] == "run":  # its server app begins, and is gone
+            attempt = (self.folder / "run.lock").read_text()
+            about = {"algorithm": "autofl", "seed": 1, "deployed": True, "attempt": attempt}
+            RunWriter(out, dump_settings(settings_of().resolved()), about).close()
+        return self.answer(command)
+
+    monkeypatch.setattr(NotYet, "answer", NotYet.call, raising=False)
+    monkeypatch.setattr(NotYet, "call", call)
+    monkeypatch.setattr(commands, "Site", NotYet)
+    with pytest.raises(AutoFLError, match=r"its process ended without a word.*--resume .* continues it"):
+        commands.run(settings_of(), site.folder, out, lambda run: None)
+    assert read_manifest(out)["status"] == "failed"
 
 
 @pytest.mark.parametrize("resume", [False, True])

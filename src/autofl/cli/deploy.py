@@ -101,9 +101,13 @@ def run_on_devices(
         check_no_run(place)  # now, before anything starts, and again once nobody else can write there
     say(f"{settings.algorithm}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
+    told: list[str] = []
     with ProgressBar(settings.stop.rounds, each_round=True) as bar:
 
         def on_round(run: "Run") -> None:
+            for line in run.manifest.get("notes", [])[len(told) :]:
+                told.append(line)
+                say(line)
             bar(progress_of(run))
 
         try:
@@ -126,6 +130,7 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     if state["processes"]:
         rows = [[name, "runs" if on else "gone"] for name, on in state["processes"].items()]
         show_table(Table(["process", "state"], rows))
+    if state["processes"] or state["up"] or "problem" in state:
         seen = f"{state.get('online', 0)} SuperNodes online; {len(state.get('runs', []))} runs so far"
         say(
             state.get("problem")
@@ -143,6 +148,8 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
             for ue, one in newest["devices"].items()
         ]
         show_table(Table(["device", "updates used", "left out", "last"], rows))
+        for line in newest["notes"]:
+            say(line)
     if newest is not None and newest.get("asked"):
         rows = [[f"UE {ue}", one["transport"], _milli(one["overhead"])] for ue, one in newest["asked"].items()]
         show_table(Table(["device", "asked over", "overhead [ms]"], rows))

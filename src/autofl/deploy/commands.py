@@ -316,6 +316,8 @@ def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_rou
                 return
             if said["status"] == "failed":
                 raise AutoFLError(f"{out}: {said.get('problem') or 'the run failed'}")
+            if said["status"] == "interrupted":  # its lock is free, though Flower takes it for alive for a minute
+                raise AutoFLError(f"{out}: {said.get('problem')}; autofl deploy run --resume {out} continues it")
         if time.monotonic() - asked <= ASK:
             continue
         asked = time.monotonic()

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,10 +76,12 @@ class Fleet:
     def __init__(self, ask: Ask, cell: Cell, bound: Mapping[int, int] | None = None, form: Form | None = None) -> None:
         """`bound` says which UE a node's key was registered for; without it the first to claim a number keeps it."""
         self._ask, self._cell, self._bound = ask, cell, dict(bound or {})
+        self.num_ue = cell.num_ue
         self._online: set[int] = set()
         self._turn, self._tries, self._due = 0, Counter[int](), dict[int, int]()
         self._refused: list[DeviceRecord] = []
         self._silent: set[int] = set()
+        self.refusals: dict[int, str] = {}  # why a node takes no part
         self._out: set[int] = set()  # nodes that are left out for the rest of the run
         self._has_agreed = False
         self.form = form
@@ -121,6 +123,14 @@ class Fleet:
     def is_here(self, ue: int) -> bool:
         return ue in self.known and self.known[ue].node in self._online
 
+    def await_any(self, ues: Collection[int], seconds: float, watch: Callable[[], None]) -> None:
+        """Wait until one of these UEs is connected, or this long."""
+        end = time.monotonic() + seconds
+        while not any(self.is_here(ue) for ue in ues) and time.monotonic() < end:
+            watch()
+            time.sleep(min(LOOK, seconds))
+            self.greet()
+
     def refused(self) -> tuple[DeviceRecord, ...]:
         """Devices whose introduction was refused since the last call, and why."""
         records, self._refused = tuple(self._refused), []
@@ -133,6 +143,9 @@ class Fleet:
         return said if type(said) is int and 0 <= said < self._cell.num_ue and said not in self.known else NOBODY
 
     def _refuse(self, node: int, why: str, ue: int) -> None:
+        if self.refusals.get(node) == why:
+            return  # it was asked again, and nothing has changed
+        self.refusals[node] = why
         place = self._bound.get(node, NOBODY) if self._bound else ue
         log.warning("node %d (%s) takes no part: %s", node, f"UE {place}" if place >= 0 else "no UE yet", why)
         self._refused.append(DeviceRecord(place, f"introduction: {why}"))
@@ -157,6 +170,7 @@ class Fleet:
             raise RefusedError(why)
         log.info("UE %d is here: %d samples", one.ue, one.data_size)
         self.known[one.ue] = one
+        self.refusals.pop(node, None)
 
     def _agree(self) -> None:
         """The form of samples, from what most devices say unless it is given; who differs is left out."""

@@ -29,6 +29,8 @@ MONTH = 30 * 86_400.0
 """Seconds that a session may last."""
 REASONS = {
     "unreachable": "the port of streams could not be reached",
+    "untrusted": "the port of streams answers, but the certificates do not fit or have expired;"
+    " copy ca.pem and nodes/ueN.pem from the server again",
     "no-keys": "the node has no certificate; name its folder in its node configuration",
 }
 """Why a node cannot have a stream: it is asked by messages for the rest of the run."""
@@ -44,6 +46,7 @@ class Invitation:
     former: str = ""  # the token of the process whose stream was lost, which may still come back
     tries: int = 0
     failures: int = 0  # sessions that have ended since its last stream
+    refused: str = ""  # why its stream was refused
     has_come: bool = False  # it has brought a stream
     has_stream: bool = False
 
@@ -75,6 +78,11 @@ class Invitations:
                 one.has_come, one.former = True, ""
             one.has_stream, one.tries, one.failures = True, 0, 0
             self._apart.pop(node, None)
+
+    def refuse(self, node: int, why: str) -> None:
+        """Its stream was refused, for a reason that its device does not tell."""
+        with self._lock:
+            self._of_node[node].refused = why
 
     def left(self, node: int) -> None:
         """Its stream is gone. Its process comes back by itself, unless it is gone too: then it is invited again."""
@@ -116,7 +124,7 @@ class Invitations:
                 one.failures += 1
                 why = REASONS.get(outcome, "")
                 if not why and one.failures >= MOST_FAILURES:
-                    why = f"its session ended {one.failures} times: {outcome}"
+                    why = f"its session ended {one.failures} times: {one.refused or outcome}"
                 if why:
                     self._apart[node] = why
             if why:
@@ -133,6 +141,7 @@ class Invitations:
             if before is not None:
                 invitation.tries, invitation.failures = before.tries + 1, before.failures
                 invitation.former = before.token if before.has_come else ""
+                invitation.refused = before.refused
             with self._lock:
                 self._of_node[node] = invitation  # before the node can know of it
             message = Message(

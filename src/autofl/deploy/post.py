@@ -82,6 +82,7 @@ class Post:
     grid: Grid
     deadline: float
     watch: Callable[[], None] = _nothing
+    why: str = ""  # there are no streams
 
     def nodes(self) -> set[int]:
         return set(self.grid.get_node_ids())
@@ -90,7 +91,7 @@ class Post:
         return None  # Flower has looked at its key
 
     def way(self, node: int) -> str:
-        return "messages"
+        return f"messages ({self.why})" if self.why else "messages"
 
     def __call__(
         self, contents: Mapping[int, RecordDict], message_type: str, group: str, expected: Expected

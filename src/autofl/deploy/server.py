@@ -18,12 +18,14 @@ from autofl.algorithms import Algorithm
 from autofl.config import Settings, dump_settings
 from autofl.data.federated import PixelSums
 from autofl.deploy.certificates import StreamKeys
-from autofl.deploy.fleet import Fleet, total_sums
+from autofl.deploy.fleet import Fleet, Form, total_sums
 from autofl.deploy.lease import LeftAloneError, TakenOverError
+from autofl.deploy.notes import Notes, lost_words, remarks_of
 from autofl.deploy.overhead import Overheads, is_asked
 from autofl.deploy.post import Ask, Post
 from autofl.deploy.privacy import spent
 from autofl.deploy.run_config import form_of, has_own_data, nodes_of, settings_of, slow_of, stream_of, watch_of
+from autofl.deploy.schema import shown
 from autofl.deploy.stream import Streams
 from autofl.deploy.world import Devices
 from autofl.engines import use_machine
@@ -33,7 +35,7 @@ from autofl.experiments.build import build_algorithm, build_evaluator, build_mod
 from autofl.experiments.cell import build_cell, build_channel, build_compressor
 from autofl.experiments.run import machine_facts, origins_of, size_range
 from autofl.lock import FolderLock
-from autofl.models import num_weights
+from autofl.models import Params, num_weights
 from autofl.models import params_of as params_of_model
 from autofl.records import (
     OWN_DATA,
@@ -56,6 +58,8 @@ log = logging.getLogger("autofl")
 
 LOST = 2
 """Rounds that may be lost when a server is killed: one is written while the next one runs."""
+MOST_IDLE = 10
+"""Rounds in a row without a used update, though there were orders, after which a run has failed."""
 SAY = 0.5
 """Seconds between manifests of an unfinished run; a checkpoint is kept each round."""
 
@@ -148,7 +152,7 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
     past = past_of(folder, build_algorithm(settings))
     assert past.checkpoint is not None
     writer = RunWriter.go_on(folder, past.checkpoint.round, lock=lock)
-    writer.finish("running", attempt=attempt)
+    writer.finish("running", attempt=attempt, notes=[])
     if past.last.stop is not None:  # it was stopped between its last round and its end
         writer.write_weights({name: p.numpy() for name, p in past.checkpoint.state.params.items()})
         writer.finish("running", **told_end(past.last), **_privacy(settings, past.releases))
@@ -166,6 +170,7 @@ def _way(grid: Grid, context: Context, settings: Settings) -> Iterator[Ask]:
             streams = Streams(grid, post, StreamKeys.read(folder), host, port, nodes_of(context))
         except (AutoFLError, OSError) as error:
             log.warning("no streams, messages instead: %s", error)
+            post = replace(post, why=shown(str(error)))
     try:
         yield streams or post
     finally:
@@ -187,6 +192,7 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
             f"no device came within {settings.deploy.join:g} s{f' ({why})' if why else ''}; see autofl deploy status"
         )
     params = params_of_model(build_model(settings, fleet.form.sample_shape, fleet.form.num_classes))
+    _check_same_model(past, params, fleet.form)
     size = np.array([one.data_size for one in fleet.known.values()])
     data = OWN_DATA if has_own_data(context) else settings.data.name
     writer.finish("running", data=data, num_ue=num_ue, num_weights=num_weights(params), data_size=size_range(size))
@@ -204,13 +210,41 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
     world = Devices(fleet, ask, cell, emulated, sums, evaluated, compressor, checks, planned_with, slow_of(context))
     books = Books(settings, writer, sums, begin, past.releases)
     training, clock = build_training(settings, params, world.cell, channel), time.monotonic()
+    notes, idle = Notes(), 0
     with books:
         for record, checkpoint in run_rounds(training, world, past.checkpoint):
             watch()
             clock, before = time.monotonic() - world.evaluating, clock
             measured = tuple(replace(one, round_time=clock - before) for one in world.measured)
             overheads.add(measured, clock - before)
-            books.enter(record, checkpoint, measured, world, _ways(fleet, ask, overheads))
+
+            # A round in which the network lets nobody send is none of ours; one whose orders came to nothing is.
+            idle = 0 if record.decoded.any() else idle + bool(world.lost)
+            why = lost_words(world.lost)
+            if idle == 1:
+                notes.tell(record.round, [("no update was used", why)])
+            notes.tell(record.round, remarks_of(fleet, ask))
+            books.enter(record, checkpoint, measured, world, _ways(fleet, ask, overheads) | {"notes": notes.lines})
+            if idle == MOST_IDLE:
+                raise AutoFLError(
+                    f"no update was used in {idle} rounds in a row ({why}); once that is mended, autofl deploy run"
+                    f" --resume {writer.folder} continues the run"
+                )
+
+            # Without the wait, ten rounds would pass in the moment in which all devices are away.
+            if idle and record.stop is None:
+                fleet.await_any(world.lost, settings.deploy.deadline, watch)
+                clock = time.monotonic() - world.evaluating
+
+
+def _check_same_model(past: Past, params: Params, form: Form) -> None:
+    """Refuse to resume a run whose model the samples of the devices do not fit: they would refuse every order."""
+    held = params if past.checkpoint is None else past.checkpoint.state.params
+    if {name: p.shape for name, p in held.items()} != {name: p.shape for name, p in params.items()}:
+        raise AutoFLError(
+            f"the run began with another model than one for samples of shape {form.sample_shape} in {form.num_classes}"
+            " classes, which the devices have now; give them the data of then, or begin a new run"
+        )
 
 
 class Books:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import grpc
 
 from autofl.deploy.certificates import DeviceKeys
+from autofl.deploy.folder import answers
 from autofl.deploy.frames import METHOD, Assembly, Parcel, frames_of
 from autofl.deploy.stream import options
 
@@ -32,7 +33,11 @@ def leave(ue: int) -> None:
 
 
 def hold_session(host: str, port: int, token: str, keys: DeviceKeys, answer: Answering, most: float) -> str:
-    """Answer orders of at most `most` bytes until the run is over; how it ended: over, unreachable, refused or lost."""
+    """Answer orders of at most `most` bytes until the run is over, and how it ended.
+
+    That is "over", "unreachable", "untrusted" where the port answers but one side's certificate is not accepted,
+    "refused" or "lost".
+    """
     credentials = grpc.ssl_channel_credentials(keys.ca, keys.key, keys.certificate)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     wait, was_there = REACH, False
@@ -42,7 +47,9 @@ def hold_session(host: str, port: int, token: str, keys: DeviceKeys, answer: Ans
             try:
                 grpc.channel_ready_future(channel).result(timeout=wait)
             except grpc.FutureTimeoutError:
-                return "lost" if was_there else "unreachable"
+                if was_there:
+                    return "lost"
+                return "untrusted" if answers(host, port) else "unreachable"
             outcome = _speak(channel, token, answer, most)
         if outcome != "broken":
             return outcome

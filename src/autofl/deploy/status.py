@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from autofl.deploy.folder import LINK, Site
+from autofl.deploy.folder import LINK, Site, answers
 from autofl.deploy.lease import is_held
 from autofl.errors import AutoFLError
 from autofl.records import Run, is_run, read_run
@@ -13,14 +13,17 @@ def status(folder: Path) -> dict[str, Any]:
     """What runs, according to the processes and the SuperLink, not to our records of what was started."""
     site = Site(folder)
     alive = site.alive()
-    state: dict[str, Any] = {"folder": str(folder), "up": all(alive.values()) if alive else False, "processes": alive}
-    if alive.get("superlink", False):
+    is_there = alive.get("superlink", site.is_prepared and answers(*site.link()))
+    state: dict[str, Any] = {"folder": str(folder), "up": is_there and all(alive.values()), "processes": alive}
+    if is_there:
         try:
             state["online"] = site.online()
             runs = site.ask(["flwr", "list", LINK])["runs"]
             state["runs"] = [{"id": entry["run-id"], "status": entry["status"]} for entry in runs]
         except AutoFLError as error:
             state["problem"] = str(error)
+    elif site.is_prepared:
+        state["problem"] = f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}"
     state["busy"] = is_held(folder)
     newest = Path(str(site.state.get("out", "")))
     if "out" in site.state and is_run(newest):
@@ -47,6 +50,7 @@ def progress(run: Run) -> dict[str, Any]:
         "problem": said.get("problem"),
         "stop": said.get("stop"),
         "suspects": said.get("suspects", []),
+        "notes": said.get("notes", []),
         "rounds": said.get("rounds", 0),
         "of": run.config.get("stop", {}).get("rounds"),
         "devices": {ue: devices[ue] for ue in sorted(devices)},

@@ -213,7 +213,7 @@ class Streams:
         try:
             chosen = self._server.add_secure_port(f"{place_of(host)}:{port}", credentials)
         except RuntimeError as error:
-            raise AutoFLError(f"port {port} cannot be listened on ({error})") from None
+            raise AutoFLError(f"port {port} cannot be listened on ({str(error).partition(';')[0]})") from None
         await self._server.start()
         return chosen
 
@@ -255,7 +255,9 @@ class Streams:
         ue = int(name[2:])
         owner = self._bound.get(node) if self._bound else self._first.setdefault(node, ue)
         if owner != ue:
-            raise RefusedError(f"the certificate of UE {ue} from the node of UE {'nobody' if owner is None else owner}")
+            why = f"the certificate of UE {ue} from the node of UE {'nobody' if owner is None else owner}"
+            self._invitations.refuse(node, why)
+            raise RefusedError(why)
         link = Link(node, ue, asyncio.Event(), asyncio.Queue())
         with self._changed:
             before = self._links.get(node)

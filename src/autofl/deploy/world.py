@@ -62,6 +62,7 @@ class Devices:
         self._as_known: tuple[float | None, list[tuple[int, Introduction]], Cell] | None = None
         self.evaluating = 0.0  # seconds spent on evaluations so far
         self.measured: tuple[DeviceRecord, ...] = ()  # updates asked for in the last round
+        self.lost: dict[int, str] = {}  # who took no part in the last round though it was to, and why
         self._refused: list[DeviceRecord] = []
 
     @property
@@ -95,10 +96,11 @@ class Devices:
 
     def gains(self, k: int, selected: IntArray, start: float) -> Gains:
         self._fleet.greet()  # a device may have come or gone since
-        self.measured = ()
+        self.measured, self.lost = (), {}
         if self._emulated is not None:
             return self._emulated.gains(k, selected, start)
         there = [int(ue) for ue in selected if self._fleet.is_here(int(ue))]
+        self.lost = {int(ue): "not connected" for ue in selected if int(ue) not in there}
         gain = np.zeros(len(selected))  # of a device that does not tell: it cannot be heard
         asked = self._exchange({ue: RecordDict() for ue in there}, "query.channel", k, Expected(("measured",)))
         for ue, answer in asked.items():
@@ -107,6 +109,7 @@ class Devices:
                     gain[selected == ue] = read(_content(answer), "measured", ("gain",))["gain"]
             except RefusedError as error:
                 self._refuse(ue, "channel", str(error))
+                self.lost[ue] = f"channel: {error}"
         return Gains(gain, gain)
 
     def train(self, sent: Params, k: int, orders: Orders) -> Updates:
@@ -150,6 +153,7 @@ class Devices:
         self.measured = tuple(records[ue] for ue in sorted(records))
         for lost in (record for record in self.measured if record.outcome != "ok"):
             log.warning("round %d: UE %d is left out: %s", k, lost.ue, lost.outcome)
+            self.lost[lost.ue] = lost.outcome
         return _updates_of(arrived, sent, orders)
 
     def _expected(self, sent: Params, orders: Orders) -> Expected:

@@ -54,6 +54,9 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
             raise ValueError(f"{key} in {MANIFEST} is not text")
     if not manifest.get("label", "").isprintable():
         raise ValueError(f"label in {MANIFEST} has signs that no screen shows")
+    notes = manifest.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(line, str) and line.isprintable() for line in notes):
+        raise ValueError(f"notes in {MANIFEST} are not lines of text")
     devices = manifest.get("devices", {})
     if not isinstance(devices, dict) or not all(_is_asked(entry) for entry in devices.values()):
         raise ValueError(f"devices in {MANIFEST} does not say how each was asked")

@@ -1,0 +1,49 @@
+"""What people are told of a run besides its rounds: each cause once, in a line."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from autofl.deploy.fleet import Fleet
+from autofl.deploy.post import Ask
+
+MOST = 50
+"""Lines of a run: a device that is refused for ever new reasons must not fill a manifest."""
+AWAY = "away; if it was started again, the SuperLink lets it in after up to a minute"
+ABSENT = "not here yet; it takes part as soon as it connects"
+
+
+class Notes:
+    """The lines of a run so far."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str]] = set()
+        self.lines: list[str] = []
+
+    def tell(self, k: int, remarks: Iterable[tuple[str, str]]) -> None:
+        """What is said of whom after round `k`; those of whom the same is said for the first time share a line."""
+        new: dict[str, list[str]] = {}
+        for who, what in remarks:
+            if len(self.lines) < MOST and (who, what) not in self._told:
+                self._told.add((who, what))
+                new.setdefault(what, []).append(who)
+        self.lines = [*self.lines, *(f"round {k}: {', '.join(who)}: {what}" for what, who in new.items())][:MOST]
+
+
+def remarks_of(fleet: Fleet, ask: Ask) -> Iterator[tuple[str, str]]:
+    """Who takes no part, is not there, or is slow to reach, and why."""
+    for node, why in fleet.refusals.items():
+        yield f"node {node}", f"takes no part: {why}"
+    for ue in range(fleet.num_ue):
+        if ue not in fleet.known:
+            yield f"UE {ue}", ABSENT
+        elif (way := ask.way(fleet.known[ue].node)).startswith("messages ("):
+            yield f"UE {ue}", f"asked by {way}, so a round takes seconds"
+        elif not fleet.is_here(ue):
+            yield f"UE {ue}", AWAY
+
+
+def lost_words(lost: Mapping[int, str]) -> str:
+    """Why the updates of a round were not used, the UEs of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for ue, why in sorted(lost.items()):
+        by_reason.setdefault(why, []).append(f"UE {ue}")
+    return "; ".join(f"{', '.join(who)}: {why}" for why, who in by_reason.items())
