@@ -67,6 +67,15 @@ SLY: dict[str, tuple[str, list[str]]] = {
     "sign flip x3, later": ("sign-flip", ["attack.scale=3.0", f"attack.begin={LATE}"]),
 }
 """Lies made to get past the checks."""
+LONG: dict[str, tuple[str, list[str]]] = {
+    "sign flip x4": ("sign-flip", ["attack.scale=4.0"]),
+    "together, at the bound": ("together", ["attack.at=4.9"]),
+    "together, at the bound, later": ("together", ["attack.at=4.9", f"attack.begin={LATE}"]),
+}
+"""Lies nearly as long as `checks.norm_bound` lets pass."""
+LONG_SHARES = (0.1, 0.2)
+LONG_RULES = ("mean", "mean, shortened", "mean, shortened, history")
+"""The second is the default; all others are made with `checks.shorten = 0`."""
 QUICK = ("sign flip x10", "sign flip x3", "noise x3", "label flip", "little is enough", "together", "together x3")
 """Those that are worth a run for every rule; the others are left out by the checks, or are harmless."""
 MEANS = RULES[:3]
@@ -96,9 +105,10 @@ def settings_of(attack: str | None, share: float, rule: str, seed: int, num_ue: 
         f"simulation.num_selected={NUM_SELECTED}",
         f"aggregator.name={rule.partition(',')[0]}",
         *(["checks.norm_bound=0.0", "checks.evenness=0.0"] if rule.endswith("unchecked") else []),
+        *([] if "shortened" in rule else ["checks.shorten=0.0"]),
         *(["checks.history=0.3"] if rule.endswith("history") else []),
     ]
-    name, own = (ATTACKS | SLY)[attack] if attack else ("zeros", [])  # without liars the checks are made too
+    name, own = (ATTACKS | SLY | LONG)[attack] if attack else ("zeros", [])  # without liars the checks are made too
     changes += [f"attack.name={name}", f"attack.share={share}", *own, *OTHERS.get(other, [])]
     return load_settings(overrides=changes)
 
@@ -171,8 +181,13 @@ def cases(seeds, attacks):
         yield None, 0.0, MEANS[2], seed, 20
         yield "sign flip x3", max(SHARES), MEANS[2], seed, 20
     for seed in seeds[:FEW]:
+        for rule in LONG_RULES:
+            yield None, 0.0, rule, seed, 20
+            for attack in LONG:
+                for share in LONG_SHARES:
+                    yield attack, share, rule, seed, 20
         for other in OTHERS:
-            for rule in MEANS[1:]:
+            for rule in (*MEANS[1:], LONG_RULES[1]):
                 yield None, 0.0, rule, seed, 20, other
 
 

@@ -219,6 +219,7 @@ PROBLEM = {
     "attack.share": ("attack.name=sign-flip", 0.3),
     "attack.begin": ("attack.name=sign-flip", 9),
     "checks.norm_bound": ("attack.name=sign-flip", 3.0),
+    "checks.shorten": ("attack.name=sign-flip", 3.0),
     "checks.history": ("attack.name=sign-flip", 0.2),
     "checks.evenness": ("attack.name=sign-flip", 0.9),
     "data.name": "cifar10",

@@ -328,6 +328,9 @@ class CheckSettings(Section):
     norm_bound: float = Field(
         5.0, ge=0, le=1e9, description="updates longer than this many times what is usual are left out; 0: off"
     )
+    shorten: float = Field(
+        1.5, ge=0, le=1e9, description="updates longer than this many times what is usual are shortened to it; 0: off"
+    )
     history: float = Field(
         0.0,
         ge=0,
