@@ -354,7 +354,7 @@ shortening, `checks.shorten = 0`, unless a column says "default": they show what
 
 An update longer than 1.5 times the usual length, for each local step, counts as one of that length (`checks.shorten`,
 on by default, `rounds/screen.py`). Without it, liars who know `checks.norm_bound` send 4.9 medians, which passes. Where
-nobody lies it costs next to nothing here, and up to half a point in other settings
+nobody lies it costs next to nothing here, and up to 0.6 points in other settings
 ([table](#what-it-costs-if-nobody-lies)). "Later" means from round {LATE} on. Mean of {FEW} seeds.
 
 {table(long, ["attack", "liars", "mean, not shortened", "mean (default)", "mean (default), history"])}
@@ -424,7 +424,7 @@ More that it does not find:
 
 It may leave out honest UEs for good, so it is off by default. Mean of {FEW} seeds:
 
-{table(others, ["settings", "mean, not shortened", "mean (default)", "mean, history", "honest updates left out", "honest named"])}
+{table(others, ["settings", "mean, not shortened", "mean (default)", "mean, history", *left[1::2]])}
 
 Do not use it where labels hardly overlap: honest UEs then seem to oppose each other. It needs single updates and keeps
 the weights of two models for each UE, in the checkpoints too. A UE that could read another's update and send the same
@@ -456,7 +456,8 @@ Mean of {len(every)} seed{"s" if len(every) > 1 else ""}.
 
 "mean, not shortened" is the default but for `checks.shorten = 0`: the weighted mean, by the plan, of the updates that
 pass the server's checks (finite, new, not 0, not too long: `checks.norm_bound`, see `rounds/screen.py`; not too even:
-`checks.evenness`). "mean, unchecked" has the last two switched off; the other rules are checked too. Rules with a `share` allow for 30 % of liars, their default.
+`checks.evenness`). "mean, unchecked" has the last two switched off; the other rules are checked too. Rules
+with a `share` allow for 30 % of liars, their default.
 "lost": the model diverged.
 
 In some rounds no rule can help: if {NUM_SELECTED} UEs are drawn from 20 with 6 liars, half of them or more lie in 7 %
@@ -472,7 +473,8 @@ of the rounds.
   out and named, and the run is that of the honest UEs. Most long flips and replays are left out too: at 30 %,
   {flips[0]} flips x10 and {replays[0]} replays (a liar's first update is its honest one).
 - Against lies no longer than an honest update the default does little: a tenth of liars who act together cost a point
-  or two, a fifth some 20 points, and more can ruin the model. Use `checks.history` if the same UEs take part again and share labels. If not, `krum` and `mixed` withstand
+  or two, a fifth some 20 points, and more can ruin the model.
+  Use `checks.history` if the same UEs take part again and share labels. If not, `krum` and `mixed` withstand
   most of what 10 % of liars do within a single round; they cost accuracy if nobody lies.
 - `autofl compare --attack sign-flip --attackers 0.2 --set checks.history=0.3` measures it with your own settings.
   `autofl parts aggregator` lists the rules, and `autofl parts attack` lists the lies.

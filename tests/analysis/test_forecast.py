@@ -226,7 +226,7 @@ PROBLEM = {
     "data.file": ("data.name=npz", "own.npz"),
     "data.partition": "iid",
     "data.concentration": ("data.partition=dirichlet", 0.1),
-    "data.values": ("data.name=npz", "data.file=own.npz", "ids"),
+    "data.values": "ids",
     "data.standardise": "false",
     "model.name": "lenet5",
     "learning.inner_lr": 0.01,
