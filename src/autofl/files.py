@@ -18,7 +18,7 @@ import secrets
 import stat
 import tomllib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
@@ -136,24 +136,27 @@ def check_depth(value: object, most: int = MOST_DEPTH) -> None:
 
 
 def read_arrays(
-    path: PathLike, names: Mapping[str, int], what: str = "a readable .npz file"
+    path: PathLike, names: Mapping[str, int], what: str = "a readable .npz file", texts: Collection[str] = ()
 ) -> dict[str, NDArray[Any]]:
     """Those of the named arrays that an .npz file holds, numbers or truth values. No pickle is read.
 
     Args:
         names: of each array the bytes that a number of it takes where it is used, which may be more than in the file.
+        texts: the arrays that may hold words instead.
     """
     arrays, room = {}, SMALL_ARRAYS
     with opening(path, what), zipfile.ZipFile(path) as archive:
         members = {info.filename: info for info in archive.infolist()}
         for name, item in names.items():
             if (info := members.get(f"{name}.npy")) is not None:
-                array = _read_array(archive, info, name, os.path.getsize(path), room // item)
+                array = _read_array(archive, info, name, os.path.getsize(path), room // item, name in texts)
                 arrays[name], room = array, max(0, room - item * array.size)
     return arrays
 
 
-def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, packed: int, few: int) -> NDArray[Any]:
+def _read_array(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, packed: int, few: int, text: bool
+) -> NDArray[Any]:
     """One array; its header, the archive's directory and the bytes must agree.
 
     More than a few numbers must be worth their bytes: an array that is packed to almost nothing is none of ours.
@@ -162,7 +165,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, pack
         version = np.lib.format.read_magic(member)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, by_columns, dtype = read_header(member)
-        if dtype.hasobject or dtype.kind not in "biuf":
+        if dtype.hasobject or dtype.kind not in ("biufUS" if text else "biuf"):
             raise ValueError(f"array {name!r} holds {dtype}, neither numbers nor truth values")
         size = math.prod(shape) * dtype.itemsize
         if size != info.file_size - member.tell():

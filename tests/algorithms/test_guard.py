@@ -141,6 +141,14 @@ def test_a_run_of_bold_steps_learns_with_the_guard_and_not_without(tmp_path):
     assert f"AutoFL seed 1 {100 * share:.1f} %" in words["on"]
 
 
+def test_where_a_bound_cuts_every_step_a_warning_says_so_in_words(tmp_path):
+    learning = {**STEPS, "grad_clip": 1e-6}
+    kept = run(parse_settings({**BOLD, "learning": learning, "stop": {"rounds": 1}}), tmp_path / "run")
+    words = reported.guarded_words([kept])
+    assert words.startswith("careful: learning.guard or learning.grad_clip cut most local steps short")
+    assert "AutoFL seed 1 100.0 %" in words
+
+
 def test_guarded_steps_are_in_the_records_of_every_ue():
     settings = parse_settings({**BOLD, "learning": {**STEPS, "guard": 1.0, "engine": "loop"}, "stop": {"rounds": 2}})
     sim = build_simulation(settings)

@@ -19,7 +19,7 @@ from autofl.config import load_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
-from autofl.rounds.checks import Bounds
+from autofl.rounds.checks import Bounds, Checks
 from autofl.rounds.screen import Screen
 from autofl.simulation import play, simulate
 from autofl.simulation.liars import Lies
@@ -130,7 +130,7 @@ def test_where_nobody_lies_the_bound_changes_no_bit(few_digits, algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ["autofl", "per-fedavg", "fedavg-1"])
-def test_where_nobody_lies_the_default_checks_change_no_bit(few_digits, algorithm):
+def test_where_nobody_lies_the_default_checks_change_no_bit_unless_they_shorten(few_digits, algorithm):
     """Ten UEs in a round: enough for the check of evenness, which needs five updates."""
     names = ("cell.num_ue=10", "simulation.num_selected=10", "stop.rounds=40", "evaluation.every=40")
     settings = load_settings(overrides=[*names, f"algorithm={algorithm}"])
@@ -139,9 +139,37 @@ def test_where_nobody_lies_the_default_checks_change_no_bit(few_digits, algorith
     assert usual.norm_bound > 0.0
     assert usual.evenness > 0.0
     nobody = np.zeros(0, dtype=np.int64)
-    off, on = (list(simulate(replace(made, lies=Lies(None, nobody, bounds))))[-1][1] for bounds in (Bounds(), usual))
+    whole = replace(usual, shorten=0.0)
+    off, on = (list(simulate(replace(made, lies=Lies(None, nobody, bounds))))[-1][1] for bounds in (Bounds(), whole))
     for name, array in off.params.items():
         np.testing.assert_array_equal(array.numpy(), on.params[name].numpy())
+
+
+def test_a_long_update_counts_no_more_than_one_of_the_usual_length_for_each_local_step_by_hand():
+    steps = np.array([1, 2, 1, 1, 1])
+    norm = np.array([1.0, 4.0, 2.0, 2.0, 4.0])  # l = 1, 2, 2, 2, 4: the median is 2
+    for bound in (5.0, 0.0):  # with or without leaving out
+        screen = Screen(bound, 1.5)
+        assert screen(np.arange(5), norm, steps, 10 * steps, 1.0) == {}
+        np.testing.assert_allclose(screen.parts(norm, steps), [1.0, 1.0, 1.0, 1.0, 3.0 / 4.0], rtol=1e-12)
+    checks = Checks(Bounds(5.0, shorten=1.5))
+    changes = torch.from_numpy(norm[:, None] * np.eye(5))
+    checks(np.arange(5), norm, steps, 10 * steps, 1.0, lambda: changes)
+    moves = checks.moves(np.arange(5), lambda: changes)
+    np.testing.assert_allclose(changes + moves, np.diag([1.0, 4.0, 2.0, 2.0, 3.0]), rtol=1e-12)
+    assert checks.moves(np.arange(4), lambda: changes[:4]) is None  # nothing of the others is touched
+
+
+@pytest.mark.parametrize("lie", ["attack.at=4.9", "attack.scale=4.0"])
+def test_one_liar_of_ten_just_below_the_bound_does_not_keep_the_default_from_learning(few_digits, lie):
+    name = "together" if lie.startswith("attack.at") else "sign-flip"
+    rounds = ("stop.rounds=15", "evaluation.every=15")
+    usual, unshortened = (
+        liars_of(few_digits, f"attack.name={name}", lie, "attack.share=0.1", *rounds, *more)[1][-1][0].evaluation
+        for more in ([], ["checks.shorten=0"])
+    )
+    assert usual.adapted_accuracy > 0.6
+    assert unshortened.adapted_accuracy < 0.5
 
 
 def liars_of(few_digits, *overrides):

@@ -106,6 +106,14 @@ def test_many_ues_share_few_digits_unevenly_and_none_goes_without(mnist5k, num_u
     assert (np.max(sizes, axis=1) > 4 * np.min(sizes, axis=1)).all()
 
 
+@pytest.mark.parametrize("name", [str, lambda ue: 100 + 10 * ue, lambda ue: f"phone {ue:02}"])
+def test_owners_are_counted_and_not_measured_by_their_largest_number(name):
+    ue = np.arange(200) % 20
+    owned = ByOwner(np.array([name(one) for one in ue]))(ue % 2, 2, 20, stream(1, "test"))
+    assert sorted(len(index) for index in owned) == [10] * 20
+    assert all(len(set(ue[index])) == 1 for index in owned)
+
+
 def test_where_the_recipe_starves_a_ue_all_owners_of_a_class_get_half_an_equal_share(mnist5k):
     # One label each: the 500 samples of class c belong to UEs c, c + 10, ..., c + 90, and an equal share is 50. The
     # recipe alone, without a second draw, served 12 of these 20 seeds.

@@ -9,8 +9,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from autofl.data import CATALOG, catalog, fetch, find, load, read_cifar10, read_idx, read_npz
+from autofl.config import load_settings
+from autofl.data import CATALOG, Dataset, Iid, catalog, fetch, find, load, read_cifar10, read_idx, read_npz
 from autofl.errors import AutoFLError
+from autofl.experiments.data import load_federated
 
 
 def idx_bytes(array):
@@ -113,6 +115,70 @@ def test_own_arrays_come_from_an_npz_and_nonsense_is_refused(tmp_path, rng):
     for name in ("no_y", "nan", "float_y", "short", "objects", "text", "missing"):
         with pytest.raises(AutoFLError):
             read_npz(tmp_path / f"{name}.npz")
+
+
+def test_owners_may_have_names_in_an_npz(tmp_path, rng):
+    owner = np.array(["lea", "lea", "kim", "kim"])
+    np.savez(tmp_path / "own.npz", x=rng.normal(size=(4, 2)), y=np.arange(4) % 2, ue=owner)
+    assert read_npz(tmp_path / "own.npz")[1].tolist() == owner.tolist()
+
+
+def test_real_labels_are_refused_in_one_line_that_says_what_to_do(tmp_path, rng):
+    x, y = rng.normal(size=(6, 4)), rng.normal(size=6)
+    np.savez(tmp_path / "own.npz", x=x, y=y)
+    for make in (lambda: read_npz(tmp_path / "own.npz"), lambda: Dataset("own", x, y, 3)):
+        with pytest.raises(
+            AutoFLError, match=r"y holds float64 numbers; AutoFL only classifies so far: give the class"
+        ):
+            make()
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int32])
+def test_token_ids_reach_the_model_as_they_are_and_bytes_are_pixels_unless_said_otherwise(tmp_path, rng, kind):
+    x, y = rng.integers(0, 200, (40, 5)).astype(kind), np.arange(40) % 2
+    np.savez(tmp_path / "own.npz", x=x, y=y)
+    own = ["data.name=npz", f"data.file='{tmp_path / 'own.npz'}'", "data.partition=iid", "cell.num_ue=2"]
+    everything = np.arange(40)
+    ids, usual, pixels = (
+        load_federated(load_settings(overrides=[*own, *more])).gather(everything)[0].numpy()
+        for more in (["data.values=ids"], [], ["data.values=pixels"])
+    )
+    np.testing.assert_array_equal(ids, x)
+    np.testing.assert_array_equal(usual, pixels if kind == np.uint8 else x)
+    assert abs(pixels).max() < 4.0
+
+
+def test_a_table_is_standardised_by_its_training_samples_and_images_are_not(rng):
+    x = rng.normal(size=(400, 3)) * [1.0, 1000.0, 0.0] + [0.0, 5.0, 7.0]
+    y = np.arange(400) % 2
+    data = Dataset("own", x.astype(np.float32), y, 2).federate(Iid(), 4, 1)
+    ready = data.gather(data.partition.train)[0].double().numpy()
+    np.testing.assert_allclose(ready[:, :2].mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(ready[:, :2].std(axis=0), 1.0, rtol=1e-5)
+    np.testing.assert_array_equal(ready[:, 2], 7.0)  # a column that is the same for all stays
+    raw = Dataset("own", x.astype(np.float32), y, 2).federate(Iid(), 4, 1, standardise=False)
+    np.testing.assert_array_equal(raw.gather(np.arange(400))[0].numpy(), x.astype(np.float32))
+    images = x.astype(np.float32).reshape(-1, 3, 1)
+    data = Dataset("own", images, y, 2).federate(Iid(), 4, 1)
+    np.testing.assert_array_equal(data.gather(np.arange(400))[0].numpy(), images)
+
+
+def test_values_that_the_samples_cannot_be_are_refused(rng):
+    for x, values, why in (
+        (rng.normal(size=(4, 2)), "pixels", 'values = "pixels" needs whole numbers from 0 to 255, but x holds float64'),
+        (np.full((4, 2), 256), "pixels", "from 256 to 256"),
+        (rng.normal(size=(4, 2)), "ids", 'values = "ids" needs whole numbers, but'),
+        (np.zeros((4, 2, 2)), "table", r"not \(2, 2\)"),
+    ):
+        with pytest.raises(AutoFLError, match=why):
+            Dataset("own", x, np.arange(4) % 2, 2).taken_as(values)
+
+
+def test_a_partition_that_is_none_is_refused_in_one_line(rng):
+    dataset = Dataset("own", rng.normal(size=(4, 2)), np.arange(4) % 2, 2)
+    for law in ("iid", Iid, None):
+        with pytest.raises(AutoFLError, match=r"give an object such as fl.iid\(\)"):
+            dataset.federate(law, 2, 1)
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ def test_checks_go_on_from_their_state_to_the_bit():
         said = [checks(ue, norm, ones, 50 * ones, 10.0, lambda: changes) for checks in (whole, parts)]  # noqa: B023
         assert said[0] == said[1]
         passed = [row for row, one in enumerate(ue.tolist()) if one not in said[0]]
-        moves = [checks.undo(ue[passed], lambda: changes[passed]) for checks in (whole, parts)]  # noqa: B023
+        moves = [checks.moves(ue[passed], lambda: changes[passed]) for checks in (whole, parts)]  # noqa: B023
         assert (moves[0] is None) == (moves[1] is None)
         assert moves[0] is None or torch.equal(*moves)
         undone += moves[0] is not None

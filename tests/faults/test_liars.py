@@ -559,6 +559,36 @@ def test_where_nobody_lies_the_bound_changes_no_bit(nodes, tmp_path):
     assert set(runs[1].devices["outcome"].tolist()) == {"ok"}
 
 
+def test_by_default_a_deployment_takes_a_long_lie_for_one_of_the_usual_length(nodes, tmp_path):
+    """The lie is as long as 4 honest updates and passes; 1.5 medians of it count, whoever sends it."""
+    lengths, flip = [], {}
+
+    def see(node, message, reply):
+        if message.metadata.message_type == "train":
+            sent, own = (
+                {name: array.numpy() for name, array in part.array_records["params"].items()}
+                for part in (message.content, reply.content)
+            )
+            factor = -4.0 if node == LIES else 1.0
+            told = {name: factor * (own[name] - sent[name]) for name in own}
+            lengths.append(math.sqrt(sum(float((array.astype(float) ** 2).sum()) for array in told.values())))
+            if node == LIES:
+                flip.update(told, length=lengths[-1])
+                return changed(reply, **{name: sent[name] + told[name] for name in own})
+        return reply
+
+    whole, usual = (
+        deployed(nodes, tmp_path / str(more), everybody(stop={"rounds": 1}, checks=more), spoil=see)[0]
+        for more in ({"shorten": 0.0}, {})
+    )
+    assert outcomes(whole) == outcomes(usual) == ["ok"]
+    part = 1.5 * np.median(lengths[:NUM_UE]) / flip["length"]
+    assert part < 0.9
+    before, after = read_weights(whole.folder), read_weights(usual.folder)
+    for name in before:
+        np.testing.assert_allclose(after[name] - before[name], (part - 1.0) / NUM_UE * flip[name], atol=2e-6)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_what_is_undone_is_added_to_every_update_that_passed(packed):
     rng = np.random.default_rng(8)

@@ -1,5 +1,10 @@
 """The three forms of a table, each worked by hand."""
 
+import re
+
+import numpy as np
+
+from autofl.report import summary
 from autofl.report.table import Table, percent
 
 TABLE = Table(["algorithm", "time [s]", "remark"], [["AutoFL", "9.5", "a | b"], ["FedAvg <1>", "–", ""]], "Runs & more")
@@ -13,6 +18,17 @@ def test_plain_text_is_aligned_with_numbers_on_the_right():
         "AutoFL           9.5  a | b",
         "FedAvg <1>         –",
     ]
+
+
+def test_the_table_of_runs_fits_80_columns_and_shows_every_cell():
+    values = {name: np.array([0.123456, 123.4, 55.5]) for name in summary._NAMES}
+    rows = [summary.Row(label=label, seeds=(1, 2, 3), values=values) for label in ("AutoFL", "Per-FedAvg", "AutoFL-J")]
+    made = summary.table(rows, 0.85)
+    lines = str(made).splitlines()
+    assert max(map(len, lines)) <= 80
+    for row in made.rows:
+        mine = [line for line in lines if line.startswith(f"{row[0]} ")]
+        assert [text for line in mine for text in re.split("  +", line)[1:]] == list(row[1:])
 
 
 def test_html_for_a_notebook_is_escaped_and_well_formed():

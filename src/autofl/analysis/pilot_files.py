@@ -86,6 +86,7 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
     return {
         "data": data.get("file") or data["name"],
         "standardise": data["standardise"],
+        **({"values": data["values"]} if data.get("values", "auto") != "auto" else {}),
         "partition": data["partition"],
         "concentration": data["concentration"] if data["partition"] == "dirichlet" else None,
         "num_ue": config["cell"]["num_ue"],

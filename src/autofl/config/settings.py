@@ -163,7 +163,12 @@ class DataSettings(Section):
     )
     labels: int = Field(5, ge=1, le=100_000, description="l, labels of each UE")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="of the Dirichlet law")
-    standardise: bool = Field(True, description="scale each pixel to mean 0, deviation 1; false: to the range 0 to 1")
+    values: Literal["auto", "pixels", "table", "ids"] = Field(
+        "auto", description="what samples hold; auto: bytes are pixels, floating vectors a table, the rest as it is"
+    )
+    standardise: bool = Field(
+        True, description="scale pixels and columns to mean 0, deviation 1; false: only pixels, to the range 0 to 1"
+    )
 
     @model_validator(mode="after")
     def _own_arrays(self) -> Self:
@@ -331,6 +336,9 @@ class CheckSettings(Section):
 
     norm_bound: float = Field(
         5.0, ge=0, le=1e9, description="updates longer than this many times what is usual are left out; 0: off"
+    )
+    shorten: float = Field(
+        1.5, ge=0, le=1e9, description="updates longer than this many times what is usual are shortened to it; 0: off"
     )
     history: float = Field(
         0.0,

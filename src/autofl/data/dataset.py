@@ -1,10 +1,11 @@
 """A labelled data set, and the readers of the file formats it comes in. NumPy only."""
 
 import gzip
+import inspect
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,23 @@ if TYPE_CHECKING:
     from autofl.data.federated import FederatedData
 
 
+Values = Literal["auto", "pixels", "table", "ids"]
+"""What the numbers of x are taken for; auto: what their type says."""
+CLASSES = (
+    "AutoFL only classifies so far: give the class of each sample, a whole number from 0 (numpy.digitize makes some)"
+)
+
+
 @dataclass(frozen=True)
 class Dataset:
-    """Samples x of shape (num_samples, *sample_shape), uint8 or float32, and labels y of shape (num_samples,)."""
+    """Samples x of shape (num_samples, *sample_shape) and labels y of shape (num_samples,).
+
+    The type of x says what they are: uint8 are pixels, floating vectors are rows of a table; both are standardised.
+    Anything else is used as it is, such as other whole numbers, which may be the numbers of words.
+    """
 
     name: str
-    x: NDArray[np.uint8] | NDArray[np.float32]
+    x: NDArray[Any]
     y: IntArray
     num_classes: int
 
@@ -33,6 +45,8 @@ class Dataset:
             raise AutoFLError(
                 f"data {self.name}: x and y need the same number of samples, got {self.x.shape} and {self.y.shape}"
             )
+        if not np.issubdtype(self.y.dtype, np.integer):
+            raise AutoFLError(f"data {self.name}: y holds {self.y.dtype} numbers; {CLASSES}")
         if self.y.min() < 0 or self.y.max() >= self.num_classes:
             raise AutoFLError(
                 f"data {self.name}: labels must lie in 0..{self.num_classes - 1}, got {self.y.min()}..{self.y.max()}"
@@ -42,8 +56,28 @@ class Dataset:
     def sample_shape(self) -> tuple[int, ...]:
         return tuple(self.x.shape[1:])
 
+    def taken_as(self, values: Values) -> "Dataset":
+        """The same samples in the type that says what they are."""
+        if values == "auto":
+            return self
+        if values == "table" and len(self.sample_shape) != 1:
+            raise AutoFLError(
+                f'data {self.name}: values = "table" needs one row of numbers for each sample, not {self.sample_shape}'
+            )
+        kind = {"pixels": np.uint8, "table": np.float32, "ids": np.int64}[values]
+        x = self.x.astype(kind)
+        if values != "table" and not (x == self.x).all():
+            most = " from 0 to 255" if values == "pixels" else ""
+            raise AutoFLError(
+                f'data {self.name}: values = "{values}" needs whole numbers{most},'
+                f" but x holds {self.x.dtype} from {self.x.min():g} to {self.x.max():g}"
+            )
+        return replace(self, x=x)
+
     def partition(self, law: PartitionLaw, num_ue: int, seed: int) -> Partition:
         """Who owns which samples under this law, each UE's own split into training and test part."""
+        if not callable(law) or inspect.isclass(law):
+            raise AutoFLError(f"partition: {law!r}; give an object such as fl.iid() or fl.by_labels(5)")
         if num_ue < 1:
             raise AutoFLError(f"num_ue: {num_ue} is too few; a partition needs at least 1 UE")
         owned = law(self.y, self.num_classes, num_ue, stream(seed, "partition"))
@@ -130,12 +164,9 @@ def read_mnist5k(path: PathLike) -> Dataset:
 def read_npz(path: PathLike) -> tuple[Dataset, IntArray | None]:
     """A user's own arrays: x, y and, if they bring their own partition, ue (the owner of each sample).
 
-    No pickle is read. Floating x is used as it is, uint8 x is standardised like images.
+    No pickle is read.
     """
-    dataset, owner = _read_arrays(path, "ue")
-    if owner is not None and (not np.issubdtype(owner.dtype, np.integer) or owner.min(initial=0) < 0):
-        raise AutoFLError(f"{path}: y and ue must be whole numbers >= 0, one for each sample")
-    return dataset, None if owner is None else owner.astype(np.int64)
+    return _read_arrays(path, "ue")
 
 
 def read_device(path: PathLike) -> tuple[Dataset, NDArray[np.bool_] | None]:
@@ -154,7 +185,7 @@ def write_device(path: PathLike, dataset: Dataset, train: IntArray, test: IntArr
 
 
 def _read_arrays(path: PathLike, extra: str) -> tuple[Dataset, NDArray[Any] | None]:
-    arrays = read_arrays(path, {"num_classes": 8, "y": 8, extra: 8, "x": 8})  # x with the copy that is standardised
+    arrays = read_arrays(path, {"num_classes": 8, "y": 8, extra: 8, "x": 8}, texts=("ue",))
     if missing := {"x", "y"} - set(arrays):
         raise AutoFLError(f"{path}: array {min(missing)!r} is missing; save it with numpy.savez(path, x=..., y=...)")
     x, y, more = arrays["x"], arrays["y"], arrays.get(extra)
@@ -163,12 +194,16 @@ def _read_arrays(path: PathLike, extra: str) -> tuple[Dataset, NDArray[Any] | No
     said = arrays.get("num_classes", np.array(0))
     if said.shape != () or said.dtype.kind not in "iu":
         raise AutoFLError(f"{path}: num_classes must be one whole number")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise AutoFLError(f"{path}: y holds {y.dtype} numbers; {CLASSES}")
     num_classes = int(said) if "num_classes" in arrays else int(y.max(initial=0)) + 1
-    if x.dtype != np.uint8:
+    if x.dtype.kind in "iu" and x.dtype != np.uint8:
+        x = x.astype(np.int64)
+    elif x.dtype != np.uint8:
         with np.errstate(over="ignore"):
             x = x.astype(np.float32)
         if not np.isfinite(x).all():
             raise AutoFLError(f"{path}: x holds NaN or infinite values")
-    if not np.issubdtype(y.dtype, np.integer) or (more is not None and more.shape != y.shape):
-        raise AutoFLError(f"{path}: y and {extra} must be whole numbers >= 0, one for each sample")
+    if more is not None and more.shape != y.shape:
+        raise AutoFLError(f"{path}: {extra} has shape {more.shape}; it needs a value for each of the {len(y)} samples")
     return Dataset(Path(path).stem, x, y.astype(np.int64), num_classes), more

@@ -14,6 +14,8 @@ from autofl.units import Array, IntArray
 
 STD_OFFSET = 0.001
 """Added to a pixel's deviation against division by zero, in units of pixel values 0 to 255."""
+SAME = 1e-6
+"""The part of its mean below which a column's deviation is rounding."""
 ALIGNED = 16
 """Inputs are left out so that a multiple of this many remains: products of such widths run fastest."""
 
@@ -186,9 +188,27 @@ class DrawnBatches:
 def federate(
     dataset: Dataset, partition: Partition, dtype: torch.dtype = torch.float32, standardise: bool = True
 ) -> FederatedData:
-    """Pool of a data set under a partition; bytes are standardised by the statistics of the training samples."""
+    """Pool of a data set under a partition; bytes and tables are standardised by statistics of the training samples."""
     sums = pixel_sums(dataset, partition.train) if standardise and dataset.x.dtype == np.uint8 else None
-    return pool_of(dataset, partition, sums, dtype)
+    pool = pool_of(dataset, partition, sums, dtype)
+    if not standardise or not is_table(dataset):
+        return pool
+    mean, std = column_statistics(dataset, partition.train)
+    scale = 1.0 / np.where(std > SAME * np.abs(mean), std, np.inf)
+    same = scale == 0.0  # such a column may be a user's own bias
+    scale, shift = np.where(same, 1.0, scale), np.where(same, 0.0, -mean * scale)
+    return replace(pool, shift=torch.from_numpy(shift).to(dtype), scale=torch.from_numpy(scale).to(dtype))
+
+
+def is_table(dataset: Dataset) -> bool:
+    """Whether a sample is a row of measurements, each in a unit of its own."""
+    return dataset.x.dtype.kind == "f" and len(dataset.sample_shape) == 1
+
+
+def column_statistics(dataset: Dataset, index: IntArray) -> tuple[Array, Array]:
+    """Mean and deviation of each column over these samples."""
+    table = dataset.x[index].astype(np.float64)
+    return table.mean(axis=0), table.std(axis=0)
 
 
 def pool_of(
@@ -198,7 +218,7 @@ def pool_of(
 
     Mean 0 and deviation 1 for each pixel, 0.001 added to the deviation. A pixel that never changes in training
     carries nothing and is set to 0; dividing by 0.001 would blow a stray test pixel up 1,000 times. Samples that are
-    not bytes are taken as they are.
+    not bytes are taken as they are; `federate` standardises those of a table.
     """
     x, y = torch.from_numpy(dataset.x), torch.from_numpy(dataset.y)
     if dataset.x.dtype != np.uint8:

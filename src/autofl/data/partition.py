@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
 from autofl.units import Array, IntArray
@@ -160,23 +161,28 @@ class Dirichlet:
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one truth value
 class ByOwner:
-    """A user's own partition: owner[s] is the UE that owns sample s. Nothing is drawn."""
+    """A user's own partition: owner[s] says who owns sample s, by number or by name; UEs come in their order."""
 
-    owner: IntArray
+    owner: NDArray[Any]
 
     def __post_init__(self) -> None:
-        if self.owner.ndim != 1 or not np.issubdtype(self.owner.dtype, np.integer) or self.owner.min(initial=0) < 0:
+        kind = self.owner.dtype.kind
+        if self.owner.ndim != 1 or kind not in "iuUS" or (kind == "i" and self.owner.min(initial=0) < 0):
             raise AutoFLError(
-                f"owner: {self.owner.dtype} of shape {self.owner.shape}; give a whole number >= 0 for each sample"
+                f"owner: {self.owner.dtype} of shape {self.owner.shape}; give a whole number >= 0 or a name for each"
+                " sample"
             )
 
     def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
         if len(self.owner) != len(label):
             raise AutoFLError(f"owner: {len(self.owner)} values for {len(label)} samples; give one for each")
-        if (named := int(self.owner.max()) + 1) != num_ue:
-            raise AutoFLError(f"owner: the samples belong to {named} UEs, the cell has {num_ue}; set cell.num_ue")
-        order = np.argsort(self.owner, kind="stable")
-        cuts = np.searchsorted(self.owner[order], np.arange(1, num_ue))
+        names, ue = np.unique(self.owner, return_inverse=True)
+        if len(names) != num_ue:
+            raise AutoFLError(
+                f"owner: the samples belong to {len(names)} UEs, the cell has {num_ue}; set cell.num_ue={len(names)}"
+            )
+        order = np.argsort(ue, kind="stable")
+        cuts = np.searchsorted(ue[order], np.arange(1, num_ue))
         return _all_own_something(np.split(order, cuts))
 
 

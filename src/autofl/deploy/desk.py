@@ -3,6 +3,8 @@
 A process that Flower starts for one message builds it for that message; one that holds a stream keeps it for the run.
 """
 
+import logging
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -25,13 +27,18 @@ from autofl.experiments.cell import build_compressor
 from autofl.models import Params
 from autofl.models import params_of as params_of_model
 
+log = logging.getLogger("autofl")
+
 
 class Desk:
     """A device in a run, by the run's settings."""
 
     def __init__(self, settings: Settings, path: str, ue: int) -> None:
         use_machine(settings.simulation.threads)
-        self.settings, self.device = settings, open_device(path, ue, settings.seed)
+        device = open_device(path, ue, settings.seed)
+        self.settings, self.device = settings, replace(device, dataset=device.dataset.taken_as(settings.data.values))
+        if settings.data.standardise and (far := device.far_columns()):
+            log.warning("%s: %s", path, far)
         self.algorithm: Algorithm = build_algorithm(settings)
         self._task: tuple[tuple[int, tuple[bytes, ...]], Task] | None = None
 

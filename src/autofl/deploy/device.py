@@ -10,7 +10,7 @@ from torch import nn
 from autofl.algorithms import Algorithm, at_round, is_independent, split_of
 from autofl.compressors import Compressor
 from autofl.data import Dataset, Partition, read_device
-from autofl.data.federated import FederatedData, PixelSums, pixel_sums, pool_of
+from autofl.data.federated import FederatedData, PixelSums, column_statistics, is_table, pixel_sums, pool_of
 from autofl.data.partition import TRAIN_SHARE
 from autofl.deploy.messages import Order
 from autofl.engines import ClientMemory, CompressedUpdates, Engine, Updates
@@ -20,6 +20,9 @@ from autofl.evaluation import Evaluator, PersonalModels, PreparedEvaluator, draw
 from autofl.models import Params
 from autofl.rng import stream
 from autofl.units import IntArray, PathLike
+
+FAR = 10.0
+"""Mean and deviation of a column together above which training is slow or fails; both are 0 and 1 at best."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,19 @@ class Device:
     def sums(self) -> PixelSums | None:
         """Sums of this device's training pixels; None where samples are used as they are."""
         return pixel_sums(self.dataset, self.partition.train) if self.dataset.x.dtype == np.uint8 else None
+
+    def far_columns(self) -> str | None:
+        """Why a table should be standardised by its owner; None where it is no table or its scales are fine."""
+        if not is_table(self.dataset):
+            return None
+        mean, std = column_statistics(self.dataset, self.partition.train)
+        far = int(np.argmax(np.abs(mean) + std))
+        if abs(mean[far]) + std[far] < FAR:
+            return None
+        return (
+            f"column {far} of x has mean {mean[far]:.3g} and deviation {std[far]:.3g}, and a deployment uses tables as"
+            " they are; standardise its columns in all files alike, by the same means and deviations"
+        )
 
     def data(self, num_classes: int, sums: PixelSums | None, standardise: bool) -> FederatedData:
         """The samples; images are standardised by these sums, or by this device's own without any."""

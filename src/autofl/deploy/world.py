@@ -144,10 +144,9 @@ class Devices:
             del arrived[ue]
             records[ue] = replace(records[ue], outcome=why)
         passed = np.array(sorted(arrived), dtype=np.int64)
-        undone = self._checks.undo(passed, lambda: changes_of(arrived, sent))
-        if undone is not None:
-            log.warning("round %d: what known liars have put into the model is taken out again", k)
-            arrived = {ue: arrival.moved(undone, sent) for ue, arrival in arrived.items()}
+        moves = self._checks.moves(passed, lambda: changes_of(arrived, sent))
+        if moves is not None:
+            arrived = {ue: arrived[ue].moved(move, sent) for ue, move in zip(passed.tolist(), moves, strict=True)}
         away = [int(ue) for ue in orders.ue if int(ue) not in contents]
         records |= {ue: DeviceRecord(ue, "not connected") for ue in away}
         self.measured = tuple(records[ue] for ue in sorted(records))

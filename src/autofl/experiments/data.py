@@ -2,7 +2,9 @@
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from autofl.config import CellSettings, DataSettings, Settings
 from autofl.data import Dataset, Partition, PartitionLaw, label_counts
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from autofl.data.federated import FederatedData
 
 
-def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
+def load_data(settings: Settings) -> tuple[Dataset, NDArray[Any] | None]:
     """The data set of these settings and, for own arrays that bring one, the owner of each sample."""
     data, part = settings.data, find("data", settings.data.name)
     context = {
@@ -29,12 +31,12 @@ def load_data(settings: Settings) -> tuple[Dataset, IntArray | None]:
 
 
 @lru_cache(maxsize=1)
-def loaded_from(source: DataSettings) -> tuple[Dataset, IntArray | None]:
+def loaded_from(source: DataSettings) -> tuple[Dataset, NDArray[Any] | None]:
     """The same for a `DataSettings.source`, kept until another is asked for: runs and networks share its samples."""
     return load_data(Settings(data=source))
 
 
-def build_law(settings: Settings, owner: IntArray | None = None) -> PartitionLaw:
+def build_law(settings: Settings, owner: NDArray[Any] | None = None) -> PartitionLaw:
     """The settings' law of who owns which samples."""
     data = settings.data
     if data.partition == "own" and owner is None:
@@ -45,7 +47,7 @@ def build_law(settings: Settings, owner: IntArray | None = None) -> PartitionLaw
     return law
 
 
-def build_partition(settings: Settings, dataset: Dataset, owner: IntArray | None = None) -> Partition:
+def build_partition(settings: Settings, dataset: Dataset, owner: NDArray[Any] | None = None) -> Partition:
     """Who owns which samples, by the settings' law and seed."""
     return dataset.partition(build_law(settings, owner), settings.cell.count, settings.seed)
 
@@ -68,9 +70,10 @@ def _counted(data: DataSettings, num_ue: int, seed: int) -> tuple[IntArray, Arra
     return partition.train_size, label_counts(partition, dataset.y, dataset.num_classes)
 
 
-def build_data(settings: Settings, dataset: Dataset, owner: IntArray | None = None) -> "FederatedData":
+def build_data(settings: Settings, dataset: Dataset, owner: NDArray[Any] | None = None) -> "FederatedData":
     """The pool of the samples under the settings' partition."""
     law, standardise = build_law(settings, owner), settings.data.standardise
+    dataset = dataset.taken_as(settings.data.values)
     return dataset.federate(law, settings.cell.count, settings.seed, standardise)
 
 

@@ -167,6 +167,10 @@ def _suspects(run: Run) -> str:
     return f" ({problem.removeprefix('diverged; ')})" if problem and run.manifest.get("suspects") else ""
 
 
+MOSTLY = 0.5
+"""The share of guarded steps from which a bound is no longer for exceptions."""
+
+
 def guarded_share(run: Run) -> float:
     """The share of local steps, of all UEs heard, that the algorithm's guard acted on; NaN where there is none."""
     if "guarded" not in run.ues or "local_steps" not in run.ues:  # of an earlier version
@@ -182,7 +186,15 @@ def guarded_words(runs: Sequence[Run]) -> str | None:
     if not named:
         return None
     shares = ", ".join(f"{name} {100 * guarded_share(run):.1f} %" for name, run in named.items())
-    return f"local steps that were guarded (learning.guard, learning.grad_clip): {shares}; ues.csv says whose and when"
+    if max(guarded_share(run) for run in named.values()) < MOSTLY:
+        return (
+            f"local steps that were guarded (learning.guard, learning.grad_clip): {shares}; ues.csv says whose and when"
+        )
+    return (
+        "careful: learning.guard or learning.grad_clip cut most local steps short, so these bounds and not the"
+        f" gradients decide how far a UE moves ({shares} of the steps); widen them, or make learning.inner_lr and"
+        " learning.outer_lr smaller; ues.csv says whose steps and when"
+    )
 
 
 def unheard_words(runs: Sequence[Run]) -> str | None:

@@ -1,6 +1,7 @@
 """A table of text: aligned on a terminal, as HTML in a notebook, as Markdown on a page."""
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -11,6 +12,14 @@ NUMERIC = "0123456789-–<>"
 def percent(share: float, digits: int = 0) -> str:
     """A share as every table and sentence writes it, such as 85 %."""
     return f"{100.0 * share:.{digits}f} %"
+
+
+WIDTH = 80
+"""Letters in a line of a terminal."""
+
+
+def _width(heading: Sequence[str], cells: Sequence[str]) -> int:
+    return max(map(len, [*heading, *cells]))
 
 
 @dataclass(frozen=True)
@@ -30,20 +39,42 @@ class Table:
         ]
 
     def __str__(self) -> str:
-        cells = [self.headings, *self.rows]
-        widths = [max(len(row[place]) for row in cells) for place in range(len(self.headings))]
+        """At most 80 letters wide: long headings take several lines, and columns without room go below the others."""
+        columns = [[row[place] for row in self.rows] for place in range(len(self.headings))]
+        headings = [[text] for text in self.headings]
+        if sum(_width(*column) + 2 for column in zip(headings, columns, strict=True)) - 2 > WIDTH:
+            headings = [
+                textwrap.wrap(text, max(map(len, [*text.split(), *column])))
+                for text, column in zip(self.headings, columns, strict=True)
+            ]
+        widths = [_width(*column) for column in zip(headings, columns, strict=True)]
+
+        blocks, room = [[0]], WIDTH - widths[0]
+        for place in range(1, len(widths)):
+            if len(blocks[-1]) > 1 and widths[place] + 2 > room:
+                blocks.append([0])
+                room = WIDTH - widths[0]
+            blocks[-1].append(place)
+            room -= widths[place] + 2
+
         numeric = self.numeric
 
-        def line(row: Sequence[str]) -> str:
+        def line(texts: Mapping[int, str], block: Sequence[int]) -> str:
             padded = (
-                text.rjust(width) if right else text.ljust(width)
-                for text, width, right in zip(row, widths, numeric, strict=True)
+                texts[place].rjust(widths[place]) if numeric[place] else texts[place].ljust(widths[place])
+                for place in block
             )
             return "  ".join(padded).rstrip()
 
-        rule = "  ".join("-" * width for width in widths)
-        title = [self.title] if self.title else []
-        return "\n".join([*title, line(self.headings), rule, *(line(row) for row in self.rows)])
+        lines = [self.title] if self.title else []
+        for block in blocks:
+            lines += [""] if block is not blocks[0] else []
+            tall = max(len(headings[place]) for place in block)
+            above = {place: [""] * (tall - len(headings[place])) + headings[place] for place in block}
+            lines += [line({place: above[place][row] for place in block}, block) for row in range(tall)]
+            lines.append("  ".join("-" * widths[place] for place in block))
+            lines += [line(dict(enumerate(row)), block) for row in self.rows]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -1,11 +1,13 @@
 """How a server checks well-formed updates, in a deployment and where liars are simulated."""
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,6 +17,8 @@ from autofl.rounds.screen import Screen
 from autofl.rounds.undo import Undo
 from autofl.units import Array, IntArray
 
+log = logging.getLogger("autofl")
+
 REMEMBERED = 10_000
 """Updates whose digests are kept, to recognise one that comes again."""
 NO_CHANGE = "no change: it has not trained"
@@ -22,11 +26,12 @@ NO_CHANGE = "no change: it has not trained"
 
 @dataclass(frozen=True)
 class Bounds:
-    """Which checks are made: `norm_bound` of `Screen`, the limit of `too_even`, the share of `History`; off at 0."""
+    """Which checks are made: both bounds of `Screen`, the limit of `too_even`, the share of `History`; off at 0."""
 
     norm_bound: float = 0.0
     history: float = 0.0
     evenness: float = 0.0
+    shorten: float = 0.0
 
 
 class Checks:
@@ -35,11 +40,12 @@ class Checks:
     def __init__(self, bounds: Bounds, state: Mapping[str, NDArray[Any]] | None = None) -> None:
         """With the `state` of earlier rounds they go on as if they had never stopped."""
         state = state or {}
-        self._screen, self._evenness = Screen(bounds.norm_bound, state), bounds.evenness
+        self._screen, self._evenness = Screen(bounds.norm_bound, bounds.shorten, state), bounds.evenness
         past = {name.removeprefix("history."): array for name, array in state.items() if name.startswith("history.")}
         self._history = History(bounds.history, past) if bounds.history else None
         self._undo = Undo(past)
         self._against: set[int] = set()  # who was left out for its history in this round
+        self._part: dict[int, float] = {}  # how much of whose update counts in this round
         digests, whose = state.get("digests", np.zeros((0, 32), np.uint8)), state.get("whose", np.zeros((0, 2)))
         self._seen = OrderedDict(
             (digest.tobytes(), (int(ue), int(k))) for digest, (ue, k) in zip(digests, whose, strict=True)
@@ -87,8 +93,21 @@ class Checks:
             opposed = self._history(ue[judged], table[judged], np.isin(judged, list(rows)))
             against = {int(judged[row]): why for row, why in opposed.items()}
         self._against = {int(ue[row]) for row in against}
+        self._part = dict(zip(ue.tolist(), self._screen.parts(norm, local_steps).tolist(), strict=True))
         return {int(ue[row]): why for row, why in sorted((rows | against).items())}
 
-    def undo(self, ue: IntArray, changes: Callable[[], Tensor]) -> Tensor | None:
-        """What is to be added to every w_i - w that passed, so that the model loses what known liars put into it."""
-        return None if self._history is None else self._undo(self._against, ue, changes)
+    def moves(self, ue: IntArray, changes: Callable[[], Tensor]) -> Tensor | None:
+        """What is to be added to the w_i - w of those that passed, a row for each; None where all stay as they are.
+
+        It shortens what is long and takes out of the model what known liars put into it.
+        """
+        part = np.array([self._part[one] for one in ue.tolist()])
+        if self._history is None and (part == 1.0).all():
+            return None
+        table = changes()
+        counted = table * torch.from_numpy(part).to(table)[:, None]
+        undone = None if self._history is None else self._undo(self._against, ue, lambda: counted)
+        if undone is None:
+            return counted - table if (part < 1.0).any() else None
+        log.warning("what known liars have put into the model is taken out again")
+        return counted - table + undone.to(table)

@@ -1,4 +1,4 @@
-"""Which updates of a round are too long to be honest: a bound by the median of their norms."""
+"""Which updates of a round are too long to be honest, and which are shortened: bounds by the median of their norms."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -21,6 +21,8 @@ RISE = 1.5
 """How far above the usual the median of a round may lie; beyond it the usual one counts."""
 FALL = 3.0
 """The part of the longest median below which none counts: late in a run most honest updates are next to nothing."""
+TINY = 1e-300
+"""Instead of a length of 0."""
 OWN = 5
 """Updates of a UE that are remembered: one that is long is no lie, most of them are."""
 
@@ -40,13 +42,19 @@ class Screen:
     with b_i = bound (1 + 5/d_i), since honest updates on few samples differ more, or if |w_i - w| > 10 (1 + |w|). A
     round of fewer than three updates has no median, so that only what is usual counts there, and at first the length
     of the model alone.
+
+    What passes may still be long, and a liar who knows the bound sends just that. So an update counts no more than one
+    of `shorten` times the usual length (Sun et al. 2019, for each local step):
+
+        w_i - w is multiplied by min(1, shorten m_k / l_i)
     """
 
-    def __init__(self, bound: float, state: Mapping[str, NDArray[Any]] | None = None) -> None:
-        """`bound` 0 switches the check off; `state` is that of the rounds before."""
-        self._bound, state = bound, state or {}
+    def __init__(self, bound: float, shorten: float = 0.0, state: Mapping[str, NDArray[Any]] | None = None) -> None:
+        """`bound` 0 and `shorten` 0 switch these off; `state` is that of the rounds before."""
+        self._bound, self._shorten, state = bound, shorten, state or {}
         self._medians: deque[float] = deque(state.get("medians", np.zeros(0)).tolist(), maxlen=ROUNDS)
         self._longest = float(state.get("longest", np.zeros(1))[0])  # max_j m_j
+        self._usual = np.inf  # m_k of the latest round
         recent = zip(state.get("measured", np.zeros(0)).tolist(), state.get("recent", np.zeros((0, OWN))), strict=True)
         self._recent = {int(ue): [bool(long) for long in row if long >= 0] for ue, row in recent}  # were they long
 
@@ -71,11 +79,13 @@ class Screen:
             local_steps, num_samples: tau_i and d_i, of the plan.
             model_norm: |w|.
         """
-        if self._bound == 0.0 or not len(norm):
+        if not len(norm):
             return {}
         length = np.where(np.isfinite(norm), norm, np.inf) / local_steps
-        allowed, middle = self._bound * (1.0 + HARD / num_samples), self._middle(length)
-        out = ~(norm <= MODELS * (1.0 + model_norm))
+        bound = self._bound or np.inf
+        allowed, middle = bound * (1.0 + HARD / num_samples), self._middle(length)
+        self._usual = middle
+        out = ~(norm <= MODELS * (1.0 + model_norm)) & np.isfinite(bound)
         if np.isfinite(middle):
             self._longest = max(self._longest, middle)
             long = length > allowed * max(middle, self._longest / FALL)
@@ -88,6 +98,11 @@ class Screen:
             + (f"{length[row] / middle:.3g} times the median" if middle < np.inf else f"over {MODELS:g} models")
             for row in np.flatnonzero(out).tolist()
         }
+
+    def parts(self, norm: Array, local_steps: IntArray) -> Array:
+        """How much of each update of the latest round counts, shape (num_updates,): 1 of all that are not long."""
+        most = self._shorten * self._usual * local_steps if self._shorten else np.inf
+        return np.minimum(1.0, most / np.maximum(norm, TINY))
 
     def _middle(self, length: Array) -> float:
         """m_k; infinite where nothing is known."""

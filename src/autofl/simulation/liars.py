@@ -90,8 +90,8 @@ class Liars:
         there = there[~np.isin(ue, list(out))]
         really = bits_of(updates)
         bits = np.full(len(table), 32.0 * table.shape[1]) if really is None else really
-        undone = self._checks.undo(updates.ue[there], lambda: table[there.tolist()])
-        changes = [table[row] if undone is None else table[row] + undone.to(table) for row in there.tolist()]
+        moves, passed = self._checks.moves(updates.ue[there], lambda: table[there.tolist()]), table[there.tolist()]
+        changes = list(passed if moves is None else passed + moves)
         return UnpackedUpdates(updates.ue[there], steps[there], changes, bits[there], sent, updates.guarded[there])
 
     def _is_new(self, row: int, k: int, updates: Updates, table: Tensor) -> bool:
