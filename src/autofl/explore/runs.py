@@ -189,11 +189,17 @@ class Store:
         for row in summarise(newest_of_equal(self._runs(ids))[0], target):
             for place, seed in enumerate(row.seeds):
                 values = (float(row.values[name][place]) for name in CSV[2:])
-                writer.writerow((row.label, seed, target, *("" if math.isnan(value) else value for value in values)))
+                cells = ("" if math.isnan(value) else value for value in values)
+                writer.writerow((as_text(row.label), seed, target, *cells))
         return text.getvalue()
 
     def _runs(self, ids: Iterable[str]) -> list[Run]:
         return [self.read(self.folder(run_id)) for run_id in dict.fromkeys(ids)]
+
+
+def as_text(label: str) -> str:
+    """A label in a CSV file; an apostrophe goes before what a spreadsheet would take for a formula."""
+    return f"'{label}" if label[:1] in ("=", "+", "-", "@", "\t", "\r") else label
 
 
 def id_of(folder: Path) -> str:
