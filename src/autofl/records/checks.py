@@ -81,7 +81,9 @@ def check_config(config: Mapping[str, Any]) -> None:
 
 def _is_number(value: object) -> bool:
     """Whether it is one that is finite, or nothing."""
-    return value is None or (type(value) in (int, float) and abs(value) < MOST_NUMBER)  # type: ignore[operator]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value is None
+    return abs(value) < MOST_NUMBER
 
 
 def _is_asked(entry: object) -> bool:

@@ -390,7 +390,8 @@ def read_run(folder: PathLike) -> Run:
         devices = read_table(folder / DEVICES, OLDEST_DEVICE_TABLE, text=("outcome",)) if measured else {}
         if not np.array_equal(rounds["round"], np.arange(len(rounds["round"]))):
             raise ValueError(f"{ROUNDS} does not have its rounds one by one")
-        if not ((ues["ue"] >= 0) & (ues["ue"] < manifest.get("num_ue", MOST_UE))).all():
+        number = ues["ue"].astype(np.int64)
+        if not ((number >= 0) & (number < manifest.get("num_ue", MOST_UE))).all():
             raise ValueError(f"{UES} has a UE that is none")
     last = len(rounds["round"]) - 1
 
