@@ -1,5 +1,5 @@
 # Server and devices of a deployment, in one image: docker build -t autofl . (see docs/deployment.md, compose.yaml)
-FROM python:3.11-slim
+FROM python:3.11.13-slim-bookworm
 
 RUN useradd --no-create-home --uid 10001 autofl
 WORKDIR /opt/autofl

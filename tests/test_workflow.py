@@ -46,3 +46,17 @@ def test_chromium_is_there_before_the_tests_that_want_it():
     steps = [step.get("run", "") for step in JOBS["everything"]["steps"]]
     (chromium,) = (index for index, run in enumerate(steps) if "playwright install" in run)
     assert chromium < steps.index("make coverage")
+
+
+def test_every_action_is_the_code_that_was_looked_at():
+    """A tag may be moved to other code; a commit may not."""
+    used = [step["uses"] for step in STEPS if "uses" in step]
+    assert used
+    assert not [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)]
+
+
+def test_every_container_has_limits_and_its_base_image_one_version():
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    assert not [name for name, one in services.items() if not {"mem_limit", "pids_limit", "cpus"} <= one.keys()]
+    image = (ROOT / "Dockerfile").read_text(encoding="utf-8").split("FROM ")[1].split()[0]
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", image)

@@ -92,6 +92,35 @@ def test_pilots_of_another_problem_or_another_form_are_refused(tmp_path):
         forecast(autofl.load_settings(overrides=["cell.distance=9000"]), 0.85)
 
 
+WRONG = {
+    "labels": [0, -1, "many", None, 1e30],
+    "local_steps": [0, 0.5, []],
+    "num_samples": ["x", 0],
+    "seed": [None, [1], 1.5],
+    "noise": [0.0, -1.0, 1e300, "x", None],
+    "skew": [-1.0, [], 1e300],
+    "round": [[], 3, [0, 0, 1], [2, 1, 0], ["x"], [0, 10**18], None],
+    "accuracy": [[], 0.5, [0.5], ["x"], [1e300]],
+    "rounding": [-1.0, {}],
+    "rarest": [2.0, "x"],
+    "problem": [None, 3, []],
+    "another": [1],
+}
+"""Values that no pilot has."""
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_a_number_that_no_pilot_has_is_one_line_that_names_it(key, tmp_path):
+    """Some were tracebacks, some gave a forecast of their own, and a far round took all the memory."""
+    table = json.loads(made_up(tmp_path / "pilots.json").read_text())
+    for value in [*WRONG[key], float("nan")]:
+        spoilt = {**table, "pilots": [{**row, key: value} for row in table["pilots"]]}
+        (tmp_path / "spoilt.json").write_text(json.dumps(spoilt))
+        with pytest.raises(AutoFLError, match=r"not a file of pilots \(pilot 0: ") as told:
+            read_pilots(tmp_path / "spoilt.json")
+        assert "\n" not in str(told.value)
+
+
 def test_pilots_that_end_below_the_target_are_counted_and_said(tmp_path):
     """Law K = 40 + 1000/(d m); the slowest of four pilots is cut at 70 of its 80 rounds."""
     pilots, _ = read_pilots(made_up(tmp_path / "whole.json"))

@@ -76,10 +76,10 @@ VERBS = {
 """Every command that reads or writes a run folder, in the quickest form; `{}` is the folder."""
 
 
-def name_code(folder):
+def name_code(folder, **more):
     """Every run in a folder, and the folder itself, now names code for its algorithm; its sums are right."""
     for path in [folder / "config.toml", *folder.glob("*/config.toml")]:
-        table = read_toml(path) | {"algorithm": "runs.payload:Rule"}
+        table = read_toml(path) | {"algorithm": "runs.payload:Rule", **more}
         table["compare"]["algorithms"] = ["runs.payload:Rule"]
         path.write_text(tomli_w.dumps(table))
         seal_again(path.parent)
@@ -250,3 +250,15 @@ def test_the_page_starts_runs_without_code_that_lies_in_the_working_folder(page,
         run = next(row for row in page.get("/api/runs").json()["runs"] if row["id"] == run["id"])
     assert "SHA-256" in (foreign / "interrupted" / "explore.log").read_text()
     assert not (tmp_path / "was-run").exists()
+
+
+def test_a_deployment_is_not_resumed_by_code_that_its_run_names(foreign, payload, tmp_path, capsys):
+    pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+    (tmp_path / "site" / "flower").mkdir(parents=True)
+    for name in ("config.toml", "flower/config.toml"):
+        (tmp_path / "site" / name).write_text("")
+    name_code(foreign / "interrupted", planner={"name": "runs.payload:Rule"})
+    command = ["deploy", "run", "--folder", str(tmp_path / "site"), "--resume", str(foreign / "interrupted")]
+    assert run_cli(command) == 2
+    assert "runs.payload:Rule" in capsys.readouterr().err
+    assert not payload.exists()

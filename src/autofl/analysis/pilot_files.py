@@ -5,9 +5,10 @@ import shlex
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from autofl.config import Settings
 from autofl.config.load import written
@@ -17,23 +18,30 @@ from autofl.files import opening, read_json, write_whole
 from autofl.records.metrics import passes, smoothed
 from autofl.units import Array, PathLike
 
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Amount = Annotated[float, Field(ge=0.0, le=1e6)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Round = Annotated[int, Field(ge=0, le=10_000_000)]
+
 
 @dataclass(frozen=True)
 class Pilot:
     """One pilot: the learning problem, how noisy its rounds were, and how its accuracy grew."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # for what is read from a file
+
     problem: dict[str, Any]  # data, partition, model, step sizes and so on: a forecast needs the same
-    labels: int
-    local_steps: int  # tau
-    num_samples: int  # d
-    num_selected: int
+    labels: Count
+    local_steps: Count  # tau
+    num_samples: Count  # d
+    num_selected: Count
     seed: int
-    noise: float  # mean over rounds of sum_i a_i^2/d_i
-    skew: float  # chi^2: how unequally UEs were heard
-    round: tuple[int, ...]  # evaluated rounds
-    accuracy: tuple[float, ...]  # adapted accuracy at them, or global where `problem` says so
-    rounding: float = 0.0  # mean over rounds of sum_i a_i^2 omega_i, omega the variance of the compressor
-    rarest: float = 1.0  # exposure of the label that was heard least
+    noise: Annotated[float, Field(ge=1e-9, le=1e6)]  # mean over rounds of sum_i a_i^2/d_i
+    skew: Amount  # chi^2: how unequally UEs were heard
+    round: Annotated[tuple[Round, ...], Field(min_length=1)]  # evaluated rounds
+    accuracy: tuple[Share, ...]  # adapted accuracy at them, or global where `problem` says so
+    rounding: Amount = 0.0  # mean over rounds of sum_i a_i^2 omega_i, omega the variance of the compressor
+    rarest: Share = 1.0  # exposure of the label that was heard least
 
     @property
     def share(self) -> float:
@@ -177,7 +185,20 @@ def read_pilots(path: PathLike) -> tuple[list[Pilot], str]:
     """The pilots of a file, and the command that made them."""
     with opening(path, "a file of pilots", "; make one with autofl pilot"):
         table = read_json(Path(path), "a file of pilots")
-        pilots = [Pilot(**row) for row in table["pilots"]]
-        if not pilots:
+        if not isinstance(table, dict) or not isinstance(table.get("pilots"), list) or not table["pilots"]:
             raise ValueError("no pilots in it")
+        pilots = [_read(number, row) for number, row in enumerate(table["pilots"])]
         return pilots, str(table["command"])
+
+
+def _read(number: int, row: Any) -> Pilot:
+    """One of the pilots in a file, every number of the right kind and size."""
+    try:
+        pilot = TypeAdapter(Pilot).validate_python(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise ValueError(f"pilot {number}: {where}: {first['msg']}") from None
+    if len(pilot.round) != len(pilot.accuracy) or any(np.diff(pilot.round) <= 0):
+        raise ValueError(f"pilot {number}: an accuracy for each round is needed, and rounds that rise")
+    return pilot

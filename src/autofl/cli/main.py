@@ -36,6 +36,7 @@ from autofl.cli.screen import listening, write_anywhere
 from autofl.cli.shared import BAD_INPUT, INTERRUPTED, exit_status
 from autofl.cli.testbed import testbed_app
 from autofl.errors import TOLD, AutoFLError, in_own_code, raise_when_told_to_end
+from autofl.report.table import printable
 from autofl.version import __version__
 
 log = logging.getLogger("autofl.said")
@@ -175,5 +176,5 @@ def common_first(words: list[str]) -> list[str]:
 
 
 def _fail(message: str) -> int:
-    print(f"autofl: {' '.join(message.split())}", file=sys.stderr)
+    print(printable(f"autofl: {' '.join(message.split())}"), file=sys.stderr)
     return BAD_INPUT

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from autofl.report.progress import QUIET, USUAL, VERBOSE, ProgressBar, Shown, say, speak, wrapped
-from autofl.report.table import Table
+from autofl.report.table import Table, printable
 
 __all__ = ["DownloadBar", "ProgressBar", "Stages", "say", "show_line", "show_table"]
 
@@ -48,6 +48,13 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     return spelled, error.end
 
 
+class _Printable(logging.Formatter):
+    """Log messages, which may name what is in a run folder."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 @contextmanager
 def listening(quiet: bool, verbose: bool, log_file: Path | None) -> Iterator[None]:
     """How much is printed inside this context, and the log file, which gets every line with its time."""
@@ -55,11 +62,12 @@ def listening(quiet: bool, verbose: bool, log_file: Path | None) -> Iterator[Non
     before = ours.level
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     handlers[0].setLevel(logging.DEBUG if verbose else logging.WARNING)
+    handlers[0].setFormatter(_Printable())
     handlers[0].addFilter(lambda record: not record.name.startswith("autofl.said"))  # is on the screen already
     if log_file is not None:
         log_file.parent.mkdir(parents=True, exist_ok=True)
         kept = logging.FileHandler(log_file, encoding="utf-8", errors="backslashreplace")
-        kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        kept.setFormatter(_Printable("%(asctime)s %(levelname)s %(message)s"))
         handlers.append(kept)
     if verbose or log_file is not None:
         ours.setLevel(logging.DEBUG)
@@ -109,7 +117,7 @@ def show_table(table: Table) -> None:
 
 def show_line(text: str) -> None:
     """A result in words, on standard output below its table; --quiet keeps it."""
-    print(f"\n{wrapped(text)}")
+    print(f"\n{printable(wrapped(text))}")
 
 
 GAP = 2

@@ -215,7 +215,8 @@ class Store:
         for row in summarise(newest_of_equal(self._runs(ids))[0], target):
             for place, seed in enumerate(row.seeds):
                 values = (float(row.values[name][place]) for name in CSV[2:])
-                writer.writerow((row.label, seed, target, *("" if math.isnan(value) else value for value in values)))
+                cells = ("" if math.isnan(value) else value for value in values)
+                writer.writerow((as_text(row.label), seed, target, *cells))
         return text.getvalue()
 
     def _runs(self, ids: Iterable[str]) -> list[Run]:
@@ -226,6 +227,11 @@ def _state(folder: Path) -> tuple[Any, ...]:
     """What changes when the files of a run do."""
     files = [path for name in (MANIFEST, CONFIG, *TABLES) if (path := folder / name).is_file()]
     return tuple((path.name, stat.st_mtime_ns, stat.st_size) for path in files if (stat := path.stat()))
+
+
+def as_text(label: str) -> str:
+    """A label in a CSV file; an apostrophe goes before what a spreadsheet would take for a formula."""
+    return f"'{label}" if label[:1] in ("=", "+", "-", "@", "\t", "\r") else label
 
 
 def id_of(folder: Path) -> str:

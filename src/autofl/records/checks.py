@@ -11,6 +11,7 @@ FORMAT = 2
 """Manifests from this format on hold a sum of themselves. Two keys say so: no single damage can take both away."""
 OWN_SUM = "manifest_sha256"
 PIECE = 2**20
+MOST_COUNT, MOST_NUMBER = 2**40, 1e300
 
 
 def sum_of(path: Path, size: int | None = None) -> str:
@@ -47,28 +48,52 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     """What reports rely on, of the right kind."""
     if type(manifest.get("seed")) is not int or not isinstance(manifest.get("algorithm"), str):
         raise ValueError(f"{MANIFEST} names no algorithm or no seed")
-    if type(manifest.get("num_ue", 1)) is not int:
-        raise ValueError(f"num_ue in {MANIFEST} is not a whole number")
+    for key in ("num_ue", "num_weights"):
+        if type(manifest.get(key, 1)) is not int or not 1 <= manifest.get(key, 1) <= MOST_COUNT:
+            raise ValueError(f"{key} in {MANIFEST} is not a whole number from 1 to {MOST_COUNT:,}")
     for key in ("label", "stop", "status", "data", "problem"):
         if not isinstance(manifest.get(key), str | None):
             raise ValueError(f"{key} in {MANIFEST} is not text")
-    if not manifest.get("label", "").isprintable():
-        raise ValueError(f"label in {MANIFEST} has signs that no screen shows")
+    for key in ("sim_time", "host_time", "ended_at", "slow", "overhead"):
+        if not _is_number(manifest.get(key, 0.0)):
+            raise ValueError(f"{key} in {MANIFEST} is not a number")
+    if not isinstance(manifest.get("sha256", {}), dict):
+        raise ValueError(f"sha256 in {MANIFEST} is not a table")
+    for key in ("algorithm", "label", "data"):
+        if not (manifest.get(key) or "").isprintable():
+            raise ValueError(f"{key} in {MANIFEST} has signs that no screen shows")
     notes = manifest.get("notes", [])
     if not isinstance(notes, list) or not all(isinstance(line, str) and line.isprintable() for line in notes):
         raise ValueError(f"notes in {MANIFEST} are not lines of text")
     devices = manifest.get("devices", {})
     if not isinstance(devices, dict) or not all(_is_asked(entry) for entry in devices.values()):
         raise ValueError(f"devices in {MANIFEST} does not say how each was asked")
-    if not isinstance(manifest.get("overhead"), int | float | None):
-        raise ValueError(f"overhead in {MANIFEST} is not a number")
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """What reports rely on in the settings of a run, of the right kind; the others are only shown."""
+    for section in ("cell", "data", "learning", "simulation", "stop"):
+        if not isinstance(config.get(section, {}), dict):
+            raise ValueError(f"{section} in {CONFIG} is not a section")
+    for section, key in (("cell", "update_bits"), ("learning", "outer_lr"), ("stop", "rounds")):
+        if not _is_number(config.get(section, {}).get(key)):
+            raise ValueError(f"{section}.{key} in {CONFIG} is not a number")
+    if not isinstance(config.get("data", {}).get("partition", ""), str):
+        raise ValueError(f"data.partition in {CONFIG} is not text")
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is one that is finite, or nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value is None
+    return abs(value) < MOST_NUMBER
 
 
 def _is_asked(entry: object) -> bool:
     """Whether an entry says over what a device of a deployment was asked, and with how much overhead."""
     if not isinstance(entry, dict) or not isinstance(entry.get("transport"), str):
         return False
-    return isinstance(entry.get("overhead"), int | float | None)
+    return _is_number(entry.get("overhead"))
 
 
 def check_sums(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) -> None:

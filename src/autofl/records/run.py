@@ -34,7 +34,7 @@ from autofl.records.checkpoints import (
     remove_generations,
     write_generation,
 )
-from autofl.records.checks import MANIFEST, check_manifest, check_seal, check_sums, sealed, sum_of
+from autofl.records.checks import MANIFEST, check_config, check_manifest, check_seal, check_sums, sealed, sum_of
 from autofl.records.round import UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
 from autofl.records.tables import Column, GrowingTable, cut, holds, last_round, read_table, text_of
 from autofl.units import PathLike
@@ -45,6 +45,8 @@ RESERVE = ".reserve"
 """Room on the disk for the last words of a run that fills it."""
 OWN_DATA = "the devices' own data"
 """What a manifest calls data that a deployment has not dealt out; the settings of data are not about them."""
+MOST_UE = 10_000_000
+"""UEs of a run whose manifest does not say how many there are."""
 KILLED = "its process ended without a word: killed, or the machine went down"
 QUALITY = tuple(field.name for field in fields(Evaluation))
 ROUND_COLUMNS = (
@@ -170,9 +172,13 @@ class RunWriter:
         there = [name for name in TABLES if (folder / name).is_file()]
         for name in there:
             cut(folder / name, after, kept.tables[name][0] if kept is not None and name in kept.tables else None)
-        whole = [one.number for one in checkpoints(folder) if isinstance(one, Kept)]
+        number = -1
+        for one in read_generations(folder, _most_bytes(folder)):
+            if isinstance(one, Kept) and _changed(folder, one):
+                (folder / one.name).unlink()  # of rounds that are dropped
+            elif isinstance(one, Kept):
+                number = max(number, one.number)
         self._sums = {CONFIG: sum_of(folder / CONFIG)}
-        number = kept.number if kept is not None else max(whole, default=-1)
         self._open({name: GrowingTable(folder / name) for name in there}, number + 1)
         resumed = [*self._manifest.get("resumed", []), after]
         self.finish("running", resumed=resumed, problem=None, sha256=dict(self._sums))
@@ -377,16 +383,38 @@ def read_run(folder: PathLike) -> Run:
         if not (folder / CONFIG).is_file():
             raise ValueError(f"{CONFIG} is missing")
         config = read_toml(folder / CONFIG)
+        check_config(config)
+        if manifest.get("status") != "finished":
+            _check_kept(folder)
         rounds = read_table(folder / ROUNDS, OLDEST_ROUND_TABLE, text=())
         ues = read_table(folder / UES, OLDEST_UE_TABLE, text=LIMITS)
         measured = (folder / DEVICES).is_file()
         devices = read_table(folder / DEVICES, OLDEST_DEVICE_TABLE, text=("outcome",)) if measured else {}
-    last = int(rounds["round"].max(initial=-1))
+        if not np.array_equal(rounds["round"], np.arange(len(rounds["round"]))):
+            raise ValueError(f"{ROUNDS} does not have its rounds one by one")
+        number = ues["ue"].astype(np.int64)
+        if not ((number >= 0) & (number < manifest.get("num_ue", MOST_UE))).all():
+            raise ValueError(f"{UES} has a UE that is none")
+    last = len(rounds["round"]) - 1
 
     def whole(table: dict[str, Column]) -> dict[str, Column]:
         return {name: column[table["round"].astype(np.int64) <= last] for name, column in table.items()}
 
     return Run(folder, config, manifest, rounds, whole(ues), whole(devices))
+
+
+def _changed(folder: Path, kept: Kept) -> list[str]:
+    """The tables that do not begin with what they were when this checkpoint was written."""
+    return [name for name, extent in kept.tables.items() if not holds(folder / name, extent)]
+
+
+def _check_kept(folder: Path) -> None:
+    """Refuse tables that do not begin with what the newest checkpoint says: all else of a run may be to come."""
+    for kept in read_generations(folder, _most_bytes(folder)):
+        if isinstance(kept, Kept):
+            if other := _changed(folder, kept):
+                raise ValueError(f"{other[0]} is not what the run wrote: its SHA-256 in {kept.name} differs")
+            return
 
 
 def read_weights(folder: PathLike) -> dict[str, NDArray[Any]]:
@@ -405,8 +433,7 @@ def checkpoints(folder: PathLike) -> Iterator[Kept | AutoFLError]:
     folder = Path(folder)
     for kept in read_generations(folder, _most_bytes(folder)):
         if isinstance(kept, Kept):
-            other = [name for name, extent in kept.tables.items() if not holds(folder / name, extent)]
-            if other:
+            if other := _changed(folder, kept):
                 yield AutoFLError(f"{folder / kept.name}: {other[0]} is not what it was then")
             elif kept.facts["round"] > (last := last_round(folder / ROUNDS, kept.tables[ROUNDS][0])):
                 yield AutoFLError(f"{folder / kept.name}: of round {kept.facts['round']}; its table ends with {last}")

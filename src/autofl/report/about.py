@@ -31,9 +31,9 @@ def title_of(runs: Sequence[Run]) -> str:
     seeds = len({member.manifest["seed"] for member in runs})
     selected = run.config.get("simulation", {}).get("num_selected")
     parts = [
-        DATA_NAMES.get(run.manifest["data"], run.manifest["data"]),
-        None if run.manifest["data"] == OWN_DATA else law.get(data.get("partition"), data.get("partition")),
-        f"{run.manifest['num_ue']} UEs",
+        DATA_NAMES.get(run.manifest.get("data", ""), run.manifest.get("data")),
+        None if run.manifest.get("data") == OWN_DATA else law.get(data.get("partition"), data.get("partition")),
+        None if "num_ue" not in run.manifest else f"{run.manifest['num_ue']} UEs",
         None if selected is None else f"{selected} a round",
         f"{seeds} seed{'s' if seeds > 1 else ''}",
     ]

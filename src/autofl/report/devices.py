@@ -1,5 +1,6 @@
 """What a deployment measured, next to what the model says it costs; the two are never mixed."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,7 +55,7 @@ def _booked_bytes(run: Run) -> Array:
     """Z / 8 of each update as recorded; for older runs, which do not record it, from the settings."""
     if "bytes_up" in run.ues:
         return run.ues["bytes_up"].astype(np.float64)
-    bits = float(run.config.get("cell", {}).get("update_bits", 32.0 * run.manifest["num_weights"]))
+    bits = float(run.config.get("cell", {}).get("update_bits", 32.0 * run.manifest.get("num_weights", math.nan)))
     return np.full(len(run.ues["ue"]), bits / 8.0)
 
 

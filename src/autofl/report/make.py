@@ -14,7 +14,7 @@ from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.plots import plot_runs
 from autofl.report.runs import diverged_words, guarded_words, has_diverged, newest_of_equal, read_runs, unheard_words
 from autofl.report.summary import Row, as_json, note, summarise, table
-from autofl.report.table import Table
+from autofl.report.table import Table, markdown_text
 from autofl.units import PathLike
 
 
@@ -85,8 +85,8 @@ class Report:
         """The page: conclusion, table, notes, pictures, settings, and where the runs came from."""
         pictures = [f"![{path.stem}]({path.name})" for path in self.pictures if path.suffix == ".png"]
         sections = {
-            "Conclusion": [*self.warnings, " ".join(conclusion(self.rows, self.target))],
-            "Results": [self.table.markdown(), *self.notes],
+            "Conclusion": map(markdown_text, [*self.warnings, " ".join(conclusion(self.rows, self.target))]),
+            "Results": [self.table.markdown(), *map(markdown_text, self.notes)],
             "Pictures": pictures,
             "Settings": [
                 "Settings that differ from the defaults or between runs; `config.toml` of a run has all of them.",
@@ -98,7 +98,7 @@ class Report:
             ],
         }
         parts = [part for name, content in sections.items() for part in (f"## {name}", *content)]
-        return "\n\n".join([f"# AutoFL: {title_of(self.runs)}", *parts]) + "\n"
+        return "\n\n".join([f"# AutoFL: {markdown_text(title_of(self.runs))}", *parts]) + "\n"
 
 
 def make_report(runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, target: float = 0.85) -> Report:

@@ -335,7 +335,7 @@ def _accuracy_for_energy(members: Sequence[Run]) -> tuple[Array, Array]:
     series = []
     for run in members:
         rounds, _, accuracy = run.evaluated("adapted_accuracy")
-        spent = np.cumsum(run.rounds["energy"].astype(np.float64)) / float(run.manifest["num_ue"])
+        spent = np.cumsum(run.rounds["energy"].astype(np.float64)) / float(run.manifest.get("num_ue") or math.nan)
         if len(rounds):
             series.append((spent[rounds.astype(np.int64)], accuracy))
     if not series:

@@ -9,6 +9,8 @@ from textwrap import fill
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from autofl.report.table import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.status import Status
@@ -36,7 +38,7 @@ def say(text: str, whole: bool = False) -> None:
     """
     log.info(text)
     if _loudness != QUIET:
-        print(text if whole else wrapped(text), file=sys.stderr, flush=True)
+        print(printable(text if whole else wrapped(text)), file=sys.stderr, flush=True)
 
 
 def wrapped(text: str) -> str:
@@ -129,6 +131,6 @@ class ProgressBar(Shown):
         """Above the bar where there is one."""
         if can_show() and sys.stderr.isatty():
             log.info(line)
-            self._bar.console.print(line)
+            self._bar.console.print(printable(line))
         else:
             say(line)

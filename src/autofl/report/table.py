@@ -1,12 +1,30 @@
 """A table of text: aligned on a terminal, as HTML in a notebook, as Markdown on a page."""
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from unicodedata import category
 
 NUMERIC = "0123456789-–<>"
 """How the text of a number may begin, `–` standing for one that is not there."""
+
+
+TAG = re.compile(r"<(?=[A-Za-z/!?])")
+"""The beginning of HTML, which may stand in Markdown too."""
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey: a run's words and settings may be anybody's."""
+    if text.isprintable():
+        return text
+    return "".join("\ufffd" if category(letter)[0] == "C" and letter not in "\n\t" else letter for letter in text)
+
+
+def markdown_text(text: str) -> str:
+    """Words as Markdown shows them, with no HTML in them."""
+    return TAG.sub(r"\\<", text)
 
 
 def percent(share: float, digits: int = 0) -> str:
@@ -29,6 +47,10 @@ class Table:
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "headings", [printable(heading) for heading in self.headings])
+        object.__setattr__(self, "rows", [[printable(cell) for cell in row] for row in self.rows])
 
     @property
     def numeric(self) -> list[bool]:
@@ -90,5 +112,6 @@ class Table:
 
     def markdown(self) -> str:
         """The table as Markdown, without its title."""
-        lines = [self.headings, ["---"] * len(self.headings), *self.rows]
+        rows = [[markdown_text(cell) for cell in row] for row in self.rows]
+        lines = [self.headings, ["---"] * len(self.headings), *rows]
         return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in lines)

@@ -1,0 +1,169 @@
+"""Reports on folders that say what no run says: a line each, and no words that a screen or a reader would obey."""
+
+import csv
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tomli_w
+
+from autofl.cli.main import run as run_cli
+from autofl.cli.screen import show_table
+from autofl.config import parse_settings
+from autofl.errors import AutoFLError
+from autofl.experiments.run import run
+from autofl.explore.launch import Launcher
+from autofl.explore.runs import Store, id_of
+from autofl.files import read_toml
+from autofl.records import read_run
+from autofl.records.checks import sealed, sum_of
+from autofl.report.about import settings_table, title_of
+from autofl.report.make import make_report
+from autofl.report.plots import draw_energy
+
+SETTINGS = parse_settings(
+    {
+        "cell": {"num_ue": 6},
+        "simulation": {"num_selected": 3},
+        "stop": {"rounds": 4},
+        "evaluation": {"every": 2, "test_samples": 10},
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A finished run, and one that was interrupted."""
+    folder = tmp_path_factory.mktemp("made")
+    run(SETTINGS, folder / "finished")
+
+    def interrupt(record):
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(SETTINGS, folder / "interrupted", on_round=interrupt)
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    shutil.copytree(made / "finished", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def say(folder, config=None, **facts):
+    """The manifest and the settings of a run say something else, with the right sums; None takes a fact away."""
+    if config is not None:
+        (folder / "config.toml").write_text(tomli_w.dumps({**read_toml(folder / "config.toml"), **config}))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest |= facts
+    manifest["sha256"] = {name: sum_of(folder / name) for name in manifest["sha256"]}
+    said = {key: value for key, value in manifest.items() if value is not None}
+    (folder / "manifest.json").write_text(json.dumps(sealed(said)))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"ended_at": "noon"},
+        {"sim_time": []},
+        {"num_ue": 0},
+        {"num_ue": 10**30},
+        {"num_weights": "many"},
+        {"slow": "x"},
+        {"data": 3},
+        {"data": "a\x1b[2J"},
+        {"algorithm": "a\x1b[2J", "label": None},
+        {"config": {"cell": 1}},
+        {"config": {"data": []}},
+        {"config": {"learning": {"outer_lr": "fast"}}},
+        {"config": {"cell": {"update_bits": "x"}}},
+    ],
+    ids=str,
+)
+def test_a_fact_that_no_run_has_is_one_line_that_names_it(facts, folder, capsys):
+    say(folder, **facts)
+    assert run_cli(["report", str(folder)]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    named = next(iter(facts.get("config", facts)))
+    assert "not a readable run" in line
+    assert named in line
+
+
+def test_a_run_that_does_not_say_its_data_or_its_ues_is_shown_all_the_same(folder):
+    say(folder, data=None, num_ue=None)
+    runs = [read_run(folder)]
+    assert title_of(runs) == "l = 5, 3 a round, 1 seed"
+    draw_energy(runs)
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong"), [("rounds.csv", ("2,", "7,")), ("rounds.csv", ("2,", "1,")), ("ues.csv", ("2,", "2,-"))]
+)
+def test_rounds_and_ues_that_are_none_are_one_line(table, wrong, folder):
+    path = folder / table
+    path.write_text("".join(line.replace(*wrong, 1) if line.startswith(wrong[0]) else line for line in path.open()))
+    say(folder)
+    with pytest.raises(AutoFLError, match=table):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("table", ["rounds.csv", "ues.csv"])
+def test_numbers_of_an_unfinished_run_that_were_changed_are_noticed(table, made, tmp_path):
+    """A checkpoint knows the sum of what was there when it was written."""
+    shutil.copytree(made / "interrupted", tmp_path / "run")
+    assert len(read_run(tmp_path / "run").rounds["round"]) == 3
+    path = tmp_path / "run" / table
+    header, first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([header, first.replace(",0", ",1", 1), *rest]))
+    with pytest.raises(AutoFLError, match=rf"{table} is not what the run wrote"):
+        read_run(tmp_path / "run")
+
+
+def test_a_run_that_goes_on_from_its_older_checkpoint_can_be_read_at_once(made, tmp_path):
+    """The newer one says what the tables no longer hold, until the next one takes its place."""
+    from autofl.records import RunWriter
+    from autofl.records.run import checkpoints
+
+    shutil.copytree(made / "interrupted", tmp_path / "run")
+    (kept,) = checkpoints(tmp_path / "run")
+    writer = RunWriter.go_on(tmp_path / "run", kept.facts["round"], kept)
+    writer._tables["ues.csv"].add([(3, *range(10))])
+    writer._mark = {name: table.extent for name, table in writer._tables.items()}
+    writer.write_checkpoint(kept.arrays, {**kept.facts, "round": 2})
+    writer.close()
+    again = RunWriter.go_on(tmp_path / "run", 2, kept)
+    assert np.array_equal(read_run(tmp_path / "run").rounds["round"], [0, 1, 2])
+    again.close()
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[31m"
+
+
+def test_no_sign_of_a_run_reaches_the_terminal_that_it_would_obey(folder, capsys):
+    say(folder, config={"note": ESCAPE, "planner": {"name": f"mine:{ESCAPE}"}}, problem=ESCAPE, version=ESCAPE)
+    shutil.copytree(folder, folder.parent / "other")
+    say(folder.parent / "other", config={"planner": {"name": "paper"}}, status=ESCAPE)
+    show_table(settings_table([read_run(folder), read_run(folder.parent / "other")]))
+    out = capsys.readouterr().out
+    assert "\ufffd" in out
+    assert "\x1b" not in out
+    run_cli(["simulate", "--resume", str(folder)])
+    run_cli(["report", str(folder.parent / ESCAPE)])
+    shown = "".join(capsys.readouterr())
+    assert shown.count("\ufffd") > 1
+    assert not {"\x1b", "\x07"} & set(shown)
+
+
+def test_a_label_is_neither_html_nor_a_formula(folder):
+    say(folder, label="=1+<script>alert(1)</script>")
+    report = make_report([read_run(folder)], folder)
+    assert "<script>" not in (folder / "report.md").read_text().replace(r"\<script>", "")
+    assert "<script>" not in report._repr_html_()
+    store = Store([folder], Launcher(None))
+    (row,) = csv.DictReader(io.StringIO(store.compare_csv([id_of(folder)], 0.5)))
+    assert row["label"].startswith("'=1+")
