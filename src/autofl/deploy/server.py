@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,7 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
             "label": label_of("algorithm", settings.algorithm),
             "seed": settings.seed,
             "deployed": True,
+            "flower": version("flwr"),
             "attempt": attempt,
             "slow": slow_of(context),
             "parts": origins_of(settings),
