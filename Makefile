@@ -1,5 +1,6 @@
 # make demo   sets up and compares the five algorithms on MNIST-5k
 # make test   sets up and runs the tests
+# make flower  runs the tests of deployments with the other version of Flower; EXTRAS=demo,dev,flower
 # make coverage  the same in one process, without the tests marked deploy, with the share of lines that were run
 # make lint   sets up and runs ruff and mypy
 # EXTRAS=demo,dev,docs,browser,flower,ray installs more: make test then runs the tests that need it
@@ -15,7 +16,7 @@
 # make docs   builds the documentation into site/, warnings are errors
 # make liars  measures what each aggregator withstands, writes docs/reliability-aggregation.md
 # make screenshots  draws the pictures of docs/explore.md, in chromium; EXTRAS=demo,browser
-.PHONY: setup demo test coverage lint hashes bench allocation radio faults fuzz soak fault-deploy messages liars reproduction docs screenshots clean
+.PHONY: setup demo test flower coverage lint hashes bench allocation radio faults fuzz soak fault-deploy messages liars reproduction docs screenshots clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -47,6 +48,10 @@ coverage: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+flower: setup
+	$(BIN)/python tools/dependencies.py flower $(VENV)/flower
+	PYTHONPATH=$(abspath $(VENV)/flower) $(BIN)/python -m pytest tests/deploy tests/faults/test_hostile.py tests/faults/test_messages.py
 
 hashes:
 	$(PYTHON) tools/dependencies.py lock

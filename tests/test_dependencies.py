@@ -19,7 +19,7 @@ pytest.importorskip("pip", reason="needs pip")
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from dependencies import CPU_TORCH, Pin, closure, insist, install_torch, pip_install, read_pins, required  # noqa: E402
+from dependencies import CPU_TORCH, OTHER_FLOWER, Pin, closure, insist, install_torch, pip_install, read_pins, required  # noqa: E402
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
@@ -101,6 +101,14 @@ def test_an_unknown_extra_and_a_requirement_without_hashes_are_told():
         required(PYPROJECT, ["demp"])
     with pytest.raises(SystemExit, match="lacks numpy, which"):
         closure({"scipy": pin("scipy")}, ["numpy", "scipy"])
+
+
+def test_both_supported_versions_of_flower_are_named():
+    requirements = pytest.importorskip("packaging.requirements", reason="needs the extra dev")
+    (asked,) = (requirements.Requirement(line) for line in EXTRAS["flower"])
+    minors = [one.rpartition(".")[0] for one in (PINS["flwr"].version, OTHER_FLOWER[0])]
+    assert [minor for minor in ("1.40", "1.41", "1.42", "1.43") if asked.specifier.contains(f"{minor}.0")] == minors
+    assert f"tested with {' and '.join(minors)}" in (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_asks_for_the_tested_torch_without_cuda():

@@ -37,6 +37,17 @@ def test_every_extra_is_in_pyproject_and_all_are_tested_somewhere():
     assert extras_of(SCRIPTS[-1]) == NEEDED
 
 
+def test_the_test_command_runs_first_as_a_user_has_it_and_then_with_all_extras_in_another_environment():
+    lines = [line for line in SCRIPTS[-1].splitlines() if re.search(r"make (setup|test)|EXTRAS=|mktemp", line)]
+    assert lines == [
+        "fresh=$(mktemp -d)",
+        'env -u EXTRAS make test VENV="$fresh"',
+        f"export EXTRAS={','.join(('demo', 'dev', 'docs', 'flower', 'ray', 'browser'))}",
+        "make setup",
+        "make test",
+    ]
+
+
 def test_every_python_version_is_tested():
     claimed = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if "Python :: 3." in line]
     assert JOBS["test"]["strategy"]["matrix"]["python"] == claimed

@@ -2,6 +2,7 @@
 
     python tools/dependencies.py install demo,dev    into the environment of this Python; our own package is not in it
     python tools/dependencies.py lock                rewrites hashes.txt and constraints.txt for all extras
+    python tools/dependencies.py flower FOLDER       the other version of Flower that we support, alone, into a folder
 
 hashes.txt lists every file that the public package index has of each version in constraints.txt, for all platforms, and
 by whom it is needed. So an install looks up what the extras need and hands just that to pip, which refuses all other
@@ -35,6 +36,11 @@ CPU_TORCH = {
 """PyTorch's own builds without CUDA for Linux, torch-VERSION+cpu-PYTHON-PYTHON-manylinux_2_28_MACHINE.whl, which the
 public index does not list. The first was computed from the file. The others were copied from public repositories that
 install from PyTorch's index; we could not reach that index to compare."""
+OTHER_FLOWER = ("1.42.0", "c4e77a528ff1ba93b57c9bb8d04af3f14884f0c9a6f4325bd974f1f807510732")
+"""The version of Flower that `make flower` tests besides the one in constraints.txt, and the sha256 of its wheel.
+
+It asks for certifi>=2026.10.19, which the index did not have when we locked: so it cannot be the one in the list yet.
+"""
 CONSTRAINTS_HEAD = (
     "# One tested set of versions for make and CI; the package's own requirements in pyproject.toml are ranges.\n"
     "# Change a version here, or remove its line for the newest, then run `make hashes`.\n"
@@ -188,6 +194,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("install").add_argument("extras", nargs="?", default="", help="such as demo,dev")
     commands.add_parser("lock")
+    commands.add_parser("flower").add_argument("folder")
     arguments = parser.parse_args()
     try:
         pins = read_pins((ROOT / "hashes.txt").read_text(encoding="utf-8"))
@@ -196,6 +203,10 @@ def main() -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     if arguments.command == "lock":
         lock(pins, pyproject)
+    elif arguments.command == "flower":
+        other, sha256 = OTHER_FLOWER
+        pin = replace(pins["flwr"], version=other, hashes=frozenset({sha256}))
+        insist(pip_install([pin], "--quiet", "--upgrade", "--target", arguments.folder))
     else:
         install(pins, pyproject, [extra for extra in arguments.extras.split(",") if extra])
 

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import patch
 
@@ -461,10 +462,11 @@ def interrupt(reply):
     raise KeyboardInterrupt
 
 
-def test_nobody_there_is_said_in_the_manifest(tmp_path):
+def test_nobody_there_is_said_in_the_manifest_with_the_version_of_flower(tmp_path):
     with pytest.raises(AutoFLError, match="no device came"):
         deployed({}, tmp_path)
     assert "no device came" in read_run(tmp_path).manifest["problem"]
+    assert read_run(tmp_path).manifest["flower"] == version("flwr")
 
 
 def channel_of_a_test():

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
             "label": label_of("algorithm", settings.algorithm),
             "seed": settings.seed,
             "deployed": True,
+            "flower": version("flwr"),
             "attempt": attempt,
             "slow": slow_of(context),
             "parts": {kind: origin for kind, origin in origins_of(settings).items() if kind not in away},
