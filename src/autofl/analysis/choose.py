@@ -134,7 +134,7 @@ def choose(
     if target is not None:
         if not 0.0 < target <= 1.0:
             raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
-        return _quickest(look, target, full)
+        return _quickest(look, target, full, rough)
     if not 0.0 < limit < float("inf"):
         raise AutoFLError(f"--{name} {limit:g}: must be more than 0")
     return _farthest(look, "within" if name == "within" else "budget", limit, full, rough)
@@ -220,19 +220,28 @@ def candidate_of(settings: Settings, fitted: Fitted, networks: list[Horizon], ro
     )
 
 
-def _quickest(look: _Look, target: float, effort: Effort) -> Choice:
-    """The least median time to a target."""
-    fitted = look.fitted(target)
-    candidates, problem = [], None
-    for size in look.sizes():
+def _quickest(look: _Look, target: float, full: Effort, rough: Effort) -> Choice:
+    """The least median time to a target: a rough look at all candidates, and a good one at the best."""
+    fitted, problems = look.fitted(target), list[AutoFLError]()
+
+    def looked(size: int, effort: Effort) -> list[Candidate]:
         settings = look.settings_of(size, fitted, None)
         networks = look.drawn(settings, effort, f"|A_k| = {size}")
         try:
-            candidates.append(candidate_of(settings, fitted, networks))
+            return [candidate_of(settings, fitted, networks, rough=effort is rough)]
         except AutoFLError as error:  # too few are heard
-            problem = error
-    if not candidates:
-        raise problem if problem is not None else AutoFLError("there is nothing to choose from")
+            problems.append(error)
+            return []
+
+    looks = [one for size in look.sizes() for one in looked(size, rough)]
+    inside = sorted((one for one in looks if not one.forecast.outside), key=lambda one: one.time)
+    daring = sorted((one for one in looks if one.forecast.outside), key=lambda one: one.time)
+    again = {one.num_selected for one in [*inside[:REFINED], *daring[: 1 if inside else REFINED]]}
+    refined = [one for size in sorted(again) for one in looked(size, full)]
+    if not refined:
+        raise problems[0] if problems else AutoFLError("there is nothing to choose from")
+    every = [*refined, *(one for one in looks if one.num_selected not in again)]
+    candidates = sorted(every, key=lambda one: one.num_selected)
     return _chosen("target", target, candidates, lambda one: one.time, target)
 
 
