@@ -2,12 +2,14 @@
 
 import json
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import autofl
 from autofl.cli.main import run as run_cli
 from autofl.version import __version__
 from reference.joint_pilots import write
@@ -176,8 +178,7 @@ def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
     status, _, err = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file)  # they are there already
     assert f"9 pilots in {file}; use them with autofl plan --set" in err
     assert err.strip().endswith(f"--target 0.85 --pilots {file}")
-    bits = ("--set", "cell.update_bits=1e6")  # the size of the model on own data is not known without PyTorch
-    status, out, err = answer(capsys, "plan", *own_data, *bits, "--target", 0.01, "--pilots", file)
+    status, out, err = answer(capsys, "plan", *own_data, "--target", 0.01, "--pilots", file)
     assert status == 0, err
     assert "learning time [s]" in out
     assert "9 pilots" in err
@@ -193,17 +194,52 @@ def test_the_joint_planner_chooses_and_says_so(capsys, tmp_path):
     for word in ("steps", "bits", "band", "CPU", "[MHz]", "[GHz]", "|A_k|", "chosen", "learning time [s]"):
         assert word in out
     assert "of the least round time" in err
-    assert "autofl simulate --set 'algorithm=autofl-j' --set 'simulation.num_selected=2'" in err
+    run_it = next(line for line in err.splitlines() if line.startswith("run it: ")).removeprefix("run it: autofl ")
+    few = ("--set", "stop.rounds=1", "--set", "evaluation.test_samples=5", "--out", tmp_path / "run", "--json")
+    status, out, err = answer(capsys, *shlex.split(run_it), *few)
+    assert status == 0, err
     status, out, err = answer(capsys, "plan", *JOINT, "--within", "10min", "--pilots", file, "--json")
     told = json.loads(out)
     assert status == 0, err
-    assert (told["planner"], told["algorithm"]) == ("joint", "autofl-j")
+    assert (told["planner"], told["algorithm"]) == ("joint", "autofl")
     assert told["choice"]["asked"] == {"within": 600.0}
     assert told["choice"]["chosen"]["sim_time"]["median"] <= 600.0
     certificate = told["certificate"]
     assert 0.0 <= certificate["upper"] - certificate["lower"] <= 1e-9 * certificate["upper"]
     assert certificate["upper"] == pytest.approx(told["round_time"])
     assert certificate["residual"] < 1e-6
+
+
+def test_the_command_that_a_plan_prints_runs_what_was_planned(capsys, tmp_path):
+    """Cell file, data, model and the shared band too: a copy of the line in a shell is enough."""
+    file = tmp_path / "my cell.toml"
+    file.write_text("seed = 5\n[cell]\nnum_ue = 2\nbandwidth = 3e6\n[learning]\nguard = 0.5\n", encoding="utf-8")
+    own = ("cell.num_ue=2", "learning.guard=0.5", "data.concentration=0.4")
+    pilots = write(tmp_path / "joint.json", *own)
+    asked = ("--planner", "joint", "--set", "data.concentration=0.4", "--target", 0.85, "--total-band", "1MHz")
+    status, _, err = answer(capsys, "plan", file, *asked, "--pilots", pilots)
+    assert status == 0, err
+    line = next(line for line in err.splitlines() if line.startswith("run it: autofl "))
+    few = ("--set", "stop.rounds=1", "--set", "evaluation.test_samples=5", "--out", tmp_path / "run")
+    status, _, err = answer(capsys, *shlex.split(line.removeprefix("run it: autofl ")), *few)
+    assert status == 0, err
+    run = autofl.load_settings(tmp_path / "run" / "config.toml")
+    assert (run.seed, run.cell.count, run.learning.guard, run.data.concentration) == (5, 2, 0.5, 0.4)
+    assert (run.planned_by().name, run.compressor.name) == ("joint", "entropy")
+    assert run.cell.bandwidth.value * run.simulation.num_selected == pytest.approx(1e6)
+
+
+@pytest.mark.parametrize("planner", ["paper", "exact", "joint"])
+@pytest.mark.parametrize("absurd", ["cell.max_power=1e-300", "cell.max_energy=0", "cell.small_scale_gain=1e-300"])
+def test_json_is_json_and_no_number_is_too_absurd_to_plan_with(capsys, recwarn, planner, absurd):
+    status, out, err = answer(capsys, "plan", "--json", "--planner", planner, "--set", absurd)
+
+    def refuse(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    assert status == 0, err
+    assert json.loads(out, parse_constant=refuse)["num_feasible"] == 0
+    assert not recwarn.list
 
 
 def test_what_binds_each_ue_is_told_for_one_round_too(capsys):

@@ -80,7 +80,7 @@ def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) ->
 
 def design_of(settings: Settings) -> tuple[Point, ...]:
     """The pilots that these settings need: others for an algorithm that the joint planner plans for."""
-    return JOINT_DESIGN if settings.planned_by() is settings.joint else DESIGN
+    return JOINT_DESIGN if settings.planned_by() is settings.joint or settings.planned_by().name == "joint" else DESIGN
 
 
 def _at(compressor: CompressorSettings, bits: float | None) -> CompressorSettings:

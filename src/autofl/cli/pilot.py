@@ -1,13 +1,12 @@
 """autofl pilot: short trainings from which `autofl plan --target` forecasts."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autofl.cli.screen import ProgressBar, say
-from autofl.cli.shared import Config, Json, Scenario, Set, Workers, leave, num_workers, print_json
+from autofl.cli.shared import Config, Json, Scenario, Set, Workers, leave, num_workers, print_json, words_of
 from autofl.errors import AutoFLError
 
 EXAMPLE = "Example: autofl pilot --labels 2,5,10 --out pilots.json"
@@ -54,8 +53,7 @@ def command(
             pilots = run_pilots(settings, folder, label_counts, seeds, count, bar)
         except KeyboardInterrupt as error:
             leave(folder, "the same command", error)
-    given = [*([str(config)] if config else []), *([f"--scenario {scenario}"] if scenario else [])]
-    given += [f"--set {shlex.quote(override)}" for override in overrides or ()]
+    given = words_of(config, scenario, overrides)
     until = [] if target is None else [f"--target {target:g}"]
     command = ["autofl pilot", *given, *until, f"--labels {','.join(map(str, label_counts))}", f"--seeds {seeds}"]
     write_pilots(out, pilots, " ".join(command))

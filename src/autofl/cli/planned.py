@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autofl.cli.screen import say, show_line, show_table
+from autofl.cli.shared import sets
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _or_never(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "never"
 
 
-def say_choice(choice: "Choice", shared_band: bool) -> None:
+def say_choice(choice: "Choice", given: Sequence[str]) -> None:
     """The candidates as a table, the choice in words, and the command that runs it."""
     best = choice.best
     thrifty = choice.asked == "budget"
@@ -127,12 +128,12 @@ def say_choice(choice: "Choice", shared_band: bool) -> None:
     for remark in choice.remarks:
         say(remark)
     whose = (
-        "all of them share one band" if shared_band else "each selected UE adds its band B, so more UEs have more band"
+        "all of them share one band"
+        if choice.total_band is not None
+        else "each selected UE adds its band B, so more UEs have more band"
     )
     say(f"chosen: |A_k| = {best.num_selected}{f', thrift {best.thrift:g}' if thrifty else ''}; {whose}")
-    from autofl.analysis.choose import changes
-
-    say("run it: autofl simulate " + " ".join(f"--set '{change}'" for change in changes(best.settings)), whole=True)
+    say("run it: " + " ".join(["autofl simulate", *given, *sets(choice.changes)]), whole=True)
 
 
 def _candidate_row(one: "Candidate", best: "Candidate", thrifty: bool) -> list[str]:

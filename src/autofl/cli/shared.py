@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from autofl.cli.screen import say, show_table
 from autofl.errors import AutoFLError, Terminated
-from autofl.files import make_folder
+from autofl.files import finite_or_null, make_folder
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
@@ -103,6 +104,28 @@ def say_foregone(settings: "Settings") -> None:
 def options(given: dict[str, object]) -> list[str]:
     """Options that stand for settings, as overrides."""
     return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
+def words_of(config: Path | None, scenario: str | None, overrides: Sequence[str] | None) -> list[str]:
+    """What a command was given, as another one is given it on a command line."""
+    named = [] if config is None else [shlex.quote(str(config))]
+    begun = [] if scenario is None else ["--scenario", shlex.quote(scenario)]
+    return [*named, *begun, *sets(overrides or ())]
+
+
+def sets(overrides: Sequence[str]) -> list[str]:
+    """Settings as a command line gives them."""
+    return [f"--set {shlex.quote(override)}" for override in overrides]
+
+
+def load_planned(config: Path | None, scenario: str | None, said: list[str], planner: str | None) -> "Settings":
+    """The settings, with the named planner in the section that plans for their algorithm."""
+    from autofl.config import load_settings
+
+    settings = load_settings(config, said, scenario)
+    if planner is None:
+        return settings
+    return load_settings(config, [*said, f"{settings.planned_in()}.name={planner}"], scenario)
 
 
 def report(
@@ -286,4 +309,5 @@ def settings_to_resume(
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))
+    """JSON has no infinity and nothing that is not a number: null stands for them."""
+    typer.echo(json.dumps(finite_or_null(value), indent=2, allow_nan=False))

@@ -22,6 +22,7 @@ from autofl.cli.shared import (
     device_for,
     free_folder,
     leave,
+    load_planned,
     options,
     report_new_runs,
     say_foregone,
@@ -50,13 +51,11 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Simulate one algorithm and write its run folder."""
-    from autofl.config import load_settings
     from autofl.records import check_no_run
 
     chosen = options(
         {
             "algorithm": algorithm,
-            "planner.name": planner,
             "attack.name": attack,
             "attack.share": attackers,
             "aggregator.name": aggregator,
@@ -65,10 +64,10 @@ def command(
     )
     said = [*(overrides or ()), *chosen]
     if resume is not None:
-        given = [*said, *options({"scenario": scenario})]
+        given = [*said, *options({"scenario": scenario, "planner": planner})]
         settings, folder = settings_to_resume(resume, True, config, out, force, given), resume
     else:
-        settings = load_settings(config, said, scenario)
+        settings = load_planned(config, scenario, said, planner)
         folder = out if out is not None else free_folder("simulate")
     keep = resume is None and not force
     if keep:
