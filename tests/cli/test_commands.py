@@ -193,7 +193,7 @@ def test_the_joint_planner_chooses_and_says_so(capsys, tmp_path):
     assert status == 0, err
     for word in ("steps", "bits", "band", "CPU", "[MHz]", "[GHz]", "|A_k|", "chosen", "learning time [s]"):
         assert word in out
-    assert "of the least round time" in err
+    assert "of the least planned round time" in err
     run_it = next(line for line in err.splitlines() if line.startswith("run it: ")).removeprefix("run it: autofl ")
     few = ("--set", "stop.rounds=1", "--set", "evaluation.test_samples=5", "--out", tmp_path / "run", "--json")
     status, out, err = answer(capsys, *shlex.split(run_it), *few)
@@ -240,6 +240,21 @@ def test_json_is_json_and_no_number_is_too_absurd_to_plan_with(capsys, recwarn, 
     assert status == 0, err
     assert json.loads(out, parse_constant=refuse)["num_feasible"] == 0
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("scenario", ["paper", "factory-hall", "umi-phones"])
+def test_what_a_round_is_made_of_stands_beside_its_time(capsys, scenario):
+    """Computing, sending, downlink and overhead; what the plan proves apart from what this draw of the channel adds."""
+    asked = ("plan", "--scenario", scenario, "--planner", "exact")
+    told = json.loads(answer(capsys, *asked, "--json")[1])
+    ue = told["ues"][told["slowest"]]
+    assert told["slowest_upload_time"] == ue["upload_time"]
+    whole = ue["compute_time"] + ue["upload_time"] + told["downlink_time"] + told["overhead"]
+    assert told["round_time"] == pytest.approx(whole, rel=1e-12)
+    assert told["planned_time"] <= told["round_time"] * (1.0 + 1e-12)
+    out = " ".join(answer(capsys, *asked)[1].split())
+    assert f"downlink {1e3 * told['downlink_time']:.4g} ms; overhead" in out
+    assert ("with its retransmissions" in out) == (told["planned_time"] < 0.999 * told["round_time"])
 
 
 def test_what_binds_each_ue_is_told_for_one_round_too(capsys):

@@ -42,6 +42,13 @@ def show_round(table: dict[str, Any], title: str) -> None:
     )
     time = f"round time {table['round_time']:.4f} s" if table["num_feasible"] else "no round"
     show_line(f"{time}; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}")
+    if table["num_feasible"]:
+        show_line(_parts(table))
+    if table["num_feasible"] and abs(table["round_time"] / table["planned_time"] - 1.0) > 1e-9:
+        show_line(
+            f"planned: {table['planned_time']:.4f} s, if every update arrives at its first transmission; the round time"
+            " is one draw of the channel, with its retransmissions"
+        )
     if any(ue["status"] == "left_out" for ue in ues):
         say("left out: these UEs could take part, but would delay the others by more than they contribute")
     certificate = table["certificate"] or {}
@@ -50,8 +57,17 @@ def show_round(table: dict[str, Any], title: str) -> None:
         residual = certificate["residual"]
         say(
             f"with these UEs, steps, samples and bits, band, power and frequency are proved to be within {_gap(gap)}"
-            f" of the least round time{'' if residual is None else f' (KKT residual {residual:.0e})'}"
+            f" of the least planned round time{'' if residual is None else f' (KKT residual {residual:.0e})'}"
         )
+
+
+def _parts(table: dict[str, Any]) -> str:
+    """What a round is made of: its slowest UE, what is sent down, and what the cell adds."""
+    computing, sending = 1e3 * table["slowest_compute_time"], 1e3 * table["slowest_upload_time"]
+    return (
+        f"of the round: computing {computing:.4g} ms and sending {sending:.4g} ms of UE {table['slowest']}, the"
+        f" slowest; downlink {1e3 * table['downlink_time']:.4g} ms; overhead {1e3 * table['overhead']:.4g} ms"
+    )
 
 
 def _gap(gap: float) -> str:

@@ -17,7 +17,7 @@ from autofl.config.settings import DataSettings, KnowledgeSettings
 from autofl.errors import AutoFLError
 from autofl.experiments.data import loaded_from
 from autofl.files import finite_or_null
-from autofl.network import DECISIONS, STATUS_NAMES, Cell, Law, Status, decoded, drop_in_disc
+from autofl.network import DECISIONS, STATUS_NAMES, Cell, Law, Status, decoded, drop_in_disc, round_cost
 from autofl.planner import MIN_SAMPLES, Planner, check_bits
 from autofl.planner.joint import JointPlanner
 from autofl.planner.pace import SAMPLES_OF
@@ -257,8 +257,14 @@ class RoundPlan:
     def summary(self) -> dict[str, object]:
         """The round as a whole, as plain values."""
         plan, cost = self.round.plan, self.round.cost
+        slowest = int(np.argmax(cost.compute_time + cost.upload_time))
+        planned = round_cost(self.round.cell, self.round.known, plan.only(self.round.sends))
         return {
             "round_time": float(cost.time),
+            "planned_time": float(planned.time),  # without transmissions that this round's channel makes necessary
+            "slowest": slowest,
+            "slowest_compute_time": float(cost.compute_time[slowest]),
+            "slowest_upload_time": float(cost.upload_time[slowest]),
             "downlink_time": float(cost.downlink_time),
             "overhead": float(cost.overhead),
             "num_feasible": int(plan.feasible.sum()),
