@@ -434,3 +434,30 @@ def test_own_code_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
         assert words in said
         assert name in said
         assert "\n" not in said
+
+
+def test_with_pilots_there_is_one_plan_and_the_forecast_says_what_of(capsys, tmp_path):
+    """The round in the table goes by the pace of the pilots, as the choice does."""
+    file = write(tmp_path / "joint.json", "cell.num_ue=2")
+    status, out, err = answer(capsys, "plan", *JOINT, "--target", 0.85, "--pilots", file, "--json")
+    assert status == 0, err
+    told = json.loads(out)
+    run = [word for change in told["choice"]["chosen"]["settings"] for word in ("--set", change)]
+    again = json.loads(answer(capsys, "plan", "--set", "cell.num_ue=2", *run, "--json")[1])
+    assert told["round_time"] == pytest.approx(again["round_time"], rel=0.02)  # the pace is written with four digits
+    assert [ue["local_steps"] for ue in told["ues"]] == [ue["local_steps"] for ue in again["ues"]]
+    _, _, err = answer(capsys, "plan", *JOINT, "--target", 0.85, "--pilots", file)
+    assert "forecast of the adapted accuracy of mlp on mnist5k" in err
+
+
+def test_pilots_of_a_radio_cell_run_and_a_target_out_of_reach_is_told(capsys, tmp_path, own_data):
+    radio = ("--set", "channel.name=radio", "--set", "link.name=nr-64qam", *QUICK, *own_data)
+    status, _, err = answer(capsys, "pilot", *radio, "--seeds", 1, "--target", 1.0, "--out", tmp_path / "pilots.json")
+    assert status == 0, err
+    assert "of 9 pilots reach 1 (the best comes to" in err
+
+
+def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own_data):
+    status, _, err = answer(capsys, "simulate", "--planner", "joint", *QUICK, *own_data, "--out", tmp_path / "run")
+    assert status == 0, err
+    assert "careful: the joint planner goes by the pace of MNIST, not of npz" in err

@@ -57,6 +57,13 @@ def command(
     until = [] if target is None else [f"--target {target:g}"]
     command = ["autofl pilot", *given, *until, f"--labels {','.join(map(str, label_counts))}", f"--seeds {seeds}"]
     write_pilots(out, pilots, " ".join(command))
+    reached = len(pilots) if target is None else sum(pilot.reaches(target) for pilot in pilots)
+    if reached < len(pilots):
+        highest = max(max(pilot.accuracy) for pilot in pilots)
+        say(
+            f"careful: {reached} of {len(pilots)} pilots reach {target:g} (the best comes to {highest:.3f}); a forecast"
+            " needs more than half of them, so ask for less"
+        )
     if as_json:
         return print_json({"file": str(out), "pilots": len(pilots)})
     use = " ".join(["autofl plan", *given, *(until or ["--target 0.85"]), f"--pilots {out}"])

@@ -95,11 +95,16 @@ def command(
         "budget": _quantity("--budget", budget),
         "total_band": _quantity("--total-band", total_band),
     }
-    made = plan(settings)
-    table = plan_table(settings, made)
     coming = choice = explained = None
     if name == "joint" and (target is not None or within is not None or budget is not None):
+        from autofl.analysis.choose import planned_with
+
+        # One plan: the round in the table goes by the pace of the same pilots as the choice.
         choice, explained = _choose(settings, limits, pilots, explain)
+        settings = planned_with(settings, pace=choice.best.settings.planned_by().given["pace"])
+    made = plan(settings)
+    table = plan_table(settings, made)
+    if choice is not None:
         table |= {"choice": choice.table()} | ({} if explained is None else {"explained": explained.table()})
     elif target is not None:
         from autofl.analysis.forecast import forecast
@@ -123,7 +128,7 @@ def command(
     if bounds is not None:
         show_bounds(bounds, table)
     if coming is not None:
-        say_forecast(coming, settings.algorithm)
+        say_forecast(coming, settings)
     if choice is not None:
         say_choice(choice, words_of(config, scenario, overrides))
     if explained is not None and choice is not None:

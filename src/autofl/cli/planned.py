@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from autofl.analysis.choose import Candidate, Choice
     from autofl.analysis.explain import Bound, Explained, Step
     from autofl.analysis.forecast import Forecast
+    from autofl.config import Settings
 
 REASONS = {
     "power": "cannot be decoded even at P_max",
@@ -98,7 +99,7 @@ def nobody(reasons: Sequence[str]) -> str:
     return f"nobody can take part in this round: {', '.join(counts)}"
 
 
-def say_forecast(coming: "Forecast", algorithm: str) -> None:
+def say_forecast(coming: "Forecast", settings: "Settings") -> None:
     """The forecast in words, where it comes from and how far it can be trusted."""
     rows = [
         [name, f"{factor * median:.3g}", f"{factor * low:.3g} to {_or_never(factor * high)}"]
@@ -108,7 +109,9 @@ def say_forecast(coming: "Forecast", algorithm: str) -> None:
             ("energy per UE [mJ]", 1e3, coming.energy),
         )
     ]
-    show_table(Table([f"{algorithm} to {100 * coming.target:g} % adapted", "median", "95 % of runs"], rows))
+    settings, metric = settings.resolved(), settings.stop.metric
+    show_table(Table([f"{settings.algorithm} to {100 * coming.target:g} % {metric}", "median", "95 % of runs"], rows))
+    say(f"forecast of the {metric} accuracy of {settings.model.name} on {settings.data.file or settings.data.name}")
     say(
         f"fitted from {coming.num_pilots} pilots ({coming.source}); single runs scatter by {100 * coming.scatter:.0f} %"
         " around the fit; valid for this data, partition, model, step sizes and number of UEs"
@@ -140,7 +143,7 @@ def say_choice(choice: "Choice", given: Sequence[str]) -> None:
                 "time [s]", "95 % of runs", "energy per UE [mJ]", ""]  # fmt: skip
     title = "Forecast for each number of selected UEs"
     show_table(Table(headings, [_candidate_row(one, best, thrifty) for one in choice.candidates], title))
-    say_forecast(best.forecast, best.settings.algorithm)
+    say_forecast(best.forecast, best.settings)
     for remark in choice.remarks:
         say(remark)
     whose = (
