@@ -103,9 +103,8 @@ def say_foregone(settings: "Settings") -> None:
     """Warn where settings override what an algorithm brings along, and where its planner knows other data only."""
     section = settings.planned_by()
     if section.name == "joint" and "pace" not in section.given and settings.data.name not in PACED:
-        say(
-            f"careful: the joint planner goes by the pace of MNIST, not of {settings.data.name}; autofl pilot measures it"
-        )
+        its = f"of MNIST, not of {settings.data.name}"
+        say(f"careful: the joint planner goes by the pace {its}; autofl pilot measures it")
     if missed := settings.foregone():
         say(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
 
