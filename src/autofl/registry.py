@@ -70,7 +70,9 @@ PARTS: dict[Kind, dict[str, Entry]] = {
     "planner": {
         "paper": Entry("autofl.planner.paper:PaperPlanner", "Algorithm 2 as printed"),
         "exact": Entry("autofl.planner.exact:ExactPlanner", "joint optimum of (P3) and (P4)"),
-        "joint": Entry("autofl.planner.joint:JointPlanner", "every decision at once, for the least learning time"),
+        "joint": Entry(
+            "autofl.planner.joint:JointPlanner", "every decision at once, for the least learning time", brings=JOINT
+        ),
         "fixed": Entry("autofl.planner.fixed:FixedPlanner", "fixed samples"),
         "adaquantfl": Entry("autofl.planner.adaquant:AdaQuantPlanner", "bits that grow as the loss falls (AdaQuantFL)"),
         "yang": Entry("autofl.planner.yang:YangPlanner", "least delay by band, power and frequency (Yang et al.)"),

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shlex
 import subprocess
 import sys
 import warnings
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import autofl
 from autofl.cli.main import run as run_cli
 from autofl.cli.shared import print_json
 from autofl.version import __version__
@@ -210,8 +212,7 @@ def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
     status, _, err = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file)  # they are there already
     assert f"9 pilots in {file}; use them with autofl plan --set" in err
     assert err.strip().endswith(f"--target 0.85 --pilots {file}")
-    bits = ("--set", "cell.update_bits=1e6")  # the size of the model on own data is not known without PyTorch
-    status, out, err = answer(capsys, "plan", *own_data, *bits, "--target", 0.01, "--pilots", file)
+    status, out, err = answer(capsys, "plan", *own_data, "--target", 0.01, "--pilots", file)
     assert status == 0, err
     assert "learning time [s]" in out
     assert "9 pilots" in err
@@ -226,18 +227,68 @@ def test_the_joint_planner_chooses_and_says_so(capsys, tmp_path):
     assert status == 0, err
     for word in ("steps", "bits", "band", "CPU", "[MHz]", "[GHz]", "|A_k|", "chosen", "learning time [s]"):
         assert word in out
-    assert "of the least round time" in err
-    assert "autofl simulate --set 'algorithm=autofl-j' --set 'simulation.num_selected=2'" in err
+    assert "of the least planned round time" in err
+    run_it = next(line for line in err.splitlines() if line.startswith("run it: ")).removeprefix("run it: autofl ")
+    few = ("--set", "stop.rounds=1", "--set", "evaluation.test_samples=5", "--out", tmp_path / "run", "--json")
+    status, out, err = answer(capsys, *shlex.split(run_it), *few)
+    assert status == 0, err
     status, out, err = answer(capsys, "plan", *JOINT, "--within", "10min", "--pilots", file, "--json")
     told = json.loads(out)
     assert status == 0, err
-    assert (told["planner"], told["algorithm"]) == ("joint", "autofl-j")
+    assert (told["planner"], told["algorithm"]) == ("joint", "autofl")
     assert told["choice"]["asked"] == {"within": 600.0}
     assert told["choice"]["chosen"]["sim_time"]["median"] <= 600.0
     certificate = told["certificate"]
     assert 0.0 <= certificate["upper"] - certificate["lower"] <= 1e-9 * certificate["upper"]
     assert certificate["upper"] == pytest.approx(told["round_time"])
     assert certificate["residual"] < 1e-6
+
+
+def test_the_command_that_a_plan_prints_runs_what_was_planned(capsys, tmp_path):
+    """Cell file, data, model and the shared band too: a copy of the line in a shell is enough."""
+    file = tmp_path / "my cell.toml"
+    file.write_text("seed = 5\n[cell]\nnum_ue = 2\nbandwidth = 3e6\n[learning]\nguard = 0.5\n", encoding="utf-8")
+    own = ("cell.num_ue=2", "learning.guard=0.5", "data.concentration=0.4")
+    pilots = write(tmp_path / "joint.json", *own)
+    asked = ("--planner", "joint", "--set", "data.concentration=0.4", "--target", 0.85, "--total-band", "1MHz")
+    status, _, err = answer(capsys, "plan", file, *asked, "--pilots", pilots)
+    assert status == 0, err
+    line = next(line for line in err.splitlines() if line.startswith("run it: autofl "))
+    few = ("--set", "stop.rounds=1", "--set", "evaluation.test_samples=5", "--out", tmp_path / "run")
+    status, _, err = answer(capsys, *shlex.split(line.removeprefix("run it: autofl ")), *few)
+    assert status == 0, err
+    run = autofl.load_settings(tmp_path / "run" / "config.toml")
+    assert (run.seed, run.cell.count, run.learning.guard, run.data.concentration) == (5, 2, 0.5, 0.4)
+    assert (run.planned_by().name, run.compressor.name) == ("joint", "entropy")
+    assert run.cell.bandwidth.value * run.simulation.num_selected == pytest.approx(1e6)
+
+
+@pytest.mark.parametrize("planner", ["paper", "exact", "joint"])
+@pytest.mark.parametrize("absurd", ["cell.max_power=1e-300", "cell.max_energy=0", "cell.small_scale_gain=1e-300"])
+def test_json_is_json_and_no_number_is_too_absurd_to_plan_with(capsys, recwarn, planner, absurd):
+    status, out, err = answer(capsys, "plan", "--json", "--planner", planner, "--set", absurd)
+
+    def refuse(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    assert status == 0, err
+    assert json.loads(out, parse_constant=refuse)["num_feasible"] == 0
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("scenario", ["paper", "factory-hall", "umi-phones"])
+def test_what_a_round_is_made_of_stands_beside_its_time(capsys, scenario):
+    """Computing, sending, downlink and overhead; what the plan proves apart from what this draw of the channel adds."""
+    asked = ("plan", "--scenario", scenario, "--planner", "exact")
+    told = json.loads(answer(capsys, *asked, "--json")[1])
+    ue = told["ues"][told["slowest"]]
+    assert told["slowest_upload_time"] == ue["upload_time"]
+    whole = ue["compute_time"] + ue["upload_time"] + told["downlink_time"] + told["overhead"]
+    assert told["round_time"] == pytest.approx(whole, rel=1e-12)
+    assert told["planned_time"] <= told["round_time"] * (1.0 + 1e-12)
+    out = " ".join(answer(capsys, *asked)[1].split())
+    assert f"downlink {1e3 * told['downlink_time']:.4g} ms; overhead" in out
+    assert ("with its retransmissions" in out) == (told["planned_time"] < 0.999 * told["round_time"])
 
 
 def test_what_binds_each_ue_is_told_for_one_round_too(capsys):
@@ -417,3 +468,30 @@ def test_own_code_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
         assert words in said
         assert name in said
         assert "\n" not in said
+
+
+def test_with_pilots_there_is_one_plan_and_the_forecast_says_what_of(capsys, tmp_path):
+    """The round in the table goes by the pace of the pilots, as the choice does."""
+    file = write(tmp_path / "joint.json", "cell.num_ue=2")
+    status, out, err = answer(capsys, "plan", *JOINT, "--target", 0.85, "--pilots", file, "--json")
+    assert status == 0, err
+    told = json.loads(out)
+    run = [word for change in told["choice"]["chosen"]["settings"] for word in ("--set", change)]
+    again = json.loads(answer(capsys, "plan", "--set", "cell.num_ue=2", *run, "--json")[1])
+    assert told["round_time"] == pytest.approx(again["round_time"], rel=0.02)  # the pace is written with four digits
+    assert [ue["local_steps"] for ue in told["ues"]] == [ue["local_steps"] for ue in again["ues"]]
+    _, _, err = answer(capsys, "plan", *JOINT, "--target", 0.85, "--pilots", file)
+    assert "forecast of the adapted accuracy of mlp on mnist5k" in err
+
+
+def test_pilots_of_a_radio_cell_run_and_a_target_out_of_reach_is_told(capsys, tmp_path, own_data):
+    radio = ("--set", "channel.name=radio", "--set", "link.name=nr-64qam", *QUICK, *own_data)
+    status, _, err = answer(capsys, "pilot", *radio, "--seeds", 1, "--target", 1.0, "--out", tmp_path / "pilots.json")
+    assert status == 0, err
+    assert "of 9 pilots reach 1 (the best comes to" in err
+
+
+def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own_data):
+    status, _, err = answer(capsys, "simulate", "--planner", "joint", *QUICK, *own_data, "--out", tmp_path / "run")
+    assert status == 0, err
+    assert "careful: the joint planner goes by the pace of MNIST, not of npz" in err

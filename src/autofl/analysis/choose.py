@@ -8,7 +8,7 @@ all that are selected share one band, however many they are.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from autofl.analysis.pilot_files import problem_of
 from autofl.analysis.pilot_fit import Fitted, Pilots, heterogeneity_of
 from autofl.config import PerUE, Settings
 from autofl.errors import AutoFLError
-from autofl.experiments.cell import as_joint
 from autofl.rounds.horizon import Horizon
 from autofl.units import PathLike
 
@@ -88,11 +87,17 @@ class Choice:
     best: Candidate
     most: float  # highest accuracy that the pilots cover
     remarks: list[str]
+    total_band: float | None = None  # [Hz] that all share, where it was asked for
+
+    @property
+    def changes(self) -> list[str]:
+        """What a run of the chosen plan needs beside the settings that the choice began with."""
+        return changes(self.best.settings, self.total_band)
 
     def table(self) -> dict[str, Any]:
         return {
             "asked": {self.asked: self.limit},
-            "chosen": {**self.best.table(), **self.best.forecast.table(), "settings": changes(self.best.settings)},
+            "chosen": {**self.best.table(), **self.best.forecast.table(), "settings": self.changes},
             "candidates": [candidate.table() for candidate in self.candidates],
             "remarks": self.remarks,
         }
@@ -127,17 +132,18 @@ def choose(
     if total_band is not None and not 0.0 < total_band <= 1e12:
         raise AutoFLError(f"--total-band {total_band:g}: it must be > 0 Hz and <= 1e12 Hz")
     name, limit = next(iter(given.items()))
-    settings = as_joint(settings).resolved()
+    settings = settings.resolved()
     if settings.planned_by().name != "joint":
         raise AutoFLError(f"--{name}: choosing |A_k| needs the joint planner; add --planner joint")
     look = _Look(settings, Pilots.read(pilots), total_band, on_stage or (lambda stage: None))
     if target is not None:
         if not 0.0 < target <= 1.0:
             raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
-        return _quickest(look, target, full)
+        return replace(_quickest(look, target, full, rough), total_band=total_band)
     if not 0.0 < limit < float("inf"):
         raise AutoFLError(f"--{name} {limit:g}: must be more than 0")
-    return _farthest(look, "within" if name == "within" else "budget", limit, full, rough)
+    asked_for: Asked = "within" if name == "within" else "budget"
+    return replace(_farthest(look, asked_for, limit, full, rough), total_band=total_band)
 
 
 def planned_with(settings: Settings, **values: Any) -> Settings:
@@ -146,14 +152,16 @@ def planned_with(settings: Settings, **values: Any) -> Settings:
     return settings.model_copy(update={settings.planned_in(): section.model_copy(update=values)})
 
 
-def changes(settings: Settings) -> list[str]:
-    """What to give to `autofl simulate` with --set so that it runs this choice."""
+def changes(settings: Settings, total_band: float | None = None) -> list[str]:
+    """What to give to `autofl simulate` with --set, on top of what was given here, so that it runs this choice."""
     section, where = settings.planned_by(), settings.planned_in()
     pace = ", ".join(f"{value:.4g}" for value in section.given["pace"])
     lines = [f"algorithm={settings.algorithm}", f"simulation.num_selected={settings.simulation.num_selected}"]
-    lines.append(f"{where}.pace=[{pace}]")
+    lines += [f"{where}.name=joint", f"{where}.pace=[{pace}]"]
     if section.given.get("thrift"):
         lines.append(f"{where}.thrift={section.given['thrift']:g}")
+    if total_band is not None:
+        lines.append(f"cell.bandwidth={total_band / settings.simulation.num_selected!r}")
     return lines
 
 
@@ -220,19 +228,28 @@ def candidate_of(settings: Settings, fitted: Fitted, networks: list[Horizon], ro
     )
 
 
-def _quickest(look: _Look, target: float, effort: Effort) -> Choice:
-    """The least median time to a target."""
-    fitted = look.fitted(target)
-    candidates, problem = [], None
-    for size in look.sizes():
+def _quickest(look: _Look, target: float, full: Effort, rough: Effort) -> Choice:
+    """The least median time to a target: a rough look at all candidates, and a good one at the best."""
+    fitted, problems = look.fitted(target), list[AutoFLError]()
+
+    def looked(size: int, effort: Effort) -> list[Candidate]:
         settings = look.settings_of(size, fitted, None)
         networks = look.drawn(settings, effort, f"|A_k| = {size}")
         try:
-            candidates.append(candidate_of(settings, fitted, networks))
+            return [candidate_of(settings, fitted, networks, rough=effort is rough)]
         except AutoFLError as error:  # too few are heard
-            problem = error
-    if not candidates:
-        raise problem if problem is not None else AutoFLError("there is nothing to choose from")
+            problems.append(error)
+            return []
+
+    looks = [one for size in look.sizes() for one in looked(size, rough)]
+    inside = sorted((one for one in looks if not one.forecast.outside), key=lambda one: one.time)
+    daring = sorted((one for one in looks if one.forecast.outside), key=lambda one: one.time)
+    again = {one.num_selected for one in [*inside[:REFINED], *daring[: 1 if inside else REFINED]]}
+    refined = [one for size in sorted(again) for one in looked(size, full)]
+    if not refined:
+        raise problems[0] if problems else AutoFLError("there is nothing to choose from")
+    every = [*refined, *(one for one in looks if one.num_selected not in again)]
+    candidates = sorted(every, key=lambda one: one.num_selected)
     return _chosen("target", target, candidates, lambda one: one.time, target)
 
 

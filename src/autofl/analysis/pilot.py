@@ -9,7 +9,15 @@ import numpy as np
 from autofl.analysis.forecast import pilot_of
 from autofl.analysis.pilot_files import Pilot
 from autofl.config import PerUE, Settings
-from autofl.config.parts import BaselineSettings, CompressorSettings, JointSettings, PlannerSettings
+from autofl.config.parts import (
+    BaselineSettings,
+    ChannelSettings,
+    CompressorSettings,
+    JointSettings,
+    LinkSettings,
+    PlannerSettings,
+)
+from autofl.config.settings import KnowledgeSettings
 from autofl.experiments.jobs import Job, OnProgress, is_same, run_jobs
 from autofl.lock import locked
 from autofl.records import read_run
@@ -61,6 +69,9 @@ def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) ->
                 one = settings.model_copy(
                     update={
                         "seed": seed,
+                        "channel": ChannelSettings(),
+                        "link": LinkSettings(),
+                        "knowledge": KnowledgeSettings(),
                         "cell": cell.model_copy(update={"distance": _distance(cell.count, point.away, seed)}),
                         "data": settings.data.model_copy(update={"labels": number}),
                         "planner": PlannerSettings(name="fixed", num_samples=point.num_samples, power="max"),
@@ -80,7 +91,7 @@ def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) ->
 
 def design_of(settings: Settings) -> tuple[Point, ...]:
     """The pilots that these settings need: others for an algorithm that the joint planner plans for."""
-    return JOINT_DESIGN if settings.planned_by() is settings.joint else DESIGN
+    return JOINT_DESIGN if settings.planned_by() is settings.joint or settings.planned_by().name == "joint" else DESIGN
 
 
 def _at(compressor: CompressorSettings, bits: float | None) -> CompressorSettings:

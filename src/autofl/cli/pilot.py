@@ -1,13 +1,12 @@
 """autofl pilot: short trainings from which `autofl plan --target` forecasts."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autofl.cli.screen import ProgressBar, say
-from autofl.cli.shared import Config, Json, Scenario, Set, Workers, leave, num_workers, print_json
+from autofl.cli.shared import Config, Json, Scenario, Set, Workers, leave, num_workers, print_json, words_of
 from autofl.errors import AutoFLError
 from autofl.files import inside
 
@@ -55,11 +54,17 @@ def command(
             pilots = run_pilots(settings, folder, label_counts, seeds, count, bar)
         except KeyboardInterrupt as error:
             leave(folder, "the same command", error)
-    given = [*([str(config)] if config else []), *([f"--scenario {scenario}"] if scenario else [])]
-    given += [f"--set {shlex.quote(override)}" for override in overrides or ()]
+    given = words_of(config, scenario, overrides)
     until = [] if target is None else [f"--target {target:g}"]
     command = ["autofl pilot", *given, *until, f"--labels {','.join(map(str, label_counts))}", f"--seeds {seeds}"]
     write_pilots(out, pilots, " ".join(command))
+    reached = len(pilots) if target is None else sum(pilot.reaches(target) for pilot in pilots)
+    if reached < len(pilots):
+        highest = max(max(pilot.accuracy) for pilot in pilots)
+        say(
+            f"careful: {reached} of {len(pilots)} pilots reach {target:g} (the best comes to {highest:.3f}); a forecast"
+            " needs more than half of them, so ask for less"
+        )
     if as_json:
         return print_json({"file": str(out), "pilots": len(pilots)})
     use = " ".join(["autofl plan", *given, *(until or ["--target 0.85"]), f"--pilots {out}"])

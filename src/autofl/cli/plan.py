@@ -15,7 +15,7 @@ from autofl.cli.planned import (
     show_round,
 )
 from autofl.cli.screen import Stages, say
-from autofl.cli.shared import Config, Json, PlannerName, Scenario, Set, options, print_json
+from autofl.cli.shared import Config, Json, PlannerName, Scenario, Set, load_planned, options, print_json, words_of
 from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ def command(
 
     With --target, also forecast rounds, time and energy; the joint planner then chooses how many UEs to select.
     """
-    from autofl.experiments.cell import as_joint, plan, plan_table, planning_section
+    from autofl.experiments.cell import plan, plan_table
 
     if sum(asked is not None for asked in (target, within, budget)) > 1:
         raise AutoFLError("--target, --within and --budget: give one of them")
     if pilots is not None and target is None and within is None and budget is None:
         raise AutoFLError("--pilots is for a forecast; add its accuracy, for example --target 0.85")
-    settings = as_joint(_settings(config, scenario, overrides, algorithm, planner))
-    name = planning_section(settings).name
+    settings = load_planned(config, scenario, [*(overrides or ()), *options({"algorithm": algorithm})], planner)
+    name = settings.planned_by().name
     if name != "joint" and (within or budget or total_band or explain):
         asked = next(word for word, value in (("--within", within), ("--budget", budget), ("--total-band", total_band),
                                               ("--explain", explain)) if value)  # fmt: skip
@@ -95,11 +95,16 @@ def command(
         "budget": _quantity("--budget", budget),
         "total_band": _quantity("--total-band", total_band),
     }
-    made = plan(settings)
-    table = plan_table(settings, made)
     coming = choice = explained = None
     if name == "joint" and (target is not None or within is not None or budget is not None):
+        from autofl.analysis.choose import planned_with
+
+        # One plan: the round in the table goes by the pace of the same pilots as the choice.
         choice, explained = _choose(settings, limits, pilots, explain)
+        settings = planned_with(settings, pace=choice.best.settings.planned_by().given["pace"])
+    made = plan(settings)
+    table = plan_table(settings, made)
+    if choice is not None:
         table |= {"choice": choice.table()} | ({} if explained is None else {"explained": explained.table()})
     elif target is not None:
         from autofl.analysis.forecast import forecast
@@ -123,25 +128,12 @@ def command(
     if bounds is not None:
         show_bounds(bounds, table)
     if coming is not None:
-        say_forecast(coming, settings.algorithm)
+        say_forecast(coming, settings)
     if choice is not None:
-        say_choice(choice, limits["total_band"] is not None)
+        say_choice(choice, words_of(config, scenario, overrides))
     if explained is not None and choice is not None:
         show_explained(explained, choice.best)
     return None
-
-
-def _settings(
-    config: Path | None, scenario: str | None, overrides: list[str] | None, algorithm: str | None, planner: str | None
-) -> "Settings":
-    """The settings with the named planner in the section that plans for their algorithm."""
-    from autofl.config import load_settings
-
-    said = [*(overrides or ()), *options({"algorithm": algorithm})]
-    settings = load_settings(config, [*said, *options({"planner.name": planner})], scenario)
-    if planner is not None and settings.planned_by() is settings.joint:
-        return load_settings(config, [*said, f"joint.name={planner}"], scenario)
-    return settings
 
 
 def name_picture(words: list[str]) -> list[str]:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autofl.cli.screen import say, show_line, show_table
+from autofl.cli.shared import sets
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
     from autofl.analysis.choose import Candidate, Choice
     from autofl.analysis.explain import Bound, Explained, Step
     from autofl.analysis.forecast import Forecast
+    from autofl.config import Settings
 
 REASONS = {
     "power": "cannot be decoded even at P_max",
@@ -41,6 +43,13 @@ def show_round(table: dict[str, Any], title: str) -> None:
     )
     time = f"round time {table['round_time']:.4f} s" if table["num_feasible"] else "no round"
     show_line(f"{time}; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}")
+    if table["num_feasible"]:
+        show_line(_parts(table))
+    if table["num_feasible"] and abs(table["round_time"] / table["planned_time"] - 1.0) > 1e-9:
+        show_line(
+            f"planned: {table['planned_time']:.4f} s, if every update arrives at its first transmission; the round time"
+            " is one draw of the channel, with its retransmissions"
+        )
     if any(ue["status"] == "left_out" for ue in ues):
         say("left out: these UEs could take part, but would delay the others by more than they contribute")
     certificate = table["certificate"] or {}
@@ -49,8 +58,17 @@ def show_round(table: dict[str, Any], title: str) -> None:
         residual = certificate["residual"]
         say(
             f"with these UEs, steps, samples and bits, band, power and frequency are proved to be within {_gap(gap)}"
-            f" of the least round time{'' if residual is None else f' (KKT residual {residual:.0e})'}"
+            f" of the least planned round time{'' if residual is None else f' (KKT residual {residual:.0e})'}"
         )
+
+
+def _parts(table: dict[str, Any]) -> str:
+    """What a round is made of: its slowest UE, what is sent down, and what the cell adds."""
+    computing, sending = 1e3 * table["slowest_compute_time"], 1e3 * table["slowest_upload_time"]
+    return (
+        f"of the round: computing {computing:.4g} ms and sending {sending:.4g} ms of UE {table['slowest']}, the"
+        f" slowest; downlink {1e3 * table['downlink_time']:.4g} ms; overhead {1e3 * table['overhead']:.4g} ms"
+    )
 
 
 def _gap(gap: float) -> str:
@@ -81,7 +99,7 @@ def nobody(reasons: Sequence[str]) -> str:
     return f"nobody can take part in this round: {', '.join(counts)}"
 
 
-def say_forecast(coming: "Forecast", algorithm: str) -> None:
+def say_forecast(coming: "Forecast", settings: "Settings") -> None:
     """The forecast in words, where it comes from and how far it can be trusted."""
     rows = [
         [name, f"{factor * median:.3g}", f"{factor * low:.3g} to {_or_never(factor * high)}"]
@@ -91,7 +109,9 @@ def say_forecast(coming: "Forecast", algorithm: str) -> None:
             ("energy per UE [mJ]", 1e3, coming.energy),
         )
     ]
-    show_table(Table([f"{algorithm} to {100 * coming.target:g} % adapted", "median", "95 % of runs"], rows))
+    settings, metric = settings.resolved(), settings.stop.metric
+    show_table(Table([f"{settings.algorithm} to {100 * coming.target:g} % {metric}", "median", "95 % of runs"], rows))
+    say(f"forecast of the {metric} accuracy of {settings.model.name} on {settings.data.file or settings.data.name}")
     say(
         f"fitted from {coming.num_pilots} pilots ({coming.source}); single runs scatter by {100 * coming.scatter:.0f} %"
         " around the fit; valid for this data, partition, model, step sizes and number of UEs"
@@ -115,7 +135,7 @@ def _or_never(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "never"
 
 
-def say_choice(choice: "Choice", shared_band: bool) -> None:
+def say_choice(choice: "Choice", given: Sequence[str]) -> None:
     """The candidates as a table, the choice in words, and the command that runs it."""
     best = choice.best
     thrifty = choice.asked == "budget"
@@ -123,16 +143,16 @@ def say_choice(choice: "Choice", shared_band: bool) -> None:
                 "time [s]", "95 % of runs", "energy per UE [mJ]", ""]  # fmt: skip
     title = "Forecast for each number of selected UEs"
     show_table(Table(headings, [_candidate_row(one, best, thrifty) for one in choice.candidates], title))
-    say_forecast(best.forecast, best.settings.algorithm)
+    say_forecast(best.forecast, best.settings)
     for remark in choice.remarks:
         say(remark)
     whose = (
-        "all of them share one band" if shared_band else "each selected UE adds its band B, so more UEs have more band"
+        "all of them share one band"
+        if choice.total_band is not None
+        else "each selected UE adds its band B, so more UEs have more band"
     )
     say(f"chosen: |A_k| = {best.num_selected}{f', thrift {best.thrift:g}' if thrifty else ''}; {whose}")
-    from autofl.analysis.choose import changes
-
-    say("run it: autofl simulate " + " ".join(f"--set '{change}'" for change in changes(best.settings)), whole=True)
+    say("run it: " + " ".join(["autofl simulate", *given, *sets(choice.changes)]), whole=True)
 
 
 def _candidate_row(one: "Candidate", best: "Candidate", thrifty: bool) -> list[str]:

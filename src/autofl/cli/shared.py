@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,8 +95,16 @@ def device_for(device: str | None, ray: str | None) -> str | None:
     return device
 
 
+PACED = ("mnist5k", "mnist")
+"""Data whose pace the joint planner has by itself."""
+
+
 def say_foregone(settings: "Settings") -> None:
-    """Warn where settings override what an algorithm brings along."""
+    """Warn where settings override what an algorithm brings along, and where its planner knows other data only."""
+    section = settings.planned_by()
+    if section.name == "joint" and "pace" not in section.given and settings.data.name not in PACED:
+        its = f"of MNIST, not of {settings.data.name}"
+        say(f"careful: the joint planner goes by the pace {its}; autofl pilot measures it")
     if missed := settings.foregone():
         say(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
 
@@ -103,6 +112,28 @@ def say_foregone(settings: "Settings") -> None:
 def options(given: dict[str, object]) -> list[str]:
     """Options that stand for settings, as overrides."""
     return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
+def words_of(config: Path | None, scenario: str | None, overrides: Sequence[str] | None) -> list[str]:
+    """What a command was given, as another one is given it on a command line."""
+    named = [] if config is None else [shlex.quote(str(config))]
+    begun = [] if scenario is None else ["--scenario", shlex.quote(scenario)]
+    return [*named, *begun, *sets(overrides or ())]
+
+
+def sets(overrides: Sequence[str]) -> list[str]:
+    """Settings as a command line gives them."""
+    return [f"--set {shlex.quote(override)}" for override in overrides]
+
+
+def load_planned(config: Path | None, scenario: str | None, said: list[str], planner: str | None) -> "Settings":
+    """The settings, with the named planner in the section that plans for their algorithm."""
+    from autofl.config import load_settings
+
+    settings = load_settings(config, said, scenario)
+    if planner is None:
+        return settings
+    return load_settings(config, [*said, f"{settings.planned_in()}.name={planner}"], scenario)
 
 
 def report(
@@ -306,4 +337,5 @@ def settings_in(folder: Path, said: Sequence[str]) -> "Settings":
 
 
 def print_json(value: Any) -> None:
+    """JSON has no infinity and nothing that is not a number: null stands for them."""
     typer.echo(json.dumps(finite_or_null(value), indent=2, allow_nan=False))

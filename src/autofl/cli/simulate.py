@@ -22,6 +22,7 @@ from autofl.cli.shared import (
     device_for,
     free_folder,
     leave,
+    load_planned,
     options,
     report_new_runs,
     resuming,
@@ -51,13 +52,11 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Simulate one algorithm and write its run folder."""
-    from autofl.config import load_settings
     from autofl.records import check_no_run
 
     chosen = options(
         {
             "algorithm": algorithm,
-            "planner.name": planner,
             "attack.name": attack,
             "attack.share": attackers,
             "aggregator.name": aggregator,
@@ -66,9 +65,9 @@ def command(
     )
     said = [*(overrides or ()), *chosen]
     if resume is not None:
-        settings, folder = settings_to_resume(resume, True, config or scenario, out, force, said), resume
+        settings, folder = settings_to_resume(resume, True, config or scenario or planner, out, force, said), resume
     else:
-        settings = load_settings(config, said, scenario)
+        settings = load_planned(config, scenario, said, planner)
         folder = out if out is not None else free_folder("simulate")
     keep = resume is None and not force
     if keep:

@@ -114,10 +114,9 @@ def _plan(points: "Sequence[Point]", target: float | None) -> "Sweep":
 def _forecast(point: "Point", target: float) -> dict[str, float]:
     """Medians and 95 % limits of rounds, time [s] and energy of a UE [J] to the target."""
     from autofl.analysis.forecast import forecast
-    from autofl.experiments.cell import as_joint
     from autofl.report.sweep import FORECAST
 
-    told = forecast(as_joint(point.settings), target).table()
+    told = forecast(point.settings, target).table()
     columns: dict[str, Any] = {}
     for name, key in zip(FORECAST, ("rounds", "sim_time", "energy"), strict=True):
         low, high = f"{name}_low_95", f"{name}_high_95"

@@ -77,10 +77,15 @@ def checked_settings(part: Part, given: dict[str, Any]) -> dict[str, Any]:
     return checked
 
 
+PLANNER_FROM_RUN = ("pace", "rates", "least_samples", "most_samples")
+"""Settings of a planner that data and compressor give it."""
+
+
 class PlannerSettings(PartSettings):
     """Who decides for AutoFL, FedAvg-2 and every algorithm of a user's own."""
 
     kind = "planner"
+    from_run = PLANNER_FROM_RUN
     name: str = Field("paper", min_length=1, description=f"one of {', '.join(PARTS['planner'])}")
 
 
@@ -88,6 +93,7 @@ class BaselineSettings(PartSettings):
     """Who decides for Per-FedAvg and FedAvg-1."""
 
     kind = "planner"
+    from_run = PLANNER_FROM_RUN
     usual: ClassVar[dict[str, Any]] = {"num_samples": 5, "power": "max"}
     name: str = Field("fixed", min_length=1, description="planner of Per-FedAvg and FedAvg-1")
 
@@ -96,7 +102,7 @@ class JointSettings(PartSettings):
     """Who decides for AutoFL-J and FedAvg-J."""
 
     kind = "planner"
-    from_run = ("pace", "rates", "least_samples", "most_samples")
+    from_run = PLANNER_FROM_RUN
     name: str = Field("joint", min_length=1, description="planner of AutoFL-J and FedAvg-J")
 
 

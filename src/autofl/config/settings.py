@@ -441,10 +441,20 @@ class Settings(Section):
         entry = PARTS["algorithm"].get(self.algorithm)
         return entry.plan if entry is not None else "planner"
 
+    @property
+    def brings(self) -> dict[str, dict[str, Any]]:
+        """What the algorithm and its planner bring along, by section: settings of a run unless others are given."""
+        entries = PARTS["algorithm"].get(self.algorithm), PARTS["planner"].get(self.planned_by().name)
+        brought: dict[str, dict[str, Any]] = {}
+        for entry in entries:
+            for name, values in entry.brings.items() if entry is not None else ():
+                brought[name] = {**brought.get(name, {}), **values}
+        return brought
+
     def _brought(self) -> "Settings":
-        """The same with what the algorithm brings along, as far as it is not set."""
-        entry, changed = PARTS["algorithm"].get(self.algorithm), {}
-        for name, values in entry.brings.items() if entry is not None else ():
+        """The same with what is brought along, as far as it is not set."""
+        changed = {}
+        for name, values in self.brings.items():
             section = getattr(self, name)
             missing = {key: value for key, value in values.items() if key not in section.model_fields_set}
             if missing:
@@ -453,12 +463,10 @@ class Settings(Section):
         return self.model_copy(update=changed)
 
     def foregone(self) -> list[str]:
-        """Defaults of the algorithm that are not used because something else is set, in words."""
-        entry = PARTS["algorithm"].get(self.algorithm)
-        brings = entry.brings.items() if entry is not None else ()
+        """Defaults of the algorithm and its planner that are not used because something else is set, in words."""
         return [
             f"{name}.{key} = {value} instead of {usual}"
-            for name, values in brings
+            for name, values in self.brings.items()
             for key, usual in values.items()
             if (value := getattr(getattr(self._brought(), name), key)) != usual
         ]
@@ -488,7 +496,7 @@ class Settings(Section):
         )
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         grad_clip, guard = self.learning.grad_clip, self.learning.guard
-        if self.planned_by() is self.joint:
+        if self.planned_by() is self.joint or self.planned_by().name == "joint":
             outer_lr, usual_clip, usual_guard = JOINT_STEPS.get(self.data.name, JOINT_MNIST_STEPS)
             grad_clip = usual_clip if grad_clip is None else grad_clip
             guard = usual_guard if guard is None else guard

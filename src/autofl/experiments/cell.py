@@ -1,6 +1,7 @@
 """From settings to a cell, its channel and a planner. NumPy only: planning loads no PyTorch."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from autofl.channels.radio import Radio
 from autofl.compressors import Compressor
 from autofl.compressors.downlink import downlink_bits
 from autofl.config import MODEL_WEIGHTS, Settings
-from autofl.config.parts import JointSettings, PartSettings
-from autofl.config.settings import KnowledgeSettings
+from autofl.config.parts import ModelSettings
+from autofl.config.settings import DataSettings, KnowledgeSettings
 from autofl.errors import AutoFLError
+from autofl.experiments.data import loaded_from
 from autofl.files import finite_or_null
-from autofl.network import DECISIONS, STATUS_NAMES, Cell, Law, Status, decoded, drop_in_disc
+from autofl.network import DECISIONS, STATUS_NAMES, Cell, Law, Status, decoded, drop_in_disc, round_cost
 from autofl.planner import MIN_SAMPLES, Planner, check_bits
 from autofl.planner.joint import JointPlanner
 from autofl.planner.pace import SAMPLES_OF
@@ -105,12 +107,22 @@ def update_bits(num_weights: int, compressor: Compressor | None) -> float:
 
 def _known_weights(settings: Settings) -> int | None:
     """Number of weights of the settings' model on their data; None where only Z is known."""
-    model, data = settings.resolved().model.name, settings.data.name
-    if (model, data) not in MODEL_WEIGHTS:
-        if settings.cell.update_bits is not None:
-            return None
-        raise AutoFLError(f"the size of {model} on {data} is not known here; give cell.update_bits")
-    return MODEL_WEIGHTS[model, data]
+    settings = settings.resolved()
+    known = MODEL_WEIGHTS.get((settings.model.name, settings.data.name))
+    if known is not None or settings.cell.update_bits is not None:
+        return known
+    return _counted_weights(settings.model.model_dump_json(), settings.data.source())
+
+
+@lru_cache(maxsize=8)
+def _counted_weights(model: str, source: DataSettings) -> int:
+    """The weights of a model that is not ours, or on data that are not: it is built once, which loads PyTorch."""
+    from autofl.experiments.build import build_model
+    from autofl.models import num_weights, params_of
+
+    dataset, _ = loaded_from(source)
+    settings = Settings(model=ModelSettings.model_validate_json(model), data=source)
+    return num_weights(params_of(build_model(settings, dataset.x.shape[1:], dataset.num_classes)))
 
 
 def build_channel(settings: Settings) -> Channel:
@@ -162,13 +174,9 @@ def build_planner(settings: Settings, num_weights: int | None = None) -> Planner
     AutoFL-J and FedAvg-J by [joint].
     """
     settings = settings.resolved()
-    return _planner_of(settings, settings.planned_by(), num_weights)
-
-
-def _planner_of(settings: Settings, section: PartSettings, num_weights: int | None = None) -> Planner:
     compressor = build_compressor(settings)
     least, most = SAMPLES_OF.get(settings.data.name, (JointPlanner.least_samples, JointPlanner.most_samples))
-    planner: Planner = section.build(
+    planner: Planner = settings.planned_by().build(
         least_samples=least,
         most_samples=most,
         rates=Lazy(lambda: rates_of(compressor, num_weights)),
@@ -249,8 +257,14 @@ class RoundPlan:
     def summary(self) -> dict[str, object]:
         """The round as a whole, as plain values."""
         plan, cost = self.round.plan, self.round.cost
+        slowest = int(np.argmax(cost.compute_time + cost.upload_time))
+        planned = round_cost(self.round.cell, self.round.known, plan.only(self.round.sends))
         return {
             "round_time": float(cost.time),
+            "planned_time": float(planned.time),  # without transmissions that this round's channel makes necessary
+            "slowest": slowest,
+            "slowest_compute_time": float(cost.compute_time[slowest]),
+            "slowest_upload_time": float(cost.upload_time[slowest]),
             "downlink_time": float(cost.downlink_time),
             "overhead": float(cost.overhead),
             "num_feasible": int(plan.feasible.sum()),
@@ -265,31 +279,14 @@ class RoundPlan:
         return {**self.summary(), "ues": [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
-JOINT_OF = {"autofl": "autofl-j", "fedavg-2": "fedavg-j"}
-
-
-def as_joint(settings: Settings) -> Settings:
-    """With planner `joint`, AutoFL-J in place of AutoFL, and FedAvg-J of FedAvg-2: what the planner is made for."""
-    if settings.planner.name != "joint" or settings.algorithm not in JOINT_OF:
-        return settings
-    own = settings.joint.given if settings.joint.name == "joint" else {}
-    section = JointSettings(**{**own, **settings.planner.given})
-    return settings.model_copy(update={"algorithm": JOINT_OF[settings.algorithm], "joint": section})
-
-
-def planning_section(settings: Settings) -> PartSettings:
-    """[joint] for AutoFL-J and FedAvg-J; for all others [planner], which a plan is asked about."""
-    return settings.joint if settings.planned_by() is settings.joint else settings.planner
-
-
 def plan_table(settings: Settings, made: RoundPlan) -> dict[str, Any]:
-    """What `autofl plan --json` says of a planned round, for settings that went through `as_joint`."""
+    """What `autofl plan --json` says of a planned round."""
     return {**planned_by(settings), **made.table()}
 
 
 def planned_by(settings: Settings) -> dict[str, str]:
-    """Planner and algorithm of a plan, for settings that went through `as_joint`."""
-    return {"planner": planning_section(settings).name, "algorithm": settings.algorithm}
+    """Planner and algorithm of a plan."""
+    return {"planner": settings.planned_by().name, "algorithm": settings.algorithm}
 
 
 def places(settings: Settings) -> Array:
@@ -305,15 +302,8 @@ def places(settings: Settings) -> Array:
 
 def whole_cell(settings: Settings) -> Network:
     """The network of these settings with every UE selected, planned as `plan` does."""
-    settings = as_joint(settings).resolved()
-    cell = build_cell(settings)
-    return Network(
-        air=ChannelAir(cell, build_channel(settings), settings.seed),
-        planner=_planner_of(settings, planning_section(settings), int(cell.num_weights)),
-        selection=Uniform(cell.num_ue),
-        seed=settings.seed,
-        outage=settings.simulation.outage,
-    )
+    network = build_network(settings)
+    return replace(network, selection=Uniform(settings.cell.count))
 
 
 def plan(settings: Settings) -> RoundPlan:

@@ -18,13 +18,11 @@ from autofl.config.scenarios import read_scenario
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import (
     RoundPlan,
-    as_joint,
     build_compressor,
     build_network,
     places,
     plan,
     planned_by,
-    planning_section,
 )
 from autofl.experiments.sweep import planned
 from autofl.files import check_depth, opening, parse_toml
@@ -96,7 +94,7 @@ def _leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
 
 def settings_of(table: dict[str, Any]) -> Settings:
     """Validated, for a number of UEs that can be planned while somebody waits."""
-    settings = as_joint(parse_settings(table))
+    settings = parse_settings(table)
     count = settings.cell.count
     if count > MOST_UE:
         raise AutoFLError(f"cell.num_ue: {count:,} UEs; the page takes up to {MOST_UE:,} (autofl plan takes more)")
@@ -163,7 +161,7 @@ def _values(settings: Settings, made: RoundPlan) -> dict[str, float | int | None
     """Where the sliders stand; the median where UEs differ."""
     settings, cell = settings.resolved(), made.round.cell
     radius = settings.cell.distance.parameters[0] if _in_disc(settings) else float(cell.distance.max())
-    section = planning_section(settings)
+    section = settings.planned_by()
     return {
         "num_ue": cell.num_ue,
         "radius": radius,
@@ -184,7 +182,7 @@ def _in_disc(settings: Settings) -> bool:
 
 def _decided(settings: Settings) -> list[str]:
     """Sliders that change nothing under this planner."""
-    name, section = planning_section(settings).name, planning_section(settings.resolved())
+    name, section = settings.planned_by().name, settings.resolved().planned_by()
     if name == "joint":
         searched = build_compressor(settings.resolved()) is not None
         return ["local_steps", "epsilon", *(["bits"] if searched else [])]
@@ -274,7 +272,7 @@ def _learning_time(settings: Settings, fitted: Any, networks: int, rounds: int) 
 
 
 def _is_slow(settings: Settings) -> bool:
-    return planning_section(settings).name in SEARCHING
+    return settings.planned_by().name in SEARCHING
 
 
 def _points(settings: Settings) -> int:

@@ -19,11 +19,11 @@ from autofl.units import Array, BoolArray
 GUARD = 2e-14
 """Budgets are read as E (1 - GUARD) and phi as phi (1 + GUARD): rounding then stays on the feasible side."""
 
+FOREVER = 1e12
+"""A UE that needs more seconds for a round never takes part: beyond, numbers run out of floats."""
+
 SAFE = 1e-12
 """The same for the rate laws that are not Shannon's."""
-
-LONGEST = 1e12
-"""A UE that needs longer than this for its part of a round [s], 30,000 years, cannot take part."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _limits(task: Task) -> Limits:
         decodable = np.sqrt(1.0 - eps * least_c)  # NaN where the upload alone exceeds the budget
         fastest = np.minimum(decodable, s0 * task.max_frequency / task.cycles)
         phi_energy = eta * least_c
-        in_time = s0 / fastest + phi_energy / task.max_power < LONGEST
+        in_time = s0 / fastest + phi_energy / task.max_power < FOREVER
         able = (eps > 0.0) & (pi > 0.0) & (pi < np.inf) & (fastest > 0.0) & (fastest >= slowest) & in_time
         if not able.all():
             eps, s0, pi = np.where(able, eps, 0.5 / least_c), np.where(able, s0, 1.0), np.where(able, pi, 1.0)

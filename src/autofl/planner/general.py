@@ -11,7 +11,7 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.planner import smooth, steps
-from autofl.planner.band import LONGEST, SAFE, Task
+from autofl.planner.band import FOREVER, SAFE, Task
 from autofl.planner.fixed_band import Allocation, Plan, part, spread
 from autofl.planner.smooth import Point, better
 from autofl.units import Array, BoolArray
@@ -44,7 +44,7 @@ def shortest(task: Task) -> Array:
         sending = _kind(task).least_upload_energy(task)
         t = sending / task.max_power
         s = np.maximum(np.sqrt(its.cube / (its.energy - sending - task.circuit_power * t)), its.quickest)
-        able = (s <= its.slowest) & (s > 0.0) & (t > 0.0) & (s + t < LONGEST)
+        able = (s <= its.slowest) & (s > 0.0) & (t > 0.0) & (s + t < FOREVER)
     return np.where(able, (s + t) * (1.0 + 4.0 * SAFE), np.inf)
 
 

@@ -107,7 +107,7 @@ function scenarioLine() {
 
 function figures({ plan, slowest, host_time: seconds }) {
   const cards = [
-    ["Round time", slowest === null ? "–" : si(plan.round_time, "s"), slowest === null ? "nobody takes part" : `UE ${slowest} is the slowest`],
+    ["Round time", slowest === null ? "–" : si(plan.round_time, "s"), slowest === null ? "nobody takes part" : `UE ${slowest} is the slowest; downlink ${si(plan.downlink_time, "s")}, overhead ${si(plan.overhead, "s")}`],
     ["Take part", `${plan.num_feasible.toLocaleString("en")} of ${plan.ues.length.toLocaleString("en")}`, plan.certificate?.upper ? "proved to be near the optimum" : "in a round of all UEs"],
     ["Energy", si(plan.energy, "J"), "of all UEs together"],
     ["Planned in", si(seconds, "s"), `by the planner ${plan.planner}`],
