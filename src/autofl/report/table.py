@@ -19,7 +19,11 @@ def printable(text: str) -> str:
     """Text without what a terminal would obey: a run's words and settings may be anybody's."""
     if text.isprintable():
         return text
-    return "".join("\ufffd" if category(letter)[0] == "C" and letter not in "\n\t" else letter for letter in text)
+    fine = ("Cs", "\n", "\t")  # surrogates stand for odd bytes of a file's name, which our streams spell out
+    return "".join(
+        "\ufffd" if category(letter)[0] == "C" and not {category(letter), letter} & set(fine) else letter
+        for letter in text
+    )
 
 
 def markdown_text(text: str) -> str:
