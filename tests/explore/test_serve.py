@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi", reason="FastAPI is not installed (pip install 'autofl-edge[explore]')")
+pytest.importorskip("fastapi", reason="needs the extra explore")
 
 from autofl.explore.connections import MOST_SILENT
 

@@ -208,8 +208,8 @@ def test_nobody_can_guess_the_name_of_a_file_that_is_not_whole_yet(tmp_path):
 @pytest.fixture
 def page(foreign):
     """The explorer page over these runs, without a browser."""
-    pytest.importorskip("fastapi", reason="FastAPI is not installed (pip install 'autofl-edge[explore]')")
-    pytest.importorskip("httpx")
+    pytest.importorskip("fastapi", reason="needs the extra explore")
+    pytest.importorskip("httpx", reason="needs the extra browser")
     from starlette.testclient import TestClient
 
     from autofl.explore.app import make_app
@@ -253,7 +253,7 @@ def test_the_page_starts_runs_without_code_that_lies_in_the_working_folder(page,
 
 
 def test_a_deployment_is_not_resumed_by_code_that_its_run_names(foreign, payload, tmp_path, capsys):
-    pytest.importorskip("flwr", reason="Flower is not installed (pip install 'autofl-edge[flower]')")
+    pytest.importorskip("flwr", reason="needs the extra flower")
     (tmp_path / "site" / "flower").mkdir(parents=True)
     for name in ("config.toml", "flower/config.toml"):
         (tmp_path / "site" / name).write_text("")
