@@ -43,7 +43,7 @@ def command(
         raise AutoFLError(f"--labels {labels}: write whole numbers with commas, for example 2,5,10") from None
     if seeds < 1 or min(label_counts) < 1:
         raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
-    count, folder = num_workers(workers, settings.simulation.threads), inside(out.with_suffix(""), "runs")
+    count, folder = num_workers(workers, settings.simulation.threads), inside(inside(out.parent, out.stem), "runs")
     from autofl.analysis.pilot import design_of, run_pilots
     from autofl.analysis.pilot_files import write_pilots
 
