@@ -35,8 +35,9 @@ MOST_DEPTH = 40
 """Most levels of nested tables or lists; what walks them recurses once for each."""
 MOST_PARTS, MOST_KEYS = 8, 10_000
 """Most parts of a dotted key, and most keys of a TOML file; ours have 3 and some hundred."""
-_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 MANY_PARTS = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MOST_PARTS}}}")
+HEADINGS = re.compile(r"^[ \t]*+\[", re.MULTILINE)
 SMALL_ARRAYS = 64 * 2**20
 """Bytes that the packed arrays of a file may take as they are used, however well they are packed."""
 MOST_UNPACKED = 20
@@ -90,7 +91,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """
     if MANY_PARTS.search(text):
         raise ValueError(f"a key of more than {MOST_PARTS} parts")
-    if max(text.count("="), text.count("\n[")) > MOST_KEYS:
+    if max(text.count("="), len(HEADINGS.findall(text))) > MOST_KEYS:
         raise ValueError(f"more than {MOST_KEYS:,} keys")
     table = tomllib.loads(text)
     check_depth(table)
@@ -104,8 +105,10 @@ def read_json(path: PathLike, what: str = "valid JSON") -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """What JSON text holds, nested no deeper than our own files are."""
+    """What JSON text holds, nested no deeper than our own files are, its words such as a file or screen can show."""
     value = json.loads(text)
+    if "\\ud" in text.lower():
+        json.dumps(value, ensure_ascii=False).encode("utf-8")  # half a character is none
     check_depth(value)
     return value
 
@@ -145,6 +148,8 @@ def read_arrays(
         texts: the arrays that may hold words instead.
     """
     arrays, room = {}, SMALL_ARRAYS
+    if Path(path).is_fifo():
+        raise AutoFLError(f"{path}: not {what} (a pipe)")
     with opening(path, what), zipfile.ZipFile(path) as archive:
         members = {info.filename: info for info in archive.infolist()}
         for name, item in names.items():

@@ -96,7 +96,7 @@ WRONG = {
     "labels": [0, -1, "many", None, 1e30],
     "local_steps": [0, 0.5, []],
     "num_samples": ["x", 0],
-    "seed": [None, [1], 1.5],
+    "seed": [None, [1], 1.5, 10**20, -1],
     "noise": [0.0, -1.0, 1e300, "x", None],
     "skew": [-1.0, [], 1e300],
     "round": [[], 3, [0, 0, 1], [2, 1, 0], ["x"], [0, 10**18], None],

@@ -120,6 +120,41 @@ def test_no_command_runs_code_that_a_run_folder_names(verb, foreign, payload, ca
         assert "runs.payload:Rule" in capsys.readouterr().err
 
 
+QUOTED = """planner = {name = "runs.payload:Rule"}
+"planner.name" = "paper"
+"""
+
+
+@pytest.mark.parametrize("verb", ["simulate --resume", "plan", "sweep"])
+def test_a_key_with_a_dot_does_not_hide_the_code_that_a_run_names(verb, foreign, payload, capsys):
+    name, words = VERBS[verb]
+    path = foreign / name / "config.toml"
+    table = read_toml(path)
+    del table["planner"]
+    path.write_text(QUOTED + tomli_w.dumps(table))
+    seal_again(foreign / name)
+    assert run_cli([word.format(foreign / name) for word in words]) == 2
+    assert not payload.exists()
+    assert "no setting has a dot in its name" in capsys.readouterr().err
+
+
+def test_the_settings_of_a_sweep_run_no_code_either(foreign, payload, capsys):
+    shutil.move(foreign / "finished", foreign / "swept" / "runs" / "one")
+    shutil.copy(foreign / "swept" / "runs" / "one" / "config.toml", foreign / "swept" / "config.toml")
+    name_code(foreign / "swept")
+    assert run_cli(["plan", str(foreign / "swept" / "config.toml")]) == 2
+    assert not payload.exists()
+    assert "runs.payload:Rule" in capsys.readouterr().err
+
+
+def test_a_reproduction_does_not_write_into_a_linked_folder(foreign, tmp_path, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    (foreign / "results").symlink_to(tmp_path / "elsewhere")
+    assert run_cli(["reproduce", "fig2a", "--seeds", "1", "--workers", "1", "--out", str(foreign)]) == 2
+    assert "a link" in capsys.readouterr().err
+    assert contents(tmp_path / "elsewhere") == {}
+
+
 @pytest.mark.parametrize(("verb", "said"), [("simulate", []), ("compare", ["--workers", "1"])])
 def test_code_that_the_user_names_too_is_run(verb, said, foreign, payload, capsys):
     folder = foreign / ("interrupted" if verb == "simulate" else "both")

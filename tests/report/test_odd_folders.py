@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,6 +73,7 @@ def say(folder, config=None, **facts):
         {"sim_time": []},
         {"num_ue": 0},
         {"num_ue": 10**30},
+        {"num_ue": 2**40},
         {"num_weights": "many"},
         {"slow": "x"},
         {"data": 3},
@@ -92,6 +94,41 @@ def test_a_fact_that_no_run_has_is_one_line_that_names_it(facts, folder, capsys)
     named = next(iter(facts.get("config", facts)))
     assert "not a readable run" in line
     assert named in line
+
+
+def test_half_a_character_is_no_text(folder, capsys):
+    say(folder, torch="\ud800")
+    assert run_cli(["report", str(folder)]) == 2
+    assert "not a readable run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1e308", "1.5"])
+def test_a_number_that_no_axis_shows_is_one_line(value, folder):
+    with open(folder / "rounds.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    rows[2]["adapted_accuracy"] = value
+    with open(folder / "rounds.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    say(folder)
+    with pytest.raises(AutoFLError, match=r"no number of a run|not between 0 and 1"):
+        read_run(folder)
+
+
+def test_a_label_with_dollar_signs_is_drawn_as_it_is(folder, tmp_path):
+    say(folder, label="$\\frac{$")
+    make_report([read_run(folder)], tmp_path, 0.5)
+
+
+def test_results_of_a_reproduction_that_lack_something_are_one_line(tmp_path, capsys):
+    results = Path(__file__).parents[2] / "docs" / "results" / "reproduction"
+    for path in results.glob("cifar10.*"):
+        shutil.copy(path, tmp_path)
+    about = (tmp_path / "cifar10.json").read_text()
+    (tmp_path / "cifar10.json").write_text(about.replace('"torch"', '"tork"'))
+    assert run_cli(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"autofl: {tmp_path}: not results of a reproduction")
 
 
 def test_a_run_that_does_not_say_its_data_or_its_ues_is_shown_all_the_same(folder):

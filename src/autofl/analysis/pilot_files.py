@@ -35,7 +35,7 @@ class Pilot:
     local_steps: Count  # tau
     num_samples: Count  # d
     num_selected: Count
-    seed: int
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
     noise: Annotated[float, Field(ge=1e-9, le=1e6)]  # mean over rounds of sum_i a_i^2/d_i
     skew: Amount  # chi^2: how unequally UEs were heard
     round: Annotated[tuple[Round, ...], Field(min_length=1)]  # evaluated rounds

@@ -7,6 +7,7 @@ import typer
 
 from autofl.cli.shared import Json, report, show_joint, show_radio, show_reproduction
 from autofl.errors import AutoFLError
+from autofl.files import opening
 
 EXAMPLE = "Example: autofl report runs/demo --target 0.8 --html --out report"
 
@@ -37,12 +38,14 @@ def command(
         raise AutoFLError(
             f"{runs[0]}: --html, --latex and --mlflow are for run folders; this is a reproduction, see its report.md"
         )
-    if kind is _is_results:
-        return show_reproduction(runs[0], out if out is not None else runs[0], page, None, as_json)
-    if kind is _is_joint:
-        return show_joint(runs[0], out if out is not None else runs[0], page, None, as_json)
-    if len(runs) == 1 and (runs[0] / "radio.json").is_file():
-        return show_radio(runs[0], out if out is not None else runs[0], page, as_json)
+    place = out if out is not None else runs[0]
+    with opening(runs[0], "results of a reproduction"):
+        if kind is _is_results:
+            return show_reproduction(runs[0], place, page, None, as_json)
+        if kind is _is_joint:
+            return show_joint(runs[0], place, page, None, as_json)
+        if len(runs) == 1 and (runs[0] / "radio.json").is_file():
+            return show_radio(runs[0], place, page, as_json)
     if page is not None:
         raise AutoFLError(f"--page {page}: only the results of a reproduction fill a page; {runs[0]} holds none")
     if mlflow is not None:

@@ -92,7 +92,8 @@ def command(
     for stage in stages_of(studies):
         _make_stage(stage, chosen, folder, where, count, ray)
     wanted = None if "all" in names else names
-    return show_reproduction(folder / "results", folder / "results", None, wanted, as_json)
+    results = inside(folder, "results")
+    return show_reproduction(results, results, None, wanted, as_json)
 
 
 def _testbed(scale: str, seeds: int, slow: float, only: list[str], folder: Path, as_json: bool) -> None:
@@ -129,7 +130,7 @@ def _make_stage(studies: list[str], scale: "Scale", folder: Path, where: str, co
     from autofl.reproduction.results import collect, is_collected, write_study
     from autofl.reproduction.store import entries_of
 
-    results = folder / "results"
+    results = inside(folder, "results")
     entries = {study: entries_of(study, scale, inside(folder, "runs"), where) for study in studies}
     left = {
         study: members

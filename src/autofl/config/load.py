@@ -44,12 +44,14 @@ def load_settings(path: PathLike | None = None, overrides: Iterable[str] = (), s
 
 
 def _is_of_a_run(path: Path) -> bool:
-    """Whether a file is the settings of a run or of a comparison, which anybody may have made."""
-    return path.name == CONFIG and any(any(path.parent.glob(place)) for place in (MANIFEST, f"*/{MANIFEST}"))
+    """Whether a file is the settings of a run, a comparison or a sweep, which anybody may have made."""
+    places = (MANIFEST, f"*/{MANIFEST}", f"runs/*/{MANIFEST}")
+    return path.name == CONFIG and any(any(path.parent.glob(place)) for place in places)
 
 
 def check_asked(path: PathLike, table: dict[str, Any], overrides: Iterable[str]) -> None:
     """Refuse parts that are code of a user's own (`module:object`), but for those that the overrides name as well."""
+    check_keys(path, table)
     said: dict[str, Any] = {}
     for override in overrides:
         _apply(said, override)
@@ -57,6 +59,15 @@ def check_asked(path: PathLike, table: dict[str, Any], overrides: Iterable[str])
     if missing := sorted({name for names in _own_code(table).values() for name in names} - asked):
         words = " ".join(own_code_named(table))
         raise AutoFLError(f"{path}: it runs code of its own, {missing[0]}; if you trust it, name it too: {words}")
+
+
+def check_keys(origin: PathLike, table: Mapping[str, Any]) -> None:
+    """Refuse a key with a dot in it, which TOML allows in quotes: it would hide another one from `flat_settings`."""
+    for key, value in table.items():
+        if "." in key:
+            raise AutoFLError(f"{origin}: unknown key {_shortened(repr(key), 60)}; no setting has a dot in its name")
+        if isinstance(value, dict):
+            check_keys(origin, value)
 
 
 def own_code_named(table: dict[str, Any]) -> list[str]:
@@ -110,6 +121,7 @@ def parse_settings(table: dict[str, Any], origin: str = "settings") -> Settings:
     """Settings of a nested table, or an AutoFLError of one line."""
     if FROM_OBJECTS in table:
         raise AutoFLError(f"{origin}: this run was made from Python objects; its parts are in manifest.json, not here")
+    check_keys(origin, table)
     try:
         return Settings.model_validate(table)
     except ValidationError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from autofl.algorithms import State
 from autofl.config import flat_settings
 from autofl.errors import AutoFLError, end_if_told, ending_later, in_own_code
-from autofl.files import read_toml
+from autofl.files import read_bytes, read_toml
 from autofl.lock import FolderLock
 from autofl.records import (
     Kept,
@@ -109,7 +109,7 @@ def is_finished(folder: Path, config_text: str) -> bool:
         return (
             manifest.get("status") == "finished"
             and manifest.get("version") == __version__
-            and (folder / "config.toml").read_bytes() == config_text.encode("utf-8")
+            and read_bytes(folder / "config.toml") == config_text.encode("utf-8")
         )
     except (AutoFLError, OSError):
         return False

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import math
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from autofl.errors import AutoFLError
 from autofl.explore.launch import Launcher
 from autofl.files import read_toml
 from autofl.records import Run, is_run, read_manifest, read_run
+from autofl.records.checkpoints import GENERATIONS
 from autofl.records.checks import MANIFEST, check_sums
-from autofl.records.run import CONFIG, ROUNDS, TABLES
+from autofl.records.run import CONFIG, ROUNDS, TABLES, WEIGHTS
 from autofl.report.runs import group, newest_of_equal
 from autofl.report.summary import as_json, note, summarise, table
 
@@ -61,7 +63,7 @@ class Store:
         """Whether all files that would be read lie below a given folder: a link may lead elsewhere."""
         return all(
             any((folder / name).resolve().is_relative_to(root) for root in self.roots)
-            for name in ("", MANIFEST, CONFIG, *TABLES)
+            for name in ("", MANIFEST, CONFIG, WEIGHTS, *TABLES, *GENERATIONS)
         )
 
     def folder(self, run_id: str) -> Path:
@@ -241,7 +243,7 @@ def id_of(folder: Path) -> str:
 def _runs_below(root: Path) -> list[Path]:
     if is_run(root):
         return [root]
-    return [path.parent for path in root.rglob(MANIFEST) if is_run(path.parent)] if root.is_dir() else []
+    return [Path(folder) for folder, _, files in os.walk(root) if MANIFEST in files and is_run(Path(folder))]
 
 
 def _changed_at(folder: Path) -> float:

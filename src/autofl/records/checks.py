@@ -12,6 +12,8 @@ FORMAT = 2
 OWN_SUM = "manifest_sha256"
 PIECE = 2**20
 MOST_COUNT, MOST_NUMBER = 2**40, 1e300
+MOST_UE = 10_000_000
+"""UEs of a run, whether its manifest says how many there are or not."""
 
 
 def sum_of(path: Path, size: int | None = None) -> str:
@@ -48,9 +50,9 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     """What reports rely on, of the right kind."""
     if type(manifest.get("seed")) is not int or not isinstance(manifest.get("algorithm"), str):
         raise ValueError(f"{MANIFEST} names no algorithm or no seed")
-    for key in ("num_ue", "num_weights"):
-        if type(manifest.get(key, 1)) is not int or not 1 <= manifest.get(key, 1) <= MOST_COUNT:
-            raise ValueError(f"{key} in {MANIFEST} is not a whole number from 1 to {MOST_COUNT:,}")
+    for key, most in (("num_ue", MOST_UE), ("num_weights", MOST_COUNT)):
+        if type(manifest.get(key, 1)) is not int or not 1 <= manifest.get(key, 1) <= most:
+            raise ValueError(f"{key} in {MANIFEST} is not a whole number from 1 to {most:,}")
     for key in ("label", "stop", "status", "data", "problem"):
         if not isinstance(manifest.get(key), str | None):
             raise ValueError(f"{key} in {MANIFEST} is not text")

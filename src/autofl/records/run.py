@@ -34,7 +34,16 @@ from autofl.records.checkpoints import (
     remove_generations,
     write_generation,
 )
-from autofl.records.checks import MANIFEST, check_config, check_manifest, check_seal, check_sums, sealed, sum_of
+from autofl.records.checks import (
+    MANIFEST,
+    MOST_UE,
+    check_config,
+    check_manifest,
+    check_seal,
+    check_sums,
+    sealed,
+    sum_of,
+)
 from autofl.records.round import UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
 from autofl.records.tables import Column, GrowingTable, cut, holds, last_round, read_table, text_of
 from autofl.units import PathLike
@@ -45,8 +54,6 @@ RESERVE = ".reserve"
 """Room on the disk for the last words of a run that fills it."""
 OWN_DATA = "the devices' own data"
 """What a manifest calls data that a deployment has not dealt out; the settings of data are not about them."""
-MOST_UE = 10_000_000
-"""UEs of a run whose manifest does not say how many there are."""
 KILLED = "its process ended without a word: killed, or the machine went down"
 QUALITY = tuple(field.name for field in fields(Evaluation))
 ROUND_COLUMNS = (
@@ -392,6 +399,9 @@ def read_run(folder: PathLike) -> Run:
         devices = read_table(folder / DEVICES, OLDEST_DEVICE_TABLE, text=("outcome",)) if measured else {}
         if not np.array_equal(rounds["round"], np.arange(len(rounds["round"]))):
             raise ValueError(f"{ROUNDS} does not have its rounds one by one")
+        shares = [rounds[name] for name in ("global_accuracy", "adapted_accuracy")]
+        if any((share < 0.0).any() or (share > 1.0).any() for share in shares):
+            raise ValueError(f"{ROUNDS} has an accuracy that is not between 0 and 1")
         number = ues["ue"].astype(np.int64)
         if not ((number >= 0) & (number < manifest.get("num_ue", MOST_UE))).all():
             raise ValueError(f"{UES} has a UE that is none")

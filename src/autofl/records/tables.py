@@ -23,6 +23,8 @@ Extent = tuple[int, str]
 TABLES = ROUNDS, UES, DEVICES = "rounds.csv", "ues.csv", "devices.csv"
 MOST_TABLE, MOST_LINE = 2**30, 2**16
 """Bytes of a table that is read, and of a line of it. As columns a table takes no more than four times its size."""
+MOST_VALUE = 1e100
+"""Largest finite number in a table; a larger one is no measurement, and no axis could show it."""
 MOST_PADDED = 2**25
 
 
@@ -155,7 +157,11 @@ class _Numbers:
 
 
 def _number(cell: str) -> float:
-    return float(cell) if cell else math.nan
+    """NaN for an empty cell; what no run measures would not fit on any axis."""
+    value = float(cell) if cell else math.nan
+    if MOST_VALUE < abs(value) < math.inf:
+        raise ValueError(f"{cell} is no number of a run")
+    return value
 
 
 class _Texts:

@@ -114,7 +114,7 @@ def plot(runs: Run | PathLike | Sequence[Run | PathLike], x: str, y: str) -> Fig
     straight line; over any other column a curve goes from round to round through means of both over the seeds.
     """
     runs = read_runs(runs)
-    groups = group(runs)
+    groups = labelled(runs)
     for name in (x, y):
         if any(name not in run.rounds for run in runs):
             raise AutoFLError(f"{name!r}: no such column; rounds.csv has {', '.join(runs[0].rounds)}")
@@ -180,6 +180,11 @@ def curves(members: Sequence[Evaluated], column: str, axis: str) -> tuple[Array,
     return _side_by_side([(rounds if axis == "round" else time, values) for rounds, time, values in series])
 
 
+def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The groups of runs by labels in which a dollar sign begins no formula."""
+    return {label.replace("$", r"\$"): members for label, members in group(runs).items()}
+
+
 def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: bool = False) -> None:
     """Mean over seeds as a line, their range as a band; or, from five seeds on, the 95 % interval of the mean."""
     if not len(x):
@@ -230,7 +235,7 @@ def draw_learning_time(runs: Sequence[Run], target: float) -> Figure:
     with figure_of(8.0, 3.6) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, metric in zip(panels, ("adapted", "global"), strict=True):
-            for place, (label, members) in enumerate(group(runs).items()):
+            for place, (label, members) in enumerate(labelled(runs).items()):
                 accuracy, time = time_to_each(members, f"{metric}_accuracy")
                 band(axes, 100.0 * accuracy, time, place, label)
             axes.axvline(100.0 * target, color="grey", linewidth=0.8, linestyle=":")
@@ -269,7 +274,7 @@ def draw_rounds(runs: Sequence[Run]) -> Figure:
     with figure_of(11.0, 3.4) as figure:
         for axes, column in zip(figure.subplots(1, 3), columns, strict=True):
             name, factor = _axis(column)
-            for place, (label, members) in enumerate(group(runs).items()):
+            for place, (label, members) in enumerate(labelled(runs).items()):
                 x, values = curves(members, column, "round")
                 band(axes, x, factor * values, place, label)
             axes.set_xlabel("round")
@@ -282,7 +287,7 @@ def draw_rounds(runs: Sequence[Run]) -> Figure:
 
 def draw_energy(runs: Sequence[Run]) -> Figure:
     """What a UE spends in a round, and accuracy against what was spent."""
-    groups = group(runs)
+    groups = labelled(runs)
     with figure_of(8.0, 3.6) as figure:
         left, right = figure.subplots(1, 2)
         spent = [_sent(members) for members in groups.values()]
