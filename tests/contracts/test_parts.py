@@ -553,7 +553,8 @@ def test_a_run_takes_every_part_and_gives_the_same_bytes_twice(kind, name, tmp_p
         assert first.manifest["parts"][kind]["file"] == "own_parts.py"
         assert len(first.manifest["parts"][kind]["sha256"]) == 64
     assert np.isfinite(first.rounds["adapted_accuracy"][-1])
-    repeated = run(load_settings(first.folder / "config.toml"), tmp_path / "three")  # a run repeats itself
+    settings = load_settings(first.folder / "config.toml", overrides[:1])  # its own code must be named again
+    repeated = run(settings, tmp_path / "three")  # a run repeats itself
     assert (repeated.folder / "rounds.csv").read_bytes() == (first.folder / "rounds.csv").read_bytes()
 
 

@@ -213,7 +213,7 @@ def test_a_divergence_caused_by_a_few_is_rolled_back_and_names_them(tmp_path):
             "cell": {"num_ue": 6},
             "simulation": {"num_selected": 6, "device": "cpu"},
             "attack": {"name": "scaled", "scale": 1e20, "share": 0.34},
-            "checks": {"norm_bound": 0.0},
+            "checks": {"norm_bound": 0.0, "shorten": 0.0},
         }
     )
 

@@ -130,10 +130,11 @@ def load_planned(config: Path | None, scenario: str | None, said: list[str], pla
     """The settings, with the named planner in the section that plans for their algorithm."""
     from autofl.config import load_settings
 
-    settings = load_settings(config, said, scenario)
     if planner is None:
-        return settings
-    return load_settings(config, [*said, f"{settings.planned_in()}.name={planner}"], scenario)
+        return load_settings(config, said, scenario)
+    algorithm = [words for words in said if words.partition("=")[0].strip() == "algorithm"]
+    section = load_settings(config, algorithm, scenario).planned_in()
+    return load_settings(config, [*said, f"{section}.name={planner}"], scenario)
 
 
 def report(

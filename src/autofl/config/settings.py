@@ -43,7 +43,7 @@ beta decays there (learning.lr_decay), so it begins higher."""
 JOINT_MNIST_STEPS = (0.25, 5.0, 1.0)
 
 
-LEAST = 1e-9
+LEAST = 1e-15
 """A power, band or frequency up to this must be a typing error: times would leave the range of numbers."""
 
 
