@@ -76,8 +76,8 @@ def test_a_node_of_a_larger_federation_is_left_out_by_name(tmp_path):
     run = read_run(tmp_path / "run")
     notes = "\n".join(run.manifest["notes"])
     assert f"UE {NUM_UE}: the settings deal out data to UEs 0 to {NUM_UE - 1} (cell.num_ue)" in notes
-    assert "this node has no data; start it with --node-config 'ue=0 data=\"own.npz\"'" in notes
-    assert "this node has no UE number" in notes
+    assert "node 8000, node 8001: takes no part" in notes
+    assert "this node has no UE number or data" in notes
 
 
 @contextlib.contextmanager

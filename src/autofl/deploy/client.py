@@ -12,7 +12,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from autofl.deploy.certificates import DeviceKeys
-from autofl.deploy.desk import desk_of, ue_of
+from autofl.deploy.desk import desk_of
 from autofl.deploy.device import Meter
 from autofl.deploy.frames import ERROR, REPLY, Parcel, packed, unpacked
 from autofl.deploy.messages import (
@@ -202,11 +202,11 @@ def session(message: Message, context: Context) -> Message:
             return Parcel(parcel.number, ERROR, f"error 1: {type(error)}:<'{error}'>".encode()[:1000])
 
     try:
-        keys = DeviceKeys.read(Path(str(context.node_config["folder"])), ue_of(context))
-    except (KeyError, OSError, ValueError, AutoFLError):
+        keys = DeviceKeys.read(Path(str(context.node_config["folder"])), int(context.node_config["ue"]))
+    except (KeyError, OSError, ValueError):
         outcome = "no-keys"
     else:
         outcome = hold_session(place["host"], place["port"], place["token"], keys, answer, LARGEST)
         if outcome == "over":
-            leave(ue_of(context))
+            leave(int(context.node_config["ue"]))
     return Message(RecordDict({"ended": ConfigRecord({"outcome": outcome})}), reply_to=message)

@@ -113,18 +113,11 @@ def _made(text: str, path: str, changed: int, ue: int) -> Desk:
     return Desk(settings_of(text), path, ue)
 
 
-def ue_of(context: Context) -> int:
-    """The UE that this node is; Flower's simulation, and whoever follows its examples, numbers nodes as partitions."""
-    node = context.node_config
-    if "ue" not in node and PARTITION not in node:
-        raise AutoFLError("this node has no UE number; start it with --node-config 'ue=0 data=\"own.npz\"'")
-    return int(node["ue"] if "ue" in node else node[PARTITION])
-
-
 def desk_of(context: Context) -> Desk:
     """The desk of this node's device; made again if the data file has changed."""
-    ue, path = ue_of(context), str(context.node_config.get("data", ""))
-    if not path and PARTITION not in context.node_config:
-        raise AutoFLError(f"this node has no data; start it with --node-config 'ue={ue} data=\"own.npz\"'")
+    node = context.node_config
+    ue, path = node.get("ue", node.get(PARTITION)), str(node.get("data", ""))
+    if ue is None or not (path or PARTITION in node):
+        raise AutoFLError("this node has no UE number or data; start it with --node-config 'ue=0 data=\"own.npz\"'")
     changed = Path(path).stat().st_mtime_ns if Path(path).is_file() else 0
-    return _made(str(context.run_config["settings"]), path, changed, ue)
+    return _made(str(context.run_config["settings"]), path, changed, int(ue))
