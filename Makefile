@@ -1,6 +1,6 @@
 # make demo   sets up and compares the five algorithms on MNIST-5k
 # make test   sets up and runs the tests
-# make flower  runs the tests of deployments with the other version of Flower; EXTRAS=demo,dev,flower
+# make flower  sets up with the extras flower and ray, runs the tests of deployments with the other version of Flower
 # make coverage  the same in one process, without the tests marked deploy, with the share of lines that were run
 # make lint   sets up and runs ruff and mypy
 # EXTRAS=demo,dev,docs,browser,flower,ray installs more: make test then runs the tests that need it
@@ -49,7 +49,8 @@ coverage: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-flower: setup
+flower:
+	$(MAKE) setup EXTRAS=demo$(comma)dev$(comma)flower$(comma)ray
 	$(BIN)/python tools/dependencies.py flower $(VENV)/flower
 	PYTHONPATH=$(abspath $(VENV)/flower) $(BIN)/python -m pytest tests/deploy tests/faults/test_hostile.py tests/faults/test_messages.py
 

@@ -194,6 +194,7 @@ def test_without_an_extra_a_command_says_how_to_install_it_in_a_clone(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    monkeypatch.setenv("COLUMNS", "200")  # a table must not break the command
     run_cli(shlex.split(command))
     said = " ".join("".join(capsys.readouterr()).split())
     (told,) = set(re.findall(r"make (\w+) EXTRAS=([\w,]+)", said))

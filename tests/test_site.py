@@ -38,6 +38,8 @@ ONLY_PARSED = {
     "autofl deploy run": "needs `deploy up`; tests/deploy/test_deployment.py",
     "autofl deploy status": "needs `deploy up`; tests/deploy/test_deployment.py",
     "autofl deploy down": "needs `deploy up`; tests/deploy/test_deployment.py",
+    "cd examples/flower_app ": "tests/deploy/test_flower_app.py runs what follows",
+    "flwr run ": "needs Flower; tests/deploy/test_flower_app.py",
     "autofl explore ": "serves until it is stopped; tests/explore/test_page.py",
     "autofl compare --ray ": "needs a cluster; tests/experiments/test_cluster.py",
     "autofl reproduce all --scale full --ray ": "needs a cluster; tests/experiments/test_cluster.py",

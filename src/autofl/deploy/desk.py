@@ -15,7 +15,7 @@ from autofl.algorithms import Algorithm
 from autofl.compressors import Compressor
 from autofl.config import Settings
 from autofl.data.federated import FederatedData, PixelSums
-from autofl.deploy.device import open_device
+from autofl.deploy.device import dealt_device, open_device
 from autofl.deploy.messages import checked_params, pixels_of
 from autofl.deploy.run_config import settings_of
 from autofl.deploy.schema import FIELDS, RefusedError, read
@@ -29,13 +29,17 @@ from autofl.models import params_of as params_of_model
 
 log = logging.getLogger("autofl")
 
+PARTITION = "partition-id"
+"""Flower's name for a node's number, where a node has a part of a data set that all of them know."""
+
 
 class Desk:
     """A device in a run, by the run's settings."""
 
     def __init__(self, settings: Settings, path: str, ue: int) -> None:
+        """Without a path, the data are those that the settings deal out to this UE, as in a simulation."""
         use_machine(settings.simulation.threads)
-        device = open_device(path, ue, settings.seed)
+        device = open_device(path, ue, settings.seed) if path else dealt_device(settings, ue)
         self.settings, self.device = settings, replace(device, dataset=device.dataset.taken_as(settings.data.values))
         if settings.data.standardise and (far := device.far_columns()):
             log.warning("%s: %s", path, far)
@@ -112,8 +116,8 @@ def _made(text: str, path: str, changed: int, ue: int) -> Desk:
 def desk_of(context: Context) -> Desk:
     """The desk of this node's device; made again if the data file has changed."""
     node = context.node_config
-    if "ue" not in node or "data" not in node:
+    ue, path = node.get("ue", node.get(PARTITION)), str(node.get("data", ""))
+    if ue is None or not (path or PARTITION in node):
         raise AutoFLError("this node has no UE number or data; start it with --node-config 'ue=0 data=\"own.npz\"'")
-    path = str(node["data"])
     changed = Path(path).stat().st_mtime_ns if Path(path).is_file() else 0
-    return _made(str(context.run_config["settings"]), path, changed, int(node["ue"]))
+    return _made(str(context.run_config["settings"]), path, changed, int(ue))

@@ -9,6 +9,7 @@ from torch import nn
 
 from autofl.algorithms import Algorithm, at_round, is_independent, split_of
 from autofl.compressors import Compressor
+from autofl.config import Settings
 from autofl.data import Dataset, Partition, read_device
 from autofl.data.federated import FederatedData, PixelSums, column_statistics, is_table, pixel_sums, pool_of
 from autofl.data.partition import TRAIN_SHARE
@@ -17,6 +18,7 @@ from autofl.engines import ClientMemory, CompressedUpdates, Engine, Updates
 from autofl.engines.low_rank import low_rank_layers
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator, PersonalModels, PreparedEvaluator, draw_piece
+from autofl.experiments.data import build_partition, loaded_from
 from autofl.models import Params
 from autofl.rng import stream
 from autofl.units import IntArray, PathLike
@@ -110,6 +112,16 @@ def open_device(path: PathLike, ue: int, seed: int) -> Device:
     train, test = np.flatnonzero(there), np.flatnonzero(~there)
     if not len(train) or not len(test):
         raise AutoFLError(f"{path}: {len(dataset.y)} samples; at least 2 are needed, one to train and one to test on")
+    return Device(ue, dataset, Partition(train, _start(ue, train), test, _start(ue, test)))
+
+
+def dealt_device(settings: Settings, ue: int) -> Device:
+    """The device of a UE to which the settings deal out data: the samples that it has in a simulation."""
+    dataset, owner = loaded_from(settings.data.source())
+    partition = build_partition(settings, dataset, owner)
+    if not 0 <= ue < partition.num_ue:
+        raise AutoFLError(f"UE {ue}: the settings deal out data to UEs 0 to {partition.num_ue - 1} (cell.num_ue)")
+    train, test = partition.train_of(ue), partition.test_of(ue)
     return Device(ue, dataset, Partition(train, _start(ue, train), test, _start(ue, test)))
 
 

@@ -1,4 +1,7 @@
-"""The settings of a run as Flower carries them to the server and to each device."""
+"""The settings of a run as Flower carries them to the server and to each device.
+
+`autofl deploy run` fills in all of them. Whoever starts the app with `flwr run` needs `settings` alone.
+"""
 
 import tomllib
 from collections.abc import Callable
@@ -22,6 +25,16 @@ def settings_of(text: str) -> Settings:
     if len(text) > MOST_TEXT:
         raise AutoFLError(f"settings of the run: {len(text)} characters; at most {MOST_TEXT}")
     return parse_settings(tomllib.loads(text), "settings of the run").resolved()
+
+
+def folder_of(context: Context) -> Path:
+    """The run folder; by default one that is named by Flower's number of the run, where the SuperLink was started."""
+    return Path(str(context.run_config.get("folder", "")) or f"runs/flower-{context.run_id}")
+
+
+def attempt_of(context: Context) -> str:
+    """Which start of the run this is."""
+    return str(context.run_config.get("attempt", context.run_id))
 
 
 def nodes_of(context: Context) -> dict[int, int]:
@@ -64,4 +77,4 @@ def slow_of(context: Context) -> float:
 def watch_of(context: Context) -> Callable[[], None]:
     """What the server calls before it does anything; a run that was started without a lease is not watched."""
     lease = str(context.run_config.get("lease", ""))
-    return watcher(Path(lease), str(context.run_config["attempt"])) if lease else lambda: None
+    return watcher(Path(lease), attempt_of(context)) if lease else lambda: None

@@ -25,7 +25,17 @@ from autofl.deploy.notes import Notes, lost_words, remarks_of
 from autofl.deploy.overhead import Overheads, is_asked
 from autofl.deploy.post import Ask, Post
 from autofl.deploy.privacy import spent
-from autofl.deploy.run_config import form_of, has_own_data, nodes_of, settings_of, slow_of, stream_of, watch_of
+from autofl.deploy.run_config import (
+    attempt_of,
+    folder_of,
+    form_of,
+    has_own_data,
+    nodes_of,
+    settings_of,
+    slow_of,
+    stream_of,
+    watch_of,
+)
 from autofl.deploy.schema import shown
 from autofl.deploy.stream import Streams
 from autofl.deploy.world import Devices
@@ -69,7 +79,7 @@ def serve(grid: Grid, context: Context) -> None:
     """A whole run, or the rest of one, into its run folder on this machine."""
     logging.basicConfig(format="%(message)s")
     log.setLevel(logging.INFO)  # ours alone: Flower sends each line by a request, of which httpx would write a line
-    settings, folder = settings_of(str(context.run_config["settings"])), Path(str(context.run_config["folder"]))
+    settings, folder = settings_of(str(context.run_config["settings"])), folder_of(context)
     use_machine(settings.simulation.threads)
     lock = FolderLock(folder)
     try:
@@ -132,10 +142,10 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
 
     Whether a run is there that must stay is certain only now: before, another program could have written one.
     """
-    folder, resume, attempt = lock.folder, bool(context.run_config["resume"]), str(context.run_config["attempt"])
+    folder, resume, attempt = lock.folder, bool(context.run_config.get("resume", False)), attempt_of(context)
     if resume and has_begun(folder) and read_manifest(folder)["status"] == "finished":
         raise AutoFLError(f"{folder}: the run has been finished meanwhile; nothing is left to resume")
-    keep = bool(context.run_config.get("keep", False))
+    keep = bool(context.run_config.get("keep", not resume))
     begun = dict.fromkeys(range(settings.cell.count), 1) if resume else {}  # round 1 may have been answered
     if not resume or not has_checkpoint(folder):
         away = ("data", "partition") if has_own_data(context) else ()
