@@ -13,6 +13,7 @@ import pytest
 import autofl
 from autofl.cli.main import run as run_cli
 from autofl.cli.shared import print_json
+from autofl.records import find_runs
 from autofl.version import __version__
 from reference.joint_pilots import write
 
@@ -493,7 +494,41 @@ def test_pilots_of_a_radio_cell_run_and_a_target_out_of_reach_is_told(capsys, tm
     assert "of 9 pilots reach 1 (the best comes to" in err
 
 
-def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own_data):
-    status, _, err = answer(capsys, "simulate", "--planner", "joint", *QUICK, *own_data, "--out", tmp_path / "run")
+def test_every_door_plans_the_same_rounds_as_a_plan(capsys, tmp_path, own_data):
+    """By --planner, by a settings file, in a comparison: the joint planner decides what `autofl plan` shows."""
+    file = tmp_path / "joint.toml"
+    file.write_text('[planner]\nname = "joint"\n')
+    all_of_them = (*own_data, *QUICK, "--set", "simulation.num_selected=6")
+    planned = json.loads(answer(capsys, "plan", "--planner", "joint", *all_of_them, "--json")[1])
+    doors = {
+        "option": ("simulate", "--planner", "joint"),
+        "file": ("simulate", file),
+        "comparison": ("compare", "--planner", "joint", "--seeds", 1, "--algorithms", "autofl"),
+        "comparison by file": ("compare", file, "--seeds", 1, "--algorithms", "autofl"),
+    }
+    sections = []
+    for name, words in doors.items():
+        status, _, err = answer(capsys, *words, *all_of_them, "--out", tmp_path / name)
+        assert status == 0, err
+        (run,) = (autofl.read_run(folder) for folder in find_runs(tmp_path / name))
+        assert run.rounds["round_time"][1] == pytest.approx(planned["round_time"], rel=1e-4), name
+        first = run.ues["round"] == "1" if run.ues["round"].dtype.kind == "U" else run.ues["round"] == 1
+        assert run.ues["local_steps"][first].astype(int).tolist() == [ue["local_steps"] for ue in planned["ues"]], name
+        sections.append([run.config[part] for part in ("planner", "compressor", "learning")])
+    assert all(section == sections[0] for section in sections)
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        ("simulate", "--planner", "joint"),
+        ("compare", "--planner", "joint", "--seeds", 1, "--algorithms", "autofl"),
+        ("compare", "--seeds", 1, "--workers", 1, "--algorithms", "autofl-j,fedavg-j"),
+    ],
+)
+def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own_data, door):
+    status, _, err = answer(capsys, *door, *QUICK, *own_data, "--out", tmp_path / "run")
     assert status == 0, err
-    assert "careful: the joint planner goes by the pace of MNIST, not of npz" in err
+    told = " ".join(err.split())
+    assert "careful: the joint planner goes by the pace of MNIST, not of npz" in told.partition("rounds, ")[0]
+    assert told.count("goes by the pace") == 1

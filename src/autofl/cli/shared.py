@@ -99,14 +99,18 @@ PACED = ("mnist5k", "mnist")
 """Data whose pace the joint planner has by itself."""
 
 
-def say_foregone(settings: "Settings") -> None:
+def say_foregone(*runs: "Settings") -> None:
     """Warn where settings override what an algorithm brings along, and where its planner knows other data only."""
-    section = settings.planned_by()
-    if section.name == "joint" and "pace" not in section.given and settings.data.name not in PACED:
-        its = f"of MNIST, not of {settings.data.name}"
-        say(f"careful: the joint planner goes by the pace {its}; autofl pilot measures it")
-    if missed := settings.foregone():
-        say(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
+    lines = []
+    for settings in runs:
+        section = settings.planned_by()
+        if section.name == "joint" and "pace" not in section.given and settings.data.name not in PACED:
+            its = f"of MNIST, not of {settings.data.name}"
+            lines.append(f"careful: the joint planner goes by the pace {its}; autofl pilot measures it")
+        if missed := settings.foregone():
+            lines.append(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
+    for line in dict.fromkeys(lines):
+        say(line)
 
 
 def options(given: dict[str, object]) -> list[str]:
