@@ -494,6 +494,18 @@ def test_pilots_of_a_radio_cell_run_and_a_target_out_of_reach_is_told(capsys, tm
     assert "of 9 pilots reach 1 (the best comes to" in err
 
 
+def test_pilots_that_do_not_come_nearer_to_their_target_end_early(capsys, tmp_path, own_data):
+    slow = ("--set", "learning.outer_lr=1e-6", "--set", "stop.stalled=20", "--set", "evaluation.every=2")
+    asked = ("--seeds", 1, "--target", 0.999, "--out", tmp_path / "pilots.json", "--workers", 1)
+    status, _, err = answer(capsys, "pilot", *own_data, *slow, *asked)
+    assert status == 0, err
+    pilots = [autofl.read_run(folder) for folder in find_runs(tmp_path / "pilots")]
+    assert len(pilots) == 9
+    assert all(run.manifest["stop"] == "stalled" and run.rounds["round"].max() < 200 for run in pilots)
+    assert "0 of 9 pilots reach 0.999" in err
+    assert "each other one has 1500 rounds, or 20 without progress" in " ".join(err.split())
+
+
 def test_every_door_plans_the_same_rounds_as_a_plan(capsys, tmp_path, own_data):
     """By --planner, by a settings file, in a comparison: the joint planner decides what `autofl plan` shows."""
     file = tmp_path / "joint.toml"
