@@ -506,6 +506,14 @@ def test_pilots_that_do_not_come_nearer_to_their_target_end_early(capsys, tmp_pa
     assert "each other one has 1500 rounds, or 20 without progress" in " ".join(err.split())
 
 
+@pytest.mark.parametrize(("algorithm", "section"), [("autofl", "planner"), ("autofl-j", "joint")])
+def test_a_planner_is_named_along_with_settings_that_only_it_has(capsys, algorithm, section):
+    asked = ("plan", "--planner", "fixed", "--set", f"algorithm={algorithm}", "--set", f"{section}.num_samples=7")
+    status, out, err = answer(capsys, *asked, "--json")
+    assert status == 0, err
+    assert {ue["num_samples"] for ue in json.loads(out)["ues"]} <= {0, 7}
+
+
 def test_every_door_plans_the_same_rounds_as_a_plan(capsys, tmp_path, own_data):
     """By --planner, by a settings file, in a comparison: the joint planner decides what `autofl plan` shows."""
     file = tmp_path / "joint.toml"

@@ -133,11 +133,14 @@ def sets(overrides: Sequence[str]) -> list[str]:
 def load_planned(config: Path | None, scenario: str | None, said: list[str], planner: str | None) -> "Settings":
     """The settings, with the named planner in the section that plans for their algorithm."""
     from autofl.config import load_settings
+    from autofl.registry import PARTS
 
-    settings = load_settings(config, said, scenario)
     if planner is None:
-        return settings
-    return load_settings(config, [*said, f"{settings.planned_in()}.name={planner}"], scenario)
+        return load_settings(config, said, scenario)
+    sections = {entry.plan for entry in PARTS["algorithm"].values()}
+    others = [one for one in said if one.partition(".")[0].strip() not in sections]  # those may be of this planner only
+    section = load_settings(config, others, scenario).planned_in()
+    return load_settings(config, [*said, f"{section}.name={planner}"], scenario)
 
 
 def report(
