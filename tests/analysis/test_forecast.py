@@ -296,9 +296,9 @@ WARNED = {
 """Settings that no pilot can have: the forecast says so."""
 NOTHING = {
     "seed", "data.folder", "learning.engine", "simulation.device", "simulation.threads", "stop.rounds",
-    "stop.target_accuracy", "stop.sim_time", "stop.gradient_norm_sq", "stop.plateau", "evaluation.train_samples",
-    "compare.algorithms", "compare.seeds", "compare.target_accuracy", "deploy.transport", "deploy.port",
-    "deploy.deadline", "deploy.join", "deploy.channel", "deploy.overhead", "deploy.delta",
+    "stop.target_accuracy", "stop.sim_time", "stop.gradient_norm_sq", "stop.plateau", "stop.stalled",
+    "evaluation.train_samples", "compare.algorithms", "compare.seeds", "compare.target_accuracy", "deploy.transport",
+    "deploy.port", "deploy.deadline", "deploy.join", "deploy.channel", "deploy.overhead", "deploy.delta",
 }  # fmt: skip
 """Settings that change neither how fast a model is learned nor how that is measured: draws, machines, ends of runs."""
 

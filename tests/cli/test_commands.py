@@ -13,6 +13,7 @@ import pytest
 import autofl
 from autofl.cli.main import run as run_cli
 from autofl.cli.shared import print_json
+from autofl.records import find_runs
 from autofl.version import __version__
 from reference.joint_pilots import write
 
@@ -288,7 +289,9 @@ def test_what_a_round_is_made_of_stands_beside_its_time(capsys, scenario):
     assert told["planned_time"] <= told["round_time"] * (1.0 + 1e-12)
     out = " ".join(answer(capsys, *asked)[1].split())
     assert f"downlink {1e3 * told['downlink_time']:.4g} ms; overhead" in out
-    assert ("with its retransmissions" in out) == (told["planned_time"] < 0.999 * told["round_time"])
+    assert ("one of many draws of the channel, with its retransmissions" in " ".join(out.split())) == (
+        told["planned_time"] < 0.999 * told["round_time"]
+    )
 
 
 def test_what_binds_each_ue_is_told_for_one_round_too(capsys):
@@ -491,7 +494,61 @@ def test_pilots_of_a_radio_cell_run_and_a_target_out_of_reach_is_told(capsys, tm
     assert "of 9 pilots reach 1 (the best comes to" in err
 
 
-def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own_data):
-    status, _, err = answer(capsys, "simulate", "--planner", "joint", *QUICK, *own_data, "--out", tmp_path / "run")
+def test_pilots_that_do_not_come_nearer_to_their_target_end_early(capsys, tmp_path, own_data):
+    slow = ("--set", "learning.outer_lr=1e-6", "--set", "stop.stalled=20", "--set", "evaluation.every=2")
+    asked = ("--seeds", 1, "--target", 0.999, "--out", tmp_path / "pilots.json", "--workers", 1)
+    status, _, err = answer(capsys, "pilot", *own_data, *slow, *asked)
     assert status == 0, err
-    assert "careful: the joint planner goes by the pace of MNIST, not of npz" in err
+    pilots = [autofl.read_run(folder) for folder in find_runs(tmp_path / "pilots")]
+    assert len(pilots) == 9
+    assert all(run.manifest["stop"] == "stalled" and run.rounds["round"].max() < 200 for run in pilots)
+    assert "0 of 9 pilots reach 0.999" in err
+    assert "each other one has 1500 rounds, or 20 without progress" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(("algorithm", "section"), [("autofl", "planner"), ("autofl-j", "joint")])
+def test_a_planner_is_named_along_with_settings_that_only_it_has(capsys, algorithm, section):
+    asked = ("plan", "--planner", "fixed", "--set", f"algorithm={algorithm}", "--set", f"{section}.num_samples=7")
+    status, out, err = answer(capsys, *asked, "--json")
+    assert status == 0, err
+    assert {ue["num_samples"] for ue in json.loads(out)["ues"]} <= {0, 7}
+
+
+def test_every_door_plans_the_same_rounds_as_a_plan(capsys, tmp_path, own_data):
+    """By --planner, by a settings file, in a comparison: the joint planner decides what `autofl plan` shows."""
+    file = tmp_path / "joint.toml"
+    file.write_text('[planner]\nname = "joint"\n')
+    all_of_them = (*own_data, *QUICK, "--set", "simulation.num_selected=6")
+    planned = json.loads(answer(capsys, "plan", "--planner", "joint", *all_of_them, "--json")[1])
+    doors = {
+        "option": ("simulate", "--planner", "joint"),
+        "file": ("simulate", file),
+        "comparison": ("compare", "--planner", "joint", "--seeds", 1, "--algorithms", "autofl"),
+        "comparison by file": ("compare", file, "--seeds", 1, "--algorithms", "autofl"),
+    }
+    sections = []
+    for name, words in doors.items():
+        status, _, err = answer(capsys, *words, *all_of_them, "--out", tmp_path / name)
+        assert status == 0, err
+        (run,) = (autofl.read_run(folder) for folder in find_runs(tmp_path / name))
+        assert run.rounds["round_time"][1] == pytest.approx(planned["round_time"], rel=1e-4), name
+        first = run.ues["round"] == "1" if run.ues["round"].dtype.kind == "U" else run.ues["round"] == 1
+        assert run.ues["local_steps"][first].astype(int).tolist() == [ue["local_steps"] for ue in planned["ues"]], name
+        sections.append([run.config[part] for part in ("planner", "compressor", "learning")])
+    assert all(section == sections[0] for section in sections)
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        ("simulate", "--planner", "joint"),
+        ("compare", "--planner", "joint", "--seeds", 1, "--algorithms", "autofl"),
+        ("compare", "--seeds", 1, "--workers", 1, "--algorithms", "autofl-j,fedavg-j"),
+    ],
+)
+def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own_data, door):
+    status, _, err = answer(capsys, *door, *QUICK, *own_data, "--out", tmp_path / "run")
+    assert status == 0, err
+    told = " ".join(err.split())
+    assert "careful: the joint planner goes by the pace of MNIST, not of npz" in told.partition("rounds, ")[0]
+    assert told.count("goes by the pace") == 1

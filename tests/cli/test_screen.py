@@ -7,6 +7,8 @@ import pytest
 
 from autofl.cli.main import run as run_cli
 from autofl.cli.screen import least_widths, pieces, show_table
+from autofl.experiments.jobs import Progress
+from autofl.report import progress
 from autofl.report.table import Table
 
 WIDE = Table(
@@ -100,3 +102,21 @@ def test_a_shell_is_offered_commands_parts_and_settings(capsys, monkeypatch, typ
     with pytest.raises(SystemExit):
         run_cli([])
     assert set(capsys.readouterr().out.split()) == offered
+
+
+def test_the_time_left_counts_the_rounds_that_may_still_be_run(capsys, monkeypatch):
+    """Runs that stop early make a command shorter; they say nothing of how long a round of the others takes."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.ProgressBar(4000, each_run=False) as bar:
+
+        def told(label, k, finished):
+            now[0] += 60.0
+            bar(Progress(label, k, 1000, 1.0, 0.5, 1.0, finished))
+            return capsys.readouterr().err
+
+        assert told("a", 100, True) == ""  # 100 of the 3,100 that are left, at a minute for 100
+        assert told("b", 100, False) == "5 % of the rounds done, at most about 29 min left\n"
+        told("b", 1000, True)
+        told("c", 1000, True)
+        assert told("d", 990, False) == "95 % of the rounds done, less than a minute left\n"

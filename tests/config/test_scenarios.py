@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from autofl.analysis.choose import Effort, choose
 from autofl.config import dump_settings, load_settings
 from autofl.config.scenarios import FOLDER, scenario_line, scenario_names
 from autofl.errors import AutoFLError
@@ -22,6 +23,14 @@ def test_there_are_seven_and_the_first_is_the_default():
 def test_most_ues_take_part(name, planner):
     made = plan(load_settings(scenario=name, overrides=[f"planner.name={planner}"]))
     assert made.round.plan.feasible.mean() >= (0.7 if name == "uma-phones" else 0.8)  # 25 % of these are out of reach
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_number_of_ues_is_chosen_for_a_target_in_each(name):
+    settings = load_settings(scenario=name, overrides=["planner.name=joint", "data.name=mnist"])
+    choice = choose(settings, target=0.85, full=Effort(1, 4), rough=Effort(1, 3))
+    assert [one.num_selected for one in choice.candidates] == [2, 3, 5, 8, 10, 15, 20]
+    assert 0.0 < choice.best.time < float("inf")
 
 
 @pytest.mark.parametrize("name", NAMES[1:])

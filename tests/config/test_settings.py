@@ -38,8 +38,10 @@ def test_the_sizes_planning_assumes_are_those_of_the_models():
     shapes = {"cifar10": (3, 32, 32)}
     for (model, data), weights in MODEL_WEIGHTS.items():
         assert num_weights(params_of(find("model", model).target(shapes.get(data, (784,)), 10))) == weights
-    with pytest.raises(AutoFLError, match=r"own\.npz: cannot be read"):
-        plan(parse_settings({"data": {"name": "npz", "file": "own.npz"}}))
+    own = {"data": {"name": "npz", "file": "own.npz"}}
+    with pytest.raises(AutoFLError, match=r"own\.npz: cannot be read"):  # the model's size depends on it
+        plan(parse_settings(own))
+    assert plan(parse_settings({**own, "cell": {"update_bits": 1e6}})).round.plan.feasible.any()
 
 
 @pytest.mark.parametrize(

@@ -389,6 +389,24 @@ def test_a_round_in_which_nobody_takes_part_has_no_time(browser, address):
         assert page.inner_text("#figures div >> nth=0").split("\n")[1:] == ["–", "nobody takes part"]
 
 
+def test_the_bar_of_the_slowest_ue_is_the_round_with_its_downlink(browser, address):
+    with opened(browser, address) as page:
+        answer = planned(page, lambda: page.select_option("#scenario", "factory-hall"))
+        plan = answer["plan"]
+        assert plan["downlink_time"] > 0.1 * plan["round_time"]
+        keys = page.inner_text(".bars:has(#bars-time) .keys").split("\n")
+        assert [key.strip() for key in keys if key.strip()] == ["computing", "sending", "downlink", "overhead"]
+        bars = page.evaluate(
+            "[...document.querySelectorAll('#bars-time .bar')].map((bar) =>"
+            " [...bar.querySelectorAll('rect:not(.hit)')].map((part) => Number(part.getAttribute('height'))))"
+        )
+        parts = page.evaluate("[...document.querySelectorAll('#bars-time .bar title')].map((one) => one.textContent)")
+        assert all(re.search(r"downlink [1-9]\d* ms, overhead", text) for text in parts), parts[0]
+        times = np.array(plan["ues"]["compute_time"]) + np.array(plan["ues"]["upload_time"]) + plan["downlink_time"]
+        heights = np.array([sum(bar) for bar in bars])
+        np.testing.assert_allclose(heights / heights.max(), times / times.max(), atol=0.01)
+
+
 def test_ten_thousand_ues_fit_their_cards_axes_and_map(browser, address):
     with opened(browser, address) as page:
         page.focus("#s-num_ue")

@@ -259,6 +259,7 @@ def page(foreign):
 
 
 def resume_on(page, folder):
+    pytest.importorskip("fastapi", reason="needs the extra explore")
     from autofl.explore.runs import id_of
 
     return page.post(f"/api/runs/{id_of(folder)}/resume")

@@ -376,7 +376,7 @@ def test_the_rules_stop_where_they_did_with_the_whole_history(rng):
         gaps = rng.choice([1, 5, 7, 25], size=60) if rng.random() < 0.5 else np.full(60, rng.choice([1, 5, 10, 30]))
         rounds = gaps.cumsum()
         accuracy = 0.6 + spread * rng.standard_normal(len(rounds))
-        stop = Stop(rounds=10_000, plateau=True, target_accuracy=0.9)
+        stop = Stop(rounds=10_000, plateau=rng.random() < 0.8, target_accuracy=0.9, stalled=60)
         history, whole, end = (), [], None
         for k, value in zip(rounds.tolist(), accuracy.tolist(), strict=True):
             entry = (k, Evaluation(adapted_accuracy=value))
@@ -386,10 +386,27 @@ def test_the_rules_stop_where_they_did_with_the_whole_history(rng):
             if reason is not None:
                 end = reason
                 break
-            history = watched(history, *entry)
-            assert len(history) <= 21
+            history = watched(history, *entry, stop.window)
+            assert len(history) <= 61
         ends.add(end)
-    assert ends == {"plateau", "target_accuracy", None}
+    assert ends == {"plateau", "target_accuracy", "stalled", None}
+
+
+def test_a_run_that_rises_slowly_has_not_stalled_and_one_that_only_scatters_has(rng):
+    stop, rounds = Stop(rounds=1500, stalled=300), range(0, 1500, 5)
+
+    def ends(rise):
+        history = ()
+        for k in rounds:
+            entry = (k, Evaluation(adapted_accuracy=0.5 + rise * k + 0.02 * rng.standard_normal()))
+            if (reason := stop.reason(k, 0.0, (*history, entry))) is not None:
+                return k, reason
+            history = watched(history, *entry, stop.window)
+        return None
+
+    assert all(ends(2e-4) is None for _ in range(20))  # 3 % over the window, noise of 2 %
+    ended = [ends(0.0) for _ in range(20)]
+    assert all(end is not None and end[0] <= 600 and end[1] == "stalled" for end in ended)
 
 
 def test_convergence_is_still_the_first_quiet_window():

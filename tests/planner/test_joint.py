@@ -1,5 +1,6 @@
 """The joint planner as a whole; its allocation and its discrete choices have tests of their own."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -108,6 +109,22 @@ def test_trials_that_cannot_be_better_are_left_out_without_changing_a_bit(monkey
                 plans.append(planner(cell, gain, planner.init(cell))[0])
         for name in (*DECISIONS, *LIMITS):
             assert getattr(plans[0], name).tobytes() == getattr(plans[1], name).tobytes(), name
+
+
+def test_a_deadline_that_rounding_made_too_short_leaves_the_fastest_plan(monkeypatch):
+    """The real solver refuses it; the round is then the shortest one, not the end of a run."""
+    cell, gain = drawn()
+    its = []
+
+    def early(task, total):
+        fastest = allocate(task, total)
+        its.append(fastest)
+        return dataclasses.replace(fastest, time=fastest.time * (1.0 - 1e-6))
+
+    planner = JointPlanner(rates=RATES)
+    monkeypatch.setattr(joint, "allocate", early)
+    plan, _ = planner(cell, gain, planner.init(cell))
+    np.testing.assert_array_equal(plan.bandwidth[plan.feasible], its[0].band)
 
 
 def test_thrift_trades_time_for_energy():

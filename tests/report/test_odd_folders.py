@@ -15,8 +15,6 @@ from autofl.cli.screen import show_table
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.run import run
-from autofl.explore.launch import Launcher
-from autofl.explore.runs import Store, id_of
 from autofl.files import read_toml
 from autofl.records import read_run
 from autofl.records.checks import sealed, sum_of
@@ -201,6 +199,10 @@ def test_a_label_is_neither_html_nor_a_formula(folder):
     report = make_report([read_run(folder)], folder)
     assert "<script>" not in (folder / "report.md").read_text().replace(r"\<script>", "")
     assert "<script>" not in report._repr_html_()
+    pytest.importorskip("fastapi", reason="needs the extra explore")
+    from autofl.explore.launch import Launcher
+    from autofl.explore.runs import Store, id_of
+
     store = Store([folder], Launcher(None))
     (row,) = csv.DictReader(io.StringIO(store.compare_csv([id_of(folder)], 0.5)))
     assert row["label"].startswith("'=1+")

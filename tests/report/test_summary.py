@@ -31,6 +31,22 @@ def test_time_energy_and_ratios_are_what_was_written(tmp_path):
     assert as_json(rows, 0.85)["rows"][0]["time_adapted"]["values"] == [4.0, 8.0]
 
 
+def test_the_parts_of_an_average_round_add_up_to_it(tmp_path):
+    runs = [written(tmp_path / "a", "autofl", 1, CURVE, 1.0), written(tmp_path / "b", "fedavg-1", 1, CURVE, 0.5)]
+    for run in runs:
+        run.ues["compute_time"] = np.tile([0.1, 0.05], 6)  # the second UE of a round is the slowest
+        run.ues["upload_time"] = np.tile([0.1, 0.2], 6)
+        run.rounds["downlink_time"] = np.full(7, 0.15)
+    rows = summarise(runs, 0.85)
+    for name, expected in (("round_time", 1.0), ("computing", 0.05), ("sending", 0.2), ("downlink", 0.15)):
+        np.testing.assert_allclose(rows[0].values[name], [expected], err_msg=name)
+    made = table(rows, 0.85)
+    place = made.headings.index("its computing, sending, downlink, overhead [ms]")
+    assert [row[place] for row in made.rows] == ["50 + 200 + 150 + 600", "50 + 200 + 150 + 100"]
+    assert max(map(len, str(made).splitlines())) <= 80
+    assert as_json(rows, 0.85)["rows"][1]["overhead"]["values"] == pytest.approx([0.1])
+
+
 def test_a_target_not_reached_is_said_and_not_averaged_away(tmp_path):
     runs = [
         written(tmp_path / "a", "autofl", 1, CURVE, 1.0),

@@ -115,6 +115,7 @@ def test_when_nobody_is_heard_the_model_stays_and_time_passes(few_digits):
         ({"stop__sim_time": 0.5, "stop__rounds": 200}, "sim_time"),
         ({"stop__gradient_norm_sq": 1e6}, "gradient_norm_sq"),
         ({"stop__plateau": True, "stop__rounds": 300, "learning__outer_lr": 1e-6}, "plateau"),
+        ({"stop__stalled": 40, "stop__rounds": 300, "learning__outer_lr": 1e-6}, "stalled"),
     ],
 )
 def test_each_stopping_rule_stops_for_its_own_reason(few_digits, changes, reason):

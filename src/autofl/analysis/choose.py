@@ -244,7 +244,7 @@ def _quickest(look: _Look, target: float, full: Effort, rough: Effort) -> Choice
     looks = [one for size in look.sizes() for one in looked(size, rough)]
     inside = sorted((one for one in looks if not one.forecast.outside), key=lambda one: one.time)
     daring = sorted((one for one in looks if one.forecast.outside), key=lambda one: one.time)
-    again = {one.num_selected for one in [*inside[:REFINED], *daring[: 1 if inside else REFINED]]}
+    again = {one.num_selected for one in (inside or daring)[:REFINED]}
     refined = [one for size in sorted(again) for one in looked(size, full)]
     if not refined:
         raise problems[0] if problems else AutoFLError("there is nothing to choose from")
@@ -350,8 +350,8 @@ def _chosen(
     able = [one for one in candidates if not one.rough]
     inside = [one for one in able if not one.forecast.outside]
     best, remarks = min(inside or able, key=rank), []
-    daring = min(able, key=rank)
-    if daring is not best:
+    daring = min((one for one in candidates if one.forecast.outside), key=rank, default=best)
+    if inside and rank(daring) < rank(best):
         remarks.append(
             f"|A_k| = {daring.num_selected} would do better by the forecast ({daring.time:.3g} s), but lies outside"
             f" the pilots in {', '.join(daring.forecast.outside)}"

@@ -28,6 +28,7 @@ from autofl.cli.shared import (
     options,
     report_new_runs,
     resuming,
+    say_foregone,
     settings_to_resume,
 )
 
@@ -76,6 +77,7 @@ def command(
         folder = out if out is not None else free_folder("compare")
     names, number = settings.compare.algorithms, settings.compare.seeds
     say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
+    say_foregone(*(settings.model_copy(update={"algorithm": name}) for name in names))
     from autofl.experiments.jobs import run_comparison
 
     count = num_workers(workers, settings.simulation.threads)

@@ -13,8 +13,8 @@ from autofl.files import inside
 EXAMPLE = "Example: autofl pilot --labels 2,5,10 --out pilots.json"
 
 
-LONGEST = 1500
-"""Rounds after which a pilot that has not reached its target ends all the same."""
+LONGEST, STALLED = 1500, 300
+"""Rounds after which a pilot that has not reached its target ends all the same, and without progress."""
 
 
 def command(
@@ -35,7 +35,11 @@ def command(
     After an interruption, the same command continues."""
     from autofl.config import load_settings
 
-    end = [] if target is None else [f"stop.target_accuracy={target}", f"stop.rounds={LONGEST}"]
+    end = (
+        []
+        if target is None
+        else [f"stop.target_accuracy={target}", f"stop.rounds={LONGEST}", f"stop.stalled={STALLED}"]
+    )
     settings = load_settings(config, [*end, *(overrides or ())], scenario)
     try:
         label_counts = [int(text) for text in labels.split(",")] if labels is not None else [settings.data.labels]
@@ -62,7 +66,8 @@ def command(
     if reached < len(pilots):
         highest = max(max(pilot.accuracy) for pilot in pilots)
         say(
-            f"careful: {reached} of {len(pilots)} pilots reach {target:g} (the best comes to {highest:.3f}); a forecast"
+            f"careful: {reached} of {len(pilots)} pilots reach {target:g} (the best comes to {highest:.3f}); each"
+            f" other one has {settings.stop.rounds} rounds, or {settings.stop.stalled} without progress; a forecast"
             " needs more than half of them, so ask for less"
         )
     if as_json:

@@ -48,7 +48,7 @@ def show_round(table: dict[str, Any], title: str) -> None:
     if table["num_feasible"] and abs(table["round_time"] / table["planned_time"] - 1.0) > 1e-9:
         show_line(
             f"planned: {table['planned_time']:.4f} s, if every update arrives at its first transmission; the round time"
-            " is one draw of the channel, with its retransmissions"
+            " above is one of many draws of the channel, with its retransmissions: other rounds have others"
         )
     if any(ue["status"] == "left_out" for ue in ues):
         say("left out: these UEs could take part, but would delay the others by more than they contribute")

@@ -99,14 +99,18 @@ PACED = ("mnist5k", "mnist")
 """Data whose pace the joint planner has by itself."""
 
 
-def say_foregone(settings: "Settings") -> None:
+def say_foregone(*runs: "Settings") -> None:
     """Warn where settings override what an algorithm brings along, and where its planner knows other data only."""
-    section = settings.planned_by()
-    if section.name == "joint" and "pace" not in section.given and settings.data.name not in PACED:
-        its = f"of MNIST, not of {settings.data.name}"
-        say(f"careful: the joint planner goes by the pace {its}; autofl pilot measures it")
-    if missed := settings.foregone():
-        say(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
+    lines = []
+    for settings in runs:
+        section = settings.planned_by()
+        if section.name == "joint" and "pace" not in section.given and settings.data.name not in PACED:
+            its = f"of MNIST, not of {settings.data.name}"
+            lines.append(f"careful: the joint planner goes by the pace {its}; autofl pilot measures it")
+        if missed := settings.foregone():
+            lines.append(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
+    for line in dict.fromkeys(lines):
+        say(line)
 
 
 def options(given: dict[str, object]) -> list[str]:
@@ -129,11 +133,13 @@ def sets(overrides: Sequence[str]) -> list[str]:
 def load_planned(config: Path | None, scenario: str | None, said: list[str], planner: str | None) -> "Settings":
     """The settings, with the named planner in the section that plans for their algorithm."""
     from autofl.config import load_settings
+    from autofl.registry import PARTS
 
     if planner is None:
         return load_settings(config, said, scenario)
-    algorithm = [words for words in said if words.partition("=")[0].strip() == "algorithm"]
-    section = load_settings(config, algorithm, scenario).planned_in()
+    sections = {entry.plan for entry in PARTS["algorithm"].values()}
+    others = [one for one in said if one.partition(".")[0].strip() not in sections]  # those may be of this planner only
+    section = load_settings(config, others, scenario).planned_in()
     return load_settings(config, [*said, f"{section}.name={planner}"], scenario)
 
 

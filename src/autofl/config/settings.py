@@ -265,6 +265,9 @@ class StopSettings(Section):
         None, gt=0, le=1e12, description="stop when the squared norm of grad F is below this (slow)"
     )
     plateau: bool = Field(False, description="stop when accuracy stays within 1 % over 20 rounds")
+    stalled: int | None = Field(
+        None, ge=20, le=10_000_000, description="stop when accuracy rises by no more than its noise over so many rounds"
+    )
     metric: Literal["adapted", "global"] = Field("adapted", description="which accuracy counts")
 
 

@@ -185,13 +185,16 @@ class JointPlanner:
 
     def _allocated(self, task: Task, total: float | None, own: Array) -> Allocation:
         """The least time, then the least energy within that time or, with `thrift`, a longer one."""
-        if total is None:
-            fastest = allocate_fixed_band(task, own)
-            frugal = least_energy_fixed_band(task, own, fastest.time * (1.0 + self.thrift))
-        else:
-            fastest = allocate(task, total)
-            frugal = least_energy(task, total, fastest.time * (1.0 + self.thrift))
-        if not frugal.able.all():  # rounding at the very edge of a deadline
+        fastest = allocate_fixed_band(task, own) if total is None else allocate(task, total)
+        deadline = fastest.time * (1.0 + self.thrift)
+        try:
+            if total is None:
+                frugal = least_energy_fixed_band(task, own, deadline)
+            else:
+                frugal = least_energy(task, total, deadline)
+        except AutoFLError:  # rounding at the very edge of a deadline must not end a run
+            return fastest
+        if not frugal.able.all():  # the same
             return fastest
         return replace(frugal, lower=fastest.lower, upper=fastest.upper, residual=fastest.residual)
 

@@ -96,7 +96,7 @@ class ProgressBar(Shown):
         )
         super().__init__(self._bar)
         self._task = self._bar.add_task("starting", total=total_rounds)
-        self._total = total_rounds
+        self._total = self._planned = total_rounds
         self._each_run = each_run
         self._each_round = each_round
         self._done: dict[str, int] = {}
@@ -104,10 +104,12 @@ class ProgressBar(Shown):
         self._begin = time.monotonic()
 
     def __call__(self, progress: "Told") -> None:
-        """Move the bar; a run that stops early counts as whole."""
-        self._done[progress.label] = progress.num_rounds if progress.finished else progress.round
+        """Move the bar; the rounds that a run did not need are no longer in its total."""
+        if progress.finished:
+            self._total -= progress.num_rounds - progress.round
+        self._done[progress.label] = progress.round
         done = sum(self._done.values())
-        self._bar.update(self._task, completed=done, description=progress.label)
+        self._bar.update(self._task, completed=done, total=self._total, description=progress.label)
         known = not math.isnan(progress.adapted_accuracy)
         adapted = f", adapted {100 * progress.adapted_accuracy:.1f} %" if known else ""
         so_far = (
@@ -122,10 +124,12 @@ class ProgressBar(Shown):
                 f"{progress.label}: {progress.round} rounds, {progress.sim_time:.1f} simulated s{adapted},"
                 f" {progress.host_time:.1f} s here"
             )
-        elif not self._each_run and not sys.stderr.isatty() and 20 * done // self._total > self._said:
+        elif not self._each_run and not sys.stderr.isatty() and 20 * done // max(self._total, 1) > self._said:
             self._said = 20 * done // self._total
-            left = (time.monotonic() - self._begin) * (self._total - done) / done
-            say(f"{5 * self._said} % of the rounds done, about {left / 60:.0f} min left")
+            left = (time.monotonic() - self._begin) * (self._total - done) / max(done, 1) / 60.0
+            most = "at most " if self._total < self._planned else ""  # those that still run may stop early too
+            words = f"{most}about {left:.0f} min left" if left >= 1.0 else "less than a minute left"
+            say(f"{5 * self._said} % of the rounds done, {words}")
 
     def _line(self, line: str) -> None:
         """Above the bar where there is one."""

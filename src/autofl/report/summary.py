@@ -38,12 +38,16 @@ def summarise(runs: Sequence[Run], target: float) -> list[Row]:
     ]
 
 
+PARTS = ("computing", "sending", "downlink", "overhead")
+"""What a round's time is made of."""
 _NAMES = (
     *(f"{quantity}_{metric}" for metric in METRICS for quantity in ("time", "final", "rounds")),
     "energy",
     "energy_to_target",
     "sim_time",
     "guarded",
+    "round_time",
+    *PARTS,
 )
 
 
@@ -63,7 +67,22 @@ def measure(run: Run, target: float) -> dict[str, float]:
     quantities["energy_to_target"] = math.nan if math.isnan(reached) else before
     quantities["sim_time"] = float(sim_time[-1]) if len(sim_time) else math.nan
     quantities["guarded"] = guarded_share(run)
-    return quantities
+    return quantities | average_round(run)
+
+
+def average_round(run: Run) -> dict[str, float]:
+    """The mean time of a round [s], and of its parts: the slowest UE computing and sending, the downlink, the rest."""
+    trained = run.rounds["round"].astype(np.int64) > 0
+    if not trained.any():
+        return dict.fromkeys(("round_time", *PARTS), math.nan)
+    compute, upload = (run.ues[name].astype(np.float64) for name in ("compute_time", "upload_time"))
+    order = np.lexsort((compute + upload, run.ues["round"].astype(np.int64)))
+    slowest = order[np.diff(run.ues["round"].astype(np.int64)[order], append=-1) != 0]  # the last one of each round
+    told = "downlink_time" in run.rounds  # by runs of earlier versions it is not
+    down = float(run.rounds["downlink_time"].astype(np.float64)[trained].sum()) if told else 0.0
+    parts = np.array([compute[slowest].sum(), upload[slowest].sum(), down]) / int(trained.sum())
+    whole = float(run.rounds["round_time"].astype(np.float64)[trained].mean())
+    return {"round_time": whole, **dict(zip(PARTS, [*parts.tolist(), max(whole - parts.sum(), 0.0)], strict=True))}
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,7 @@ def columns(target: float) -> list[Column]:
         Column("K* [rounds]", "rounds_adapted", 1.0, 0),
         Column("energy per UE and round [mJ]", "energy", 1e3, 2),
         Column(f"energy per UE to {percent} [mJ]", "energy_to_target", 1e3, 1),
+        Column("average round [ms]", "round_time", 1e3, 1),
     ]
 
 
@@ -98,6 +118,12 @@ def cell_text(values: Array, column: Column) -> str:
     digits = 3 if column.digits == 1 and abs(mean) < 1.0 else column.digits  # seconds may be milliseconds
     text = f"{mean:.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
     return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)})"
+
+
+def parts_text(row: Row) -> str:
+    """The parts of an average round [ms], means over seeds."""
+    parts = [1e3 * float(row.values[name].mean()) for name in PARTS]
+    return "–" if math.isnan(sum(parts)) else " + ".join(f"{part:.3g}" for part in parts)
 
 
 def speed_text(row: Row, first: Row) -> str:
@@ -114,11 +140,13 @@ def table(rows: Sequence[Row], target: float) -> Table:
     """A line for each row: mean and interval of each quantity, and time relative to the first."""
     shown = columns(target)
     first = rows[0].label if len(rows[0].label) <= SHORT else "first row"
-    headings = ["algorithm", *(column.heading for column in shown), f"time / {first}"]
+    made_of = f"its {', '.join(PARTS)} [ms]"
+    headings = ["algorithm", *(column.heading for column in shown), made_of, f"time / {first}"]
     body = [
         [
             row.label,
             *(cell_text(row.values[column.name], column) for column in shown),
+            parts_text(row),
             speed_text(row, rows[0]),
         ]
         for row in rows
@@ -134,7 +162,8 @@ def note(rows: Sequence[Row]) -> str:
     return (
         f"{many}; time: when the mean of three evaluations in a row passes the target; adapted: after one step on each"
         " UE's own data, or the model an algorithm keeps for it, global: without; K*: first round from which adapted"
-        " accuracy stays within 1 % (std) over 20 rounds; (k of n): only k seeds reached it; –: none did"
+        " accuracy stays within 1 % (std) over 20 rounds; average round: its slowest UE computing and sending, the"
+        " downlink, and overhead with all else that a round waits for; (k of n): only k seeds reached it; –: none did"
     )
 
 

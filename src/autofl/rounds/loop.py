@@ -152,7 +152,7 @@ def run_rounds(
         longer = before.history if evaluation is None else (*before.history, (k, evaluation))
         reason = "diverged" if diverged else stop.reason(k, sim_time, longer)
         suspects = suspects_of(updates) if diverged and updates is not None else ()
-        history = before.history if evaluation is None else watched(before.history, k, evaluation)
+        history = before.history if evaluation is None else watched(before.history, k, evaluation, stop.window)
         checkpoint = Checkpoint(k, after.state, memory, sim_time, history, after.reference)
         record = record_of(this_round, sim_time, arrived, bits, evaluation, reason, guarded)
         if suspects:

@@ -9,19 +9,22 @@ import numpy as np
 from autofl.errors import AutoFLError
 from autofl.records import Evaluation, convergence_round, reaches
 from autofl.records.metrics import PLATEAU_ROUNDS, SMOOTHING
+from autofl.units import Array
 
+FEWEST = 3
+"""Evaluations in a half that is compared."""
 Metric = Literal["adapted", "global"]
 History = tuple[tuple[int, Evaluation], ...]
 """Evaluated rounds, the last ones."""
 
 
-def watched(history: History, k: int, evaluation: Evaluation) -> History:
+def watched(history: History, k: int, evaluation: Evaluation, window: int = PLATEAU_ROUNDS) -> History:
     """The evaluations that a rule still looks at after this one: those it averages, and those of open windows.
 
-    A window of the plateau rule that was whole before has been judged before, so the cost of a rule does not grow.
+    A window of a rule that was whole before has been judged before, so the cost of a rule does not grow.
     """
     longer = (*history, (k, evaluation))
-    inside = sum(begin > k - PLATEAU_ROUNDS for begin, _ in longer)
+    inside = sum(begin > k - window for begin, _ in longer)
     return longer[-max(inside, SMOOTHING) :]
 
 
@@ -34,6 +37,7 @@ class Stop:
         sim_time: budget of simulated seconds.
         gradient_norm_sq: epsilon of the epsilon-stationary point, ||grad F||^2 <= epsilon (Definition 1).
         plateau: accuracy stays within 1 % (std) over 20 rounds.
+        stalled: so many rounds, of which the later half is no better than the earlier one, by two standard errors.
     """
 
     rounds: int
@@ -41,11 +45,17 @@ class Stop:
     sim_time: float | None = None
     gradient_norm_sq: float | None = None
     plateau: bool = False
+    stalled: int | None = None
     metric: Metric = "adapted"
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise AutoFLError(f"rounds: {self.rounds} is too few; at least 1")
+
+    @property
+    def window(self) -> int:
+        """Rounds over which the rules look back."""
+        return max(PLATEAU_ROUNDS, self.stalled or 0)
 
     def is_over(self, round_index: int, sim_time: float) -> bool:
         """Whether rounds or simulated time are used up, however good the model is."""
@@ -67,4 +77,16 @@ class Stop:
                 return "gradient_norm_sq"
             if self.plateau and not np.isnan(convergence_round(rounds, accuracy)):
                 return "plateau"
+            if self.stalled is not None and _has_stalled(rounds, accuracy, self.stalled):
+                return "stalled"
         return "rounds" if round_index >= self.rounds else None
+
+
+def _has_stalled(rounds: Array, accuracy: Array, window: int) -> bool:
+    """Whether the later half of the last rounds is no better than the earlier one, but for two standard errors."""
+    k = rounds[-1]
+    late, early = rounds > k - window / 2, (rounds > k - window) & (rounds <= k - window / 2)
+    if k < window or min(late.sum(), early.sum()) < FEWEST:
+        return False
+    noise = np.sqrt(sum(accuracy[half].var(ddof=1) / half.sum() for half in (late, early)))
+    return bool(accuracy[late].mean() - accuracy[early].mean() <= 2.0 * noise)

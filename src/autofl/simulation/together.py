@@ -107,7 +107,8 @@ def play_together(sims: Sequence[Simulation], past: Sequence[Checkpoint] | None 
             run.memory = observed(run.sim.arm.planner, run.memory, evaluation_here)
             longer = run.history if evaluation_here is None else (*run.history, (k, evaluation_here))
             reason = run.sim.stop.reason(k, run.sim_time, longer) if finite[place] else "diverged"
-            run.history = run.history if evaluation_here is None else watched(run.history, k, evaluation_here)
+            if evaluation_here is not None:
+                run.history = watched(run.history, k, evaluation_here, run.sim.stop.window)
             bits = np.full(len(this_round.ue), 32.0 * num_weights(run.state.sent))
             senders = this_round.ue[this_round.decoded]
             counts = this_round.placed(senders, guarded[place, : len(senders)])

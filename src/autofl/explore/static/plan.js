@@ -118,8 +118,9 @@ function figures({ plan, slowest, host_time: seconds }) {
 function bars({ plan, compute_energy: computing, slowest }) {
   const all = plan.ues.map((ue) => ue.id), time = (id) => plan.ues[id].upload_time + plan.ues[id].compute_time;
   const shown = all.length <= 80 ? all : all.toSorted((a, b) => time(b) - time(a)).slice(0, 60);
-  const parts = [["computing", "var(--compute)"], ["sending", "var(--send)"]];
-  const draw = (box, unit, yLabel, values) => {
+  const own = [["computing", "var(--compute)"], ["sending", "var(--send)"]];
+  const whole = [...own, ["downlink", "var(--down)"], ["overhead", "var(--over)"]]; // what all wait for: with it, the slowest bar is the round
+  const draw = (box, unit, yLabel, parts, values) => {
     barChart($(box), {
       ids: shown, unit, yLabel, slowest: unit === "s" ? slowest : null, chosen: map.chosen, onChoose: (id) => map.choose(id),
       xLabel: shown.length < all.length ? `UE, the ${shown.length} slowest of ${all.length}` : "UE",
@@ -128,8 +129,9 @@ function bars({ plan, compute_energy: computing, slowest }) {
     $(box).parentElement.querySelector(".keys")?.remove();
     $(box).before(legendOf(parts.map(([name, colour]) => ({ name, colour }))));
   };
-  draw("bars-time", "s", "Time", (id) => [plan.ues[id].compute_time, plan.ues[id].upload_time]);
-  draw("bars-energy", "J", "Energy", (id) => [computing[id], plan.ues[id].energy - computing[id]]);
+  const shared = (id) => (time(id) > 0 ? [plan.downlink_time, plan.overhead] : [0, 0]);
+  draw("bars-time", "s", "Time", whole, (id) => [plan.ues[id].compute_time, plan.ues[id].upload_time, ...shared(id)]);
+  draw("bars-energy", "J", "Energy", own, (id) => [computing[id], plan.ues[id].energy - computing[id]]);
 }
 
 function detail() {
