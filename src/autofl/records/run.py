@@ -399,7 +399,7 @@ def read_run(folder: PathLike) -> Run:
         devices = read_table(folder / DEVICES, OLDEST_DEVICE_TABLE, text=("outcome",)) if measured else {}
         if not np.array_equal(rounds["round"], np.arange(len(rounds["round"]))):
             raise ValueError(f"{ROUNDS} does not have its rounds one by one")
-        shares = [rounds[name] for name in ("global_accuracy", "adapted_accuracy")]
+        shares = [rounds[name].astype(np.float64) for name in ("global_accuracy", "adapted_accuracy")]
         if any((share < 0.0).any() or (share > 1.0).any() for share in shares):
             raise ValueError(f"{ROUNDS} has an accuracy that is not between 0 and 1")
         number = ues["ue"].astype(np.int64)
