@@ -283,13 +283,11 @@ def test_the_log_of_a_run_that_the_page_resumes_leads_nowhere_else(how, page, fo
 def test_the_page_starts_runs_without_code_that_lies_in_the_working_folder(page, foreign, tmp_path):
     """`python -m` looks for modules there first: a file numpy.py would be taken for the library."""
     (tmp_path / "numpy.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\n")
-    with (foreign / "interrupted" / "config.toml").open("a") as file:
-        file.write("# not what the run began with: its process says so and ends\n")
     run = resume_on(page, foreign / "interrupted").json()
     while run["status"] in ACTIVE:
         time.sleep(0.1)
         run = next(row for row in page.get("/api/runs").json()["runs"] if row["id"] == run["id"])
-    assert "SHA-256" in (foreign / "interrupted" / "explore.log").read_text()
+    assert run["status"] == "finished"
     assert not (tmp_path / "was-run").exists()
 
 
