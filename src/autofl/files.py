@@ -95,7 +95,16 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError(f"more than {MOST_KEYS:,} keys")
     table = tomllib.loads(text)
     check_depth(table)
+    _check_whole(table)
     return table
+
+
+def _check_whole(value: object) -> None:
+    """Refuse whole numbers of more than 64 bits, which TOML does not have: Python cannot even print the largest."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number of more than 64 bits")
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_whole(inner)
 
 
 def read_json(path: PathLike, what: str = "valid JSON") -> Any:

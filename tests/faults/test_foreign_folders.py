@@ -16,6 +16,7 @@ from autofl.experiments.jobs import comparison
 from autofl.experiments.run import run
 from autofl.files import read_toml, write_whole
 from autofl.records.checks import sealed
+from autofl.report.table import markdown_text
 
 SMALL = {
     "cell": {"num_ue": 6},
@@ -301,3 +302,55 @@ def test_a_deployment_is_not_resumed_by_code_that_its_run_names(foreign, payload
     assert run_cli(command) == 2
     assert "runs.payload:Rule" in capsys.readouterr().err
     assert not payload.exists()
+
+
+def set_in(folder, text):
+    """These lines now stand at the end of the settings of a run; its sums are right."""
+    with open(folder / "config.toml", "a") as file:
+        file.write(text)
+    seal_again(folder)
+
+
+@pytest.mark.parametrize("text", ['words = "iid\\n\\\\input{/etc/passwd}"', '"a\\nb" = 1', 'words = ["\\u001b[2J"]'])
+def test_settings_with_signs_that_no_screen_shows_are_refused(text, foreign, capsys):
+    """A line break would end a comment of LaTeX, and begin a heading or a picture of Markdown."""
+    set_in(foreign / "finished", f"\n[odd]\n{text}\n")
+    assert run_cli(["report", str(foreign / "finished"), "--latex"]) == 2
+    assert "signs that no screen shows" in capsys.readouterr().err
+    assert not (foreign / "finished" / "latex").exists()
+
+
+def test_dates_among_the_settings_are_shown(foreign):
+    set_in(foreign / "finished", "\n[odd]\nday = 2026-01-02\nhours = [12:00:00]\n")
+    assert run_cli(["report", str(foreign / "finished")]) == 0
+    assert "2026-01-02" in (foreign / "finished" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("verb", ["report", "plan", "simulate --resume"])
+def test_a_number_too_large_to_print_is_one_line(verb, foreign, capsys):
+    name, words = VERBS[verb]
+    set_in(foreign / name, f"\n[odd]\nx = [0x{'f' * 6000}]\n")
+    assert run_cli([word.format(foreign / name) for word in words]) == 2
+    assert "more than 64 bits" in capsys.readouterr().err
+
+
+def test_a_pipe_instead_of_a_table_of_gains_is_one_line(foreign, tmp_path, capsys):
+    os.mkfifo(tmp_path / "gains.csv")
+    path = foreign / "finished" / "config.toml"
+    path.write_text(path.read_text().replace('"path-loss"', '"trace"\nfile = "gains.csv"'))
+    seal_again(path.parent)
+    assert run_cli(["plan", str(path)]) == 2
+    assert "a pipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a <b>", "a \\<b>"),
+        ("a \\<b>", "a \\\\\\<b>"),
+        ("![x](http://a/b.png)", "![x]\\(http://a/b.png)"),
+        ("a\n\n# b", "a # b"),
+    ],
+)
+def test_words_in_markdown_stay_words(text, shown):
+    assert markdown_text(text) == shown

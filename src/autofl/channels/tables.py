@@ -66,6 +66,8 @@ def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
 
 def _from_csv(path: Path) -> tuple[Array, Array | None]:
     """Row by row, so that a table takes no more memory than its numbers."""
+    if path.is_fifo():
+        raise AutoFLError(f"{path}: a pipe, which may never answer; save the table as a file")
     if (size := path.stat().st_size) > MOST_BYTES:
         raise AutoFLError(f"{path}: {size:,} bytes; at most {MOST_BYTES:,} are read as text, save it as .npz")
     cells, timed, num_columns, empty = array("d"), False, 0, 0

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 MANIFEST, CONFIG = "manifest.json", "config.toml"
 FORMAT = 2
@@ -64,6 +65,8 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     for key in ("algorithm", "label", "data"):
         if not (manifest.get(key) or "").isprintable():
             raise ValueError(f"{key} in {MANIFEST} has signs that no screen shows")
+    if not isinstance(manifest.get("resumed", []), list):
+        raise ValueError(f"resumed in {MANIFEST} is not a list")
     notes = manifest.get("notes", [])
     if not isinstance(notes, list) or not all(isinstance(line, str) and line.isprintable() for line in notes):
         raise ValueError(f"notes in {MANIFEST} are not lines of text")
@@ -82,6 +85,17 @@ def check_config(config: Mapping[str, Any]) -> None:
             raise ValueError(f"{section}.{key} in {CONFIG} is not a number")
     if not isinstance(config.get("data", {}).get("partition", ""), str):
         raise ValueError(f"data.partition in {CONFIG} is not text")
+    if not all(letter.isprintable() or category(letter) == "Zs" for text in _texts(config) for letter in text):
+        raise ValueError(f"a text in {CONFIG} has signs that no screen shows")
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All keys and words of nested tables and lists."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from _texts(inner)
 
 
 def _is_number(value: object) -> bool:

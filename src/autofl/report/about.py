@@ -120,7 +120,7 @@ def settings_table(runs: Sequence[Run], all_of_them: bool = False) -> Table:
 
 def value_words(value: Any) -> str:
     """A setting as written in its file."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def provenance(runs: Sequence[Run]) -> Table:

@@ -71,7 +71,7 @@ def write_latex(report: "Report") -> Path:
     """results.tex, settings.tex, provenance.tex, a PDF of each picture, and report.tex, which includes them all."""
     folder = inside(report.path.parent, "latex")
     pictures = plot_runs(report.runs, folder, report.target, endings=(".pdf",))
-    said = f"% autofl {__version__}, commit {commit_of_source() or 'unknown'}; {title_of(report.runs)}\n"
+    said = f"% autofl {__version__}, commit {commit_of_source() or 'unknown'}; {escaped(title_of(report.runs))}\n"
     tables = {
         "results": (report.table, f"Results; {report.notes[-1] if report.notes else ''}"),
         "settings": (settings_table(report.runs), "Settings that differ from the defaults or between runs"),

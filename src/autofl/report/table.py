@@ -11,8 +11,8 @@ NUMERIC = "0123456789-–<>"
 """How the text of a number may begin, `–` standing for one that is not there."""
 
 
-TAG = re.compile(r"<(?=[A-Za-z/!?])")
-"""The beginning of HTML, which may stand in Markdown too."""
+TAG = re.compile(r"(\\*)(<(?=[A-Za-z/!?])|(?<=\])\()")
+"""The beginning of HTML, which may stand in Markdown too, or of a link or picture's address; backslashes before it."""
 
 
 def printable(text: str) -> str:
@@ -27,8 +27,8 @@ def printable(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Words as Markdown shows them, with no HTML in them."""
-    return TAG.sub(r"\\<", text)
+    """Words as Markdown shows them, on one line, with no HTML, links or pictures in them."""
+    return TAG.sub(r"\1\1\\\2", " ".join(printable(text).split()))
 
 
 def percent(share: float, digits: int = 0) -> str:
