@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 
+import numpy as np
 import pytest
 import tomli_w
 
@@ -15,6 +16,7 @@ from autofl.config import dump_settings, parse_settings
 from autofl.experiments.jobs import comparison
 from autofl.experiments.run import run
 from autofl.files import read_toml, write_whole
+from autofl.records.checkpoints import read_generations, write_generation
 from autofl.records.checks import sealed
 from autofl.report.table import markdown_text
 
@@ -354,3 +356,48 @@ def test_a_pipe_instead_of_a_table_of_gains_is_one_line(foreign, tmp_path, capsy
 )
 def test_words_in_markdown_stay_words(text, shown):
     assert markdown_text(text) == shown
+
+
+def keep_again(folder, edit=lambda about, arrays: None):
+    """The checkpoint of a run, changed, with the right sums of itself and of the tables that are there now."""
+    (kept,) = read_generations(folder, 2**30)
+    facts, arrays = dict(kept.facts), dict(kept.arrays)
+    edit(facts, arrays)
+    tables = {name: (folder / name).read_bytes() for name in ("rounds.csv", "ues.csv")}
+    extents = {name: (len(content), hashlib.sha256(content).hexdigest()) for name, content in tables.items()}
+    write_generation(folder, kept.number, arrays, facts, extents)
+
+
+def as_doubles(_, arrays):
+    arrays |= {name: array.astype(np.float64) for name, array in arrays.items()}
+
+
+def with_nothing_sent(facts, _):
+    facts["downlink_bits"] = 1.0
+
+
+def with_memory_of_nobody(_, arrays):
+    arrays["ue.nobody"] = np.zeros(1)
+
+
+@pytest.mark.parametrize("edit", [as_doubles, with_nothing_sent, with_memory_of_nobody])
+def test_a_checkpoint_of_another_kind_is_one_line(edit, foreign, capsys):
+    keep_again(foreign / "interrupted", edit)
+    assert run_cli(["simulate", "--resume", str(foreign / "interrupted")]) == 2
+    assert "begin the run anew" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"\r\n", b"\r\n\r\n"), (b"\r\n", b"\r\n\xff,1\r\n"), (b"\r\n0", b"\r\nx")])
+def test_rows_that_are_none_are_one_line(old, new, foreign, capsys):
+    path = foreign / "interrupted" / "rounds.csv"
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    keep_again(foreign / "interrupted")
+    assert run_cli(["simulate", "--resume", str(foreign / "interrupted")]) == 2
+    assert "rounds.csv: not a table of a run" in capsys.readouterr().err
+
+
+def test_a_manifest_that_says_nonsense_of_earlier_resumes_is_one_line(foreign, capsys):
+    path = foreign / "interrupted" / "manifest.json"
+    path.write_text(json.dumps(sealed(json.loads(path.read_text()) | {"resumed": 5})))
+    assert run_cli(["simulate", "--resume", str(foreign / "interrupted")]) == 2
+    assert "resumed in manifest.json" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from typing import Any
 from autofl.algorithms import State
 from autofl.config import flat_settings
 from autofl.errors import AutoFLError, end_if_told, ending_later, in_own_code
-from autofl.files import read_bytes, read_toml
+from autofl.files import opening, read_bytes, read_toml
 from autofl.lock import FolderLock
 from autofl.records import (
     Kept,
@@ -24,7 +24,7 @@ from autofl.records import (
     read_run,
 )
 from autofl.records.run import problem_of
-from autofl.rounds.checkpoint import group, packed, packed_memory, unpacked, unpacked_memory
+from autofl.rounds.checkpoint import ANEW, group, packed, packed_memory, unpacked, unpacked_memory
 from autofl.rounds.ending import end_of, kept_end, told_end
 from autofl.simulation import Past, Simulation, play
 from autofl.version import __version__
@@ -151,8 +151,9 @@ def _begin(
     if kept is None:
         return None, RunWriter(folder, config_text, manifest, lock, keep), {}
     device = str(sim.data.x.device)
-    checkpoint = unpacked(kept.arrays, kept.facts, sim.arm.algorithm, device, sim.params)
-    past = Past(checkpoint, unpacked_memory(kept.arrays, device), group(kept.arrays, "liars"))
+    with opening(folder / kept.name, "a checkpoint of this run", f"; {ANEW}"):
+        checkpoint = unpacked(kept.arrays, kept.facts, sim.arm.algorithm, device, sim.params)
+        past = Past(checkpoint, unpacked_memory(kept.arrays, device), group(kept.arrays, "liars"))
     return past, RunWriter.go_on(folder, checkpoint.round, kept, lock), kept.facts
 
 

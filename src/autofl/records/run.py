@@ -327,7 +327,10 @@ def has_begun(folder: PathLike) -> bool:
 
 def check_begun(folder: PathLike) -> None:
     """Refuse to go on where the settings are not those the run began with, which would mix two runs."""
-    sums, path = read_manifest(folder).get("sha256"), Path(folder) / CONFIG
+    manifest, path = read_manifest(folder), Path(folder) / CONFIG
+    with opening(folder, "a readable run"):
+        check_manifest(manifest)
+    sums = manifest.get("sha256")
     if not path.is_file():
         raise AutoFLError(
             f"{folder}: it was killed before its settings were written; give its command again, with --force"

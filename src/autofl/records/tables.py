@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from autofl.files import naming, open_own, write_all, write_whole
+from autofl.files import naming, open_own, opening, write_all, write_whole
 from autofl.records.checks import PIECE, sum_of
 
 Column = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]
@@ -86,8 +86,9 @@ def cut(path: Path, after: int, size: int | None = None) -> None:
     if size is not None:
         with os.fdopen(open_own(path, os.O_WRONLY), "wb") as file:
             file.truncate(size)
-    header, *rows = list(whole_lines(path)) or [[]]
-    kept = [row for row in rows if int(row[0]) <= after]
+    with opening(path, "a table of a run"):
+        header, *rows = list(whole_lines(path)) or [[]]
+        kept = [row for row in rows if int(row[0]) <= after]
     if len(kept) < len(rows) or size is None:
         content = lines((header, *kept)).encode("utf-8")
         if sum_of(path) != hashlib.sha256(content).hexdigest():

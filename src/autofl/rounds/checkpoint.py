@@ -47,20 +47,25 @@ def unpacked(
     A file with the right sum may be of anybody.
     """
     _check_facts(facts)
-    held = {name: array.shape for name, array in group(arrays, "state.params").items()}
-    if like is not None and held != {name: tuple(p.shape) for name, p in like.items()}:
-        raise AutoFLError(f"the checkpoint cannot be used: its weights are not those of the model; {ANEW}")
-    reference = None
+    state, reference = _state_of(arrays, algorithm, device), None
     if "downlink_bits" in facts:
         reference = Reference(_params(arrays, "reference", device), facts["downlink_bits"])
+    fits = like is None or _form(state.params) == _form(like)
+    if not fits or (reference is not None and _form(reference.params) != _form(state.sent)):
+        raise AutoFLError(f"the checkpoint cannot be used: its weights are not those of the model; {ANEW}")
     return Checkpoint(
         round=facts["round"],
-        state=_state_of(arrays, algorithm, device),
+        state=state,
         memory=group(arrays, "planner"),
         sim_time=facts["sim_time"],
         history=tuple((int(k), Evaluation(**metrics)) for k, metrics in facts["history"]),
         reference=reference,
     )
+
+
+def _form(params: Params) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """What a model is apart from its numbers."""
+    return {name: (p.shape, p.dtype) for name, p in params.items()}
 
 
 def _check_facts(facts: Mapping[str, Any]) -> None:
