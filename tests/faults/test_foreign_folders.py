@@ -401,3 +401,24 @@ def test_a_manifest_that_says_nonsense_of_earlier_resumes_is_one_line(foreign, c
     path.write_text(json.dumps(sealed(json.loads(path.read_text()) | {"resumed": 5})))
     assert run_cli(["simulate", "--resume", str(foreign / "interrupted")]) == 2
     assert "resumed in manifest.json" in capsys.readouterr().err
+
+
+STATES = ("[1]", "5", '{"processes": "x"}', '{"processes": {"superlink": 5}}', '{"port": "x"}')
+
+
+@pytest.mark.parametrize("verb", ["status", "down"])
+@pytest.mark.parametrize("state", STATES)
+def test_a_damaged_note_of_what_runs_counts_as_none(verb, state, tmp_path):
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    (tmp_path / "state.json").write_text(state)
+    assert run_cli(["deploy", verb, "--folder", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("text", ["superlink = 5", "[superlink.autofl]\naddress = 'a:b'", "[superlink]"])
+def test_a_damaged_address_of_a_deployment_is_one_line(text, tmp_path, capsys):
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    (tmp_path / "flower").mkdir()
+    (tmp_path / "config.toml").write_text("")
+    (tmp_path / "flower" / "config.toml").write_text(text)
+    assert run_cli(["deploy", "status", "--folder", str(tmp_path)]) == 2
+    assert "not the place of a SuperLink" in capsys.readouterr().err

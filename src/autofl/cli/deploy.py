@@ -151,7 +151,7 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
         for line in newest["notes"]:
             say(line)
     if newest is not None and newest.get("asked"):
-        rows = [[f"UE {ue}", one["transport"], _milli(one["overhead"])] for ue, one in newest["asked"].items()]
+        rows = [[f"UE {ue}", one["transport"], _milli(one.get("overhead"))] for ue, one in newest["asked"].items()]
         show_table(Table(["device", "asked over", "overhead [ms]"], rows))
         say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
     return None

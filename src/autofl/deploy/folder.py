@@ -23,7 +23,7 @@ from typing import Any
 
 from autofl.deploy.certificates import certified_hosts, certify_node, make_certificates, make_node_key
 from autofl.errors import AutoFLError, lacks
-from autofl.files import read_toml
+from autofl.files import opening, read_json, read_toml
 
 LINK = "autofl"
 """The name of the SuperLink in Flower's configuration."""
@@ -51,9 +51,10 @@ class Site:
     def state(self) -> dict[str, Any]:
         """What runs according to our records: {"address", "processes": {name: {"pid", "began"}}}; empty if none."""
         try:
-            return dict(json.loads((self.folder / "state.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError):
+            state = read_json(self.folder / "state.json")
+        except AutoFLError:
             return {}
+        return state if _is_state(state) else {}
 
     @property
     def is_prepared(self) -> bool:
@@ -128,9 +129,11 @@ class Site:
 
     def link(self) -> tuple[str, int]:
         """Name and port of the SuperLink; an address of IPv6 without its brackets."""
-        address = read_toml(self.folder / "flower" / "config.toml")["superlink"][LINK]["address"]
-        host, _, port = str(address).rpartition(":")
-        return host.strip("[]"), int(port)
+        path = self.folder / "flower" / "config.toml"
+        with opening(path, "the place of a SuperLink"):
+            address = read_toml(path)["superlink"][LINK]["address"]
+            host, _, port = str(address).rpartition(":")
+            return host.strip("[]"), int(port)
 
     def supernode(self, ue: int, address: str, port: int, data: str | None = None, more: str = "") -> list[str]:
         folder = self.folder if data else self.folder.resolve()
@@ -245,6 +248,14 @@ class Site:
             raise AutoFLError(f"{self.folder}: processes {sorted(left())} could not be ended")
         (self.folder / "state.json").unlink(missing_ok=True)
         return running
+
+
+def _is_state(state: object) -> bool:
+    """Whether it is what `keep` writes, as far as anything relies on it."""
+    if not isinstance(state, dict) or not isinstance(noted := state.get("processes", {}), dict):
+        return False
+    known = all(isinstance(entry, dict) and {"pid", "began"} <= set(entry) for entry in noted.values())
+    return known and all(isinstance(state.get(key, 0), int | float) for key in ("port", "slow"))
 
 
 def free_port() -> int:
