@@ -150,6 +150,17 @@ def test_the_settings_of_a_sweep_run_no_code_either(foreign, payload, capsys):
     assert "runs.payload:Rule" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("left", ["rounds.csv", "ues.csv", "checkpoint-0"])
+def test_a_run_without_its_manifest_runs_no_code_either(left, foreign, payload, capsys):
+    name_code(foreign / "interrupted", planner={"name": "runs.payload:Rule"})
+    for path in (foreign / "interrupted").iterdir():
+        if path.name not in ("config.toml", left):
+            path.unlink()
+    assert run_cli(["plan", str(foreign / "interrupted" / "config.toml")]) == 2
+    assert not payload.exists()
+    assert "runs.payload:Rule" in capsys.readouterr().err
+
+
 def test_a_reproduction_does_not_write_into_a_linked_folder(foreign, tmp_path, capsys):
     (tmp_path / "elsewhere").mkdir()
     (foreign / "results").symlink_to(tmp_path / "elsewhere")

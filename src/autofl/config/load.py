@@ -45,7 +45,7 @@ def load_settings(path: PathLike | None = None, overrides: Iterable[str] = (), s
 
 def _is_of_a_run(path: Path) -> bool:
     """Whether a file is the settings of a run, a comparison or a sweep, which anybody may have made."""
-    places = (MANIFEST, f"*/{MANIFEST}", f"runs/*/{MANIFEST}")
+    places = (f"{below}{name}" for below in ("", "*/", "runs/*/") for name in OF_A_RUN)
     return path.name == CONFIG and any(any(path.parent.glob(place)) for place in places)
 
 
@@ -109,8 +109,9 @@ def _sections(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {section: dict(value) for section, value in table.items() if isinstance(value, dict)}
 
 
-CONFIG, MANIFEST = "config.toml", "manifest.json"
-"""Files of a run: its settings, and what it says of itself."""
+CONFIG = "config.toml"
+OF_A_RUN = ("manifest.json", "rounds.csv", "ues.csv", "checkpoint-?")
+"""Files by which the folder of a run is told, even where one of them was taken away."""
 NAMING = ("algorithm", "algorithms", "name", "partition")
 """Keys whose values name parts."""
 FROM_OBJECTS = "made_from_objects"
