@@ -18,7 +18,7 @@ from autofl.experiments.run import run
 from autofl.files import read_toml
 from autofl.records import read_run
 from autofl.records.checks import sealed, sum_of
-from autofl.report.about import settings_table, title_of
+from autofl.report.about import provenance, title_of
 from autofl.report.make import make_report
 from autofl.report.plots import draw_energy
 
@@ -180,13 +180,14 @@ ESCAPE = "\x1b]0;owned\x07\x1b[31m"
 
 
 def test_no_sign_of_a_run_reaches_the_terminal_that_it_would_obey(folder, capsys):
-    say(folder, config={"note": ESCAPE, "planner": {"name": f"mine:{ESCAPE}"}}, problem=ESCAPE, version=ESCAPE)
+    say(folder, problem=ESCAPE, version=ESCAPE)
     shutil.copytree(folder, folder.parent / "other")
     say(folder.parent / "other", config={"planner": {"name": "paper"}}, status=ESCAPE)
-    show_table(settings_table([read_run(folder), read_run(folder.parent / "other")]))
+    show_table(provenance([read_run(folder), read_run(folder.parent / "other")]))
     out = capsys.readouterr().out
     assert "\ufffd" in out
     assert "\x1b" not in out
+    say(folder, config={"note": ESCAPE, "planner": {"name": f"mine:{ESCAPE}"}})
     run_cli(["simulate", "--resume", str(folder)])
     run_cli(["report", str(folder.parent / ESCAPE)])
     shown = "".join(capsys.readouterr())
