@@ -13,7 +13,7 @@ import pytest
 import autofl
 from autofl.analysis.coverage import coverage, label_shares
 from autofl.analysis.forecast import draw_networks, forecast, forecast_of, mean_noise, unseen
-from autofl.analysis.pilot import DESIGN, run_pilots
+from autofl.analysis.pilot import DESIGN, design_of, run_pilots
 from autofl.analysis.pilot_files import Pilot, pilot_command, problem_of, read_pilots, write_pilots
 from autofl.analysis.pilot_fit import Pilots
 from autofl.config.describe import describe
@@ -223,10 +223,12 @@ def test_a_label_that_is_hardly_heard_is_said_and_widens_the_interval(distance, 
         ["data.name=cifar10", "compressor.name=top-k", "learning.variant=first-order"],
         ["attack.name=sign-flip", "attack.share=0.3", "checks.history=0.2", "aggregator.name=median"],
         ["evaluation.adapt_samples=5", "evaluation.num_ue=3", "downlink.name=quantise"],
+        ["planner.name=joint", "data.concentration=0.4", "learning.guard=0.5"],
+        ["algorithm=fedavg-1", "baseline.name=joint", "data.labels=3", "cell.num_ue=30"],
     ],
 )
 def test_another_problem_gets_the_complete_command_for_its_pilots(overrides):
-    """What is printed, typed in again, is the same learning problem."""
+    """What is printed, typed in again, is the same learning problem with the same pilots."""
     settings = autofl.load_settings(overrides=overrides)
     with pytest.raises(AutoFLError, match="no pilots of this learning problem") as refused:
         forecast(settings, 0.85)
@@ -235,6 +237,7 @@ def test_another_problem_gets_the_complete_command_for_its_pilots(overrides):
     assert typed[-4:] == ["--target", "0.85", "--out", "pilots.json"]
     again = autofl.load_settings(overrides=[word for flag, word in pairwise(typed) if flag == "--set"])
     assert problem_of(again.resolved().table()) == problem_of(settings.resolved().table())
+    assert design_of(again) == design_of(settings)
 
 
 PROBLEM = {
