@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import autofl
-from autofl.analysis.coverage import coverage, label_shares
+from autofl.analysis.coverage import coverage, exposure, label_shares
 from autofl.analysis.forecast import draw_networks, forecast, forecast_of, mean_noise, unseen
 from autofl.analysis.pilot import DESIGN, design_of, run_pilots
 from autofl.analysis.pilot_files import Pilot, pilot_command, problem_of, read_pilots, write_pilots
@@ -119,6 +119,18 @@ def test_a_number_that_no_pilot_has_is_one_line_that_names_it(key, tmp_path):
         with pytest.raises(AutoFLError, match=r"not a file of pilots \(pilot 0: ") as told:
             read_pilots(tmp_path / "spoilt.json")
         assert "\n" not in str(told.value)
+
+
+def test_a_pilot_in_which_everybody_was_heard_can_be_read_again(tmp_path, rng):
+    """Its exposures are all 1, but for rounding, which also goes upwards."""
+    counts = rng.integers(1, 9, (50, 10, 5))
+    shares = counts / counts.sum(axis=2, keepdims=True)
+    rarest = max(exposure(each, np.full(10, 0.1), each.mean(axis=0)).min() for each in shares)
+    assert rarest > 1.0
+    table = json.loads(made_up(tmp_path / "pilots.json").read_text())
+    table["pilots"] = [{**row, "rarest": rarest} for row in table["pilots"]]
+    (tmp_path / "pilots.json").write_text(json.dumps(table))
+    assert len(read_pilots(tmp_path / "pilots.json")[0]) == len(table["pilots"])
 
 
 def test_pilots_that_end_below_the_target_are_counted_and_said(tmp_path):

@@ -41,7 +41,7 @@ class Pilot:
     round: Annotated[tuple[Round, ...], Field(min_length=1)]  # evaluated rounds
     accuracy: tuple[Share, ...]  # adapted accuracy at them, or global where `problem` says so
     rounding: Amount = 0.0  # mean over rounds of sum_i a_i^2 omega_i, omega the variance of the compressor
-    rarest: Share = 1.0  # exposure of the label that was heard least
+    rarest: Annotated[float, Field(ge=0.0, le=1.0 + 1e-9)] = 1.0  # exposure of the label that was heard least, rounded
 
     @property
     def share(self) -> float:
