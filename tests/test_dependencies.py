@@ -108,7 +108,9 @@ def test_both_supported_versions_of_flower_are_named():
     (asked,) = (requirements.Requirement(line) for line in EXTRAS["flower"])
     minors = [one.rpartition(".")[0] for one in (PINS["flwr"].version, OTHER_FLOWER[0])]
     assert [minor for minor in ("1.40", "1.41", "1.42", "1.43") if asked.specifier.contains(f"{minor}.0")] == minors
-    assert f"tested with {' and '.join(minors)}" in (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    assert f"Flower {' and '.join(minors)} are supported" in (ROOT / "docs" / "deployment.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_readme_asks_for_the_tested_torch_without_cuda():

@@ -15,6 +15,7 @@ import math
 import os
 import re
 import secrets
+import shlex
 import stat
 import tomllib
 import zipfile
@@ -42,6 +43,11 @@ SMALL_ARRAYS = 64 * 2**20
 """Bytes that the packed arrays of a file may take as they are used, however well they are packed."""
 MOST_UNPACKED = 20
 """How many times its packed size a larger array may unpack to."""
+
+
+def quoted(path: PathLike) -> str:
+    """A path as a command line has it, so that a printed command can be pasted."""
+    return shlex.quote(str(path))
 
 
 @contextlib.contextmanager

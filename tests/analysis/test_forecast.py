@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import autofl
-from autofl.analysis.coverage import coverage, label_shares
+from autofl.analysis.coverage import coverage, exposure, label_shares
 from autofl.analysis.forecast import draw_networks, forecast, forecast_of, mean_noise, unseen
-from autofl.analysis.pilot import DESIGN, run_pilots
+from autofl.analysis.pilot import DESIGN, design_of, run_pilots
 from autofl.analysis.pilot_files import Pilot, pilot_command, problem_of, read_pilots, write_pilots
 from autofl.analysis.pilot_fit import Pilots
 from autofl.config.describe import describe
@@ -121,6 +121,18 @@ def test_a_number_that_no_pilot_has_is_one_line_that_names_it(key, tmp_path):
         assert "\n" not in str(told.value)
 
 
+def test_a_pilot_in_which_everybody_was_heard_can_be_read_again(tmp_path, rng):
+    """Its exposures are all 1, but for rounding, which also goes upwards."""
+    counts = rng.integers(1, 9, (50, 10, 5))
+    shares = counts / counts.sum(axis=2, keepdims=True)
+    rarest = max(exposure(each, np.full(10, 0.1), each.mean(axis=0)).min() for each in shares)
+    assert rarest > 1.0
+    table = json.loads(made_up(tmp_path / "pilots.json").read_text())
+    table["pilots"] = [{**row, "rarest": rarest} for row in table["pilots"]]
+    (tmp_path / "pilots.json").write_text(json.dumps(table))
+    assert len(read_pilots(tmp_path / "pilots.json")[0]) == len(table["pilots"])
+
+
 def test_pilots_that_end_below_the_target_are_counted_and_said(tmp_path):
     """Law K = 40 + 1000/(d m); the slowest of four pilots is cut at 70 of its 80 rounds."""
     pilots, _ = read_pilots(made_up(tmp_path / "whole.json"))
@@ -223,10 +235,12 @@ def test_a_label_that_is_hardly_heard_is_said_and_widens_the_interval(distance, 
         ["data.name=cifar10", "compressor.name=top-k", "learning.variant=first-order"],
         ["attack.name=sign-flip", "attack.share=0.3", "checks.history=0.2", "aggregator.name=median"],
         ["evaluation.adapt_samples=5", "evaluation.num_ue=3", "downlink.name=quantise"],
+        ["planner.name=joint", "data.concentration=0.4", "learning.guard=0.5"],
+        ["algorithm=fedavg-1", "baseline.name=joint", "data.labels=3", "cell.num_ue=30"],
     ],
 )
 def test_another_problem_gets_the_complete_command_for_its_pilots(overrides):
-    """What is printed, typed in again, is the same learning problem."""
+    """What is printed, typed in again, is the same learning problem with the same pilots."""
     settings = autofl.load_settings(overrides=overrides)
     with pytest.raises(AutoFLError, match="no pilots of this learning problem") as refused:
         forecast(settings, 0.85)
@@ -235,6 +249,7 @@ def test_another_problem_gets_the_complete_command_for_its_pilots(overrides):
     assert typed[-4:] == ["--target", "0.85", "--out", "pilots.json"]
     again = autofl.load_settings(overrides=[word for flag, word in pairwise(typed) if flag == "--set"])
     assert problem_of(again.resolved().table()) == problem_of(settings.resolved().table())
+    assert design_of(again) == design_of(settings)
 
 
 PROBLEM = {

@@ -9,10 +9,11 @@ import warnings
 from pathlib import Path
 
 import pytest
+import typer
 
 import autofl
 from autofl.cli.main import run as run_cli
-from autofl.cli.shared import print_json
+from autofl.cli.shared import leave, print_json, resuming
 from autofl.records import find_runs
 from autofl.version import __version__
 from reference.joint_pilots import write
@@ -207,13 +208,14 @@ def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
 
 
 def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
-    file = tmp_path / "pilots.json"
+    file = tmp_path / "my pilots.json"
     status, out, err = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file, "--json")
     assert (status, json.loads(out)["pilots"]) == (0, 9), err
     status, _, err = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file)  # they are there already
     assert f"9 pilots in {file}; use them with autofl plan --set" in err
-    assert err.strip().endswith(f"--target 0.85 --pilots {file}")
-    status, out, err = answer(capsys, "plan", *own_data, "--target", 0.01, "--pilots", file)
+    use = shlex.split(err.strip().partition("use them with autofl ")[2])
+    assert use[-4:] == ["--target", "0.85", "--pilots", str(file)]
+    status, out, err = answer(capsys, *use, "--target", 0.01)
     assert status == 0, err
     assert "learning time [s]" in out
     assert "9 pilots" in err
@@ -428,6 +430,17 @@ def test_every_command_has_help_with_an_example(capsys, command):
     status, out, _ = answer(capsys, *command.split(), "--help")
     assert status == 0
     assert "Example" in out
+
+
+def test_what_an_interrupted_command_says_can_be_pasted_whatever_its_folder_is_called(capsys):
+    folder = Path("my runs") / "it's one"
+    again = resuming("autofl simulate", folder, autofl.load_settings())
+    with pytest.raises(typer.Exit):
+        leave(folder, again, KeyboardInterrupt())
+    said = capsys.readouterr().err
+    assert shlex.split(said.partition("(")[2].partition(")")[0]) == ["autofl", "report", str(folder)]
+    assert shlex.split(again) == ["autofl", "simulate", "--resume", str(folder)]
+    assert again in said
 
 
 def test_version_and_bare_call_answer(capsys):

@@ -41,7 +41,7 @@ class Pilot:
     round: Annotated[tuple[Round, ...], Field(min_length=1)]  # evaluated rounds
     accuracy: tuple[Share, ...]  # adapted accuracy at them, or global where `problem` says so
     rounding: Amount = 0.0  # mean over rounds of sum_i a_i^2 omega_i, omega the variance of the compressor
-    rarest: Share = 1.0  # exposure of the label that was heard least
+    rarest: Annotated[float, Field(ge=0.0, le=1.0 + 1e-9)] = 1.0  # exposure of the label that was heard least, rounded
 
     @property
     def share(self) -> float:
@@ -159,13 +159,18 @@ FREE = ("local_steps", "engine")
 def pilot_command(settings: Settings, target: float) -> str:
     """The complete command that makes pilots for these settings; they run until they reach the target."""
     settings = settings.resolved()
+    plans = settings.planned_in()
     named = {"algorithm": settings.algorithm, "data": {"name": settings.data.name, "file": settings.data.file}}
+    if settings.planned_by().name == "joint":  # it brings settings along and needs pilots of its own
+        named[plans] = {"name": "joint"}
     ours, usual = settings.table(), Settings.model_validate(named).resolved().table()
     first = Settings().resolved().table()
     changed = {"algorithm": ours["algorithm"]} if ours["algorithm"] != first["algorithm"] else {}
     changed |= {
         f"data.{key}": ours["data"][key] for key in ("name", "file") if ours["data"].get(key) != first["data"].get(key)
     }
+    if plans in named and first[plans]["name"] != "joint":
+        changed[f"{plans}.name"] = "joint"
     for section, keys in DECIDES.items():
         its, others = ours.get(section, {}), usual.get(section, {})
         names = [key for key in keys or its if key in its and key not in FREE and its[key] != others.get(key)]

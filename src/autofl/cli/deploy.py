@@ -23,6 +23,7 @@ from autofl.cli.shared import (
     settings_in,
 )
 from autofl.errors import AutoFLError, lacks
+from autofl.files import quoted
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def up_command(config: Config = None, nodes: Nodes = None, folder: Folder = HERE
     from autofl.deploy.commands import up
 
     up(settings_for(config, nodes, overrides), folder, say)
-    say("next: autofl deploy run, then autofl deploy down")
+    named = "" if folder == HERE else f" --folder {quoted(folder)}"
+    say(f"next: autofl deploy run{named}, then autofl deploy down{named}")
 
 
 @deploy_app.command("run", epilog="Example: autofl deploy run --set stop.rounds=3 --out runs/devices")
@@ -113,7 +115,7 @@ def run_on_devices(
         try:
             run(settings, folder, place, on_round, resume is not None, keep)
         except KeyboardInterrupt as error:
-            where = "" if folder == usual else f" --folder {folder}"
+            where = "" if folder == usual else f" --folder {quoted(folder)}"
             leave(place, resuming(f"{command}{where}", place, settings), error, (place / "config.toml").is_file())
     report_new_runs([place], place, settings.compare.target_accuracy, as_json)
 

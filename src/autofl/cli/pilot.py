@@ -8,7 +8,7 @@ import typer
 from autofl.cli.screen import ProgressBar, say
 from autofl.cli.shared import Config, Json, Scenario, Set, Workers, leave, num_workers, print_json, words_of
 from autofl.errors import AutoFLError
-from autofl.files import inside
+from autofl.files import inside, quoted
 
 EXAMPLE = "Example: autofl pilot --labels 2,5,10 --out pilots.json"
 
@@ -72,6 +72,6 @@ def command(
         )
     if as_json:
         return print_json({"file": str(out), "pilots": len(pilots)})
-    use = " ".join(["autofl plan", *given, *(until or ["--target 0.85"]), f"--pilots {out}"])
+    use = " ".join(["autofl plan", *given, *(until or ["--target 0.85"]), f"--pilots {quoted(out)}"])
     say(f"{len(pilots)} pilots in {out}; use them with {use}", whole=True)
     return None

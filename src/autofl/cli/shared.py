@@ -12,7 +12,7 @@ import typer
 
 from autofl.cli.screen import say, show_table
 from autofl.errors import AutoFLError, Terminated
-from autofl.files import finite_or_null, make_folder
+from autofl.files import finite_or_null, make_folder, quoted
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def options(given: dict[str, object]) -> list[str]:
 
 def words_of(config: Path | None, scenario: str | None, overrides: Sequence[str] | None) -> list[str]:
     """What a command was given, as another one is given it on a command line."""
-    named = [] if config is None else [shlex.quote(str(config))]
+    named = [] if config is None else [quoted(config)]
     begun = [] if scenario is None else ["--scenario", shlex.quote(scenario)]
     return [*named, *begun, *sets(overrides or ())]
 
@@ -198,7 +198,8 @@ def show_reproduction(results: Path, out: Path, page: Path | None, names: list[s
     """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or all."""
     if find_spec("matplotlib") is None:
         return say(
-            f"Matplotlib is missing: the tables are in {results}, and 'autofl report {results}' draws them elsewhere"
+            f"Matplotlib is missing: the tables are in {results}, and 'autofl report {quoted(results)}' draws them"
+            " elsewhere"
         )
     from autofl.reproduction.few_shot import read_adaptation
     from autofl.reproduction.page import data_of, judge_all
@@ -295,7 +296,7 @@ def free_folder(kind: str) -> Path:
 
 def leave(folder: Path, command: str, error: KeyboardInterrupt, begun: bool = True) -> NoReturn:
     """What an interrupted command says, and its exit status; one that had not begun has nothing to go on with."""
-    so_far = f"the rounds so far are in {folder} (autofl report {folder}); {command} continues from here"
+    so_far = f"the rounds so far are in {folder} (autofl report {quoted(folder)}); {command} continues from here"
     say(f"interrupted; {so_far if begun else 'nothing was written yet, so give the command again'}", whole=True)
     raise typer.Exit(exit_status(error))
 
@@ -304,7 +305,7 @@ def resuming(command: str, folder: Path, settings: "Settings") -> str:
     """The command that goes on with a run or comparison."""
     from autofl.config.load import own_code_named
 
-    return " ".join([f"{command} --resume {folder}", *own_code_named(settings.table())])
+    return " ".join([f"{command} --resume {quoted(folder)}", *own_code_named(settings.table())])
 
 
 def exit_status(error: KeyboardInterrupt) -> int:

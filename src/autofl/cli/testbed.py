@@ -9,6 +9,7 @@ from autofl.cli.deploy import Folder, Nodes, Resume, need_flower, run_on_devices
 from autofl.cli.screen import say
 from autofl.cli.shared import Config, Force, Json, Out, Set
 from autofl.errors import AutoFLError
+from autofl.files import quoted
 
 testbed_app = typer.Typer(
     help="Run devices on this machine, each in its own network and as slow as modelled (Linux, root or CAP_NET_ADMIN).",
@@ -44,7 +45,7 @@ def up_command(
     testbed.build()
     say(f"{testbed.num_ue} networks {testbed.prefix}-0 ...; links and processors {slow:g} times slower than modelled")
     up(settings, folder, say, testbed)
-    say(f"next: autofl testbed run --folder {folder}, then autofl testbed down --folder {folder}")
+    say(f"next: autofl testbed run --folder {quoted(folder)}, then autofl testbed down --folder {quoted(folder)}")
 
 
 @testbed_app.command("run", epilog="Example: autofl testbed run --set stop.rounds=20")

@@ -25,7 +25,7 @@ from autofl.cli.shared import (
     print_json,
 )
 from autofl.errors import AutoFLError
-from autofl.files import write_whole
+from autofl.files import quoted, write_whole
 from autofl.report.table import Table, percent
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def command(
                 on_progress=bar,
             )
         except KeyboardInterrupt as error:
-            leave(folder, f"the same command with --out {folder} --resume", error)
+            leave(folder, f"the same command with --out {quoted(folder)} --resume", error)
     chosen_settings = tuned.best_settings
     file = folder / "tuned.toml"
     if chosen_settings is not None:
@@ -128,7 +128,8 @@ def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
         say(f"no constants reach {percent(tuned.target)} in half of their runs; try others, or more stop.rounds")
     else:
         say(
-            f"best: {tuned.best.constants.name}; autofl simulate {file} runs them on a seed not used for tuning",
+            f"best: {tuned.best.constants.name}; autofl simulate {quoted(file)} runs them on a seed not used for"
+            " tuning",
             whole=True,
         )
 

@@ -17,6 +17,7 @@ from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
+from autofl.files import quoted
 from autofl.lock import FolderLock, overrule
 from autofl.records import (
     Run,
@@ -199,7 +200,9 @@ def run(
     if resume and not is_run(out):
         raise AutoFLError(f"{out}: no run to resume; begin one with --out {out}")
     if resume and not read_manifest(out).get("deployed"):
-        raise AutoFLError(f"{out}: a simulation, not a run on devices; autofl simulate --resume {out} continues it")
+        raise AutoFLError(
+            f"{out}: a simulation, not a run on devices; autofl simulate --resume {quoted(out)} continues it"
+        )
     if resume and read_manifest(out)["status"] == "finished":
         return read_run(out)
     if out.resolve() == folder.resolve():
@@ -317,7 +320,9 @@ def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_rou
             if said["status"] == "failed":
                 raise AutoFLError(f"{out}: {said.get('problem') or 'the run failed'}")
             if said["status"] == "interrupted":  # its lock is free, though Flower takes it for alive for a minute
-                raise AutoFLError(f"{out}: {said.get('problem')}; autofl deploy run --resume {out} continues it")
+                raise AutoFLError(
+                    f"{out}: {said.get('problem')}; autofl deploy run --resume {quoted(out)} continues it"
+                )
         if time.monotonic() - asked <= ASK:
             continue
         asked = time.monotonic()

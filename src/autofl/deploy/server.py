@@ -45,6 +45,7 @@ from autofl.evaluation import evaluated_ues
 from autofl.experiments.build import build_algorithm, build_evaluator, build_model, build_training
 from autofl.experiments.cell import build_cell, build_channel, build_compressor
 from autofl.experiments.run import machine_facts, origins_of, size_range
+from autofl.files import quoted
 from autofl.lock import FolderLock
 from autofl.models import Params, num_weights
 from autofl.models import params_of as params_of_model
@@ -240,7 +241,7 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
             if idle == MOST_IDLE:
                 raise AutoFLError(
                     f"no update was used in {idle} rounds in a row ({why}); once that is mended, autofl deploy run"
-                    f" --resume {writer.folder} continues the run"
+                    f" --resume {quoted(writer.folder)} continues the run"
                 )
 
             # Without the wait, ten rounds would pass in the moment in which all devices are away.

@@ -11,7 +11,7 @@ from typing import Any
 from autofl.algorithms import State
 from autofl.config import flat_settings
 from autofl.errors import AutoFLError, end_if_told, ending_later, in_own_code
-from autofl.files import opening, read_bytes, read_toml
+from autofl.files import opening, quoted, read_bytes, read_toml
 from autofl.lock import FolderLock
 from autofl.records import (
     Kept,
@@ -142,7 +142,7 @@ def _begin(
     """A writer at the beginning of a run, or after the last checkpoint of the one that is there; the facts of that."""
     kept: Kept | None = None
     if resume and is_run(folder) and read_manifest(folder).get("deployed"):
-        raise AutoFLError(f"{folder}: a run on devices; autofl deploy run --resume {folder} continues it")
+        raise AutoFLError(f"{folder}: a run on devices; autofl deploy run --resume {quoted(folder)} continues it")
     if resume and version_there(folder) == __version__:
         check_same_settings(folder, config_text)
         kept, problems = newest_checkpoint(folder)

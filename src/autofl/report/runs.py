@@ -8,6 +8,7 @@ from typing import Any
 
 from autofl.config import flat_settings
 from autofl.errors import AutoFLError
+from autofl.files import quoted
 from autofl.records import Run, find_runs, read_run
 from autofl.registry import PARTS
 from autofl.units import PathLike
@@ -208,7 +209,7 @@ def unheard_words(runs: Sequence[Run]) -> str | None:
     return (
         f"nobody was ever heard in {_share(named, runs)} ({', '.join(named)}): no update was decoded, so the model is"
         f" still the first one; {infeasible} of the {asked} UEs selected could not take part;"
-        f" for the reasons see: autofl plan {config}"
+        f" for the reasons see: autofl plan {quoted(config)}"
     )
 
 
