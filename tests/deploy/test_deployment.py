@@ -394,8 +394,10 @@ def test_a_device_that_lies_is_named_and_sigterm_ends_the_training(whole, site, 
     run = read_run(out)
     assert (run.manifest["status"], run.manifest["problem"]) == ("interrupted", "ended by SIGTERM")
     assert not site.servers()
+    many = "9999 classes, not 10; to begin a run for all of them, set deploy.sample_shape=[784] and"
+    many = f"introduction: {many} deploy.num_classes=9999"
     said = {(ue, why) for ue, why in zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)}
-    assert said == {(0, "ok"), (2, "ok"), (1, "introduction: 9999 classes, not 10 (deploy.num_classes sets them)")}
+    assert said == {(0, "ok"), (2, "ok"), (1, many)}
     assert run.manifest["num_weights"] == 79_510
     listed = autofl("deploy", "status", "--folder", site.folder, "--json").stdout
     assert all(entry["status"].startswith("finished") for entry in json.loads(listed)["runs"])

@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
 
-from autofl.config import dump_settings, parse_settings
+from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.data import Dataset
 from autofl.deploy import client, fleet, server
 from autofl.deploy.folder import Site
@@ -383,6 +383,153 @@ def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_s
     assert run.manifest["notes"][-1] == "round 0: UE 3: not here yet; it takes part as soon as it connects"
 
 
+class Restarting(Loopback):
+    """After its orders of these rounds a node is started again with another configuration, and is away for a moment.
+
+    Where `is_seen` is not set, that moment is too short to be noticed.
+    """
+
+    def __init__(self, *words, node, restarts, is_seen=True):
+        super().__init__(*words)
+        self.node, self.restarts, self.is_seen, self.is_away = node, dict(restarts), is_seen, False
+
+    def get_node_ids(self):
+        is_away, self.is_away = self.is_away, False
+        return [node for node in super().get_node_ids() if not (is_away and node == self.node)]
+
+    def push_messages(self, messages):
+        numbers = super().push_messages(messages)
+        for message in messages:
+            k = message.content.config_records["order"]["round"] if "order" in message.content else None
+            if message.metadata.dst_node_id == self.node and k in self.restarts:
+                self.nodes[self.node] |= self.restarts.pop(k)
+                self.is_away = self.is_seen
+        return numbers
+
+
+def restarted(nodes, folder, restarts, rounds=6, **more):
+    """A run in which every UE is asked in every round, and the node of UE 2 is started again."""
+    settings = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": rounds})
+    config, copies = config_of(settings, folder), {node: dict(own) for node, own in nodes.items()}
+    grid = Restarting(copies, config, node=node_of(2), restarts=restarts, **more)
+    serve(grid, Context(1, 1, {}, RecordDict(), config))
+    run = read_run(folder)
+    used = {ue: run.ues["decoded"][run.ues["ue"] == ue].tolist() for ue in range(NUM_UE)}
+    asked = [
+        int(message.content.config_records["order"]["round"])
+        for node, message in grid.sent
+        if node == node_of(2) and "order" in message.content
+    ]
+    return run, used, asked
+
+
+@pytest.mark.parametrize(
+    ("ue", "why"),
+    [(7, "it calls itself UE 7; the cell has UEs 0 to 3"), (1, "it calls itself UE 1, which node 8993 is already")],
+)
+def test_a_node_that_comes_back_as_somebody_else_gets_no_orders_as_who_it_was(nodes, tmp_path, ue, why):
+    """It was said to take no part, and its updates went on counting as those of UE 2."""
+    run, used, asked = restarted(nodes, tmp_path, {1: {"ue": ue}})
+    assert (asked, used[2]) == ([1], [1, 0, 0, 0, 0, 0])
+    assert used[0] == used[1] == used[3] == [1] * 6
+    refused = f"UE 2 (node {node_of(2)}): takes no part: {why}"
+    away = "UE 2: away; if it was started again, the SuperLink lets it in after up to a minute"
+    assert [line for line in run.manifest["notes"] if "no update" not in line] == [
+        f"round 2: {away}",
+        f"round 3: {refused}",
+    ]
+
+
+def test_a_node_that_comes_back_as_itself_at_last_gets_orders_again(nodes, tmp_path):
+    odd = {node: {**own} for node, own in nodes.items()}
+
+    class Mended(Restarting):
+        def push_messages(self, messages):
+            kinds = [(m.metadata.dst_node_id, m.metadata.message_type) for m in messages]
+            numbers = super().push_messages(messages)
+            if (self.node, "query.introduce") in kinds and self.nodes[self.node]["ue"] == 7:
+                self.nodes[self.node]["ue"] = 2  # its keeper has looked at what it said
+            return numbers
+
+    settings = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 5})
+    config = config_of(settings, tmp_path)
+    serve(
+        Mended(odd, config, node=node_of(2), restarts={1: {"ue": 7}}),
+        Context(1, 1, {}, RecordDict(), config),
+    )
+    run = read_run(tmp_path)
+    assert run.ues["decoded"][run.ues["ue"] == 2].tolist() == [1, 0, 0, 1, 1]
+
+
+def test_a_node_that_comes_back_as_a_ue_that_is_free_is_that_one_alone(nodes, tmp_path):
+    few = {node: own for node, own in nodes.items() if own["ue"] != 3}
+    run, used, asked = restarted(few, tmp_path, {1: {"ue": 3}})
+    later = (run.devices["ue"] == 2) & (run.devices["round"] > 2)
+    assert run.devices["outcome"][later].tolist() == ["not connected"] * 4
+    assert asked == [1, 3, 4, 5, 6]
+    assert (used[2], used[3]) == ([1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1])
+
+
+def test_a_node_that_became_somebody_else_unseen_refuses_the_orders_of_who_it_was(nodes, tmp_path):
+    run, used, asked = restarted(nodes, tmp_path, {1: {"ue": 7}}, rounds=3, is_seen=False)
+    assert (asked, used[2]) == ([1, 2, 3], [1, 0, 0])
+    outcomes = run.devices["outcome"][(run.devices["ue"] == 2) & (run.devices["round"] > 1)].tolist()
+    assert all("an order for UE 2; this is UE 7" in outcome for outcome in outcomes)
+
+
+MANY = "12 classes, not 10; to begin a run for all of them, set deploy.sample_shape=[784] and deploy.num_classes=12"
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ({"num-classes": 12}, MANY),
+        ({"sample-shape": [20]}, "samples of shape (20,), not (784,)"),
+        ({"data-size": 10**6}, "1000000 samples, the median of the devices is"),
+    ],
+    ids=["classes", "shape", "size"],
+)
+def test_a_device_refused_at_the_start_for_form_or_size_is_asked_again_and_named_in_one_line(nodes, tmp_path, lie, why):
+    """It was left out to the end, and called "not here yet" in a second line."""
+    lies = [lie]
+
+    def spoil(node, message, reply):
+        if message.metadata.message_type == "query.introduce" and node == node_of(1) and lies:
+            reply.content["device"] = ConfigRecord({**reply.content["device"], **lies.pop()})
+        return reply
+
+    settings = settings_of(simulation={"num_selected": NUM_UE}, deploy={"statistics": "own"})
+    run, _ = deployed(nodes, tmp_path, settings, spoil=spoil)
+    [line] = run.manifest["notes"]
+    assert line.startswith(f"round 0: UE 1 (node {node_of(1)}): takes no part: {why}")
+    assert run.ues["decoded"][run.ues["ue"] == 1].tolist() == [1, 1, 1]
+
+
+def test_the_advice_for_more_classes_is_taken_as_it_stands():
+    given = dict(word.split("=") for word in MANY.partition(", set ")[2].split(" and "))
+    settings = load_settings(None, [f"{key}={value}" for key, value in given.items()])
+    assert (settings.deploy.sample_shape, settings.deploy.num_classes) == ([784], 12)
+
+
+def test_a_device_whose_pixel_sums_were_refused_is_not_asked_again(nodes, tmp_path):
+    """Sums are compared at the start alone."""
+    asked = []
+
+    def spoil(node, message, reply):
+        if message.metadata.message_type == "query.introduce" and node == node_of(1):
+            asked.append(node)
+            sums = {name: array.numpy() for name, array in reply.content.array_records["pixels"].items()}
+            bright = {"total": 255 * sums["num"], "squares": 255**2 * sums["num"]}
+            white = {name: np.full_like(sums[name], value) for name, value in bright.items()}
+            reply.content["pixels"] = ArrayRecord({name: Array(array) for name, array in (sums | white).items()})
+        return reply
+
+    run, _ = deployed(nodes, tmp_path, settings_of(simulation={"num_selected": NUM_UE}), spoil=spoil)
+    assert len(asked) == 1
+    [line] = run.manifest["notes"]
+    assert line.startswith(f"round 0: UE 1 (node {node_of(1)}): takes no part: pixels: mean pixel 255")
+
+
 def broken(nodes_that_are, why=np.nan):
     """Updates of these nodes are not finite."""
 
@@ -463,9 +610,12 @@ def interrupt(reply):
 
 
 def test_nobody_there_is_said_in_the_manifest_with_the_version_of_flower(tmp_path):
-    with pytest.raises(AutoFLError, match="no device came"):
+    """It advised `deploy status`, which repeats this very line, and knows nothing of runs of `flwr run`."""
+    advice = r"no device came within 0 s; look at the logs of the devices.*deploy\.join.*deploy\.deadline"
+    with pytest.raises(AutoFLError, match=advice) as refused:
         deployed({}, tmp_path)
-    assert "no device came" in read_run(tmp_path).manifest["problem"]
+    assert "deploy status" not in str(refused.value)
+    assert str(refused.value) == read_run(tmp_path).manifest["problem"]
     assert read_run(tmp_path).manifest["flower"] == version("flwr")
 
 

@@ -53,7 +53,8 @@ def test_prepare_refuses_a_folder_that_up_made(site, few_digits):
 
 def test_prepare_replaces_settings_only_where_it_is_told_to(site):
     before = content_of(site)
-    words = ["deploy", "prepare", "--host", "localhost", "--folder", str(site.folder), "--nodes", "4"]
+    place = ["--host", "localhost", "--port", str(site.link()[1])]
+    words = ["deploy", "prepare", *place, "--folder", str(site.folder), "--nodes", "4"]
     refused = CliRunner().invoke(app, words)
     assert refused.exit_code != 0
     said = str(refused.exception)
@@ -70,6 +71,24 @@ def test_prepare_replaces_settings_only_where_it_is_told_to(site):
     assert (again.exit_code, again.stdout) == (0, told.stdout)
 
 
+def test_prepare_moves_the_servers_address_only_where_it_is_told_to(site):
+    """Devices that were set up kept asking at the old one, and nobody had said a word."""
+    before, port = content_of(site), site.link()[1]
+    for other, why in (
+        (("localhost", 8000), rf"\(--port = {port} there, 8000 now\).*--force"),
+        (("127.0.0.1", port), r"\(--host = localhost there, 127\.0\.0\.1 now\).*--force"),
+        (("other.example", port), r"certificate is not for other\.example; name another --folder"),
+    ):
+        with pytest.raises(AutoFLError, match=why):
+            prepare(settings_of(max_energy=0.01), site.folder, *other)
+        assert content_of(site) == before
+    with pytest.raises(AutoFLError, match=r"certificate is not for other\.example"):  # no --force helps there
+        prepare(settings_of(max_energy=0.01), site.folder, "other.example", port, force=True)
+    assert content_of(site) == before
+    prepare(settings_of(max_energy=0.01), site.folder, "127.0.0.1", 8000, force=True)
+    assert site.link() == ("127.0.0.1", 8000)
+
+
 def test_a_run_without_a_superlink_advises_what_fits_how_the_folder_was_made(site, few_digits, tmp_path):
     """After the server had died it advised `deploy up`, which would have dealt out other data."""
     settings = load_settings(site.folder / "config.toml")
@@ -78,7 +97,8 @@ def test_a_run_without_a_superlink_advises_what_fits_how_the_folder_was_made(sit
     assert not (tmp_path / "run").exists()
     with pytest.raises(AutoFLError, match="the devices have data of their own"):
         commands.run(parse_settings({"cell": {"num_ue": 3}, "data": {"labels": 3}}), site.folder, tmp_path, print)
-    with pytest.raises(AutoFLError, match="autofl deploy prepare --nodes 4 --force makes others"):
+    advice = r"prepare --nodes 4 --force, with the other options that it was given at first \(--host, --port, --set\)"
+    with pytest.raises(AutoFLError, match=advice):
         commands.run(settings_of(4), site.folder, tmp_path, print)
 
     write_device(site.node(0, ".npz"), few_digits, range(10), range(10, 20))  # what `up` deals out

@@ -5,6 +5,7 @@ import os
 import signal
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing.managers import SyncManager
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,15 @@ def test_a_worker_told_to_end_between_two_runs_says_nothing_and_takes_no_other(c
         with pytest.raises(KeyboardInterrupt):
             pool.submit(jobs._pool_unit, run_with_progress, mixed(Path("nowhere"))[0], print).result()
     assert capfd.readouterr().err == ""
+
+
+def test_what_carries_the_words_of_workers_outlives_a_signal_to_all_processes():
+    """A worker that was just handed a job could not reach it, and ended in a traceback above the command's own line."""
+    with_manager = SyncManager(ctx=multiprocessing.get_context("spawn"))
+    with_manager.start(jobs._begin_manager)
+    with with_manager as manager:
+        queue = manager.Queue()
+        os.kill(manager._process.pid, signal.SIGTERM)
+        manager._process.join(0.5)
+        queue.put("a round")
+        assert queue.get() == "a round"

@@ -2,6 +2,7 @@
 
 # ruff: noqa: E402
 
+import asyncio
 import csv
 import io
 import json
@@ -9,6 +10,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from threading import BoundedSemaphore
 
 import pytest
 
@@ -22,7 +24,7 @@ from autofl.config import load_settings
 from autofl.config.scenarios import scenario_names
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import plan
-from autofl.explore.app import make_app
+from autofl.explore.app import _forecast, make_app
 from autofl.explore.guard import MOST_BODY
 from autofl.explore.planning import Coming, table_of
 from autofl.records import read_run
@@ -213,6 +215,31 @@ def test_a_forecast_that_nobody_waits_for_ends():
     coming.is_wanted = False
     with pytest.raises(AutoFLError, match="cancelled"):
         coming.forecast()
+
+
+def test_closing_the_connection_ends_a_forecast():
+    class Endless:
+        drawn, is_wanted = 0, True
+
+        def forecast(self):
+            while self.is_wanted:
+                time.sleep(0.01)
+            raise AutoFLError("the forecast was cancelled")
+
+    class Listening:
+        async def is_disconnected(self):
+            return False
+
+    coming = Endless()
+
+    async def listen_once():
+        lines = _forecast(Listening(), coming, BoundedSemaphore(1))
+        first = await anext(lines)
+        await lines.aclose()
+        return json.loads(first)
+
+    assert asyncio.run(listen_once()) == {"drawn": 0, "of": 20}
+    assert not coming.is_wanted
 
 
 # --- who may ask ---

@@ -47,6 +47,15 @@ def test_the_parts_of_an_average_round_add_up_to_it(tmp_path):
     assert as_json(rows, 0.85)["rows"][1]["overhead"]["values"] == pytest.approx([0.1])
 
 
+def test_what_rounding_leaves_of_a_round_is_no_overhead(tmp_path):
+    """It was shown as 8.67e-16 or 2.78e-14 ms."""
+    run = written(tmp_path / "a", "autofl", 1, CURVE, 1.0)
+    run.ues["compute_time"], run.ues["upload_time"] = np.full(12, 0.4), np.full(12, 0.09)
+    run.rounds["downlink_time"] = np.full(7, 0.51)
+    made = table(summarise([run], 0.85), 0.85)
+    assert made.rows[0][made.headings.index("its computing, sending, downlink, overhead [ms]")] == "400 + 90 + 510 + 0"
+
+
 def test_a_target_not_reached_is_said_and_not_averaged_away(tmp_path):
     runs = [
         written(tmp_path / "a", "autofl", 1, CURVE, 1.0),

@@ -97,7 +97,12 @@ def train(message: Message, context: Context) -> Message:
 
 
 def _take_order(order: Order, context: Context) -> None:
-    """Each round is answered once: a repeated order would make the device release a second update of a round."""
+    """An order is for one UE, even if its node was restarted as another one before the server could know.
+
+    Each round is answered once: a repeated order would make the device release a second update of a round.
+    """
+    if order.ue != (ue := desk_of(context).device.ue):
+        raise RefusedError(f"an order for UE {order.ue}; this is UE {ue}")
     last = context.state.config_records.get("orders", ConfigRecord()).get("round", 0)
     if isinstance(last, int) and order.round <= last:
         raise RefusedError(f"an order of round {order.round} after one of round {last}")

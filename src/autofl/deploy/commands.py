@@ -249,10 +249,11 @@ def check_free(out: Path, keep: bool) -> None:
 def check_fits(settings: Settings, there: Settings, is_prepared: bool = False) -> None:
     """Refuse settings that do not fit the devices: `up` fixes their number and their data, `prepare` their number."""
     if settings.cell.count != there.cell.count:
-        more = f"prepare --nodes {settings.cell.count} --force" if is_prepared else f"up --nodes {settings.cell.count}"
+        more = f"autofl deploy {'prepare' if is_prepared else 'up'} --nodes {settings.cell.count}"
+        if is_prepared:
+            more += " --force, with the other options that it was given at first (--host, --port, --set),"
         raise AutoFLError(
-            f"cell.num_ue: {settings.cell.count}, but {there.cell.count} devices were set up;"
-            f" autofl deploy {more} makes others"
+            f"cell.num_ue: {settings.cell.count}, but {there.cell.count} devices were set up; {more} makes others"
         )
     changed = [
         name

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -67,7 +68,22 @@ class Form:
         if one.sample_shape != self.sample_shape:
             raise RefusedError(f"samples of shape {one.sample_shape}, not {self.sample_shape}")
         if one.num_classes > self.num_classes:
-            raise RefusedError(f"{one.num_classes} classes, not {self.num_classes} (deploy.num_classes sets them)")
+            raise RefusedError(
+                f"{one.num_classes} classes, not {self.num_classes}; to begin a run for all of them, set"
+                f" deploy.sample_shape={list(one.sample_shape)} and deploy.num_classes={one.num_classes}"
+            )
+
+
+class Refusal(NamedTuple):
+    """Why a node takes no part, and the UE that it is or was, as far as that is known."""
+
+    ue: int
+    why: str
+
+
+def node_words(node: int, ue: int) -> str:
+    """A node by the name that people know, and by Flower's."""
+    return f"UE {ue} (node {node})" if ue != NOBODY else f"node {node}"
 
 
 class Fleet:
@@ -81,7 +97,8 @@ class Fleet:
         self._turn, self._tries, self._due = 0, Counter[int](), dict[int, int]()
         self._refused: list[DeviceRecord] = []
         self._silent: set[int] = set()
-        self.refusals: dict[int, str] = {}  # why a node takes no part
+        self.refusals: dict[int, Refusal] = {}  # nodes that take no part
+        self._ue_of: dict[int, int] = {}  # who a node is by its last introduction, if that was accepted
         self._out: set[int] = set()  # nodes that are left out for the rest of the run
         self._has_agreed = False
         self.form = form
@@ -104,8 +121,7 @@ class Fleet:
         self._turn += 1
         online = self._ask.nodes()
         new, self._online = online - self._online, online
-        here = {one.node for one in self.known.values()}
-        again = {node for node, turn in self._due.items() if turn <= self._turn and node not in here}
+        again = {node for node, turn in self._due.items() if turn <= self._turn and node not in self._ue_of}
         asked = sorted(((new | again | (also or set())) & online) - self._out)
         pixels = MOST_PIXELS if self.form is None else math.prod(self.form.sample_shape)
         expected = Expected(("device", "pixels"), 16 * pixels + 3 * HEADER + SMALL, num_arrays=3)
@@ -115,13 +131,19 @@ class Fleet:
                 with refusing():
                     self._add(node, answers[node])
             except RefusedError as error:
-                self._tries[node] += 1
-                self._due[node] = self._turn + min(2 ** (self._tries[node] - 1), LONGEST_PAUSE)
                 self._refuse(node, str(error), self._claimed(answers[node]))
                 (self._silent.discard if answers[node].content is not None else self._silent.add)(node)
 
     def is_here(self, ue: int) -> bool:
-        return ue in self.known and self.known[ue].node in self._online
+        """Whether it is connected as this UE: a node that comes back as somebody else is no longer who it was."""
+        if ue not in self.known:
+            return False
+        node = self.known[ue].node
+        return node in self._online and self._ue_of.get(node) == ue
+
+    def is_refused(self, ue: int) -> bool:
+        """Whether a node that is connected and takes no part is this UE's."""
+        return any(one.ue == ue and node in self._online for node, one in self.refusals.items())
 
     def await_any(self, ues: Collection[int], seconds: float, watch: Callable[[], None]) -> None:
         """Wait until one of these UEs is connected, or this long."""
@@ -142,13 +164,18 @@ class Fleet:
         said = content.config_records.get("device", ConfigRecord()).get("ue")
         return said if type(said) is int and 0 <= said < self._cell.num_ue and said not in self.known else NOBODY
 
-    def _refuse(self, node: int, why: str, ue: int) -> None:
-        if self.refusals.get(node) == why:
+    def _refuse(self, node: int, why: str, claimed: int) -> None:
+        """It takes no part, not even as who it was, and is asked again later."""
+        self._tries[node] += 1
+        self._due[node] = self._turn + min(2 ** (self._tries[node] - 1), LONGEST_PAUSE)
+        self._ue_of.pop(node, None)
+        was = next((ue for ue, one in self.known.items() if one.node == node), claimed)
+        refusal = Refusal(self._bound.get(node, NOBODY) if self._bound else was, why)
+        if self.refusals.get(node) == refusal:
             return  # it was asked again, and nothing has changed
-        self.refusals[node] = why
-        place = self._bound.get(node, NOBODY) if self._bound else ue
-        log.warning("node %d (%s) takes no part: %s", node, f"UE {place}" if place >= 0 else "no UE yet", why)
-        self._refused.append(DeviceRecord(place, f"introduction: {why}"))
+        self.refusals[node] = refusal
+        log.warning("%s takes no part: %s", node_words(node, refusal.ue), why)
+        self._refused.append(DeviceRecord(refusal.ue, f"introduction: {why}"))
 
     def _add(self, node: int, answer: Answer) -> None:
         if answer.content is None:
@@ -170,22 +197,30 @@ class Fleet:
             raise RefusedError(why)
         log.info("UE %d is here: %d samples", one.ue, one.data_size)
         self.known[one.ue] = one
+        self._ue_of[node] = one.ue
         self.refusals.pop(node, None)
+        self._tries.pop(node, None)
 
     def _agree(self) -> None:
-        """The form of samples, from what most devices say unless it is given; who differs is left out."""
+        """The form of samples, from what most devices say unless it is given; who differs is left out.
+
+        Sums of pixels are compared only now, so a device whose sums are refused stays out; the others are asked again.
+        """
         if self.form is None:
             self.form = common_form(self.known)
         self._has_agreed = True
         self._leave_out(misfits(self.known, self.form))
-        self._leave_out(odd_sums(self.known) | odd_sizes(self.known))
-        self._leave_out(too_many(self.known))
+        sums, sizes = odd_sums(self.known), odd_sizes(self.known)
+        self._out |= self._leave_out(sums)
+        self._leave_out({ue: why for ue, why in sizes.items() if ue not in sums})
+        self._out |= self._leave_out(too_many(self.known))
 
-    def _leave_out(self, reasons: Mapping[int, str]) -> None:
-        for ue, why in reasons.items():
-            one = self.known.pop(ue)
-            self._out.add(one.node)
-            self._refuse(one.node, why, ue)
+    def _leave_out(self, reasons: Mapping[int, str]) -> set[int]:
+        """Their nodes."""
+        nodes = {ue: self.known.pop(ue).node for ue in reasons}
+        for ue, node in nodes.items():
+            self._refuse(node, reasons[ue], ue)
+        return set(nodes.values())
 
 
 def introduction(node: int, content: RecordDict, cell: Cell) -> Introduction:

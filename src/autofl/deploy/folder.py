@@ -81,15 +81,19 @@ class Site:
 
     def prepare(self, hosts: Sequence[str], num_nodes: int) -> None:
         """Certificates and node keys; existing ones stay, since devices hold the other half."""
+        self.check_host(hosts[0])
         if not (self.folder / "server.pem").is_file():
             make_certificates(self.folder, hosts)
-        elif hosts[0] not in certified_hosts(self.folder):
-            raise AutoFLError(f"{self.folder}: its certificate is not for {hosts[0]}; name another --folder")
         for ue in range(num_nodes):
             if not self.node(ue, ".pub").is_file():  # the private half may have gone to its device
                 make_node_key(self.node(ue))
             if not self.node(ue, ".pem").is_file():
                 certify_node(self.folder, self.node(ue), ue)
+
+    def check_host(self, host: str) -> None:
+        """Refuse a name of the server that the certificate which is there does not have."""
+        if (self.folder / "server.pem").is_file() and host not in certified_hosts(self.folder):
+            raise AutoFLError(f"{self.folder}: its certificate is not for {host}; name another --folder")
 
     def point_to(self, address: str) -> None:
         """Flower's configuration: which SuperLink, and whose certificates it must show."""

@@ -137,6 +137,7 @@ class Order:
     """What one device is told in a round: its part of the plan, as far as it can act on it."""
 
     round: int
+    ue: int  # whom it is for
     num_samples: int  # d_k^i
     local_steps: int  # tau_k^i
     tx_power: float  # p_k^i [W], for a device that can set it

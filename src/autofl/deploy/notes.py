@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from autofl.deploy.fleet import Fleet
+from autofl.deploy.fleet import Fleet, node_words
 from autofl.deploy.post import Ask
 
 MOST = 50
@@ -30,15 +30,14 @@ class Notes:
 
 def remarks_of(fleet: Fleet, ask: Ask) -> Iterator[tuple[str, str]]:
     """Who takes no part, is not there, or is slow to reach, and why."""
-    for node, why in fleet.refusals.items():
-        yield f"node {node}", f"takes no part: {why}"
+    for node, refusal in fleet.refusals.items():
+        yield node_words(node, refusal.ue), f"takes no part: {refusal.why}"
     for ue in range(fleet.num_ue):
-        if ue not in fleet.known:
-            yield f"UE {ue}", ABSENT
-        elif (way := ask.way(fleet.known[ue].node)).startswith("messages ("):
-            yield f"UE {ue}", f"asked by {way}, so a round takes seconds"
-        elif not fleet.is_here(ue):
-            yield f"UE {ue}", AWAY
+        if fleet.is_here(ue):
+            if (way := ask.way(fleet.known[ue].node)).startswith("messages ("):
+                yield f"UE {ue}", f"asked by {way}, so a round takes seconds"
+        elif not fleet.is_refused(ue):  # else its own line says why
+            yield f"UE {ue}", AWAY if ue in fleet.known else ABSENT
 
 
 def lost_words(lost: Mapping[int, str]) -> str:

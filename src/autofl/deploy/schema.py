@@ -169,6 +169,7 @@ FIELDS: dict[str, dict[str, Field]] = {
     },
     "order": {
         "round": Whole(1, 10_000_000),
+        "ue": Whole(0, 10_000_000),
         "num-samples": Whole(1, MOST_SAMPLES),
         "local-steps": Whole(1, 1000),
         "tx-power": Real(0.0, 1e6),

@@ -202,7 +202,9 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
     if not fleet.known or fleet.form is None:
         why = "; ".join(sorted({record.outcome for record in fleet.refused()})[:3])
         raise AutoFLError(
-            f"no device came within {settings.deploy.join:g} s{f' ({why})' if why else ''}; see autofl deploy status"
+            f"no device came within {settings.deploy.join:g} s{f' ({why})' if why else ''}; look at the logs of the"
+            " devices, and if they only start slowly, raise deploy.join (s until the run begins) and deploy.deadline (s"
+            " for an answer)"
         )
     params = params_of_model(build_model(settings, fleet.form.sample_shape, fleet.form.num_classes))
     _check_same_model(past, params, fleet.form)

@@ -14,7 +14,7 @@ from autofl.files import read_toml
 def commands(settings: Settings, folder: Path, host: str, port: int, force: bool = False) -> str:
     """The commands of a deployment on several machines: one server, one machine for each UE.
 
-    Settings that are there already are replaced only with `force`.
+    Settings and the server's address that are there already are replaced only with `force`.
     """
     site, num_ue = Site(folder), settings.resolved().cell.count
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
@@ -23,7 +23,7 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
     stream = stream_port(settings.deploy.port, port)
     address, everywhere = (f"[{host}]:{port}", "::") if ":" in host else (f"{host}:{port}", "0.0.0.0")
     text = dump_settings(settings.resolved())
-    _check_replaced(site, text, force)
+    _check_replaced(site, text, host, port, force)
     site.prepare([host, "localhost", "127.0.0.1"], num_ue)
     site.point_to(address)
     (folder / "config.toml").write_text(text, encoding="utf-8")
@@ -51,8 +51,8 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
     return "\n".join(lines)
 
 
-def _check_replaced(site: Site, text: str, force: bool) -> None:
-    """Refuse a folder that `deploy up` made, and other settings than those that are there."""
+def _check_replaced(site: Site, text: str, host: str, port: int, force: bool) -> None:
+    """Refuse a folder that `deploy up` made, and what differs from what is there: devices hold the other half of it."""
     config = site.folder / "config.toml"
     if not config.is_file():
         return
@@ -60,11 +60,16 @@ def _check_replaced(site: Site, text: str, force: bool) -> None:
         raise AutoFLError(
             f"{site.folder}: deploy up made it, with data for devices on this machine; name another --folder"
         )
+    site.check_host(host)  # no --force helps here
+    if force:
+        return
     there, wanted = flat_settings(read_toml(config)), flat_settings(tomllib.loads(text))
+    there["--host"], there["--port"] = site.link()
+    wanted["--host"], wanted["--port"] = host, port
     changed = [
         f"{key} = {there.get(key)} there, {wanted.get(key)} now"
         for key in sorted(there.keys() | wanted.keys())
         if there.get(key) != wanted.get(key)
     ]
-    if changed and not force:
+    if changed:
         raise AutoFLError(f"{config}: other settings ({'; '.join(changed)}); give those, or replace them with --force")

@@ -297,6 +297,13 @@ def _begin_worker() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
+def _begin_manager() -> None:
+    """What carries the words of workers must not end before them, though a signal to all processes reaches it too."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    end_with_parent()
+
+
 def _note_when_told_to_end() -> None:
     """Between two jobs there is nothing to close: a worker that waits for the next one must not end in a traceback."""
 
@@ -330,7 +337,7 @@ def _run_in_processes(units: Sequence[Unit], make: "Make[Unit]", workers: int, t
     context = multiprocessing.get_context("spawn")
     manager = SyncManager(ctx=context)
     with _interrupt_later():
-        manager.start(end_with_parent)
+        manager.start(_begin_manager)
     queue: Any = manager.Queue()
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(workers, context, _begin_worker) as pool:

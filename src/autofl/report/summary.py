@@ -40,6 +40,8 @@ def summarise(runs: Sequence[Run], target: float) -> list[Row]:
 
 PARTS = ("computing", "sending", "downlink", "overhead")
 """What a round's time is made of."""
+ROUNDING = 1e-9
+"""Share of a round up to which what is left of it beside its parts is the rounding of sums of up to 1e6 rounds."""
 _NAMES = (
     *(f"{quantity}_{metric}" for metric in METRICS for quantity in ("time", "final", "rounds")),
     "energy",
@@ -82,7 +84,9 @@ def average_round(run: Run) -> dict[str, float]:
     down = float(run.rounds["downlink_time"].astype(np.float64)[trained].sum()) if told else 0.0
     parts = np.array([compute[slowest].sum(), upload[slowest].sum(), down]) / int(trained.sum())
     whole = float(run.rounds["round_time"].astype(np.float64)[trained].mean())
-    return {"round_time": whole, **dict(zip(PARTS, [*parts.tolist(), max(whole - parts.sum(), 0.0)], strict=True))}
+    rest = whole - float(parts.sum())
+    overhead = rest if rest > ROUNDING * whole else 0.0
+    return {"round_time": whole, **dict(zip(PARTS, [*parts.tolist(), overhead], strict=True))}
 
 
 @dataclass(frozen=True)

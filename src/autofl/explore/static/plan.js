@@ -231,10 +231,11 @@ const drawn = {};
 const askCurves = latest(async () => {
   const asked = state.planned, target = numberIn("target") ?? 0.85; // settings that were refused have no curves
   for (const over of ["energy", "radius", "selected"]) {
-    drawn[over] = { ...(await ask("/api/curve", { ...asked, over, target })), target };
+    const curve = await ask("/api/curve", { ...asked, over, target });
+    if (asked !== state.planned) return; // the cell has changed meanwhile, and its own curves come next
+    drawn[over] = { ...curve, target };
     drawCurve(over);
   }
-  if (asked !== state.planned) return; // the cell has changed meanwhile, and its own curves come next
   document.querySelector(".three").classList.remove("stale");
   document.body.dataset.curves = document.body.dataset.planned;
 });
