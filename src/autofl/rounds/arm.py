@@ -36,9 +36,8 @@ class Arm:
             if compressor is not None:
                 check_part("compressor", compressor)
         if self.decides_downlink and not isinstance(self.downlink, Losing):
-            raise AutoFLError(
-                f"downlink {type(self.downlink).__name__}: it has no losses, so its bits cannot be decided"
-            )
+            what = type(self.downlink).__name__
+            raise AutoFLError(f"downlink {what}: its bits cannot be decided; it does not say what they lose (losses)")
         check_bits(self.planner, self.compressor is not None)
         if getattr(self.aggregator, "needs_everybody", False) and not getattr(
             self.selection, "reaches_everybody", True
