@@ -56,7 +56,7 @@ def test_a_cheaper_broadcast_gets_finer_bits():
 
 def test_a_difference_that_loses_more_gets_finer_bits():
     offer = offer_of(Nearest(), 79_510)
-    cost, sent = cost_of(0.022, 0.002), 79_510.0
+    cost, sent = cost_of(0.05, 0.03), 79_510.0
     noisy = offer.having(np.minimum(2.0 * offer.lost[:-1], 0.95))
     usual = offer.bits_per_weight[best_message(offer, cost, sent)]
     assert noisy.bits_per_weight[best_message(noisy, cost, sent)] > usual

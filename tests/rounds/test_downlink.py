@@ -279,7 +279,7 @@ def test_a_message_of_all_bits_is_the_model_to_the_bit():
 
 
 JOINT = ["algorithm=autofl-j", "stop.rounds=6", "evaluation.every=6", "evaluation.test_samples=5", "cell.num_ue=6"]
-COSTLY = ["cell.downlink_power=0.01", "preset=physical"]
+COSTLY = ["cell.downlink_power=1.0", "cell.downlink_bandwidth=1e5", "preset=physical"]
 
 
 def played(*overrides):
@@ -295,9 +295,9 @@ def test_a_run_sends_what_it_has_decided_and_books_it():
         assert record.cost.downlink_time > 0.0
     offered = [bits for bits, _ in Nearest().losses()]
     for record, _ in rounds:
-        assert min(abs(record.downlink_bits / bits - 1.0) for bits in offered) < 0.03  # messages are nearly full
-    _, fine = played("cell.downlink_power=1e5", "preset=physical")
-    assert np.mean([r.downlink_bits for r, _ in fine]) > 1.3 * np.mean([r.downlink_bits for r, _ in rounds])
+        assert min(abs(record.downlink_bits / bits - 1.0) for bits in offered) < 0.1  # messages are nearly full
+    _, fine = played("cell.downlink_power=1e3", "cell.downlink_bandwidth=1e9", "preset=physical")
+    assert np.mean([r.downlink_bits for r, _ in fine]) > 2.0 * np.mean([r.downlink_bits for r, _ in rounds])
 
 
 def test_where_the_downlink_is_free_a_joint_arm_sends_the_model_itself():
