@@ -25,6 +25,7 @@ from autofl.registry import PARTS, find
 from autofl.rng import stream
 from autofl.rounds.downlink import decided_bits, next_reference
 from autofl.rounds.horizon import draw_horizon
+from autofl.rounds.round import network_round
 from autofl.rounds.loop import run_rounds
 from autofl.simulation import loop, simulate
 
@@ -315,8 +316,10 @@ def test_a_planned_round_and_a_forecast_have_the_bits_of_what_is_typically_lost(
     made = plan(settings)
     this_round, network = made.round, build_network(settings)
     offer = offer_of(network.downlink, int(this_round.cell.num_weights))
-    place = best_message(offer, this_round.cost, this_round.cell.downlink_bits)
-    assert offer.size[place] == this_round.cell.downlink_bits  # the choice holds for the round that was planned with it
+    own, _ = network_round(replace(network, downlink=None), 1, network.planner.init(network.air.cell))
+    place = best_message(offer, own.cost, own.cell.downlink_bits)  # for the round with the compressor's own bits
+    assert own.cell.downlink_bits == Nearest().update_bits(79_510) + 32.0
+    assert offer.size[place] == this_round.cell.downlink_bits
     assert made.summary()["downlink_bits"] == pytest.approx(offer.bits_per_weight[place], rel=1e-2)
     assert made.downlink_choice()["lost"] == pytest.approx(offer.lost[place])
     horizon = draw_horizon(network, 5)
