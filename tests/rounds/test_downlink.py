@@ -25,8 +25,8 @@ from autofl.registry import PARTS, find
 from autofl.rng import stream
 from autofl.rounds.downlink import decided_bits, next_reference
 from autofl.rounds.horizon import draw_horizon
-from autofl.rounds.round import network_round
 from autofl.rounds.loop import run_rounds
+from autofl.rounds.round import network_round
 from autofl.simulation import loop, simulate
 
 
