@@ -14,12 +14,14 @@ from autofl.compressors import Sent
 from autofl.compressors.nearest import Nearest
 from autofl.compressors.quantise import Quantise
 from autofl.compressors.top_k import TopK
-from autofl.config import load_settings, parse_settings
+from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.data import ByOwner, Dataset
 from autofl.engines.compressed import flat
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.cell import build_network, plan
+from autofl.experiments.run import manifest_of
+from autofl.experiments.write import write_run
 from autofl.planner.downlink import WHOLE, best_message, offer_of
 from autofl.registry import PARTS, find
 from autofl.rng import stream
@@ -332,3 +334,12 @@ def test_only_a_compressor_that_says_what_it_loses_can_be_decided_about():
     sim = simulation()
     with pytest.raises(AutoFLError, match="downlink Quantise: its bits cannot be decided"):
         replace(sim.arm, downlink=Quantise(4), decides_downlink=True)
+
+
+def test_the_bits_of_each_round_are_a_column_of_its_table(tmp_path):
+    settings = load_settings(overrides=[*JOINT, *COSTLY]).resolved()
+    sim = build_simulation(settings)
+    run = write_run(sim, tmp_path / "run", dump_settings(settings), manifest_of(settings, sim, {}))
+    expected = [record.downlink_bits for record, _ in checkpoints(sim)]
+    assert np.isnan(run.rounds["downlink_bits"][0])  # nothing is sent before training
+    assert run.rounds["downlink_bits"][1:].tolist() == expected

@@ -75,11 +75,11 @@ def _parts(table: dict[str, Any]) -> str:
 
 def _downlink(choice: dict[str, float]) -> str:
     """Why the message down has its bits."""
-    taken, whole = f"{1e3 * choice['time']:.4g} ms", f"{1e3 * choice['whole_time']:.4g} ms"
+    down, whole = f"{1e3 * choice['time']:.4g} ms", f"{1e3 * choice['whole_time']:.4g} ms"
     if choice["lost"] == 0.0:
-        return f"downlink: 32 bits a weight; its {taken} are too short for a compressed message to pay"
+        return f"downlink: 32 bits a weight; its {down} are too short for a compressed message to pay"
     return (
-        f"downlink: {choice['bits_per_weight']:.3g} bits a weight, the most progress per second: {taken} instead of"
+        f"downlink: {choice['bits_per_weight']:.3g} bits a weight, the most progress per second: {down} instead of"
         f" {whole} with 32 bits, and about {100 * choice['lost']:.2g} % of the difference is left for the next message;"
         " in a run this is measured and decided in every round"
     )
