@@ -50,9 +50,12 @@ class Entry:
 
 JOINT: dict[str, dict[str, Any]] = {
     "compressor": {"name": "entropy"},
+    "downlink": {"name": "nearest"},
     "learning": {"split": [0.1, 0.8, 0.1], "lr_decay": 0.1},
 }
-"""What goes with the joint planner: updates that are small, and steps that hold up when there are many."""
+"""What goes with the joint planner: messages that are small, and steps that hold up when there are many.
+
+The downlink only where it takes time."""
 
 PARTS: dict[Kind, dict[str, Entry]] = {
     "algorithm": {
@@ -96,6 +99,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
     },
     "compressor": {
         "entropy": Entry("autofl.compressors.entropy:Entropy", "unbiased rounding to one step, entropy-coded"),
+        "nearest": Entry("autofl.compressors.nearest:Nearest", "nearest multiple of one step, for the way down"),
         "ternary": Entry("autofl.compressors.ternary:Ternary", "unbiased ternary in blocks"),
         "quantise": Entry("autofl.compressors.quantise:Quantise", "unbiased b-bit quantisation in blocks"),
         "top-k": Entry("autofl.compressors.top_k:TopK", "largest weights, with error feedback"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autofl.config import dump_settings, load_settings
+from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.registry import PARTS
 
 
@@ -13,6 +13,28 @@ def test_an_algorithm_brings_its_settings_unless_others_are_set():
     kept = load_settings(overrides=["algorithm=autofl-j", "compressor.name=quantise", "learning.guard=0.5"]).resolved()
     assert (kept.compressor.name, kept.learning.guard, kept.learning.lr_decay) == ("quantise", 0.5, 0.1)
     assert load_settings(overrides=["algorithm=autofl"]).resolved().compressor.name == "none"
+
+
+def test_a_joint_arm_brings_a_downlink_with_open_bits_where_sending_down_takes_time():
+    def settings(*overrides, algorithm="autofl-j"):
+        return load_settings(overrides=[f"algorithm={algorithm}", *overrides]).resolved()
+
+    costly = "cell.downlink_power=1.0"
+    for algorithm in ("autofl-j", "fedavg-j"):
+        made = settings(costly, algorithm=algorithm)
+        assert (made.downlink.name, made.downlink.given, made.decides_downlink) == ("nearest", {}, True)
+        assert parse_settings(made.table()).resolved().decides_downlink  # what is written is read as the same
+    for fixed in (
+        settings(),
+        settings(costly, algorithm="autofl"),
+        settings(costly, "joint.name=fixed"),
+        settings(costly, "downlink.name=none"),
+        settings(costly, "downlink.name=entropy"),
+        settings(costly, "downlink.name=nearest", "downlink.bits=2.0"),
+        settings(costly, "downlink.name=quantise", "downlink.bits=4"),
+    ):
+        assert not fixed.decides_downlink
+    assert settings(costly, "downlink.name=entropy").downlink.given == {"bits": 1.0}
 
 
 def test_what_is_foregone_is_told(tmp_path):

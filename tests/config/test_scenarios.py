@@ -22,7 +22,8 @@ def test_there_are_seven_and_the_first_is_the_default():
 @pytest.mark.parametrize("planner", ["paper", "joint"])
 def test_most_ues_take_part(name, planner):
     made = plan(load_settings(scenario=name, overrides=[f"planner.name={planner}"]))
-    assert made.round.plan.feasible.mean() >= (0.7 if name == "uma-phones" else 0.8)  # 25 % of these are out of reach
+    # 25 % of these are out of reach, and a short message down makes rounds so short that some more would hold them up.
+    assert made.round.plan.feasible.mean() >= (0.6 if name == "uma-phones" else 0.8)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,7 +1,9 @@
 """A compressed downlink: the UEs train from a reference r, the server keeps w, and r follows w."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,17 +11,24 @@ import torch
 from torch import nn
 
 from autofl.compressors import Sent
+from autofl.compressors.nearest import Nearest
 from autofl.compressors.quantise import Quantise
 from autofl.compressors.top_k import TopK
-from autofl.config import parse_settings
+from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.data import ByOwner, Dataset
 from autofl.engines.compressed import flat
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
+from autofl.experiments.cell import build_network, plan
+from autofl.experiments.run import manifest_of
+from autofl.experiments.write import write_run
+from autofl.planner.downlink import WHOLE, best_message, offer_of
 from autofl.registry import PARTS, find
 from autofl.rng import stream
-from autofl.rounds.downlink import next_reference
+from autofl.rounds.downlink import decided_bits, next_reference
+from autofl.rounds.horizon import draw_horizon
 from autofl.rounds.loop import run_rounds
+from autofl.rounds.round import network_round
 from autofl.simulation import loop, simulate
 
 
@@ -230,3 +239,107 @@ def test_a_reference_that_is_no_longer_finite_ends_the_run():
     assert record.stop == "diverged"
     assert not others
     assert flat(after.state.params).tolist() == pytest.approx([0.3, 0.1])
+
+
+@dataclass(frozen=True)
+class Halves(Whole):
+    """Sends the first half of the weights with one bit, all of them with two."""
+
+    def losses(self):
+        return [(1.0, 0.5), (2.0, 0.0)]
+
+    def update_bits(self, num_weights, bits_per_weight=None):
+        return (bits_per_weight or 1.0) * num_weights
+
+    def __call__(self, change, bits_per_weight, randomness, own):
+        kept = change.clone()
+        kept[len(kept) // 2 :] *= bits_per_weight > 1.5
+        return Sent(kept, bits_per_weight * len(change), lambda: b""), own
+
+
+def a_round(down, rest):
+    """A round as far as the downlink goes: 10,000 bits were sent down in `down` seconds."""
+    cost = SimpleNamespace(time=np.array(down + rest), downlink_time=np.array(down))
+    return SimpleNamespace(cost=cost, cell=SimpleNamespace(downlink_bits=1e4), k=3)
+
+
+def test_bits_follow_what_is_measured_on_the_very_difference():
+    # One bit a weight takes 10 ms, as long as all the rest: two take 3/2 of the time, so a message that loses half of
+    # the difference or more, (1 - 3/4 1/2)/20 < 1/30, is not worth it.
+    model, held = {"w": torch.zeros(4_000)}, {"w": torch.zeros(4_000)}
+    model["w"][:2_000] = 1.0
+    assert decided_bits(Halves(), model, held, a_round(down=0.025, rest=0.01), seed=1) == 1.0  # nothing is lost
+    model["w"][2_000:] = 1.0
+    assert decided_bits(Halves(), model, held, a_round(down=0.025, rest=0.01), seed=1) == 2.0  # a half would be
+    assert decided_bits(Halves(), model, held, a_round(down=0.0, rest=0.01), seed=1) == WHOLE
+
+
+def test_a_message_of_all_bits_is_the_model_to_the_bit():
+    model, held = {"w": torch.randn(500)}, {"w": torch.randn(500)}
+    after = next_reference(Nearest(), model, held, seed=1, k=1, bits_per_weight=WHOLE)
+    assert torch.equal(after.params["w"], model["w"])
+    assert after.bits == 32.0 * 500
+
+
+JOINT = ["algorithm=autofl-j", "stop.rounds=6", "evaluation.every=6", "evaluation.test_samples=5", "cell.num_ue=6"]
+COSTLY = ["cell.downlink_power=1.0", "cell.downlink_bandwidth=1e5", "preset=physical"]
+
+
+def played(*overrides):
+    sim = build_simulation(load_settings(overrides=[*JOINT, *overrides]))
+    return sim, checkpoints(sim)
+
+
+def test_a_run_sends_what_it_has_decided_and_books_it():
+    sim, rounds = played(*COSTLY)
+    assert sim.arm.decides_downlink
+    for (_, after), (record, _) in pairwise(rounds):
+        assert record.downlink_bits == after.reference.bits / sim.cell.num_weights
+        assert record.cost.downlink_time > 0.0
+    offered = [bits for bits, _ in Nearest().losses()]
+    for record, _ in rounds:
+        assert min(abs(record.downlink_bits / bits - 1.0) for bits in offered) < 0.1  # messages are nearly full
+    _, fine = played("cell.downlink_power=1e3", "cell.downlink_bandwidth=1e9", "preset=physical")
+    assert np.mean([r.downlink_bits for r, _ in fine]) > 2.0 * np.mean([r.downlink_bits for r, _ in rounds])
+
+
+def test_where_the_downlink_is_free_a_joint_arm_sends_the_model_itself():
+    sim, rounds = played()
+    assert sim.arm.downlink is None
+    assert all(after.reference is None and record.downlink_bits == 32.0 for record, after in rounds)
+    _, same = played("downlink.name=nearest")  # asked for, and not worth it
+    for (record, after), (other, lossless) in zip(rounds, same, strict=True):
+        assert (record.sim_time, other.downlink_bits) == (other.sim_time, 32.0)
+        torch.testing.assert_close(flat(after.held), flat(lossless.held), rtol=1e-4, atol=1e-5)
+
+
+def test_a_planned_round_and_a_forecast_have_the_bits_of_what_is_typically_lost():
+    settings = load_settings(overrides=[*JOINT, *COSTLY, "simulation.num_selected=6", "data.name=mnist"]).resolved()
+    made = plan(settings)
+    this_round, network = made.round, build_network(settings)
+    offer = offer_of(network.downlink, int(this_round.cell.num_weights))
+    own, _ = network_round(replace(network, downlink=None), 1, network.planner.init(network.air.cell))
+    place = best_message(offer, own.cost, own.cell.downlink_bits)  # for the round with the compressor's own bits
+    assert own.cell.downlink_bits == Nearest().update_bits(79_510) + 32.0
+    assert offer.size[place] == this_round.cell.downlink_bits
+    assert made.summary()["downlink_bits"] == pytest.approx(offer.bits_per_weight[place], rel=1e-2)
+    assert made.downlink_choice()["lost"] == pytest.approx(offer.lost[place])
+    horizon = draw_horizon(network, 5)
+    assert horizon.round_time[0] == this_round.cost.time
+    assert ((horizon.pace > 0.25) & (horizon.pace < 1.0)).all()
+    assert (draw_horizon(build_network(load_settings(overrides=JOINT)), 3).pace == 1.0).all()
+
+
+def test_only_a_compressor_that_says_what_it_loses_can_be_decided_about():
+    sim = simulation()
+    with pytest.raises(AutoFLError, match="downlink Quantise: its bits cannot be decided"):
+        replace(sim.arm, downlink=Quantise(4), decides_downlink=True)
+
+
+def test_the_bits_of_each_round_are_a_column_of_its_table(tmp_path):
+    settings = load_settings(overrides=[*JOINT, *COSTLY]).resolved()
+    sim = build_simulation(settings)
+    run = write_run(sim, tmp_path / "run", dump_settings(settings), manifest_of(settings, sim, {}))
+    expected = [record.downlink_bits for record, _ in checkpoints(sim)]
+    assert np.isnan(run.rounds["downlink_bits"][0])  # nothing is sent before training
+    assert run.rounds["downlink_bits"][1:].tolist() == expected

@@ -32,6 +32,10 @@ REMEMBERING = {
         "planner": {"name": "adaquantfl"},
         "compressor": {"name": "quantise"},
     },
+    "a downlink whose bits are decided": {
+        "algorithm": "autofl-j",
+        "cell": {"num_ue": 8, "downlink_power": 0.1, "receive_power": 0.001},
+    },
     "places and fading": {"algorithm": "autofl", "channel": {"name": "radio", "mobility": "waypoint"}},
 }
 FILES = ("rounds.csv", "ues.csv", "weights.safetensors")

@@ -20,7 +20,7 @@ from autofl.network import Cell, Plan, Status, fixed_time
 from autofl.planner.allocation import allocate, allocate_fixed_band
 from autofl.planner.joint import BINDS, JointPlanner
 from autofl.planner.task import task_of
-from autofl.rounds.round import network_round
+from autofl.rounds.round import network_round, next_network
 from autofl.units import Array, PathLike
 
 ORDER = ("band", "frequency", "compressor", "bits", "steps", "samples", "admission")
@@ -161,10 +161,10 @@ def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, floa
     planner, trifle = network.planner, 1.0 + 1e-4
     assert isinstance(planner, JointPlanner)
     memory = planner.init(network.air.cell)
-    gained, total, sim_time = dict.fromkeys(RESOURCES, 0.0), 0.0, 0.0
+    gained, total = dict.fromkeys(RESOURCES, 0.0), 0.0
     for k in range(1, num_rounds + 1):
-        this_round, memory = network_round(replace(network, start=sim_time), k, memory)
-        sim_time += float(this_round.cost.time)
+        this_round, memory = network_round(network, k, memory)
+        network = next_network(network, this_round)
         if not this_round.sends.any():
             continue
         senders = np.flatnonzero(this_round.sends)

@@ -227,7 +227,7 @@ def play(settings: Settings, fitted: Fitted, horizon: Horizon, errors: Array, do
     needed, deviation = fitted.model.rounds(
         np.array(its.noise), its.local_steps, heterogeneity_of(settings), its.skew, its.rounding, its.share
     )
-    wanted = float(needed) * np.array([1.0, *np.exp(float(deviation) * errors)])
+    wanted = float(needed) / float(horizon.pace.mean()) * np.array([1.0, *np.exp(float(deviation) * errors)])
     shares = label_shares(settings)
     heard = None if shares is None else coverage(shares, horizon, even)
     rare = heard is not None and fitted.is_rare(heard.rarest)

@@ -13,6 +13,7 @@ from autofl.config.parts import (
     BaselineSettings,
     ChannelSettings,
     CompressorSettings,
+    DownlinkSettings,
     JointSettings,
     LinkSettings,
     PlannerSettings,
@@ -78,6 +79,7 @@ def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) ->
                         "baseline": BaselineSettings(num_samples=point.num_samples, power="max"),
                         "joint": JointSettings(name="fixed", num_samples=point.num_samples, power="max"),
                         "compressor": _at(settings.compressor, point.bits),
+                        **({"downlink": DownlinkSettings(name="none")} if settings.decides_downlink else {}),
                         "simulation": settings.simulation.model_copy(
                             update={"num_selected": min(point.num_selected, settings.cell.count)}
                         ),

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from autofl.config import Settings
 from autofl.config.load import written
-from autofl.config.parts import ModelSettings
+from autofl.config.parts import DownlinkSettings, ModelSettings
 from autofl.config.settings import DataSettings, EvaluationSettings
 from autofl.files import opening, read_json, write_whole
 from autofl.records.metrics import passes, smoothed
@@ -89,6 +89,8 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
         others["compressor"] = "none"
     metric = config.get("stop", {}).get("metric", "adapted")
     changed = {kind: config[kind] for kind, name in others.items() if config.get(kind, {}).get("name", name) != name}
+    if "downlink" in changed and DownlinkSettings(**changed["downlink"]).is_open:  # a forecast knows what it costs
+        del changed["downlink"]
     if "attack" in changed:  # without liars a simulation makes no checks
         changed["checks"] = config.get("checks", {})
     return {
@@ -160,6 +162,8 @@ def pilot_command(settings: Settings, target: float) -> str:
     """The complete command that makes pilots for these settings; they run until they reach the target."""
     settings = settings.resolved()
     plans = settings.planned_in()
+    if settings.decides_downlink:
+        settings = settings.model_copy(update={"downlink": DownlinkSettings()})
     named = {"algorithm": settings.algorithm, "data": {"name": settings.data.name, "file": settings.data.file}}
     if settings.planned_by().name == "joint":  # it brings settings along and needs pilots of its own
         named[plans] = {"name": "joint"}

@@ -45,6 +45,8 @@ def show_round(table: dict[str, Any], title: str) -> None:
     show_line(f"{time}; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}")
     if table["num_feasible"]:
         show_line(_parts(table))
+    if "downlink" in table:
+        say(_downlink(table["downlink"]))
     if table["num_feasible"] and abs(table["round_time"] / table["planned_time"] - 1.0) > 1e-9:
         show_line(
             f"planned: {table['planned_time']:.4f} s, if every update arrives at its first transmission; the round time"
@@ -68,6 +70,18 @@ def _parts(table: dict[str, Any]) -> str:
     return (
         f"of the round: computing {computing:.4g} ms and sending {sending:.4g} ms of UE {table['slowest']}, the"
         f" slowest; downlink {1e3 * table['downlink_time']:.4g} ms; overhead {1e3 * table['overhead']:.4g} ms"
+    )
+
+
+def _downlink(choice: dict[str, float]) -> str:
+    """Why the message down has its bits."""
+    down, whole = f"{1e3 * choice['time']:.4g} ms", f"{1e3 * choice['whole_time']:.4g} ms"
+    if choice["lost"] == 0.0:
+        return f"downlink: 32 bits a weight; its {down} are too short for a compressed message to pay"
+    return (
+        f"downlink: {choice['bits_per_weight']:.3g} bits a weight, the most progress per second: {down} instead of"
+        f" {whole} with 32 bits, and about {100 * choice['lost']:.2g} % of the difference is left for the next message;"
+        " in a run this is measured and decided in every round"
     )
 
 

@@ -6,6 +6,8 @@ FACTOR_BITS = 32
 """One factor, in single precision, travels with the compressed difference."""
 
 
-def downlink_bits(num_weights: float, compressor: Compressor | None) -> float:
+def downlink_bits(num_weights: float, compressor: Compressor | None, bits_per_weight: float | None = None) -> float:
     """Z_down [bit]: 32 for each weight, or what the compressor makes of them and the factor."""
-    return 32.0 * num_weights if compressor is None else compressor.update_bits(int(num_weights)) + FACTOR_BITS
+    if compressor is None:
+        return 32.0 * num_weights
+    return compressor.update_bits(int(num_weights), bits_per_weight) + FACTOR_BITS

@@ -104,12 +104,15 @@ def times(step: np.float32, whole: Row) -> Row:
         return np.multiply(step, whole, dtype=np.float32)
 
 
-def fitted(values: Row, uniform: Row, budget: float) -> tuple[np.float32, Row, int]:
+def fitted(
+    values: Row, uniform: Row, budget: float, most_steps: int = MOST_STEPS, halve_from: int = MOST_STEPS
+) -> tuple[np.float32, Row, int]:
     """The step whose code fills the budget [bit], the whole numbers under it, and the size of their code.
 
     Steps are 2^(j / GRID): two machines whose sums differ in the last digit take the same one. The logarithm of the
     size falls almost linearly with j: secant steps, kept between a j known to be too small and one known to be large
-    enough. An update that is not finite, or needs a step that is not, has step infinity and is received as NaN.
+    enough; from the step `halve_from` on, half-way between the two. An update that is not finite, or needs a step that
+    is not, has step infinity and is received as NaN.
     """
     nothing = np.zeros_like(values)
     mean = float(np.abs(values).mean(dtype=np.float64))
@@ -132,7 +135,7 @@ def fitted(values: Row, uniform: Row, budget: float) -> tuple[np.float32, Row, i
         size = code_size(whole)
         if size <= budget:
             high, best = (j, math.log(size)), (step, whole, size)
-            if size >= FILLED * budget or j == least or trial >= MOST_STEPS:
+            if size >= FILLED * budget or j == least or trial >= most_steps:
                 break
         else:
             low = j, math.log(size)
@@ -140,8 +143,10 @@ def fitted(values: Row, uniform: Row, budget: float) -> tuple[np.float32, Row, i
             j += max(round((aim - math.log(size)) / slope), trial)
         elif low is None:
             j = max(j + min(round((aim - math.log(size)) / slope), -1), least)
-        elif high[0] - low[0] == 1 or trial >= MOST_STEPS:
+        elif high[0] - low[0] == 1 or trial >= most_steps:
             break
+        elif trial >= halve_from:
+            j = (low[0] + high[0]) // 2
         else:
             between = low[0] + round((aim - low[1]) * (high[0] - low[0]) / min(high[1] - low[1], -1e-9))
             inside = (high[0] - low[0]) // 10 + 1

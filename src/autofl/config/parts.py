@@ -163,6 +163,11 @@ class DownlinkSettings(CompressorSettings):
 
     name: str = Field("none", min_length=1, description="how the model is compressed on its way down; none: not at all")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody may decide its bits: they are not set, and it says what they would lose."""
+        return self.name != "none" and "bits" not in self.given and hasattr(self.part.target, "losses")
+
 
 class AttackSettings(OptionalPartSettings):
     """UEs that lie, in a simulation."""

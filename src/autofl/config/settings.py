@@ -452,7 +452,14 @@ class Settings(Section):
         for entry in entries:
             for name, values in entry.brings.items() if entry is not None else ():
                 brought[name] = {**brought.get(name, {}), **values}
+        if self.cell.downlink_power is None or self.planned_by().name != "joint":  # it is free, or nobody decides it
+            brought.pop("downlink", None)
         return brought
+
+    @property
+    def decides_downlink(self) -> bool:
+        """Whether the bits of the downlink are decided in each round: under the joint planner, if they are not set."""
+        return self.planned_by().name == "joint" and self.downlink.is_open
 
     def _brought(self) -> "Settings":
         """The same with what is brought along, as far as it is not set."""
@@ -514,6 +521,7 @@ class Settings(Section):
                 ),
                 "model": self.model.model_copy(update={"name": model}),
                 **{name: getattr(self, name).resolved() for name in parts},
+                **({"downlink": self.downlink} if self.decides_downlink else {}),
                 "learning": learning.model_copy(
                     update={
                         "inner_lr": inner_lr if learning.inner_lr is None else learning.inner_lr,

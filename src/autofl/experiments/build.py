@@ -137,12 +137,16 @@ def build_evaluator(settings: Settings) -> Evaluator:
 
 def build_arm(settings: Settings, cell: Cell, channel: Channel, own: Own) -> Arm:
     """The algorithm of the settings with everything that goes with it, in this cell; any part may be an own object."""
+    settings = settings.resolved()
     planner, selection = (
         own.get("planner") or build_planner(settings, num_weights=int(cell.num_weights)),
         own.get("selection") or build_selection(settings),
     )
     air = ChannelAir(cell, channel, settings.seed)
-    network = Network(air, planner, selection, settings.seed, settings.simulation.outage)
+    downlink = own.get("downlink") or build_downlink(settings)
+    decides = settings.decides_downlink and own.get("downlink") is None
+    open_one = downlink if decides else None
+    network = Network(air, planner, selection, settings.seed, settings.simulation.outage, downlink=open_one)
     aggregator: Aggregator = own.get("aggregator") or settings.aggregator.build(
         heard_probability=Lazy(lambda: heard_probability(network)), num_ue=settings.cell.count
     )
@@ -152,7 +156,8 @@ def build_arm(settings: Settings, cell: Cell, channel: Channel, own: Own) -> Arm
         selection=selection,
         compressor=own.get("compressor") or build_compressor(settings),
         aggregator=aggregator,
-        downlink=own.get("downlink") or build_downlink(settings),
+        downlink=downlink,
+        decides_downlink=decides,
     )
 
 

@@ -19,6 +19,7 @@ from autofl.experiments.data import loaded_from
 from autofl.files import finite_or_null
 from autofl.network import DECISIONS, STATUS_NAMES, Cell, Law, Status, decoded, drop_in_disc, round_cost
 from autofl.planner import MIN_SAMPLES, Planner, check_bits
+from autofl.planner.downlink import offer_of
 from autofl.planner.joint import JointPlanner
 from autofl.planner.pace import SAMPLES_OF
 from autofl.registry import Lazy
@@ -214,6 +215,7 @@ def build_network(settings: Settings, cell: Cell | None = None) -> Network:
         selection=build_selection(settings),
         seed=settings.seed,
         outage=settings.simulation.outage,
+        downlink=build_downlink(settings) if settings.decides_downlink else None,
     )
 
 
@@ -223,6 +225,7 @@ class RoundPlan:
 
     round: Round
     success_probability: Array | None  # P(xi >= phi) at the planned power, where the channel has a law
+    downlink: Compressor | None = None  # of a message down whose bits are decided
 
     def reasons(self) -> list[str]:
         """Why a UE is infeasible, by what the planner knows: power (not decodable even at P_max), data, or energy."""
@@ -266,17 +269,36 @@ class RoundPlan:
             "slowest_compute_time": float(cost.compute_time[slowest]),
             "slowest_upload_time": float(cost.upload_time[slowest]),
             "downlink_time": float(cost.downlink_time),
+            "downlink_bits": self.round.cell.downlink_bits / self.round.cell.num_weights,
             "overhead": float(cost.overhead),
             "num_feasible": int(plan.feasible.sum()),
             "energy": float(cost.energy.sum()),
             "certificate": None if plan.certificate is None else finite_or_null(asdict(plan.certificate)),
         }
 
+    def downlink_choice(self) -> dict[str, float] | None:
+        """Why the message down has its bits: what it typically loses, its time and that of the model as it is.
+
+        None where its bits are not decided, or nobody takes part.
+        """
+        cell, cost = self.round.cell, self.round.cost
+        if self.downlink is None or not self.round.sends.any():
+            return None
+        offer = offer_of(self.downlink, int(cell.num_weights))
+        return {
+            "bits_per_weight": float(np.interp(cell.downlink_bits, offer.size, offer.bits_per_weight)),
+            "lost": float(np.interp(cell.downlink_bits, offer.size, offer.lost)),
+            "time": float(cost.downlink_time),
+            "whole_time": float(cost.downlink_time) * float(offer.size[-1]) / cell.downlink_bits,
+        }
+
     def table(self) -> dict[str, object]:
         """Everything as plain values, SI and linear, for JSON."""
         columns = self.columns()
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-        return {**self.summary(), "ues": [dict(zip(columns, row, strict=True)) for row in rows]}
+        choice = self.downlink_choice()
+        decided = {} if choice is None else {"downlink": choice}
+        return {**self.summary(), **decided, "ues": [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
 def plan_table(settings: Settings, made: RoundPlan) -> dict[str, Any]:
@@ -316,4 +338,4 @@ def plan(settings: Settings) -> RoundPlan:
         chance = success_probability(this_round.plan.applied(cell), channel, this_round.plan.tx_power)
     except AutoFLError:  # a trace, say, has no law
         chance = None
-    return RoundPlan(this_round, chance)
+    return RoundPlan(this_round, chance, network.downlink)

@@ -85,6 +85,7 @@ class Plan(BaseModel):
     algorithm: str
     round_time: float
     downlink_time: float
+    downlink_bits: float = Field(description="bits per weight of the message down")
     overhead: float
     num_feasible: int
     energy: float

@@ -44,6 +44,7 @@ class RoundRecord:
     guarded: IntArray | None = None  # local steps that the algorithm's guard acted on; None for no guard
     evaluation: Evaluation | None = None
     stop: str | None = None  # why the run ends with this round
+    downlink_bits: float = NAN  # bits per weight of what was sent down; NaN where nothing was
     suspects: tuple[tuple[int, float], ...] = ()  # of a round that diverged: UEs, lengths over the median
 
     def ue_columns(self) -> dict[str, list[object]]:

@@ -66,8 +66,9 @@ ROUND_COLUMNS = (
     "energy",
     *QUALITY,
     "downlink_time",
+    "downlink_bits",
 )
-OLDEST_ROUND_TABLE = {name for name in ROUND_COLUMNS if name != "downlink_time"}
+OLDEST_ROUND_TABLE = {name for name in ROUND_COLUMNS if not name.startswith("downlink")}
 UE_TABLE = ("round", *UE_COLUMNS)
 OLDEST_UE_TABLE = {"round", "ue", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time",
                    "energy", "status", "decoded"}  # fmt: skip
@@ -215,7 +216,8 @@ class RunWriter:
         measured = (text_of(quality.get(name, math.nan)) for name in QUALITY)
         self.lock.check()
         self._tables[UES].add((record.round, *row) for row in rows)
-        self._tables[ROUNDS].add([(*shared, *measured, float(record.cost.downlink_time))])
+        down = float(record.cost.downlink_time), text_of(float(record.downlink_bits))
+        self._tables[ROUNDS].add([(*shared, *measured, *down)])
         self._mark = {name: table.extent for name, table in self._tables.items()}
 
     def write_devices(self, round_index: int, devices: Sequence[DeviceRecord]) -> None:

@@ -61,7 +61,7 @@ CELLS: dict[str, tuple[str, ...]] = {
 }
 """The cells by name; what is not set is Table I's: 20 UEs within 200 m, E_max = 3 mJ."""
 DOWNLINKS: dict[str, tuple[str, ...]] = {
-    "as it is": (),
+    "as it is": ("downlink.name=none",),
     "4 bit": ("downlink.name=quantise", "downlink.bits=4"),
     "2 bit, coded": ("downlink.name=entropy", "downlink.bits=2.0"),
 }

@@ -7,6 +7,7 @@ from autofl.algorithms import Algorithm
 from autofl.compressors import Compressor
 from autofl.errors import AutoFLError
 from autofl.planner import Planner, check_bits
+from autofl.planner.downlink import Losing
 from autofl.registry import check_part
 from autofl.selection import Selection, Uniform
 
@@ -21,6 +22,12 @@ class Arm:
     compressor: Compressor | None = None
     aggregator: Aggregator = Mean()  # noqa: RUF009
     downlink: Compressor | None = None  # of what the base station sends; None: its model as it is
+    decides_downlink: bool = False  # how many bits per weight it sends; else those of the compressor
+
+    @property
+    def decided_downlink(self) -> Compressor | None:
+        """The compressor of the way down, if its bits are decided in each round."""
+        return self.downlink if self.decides_downlink else None
 
     def __post_init__(self) -> None:
         for kind in ("algorithm", "planner", "selection", "aggregator"):
@@ -28,6 +35,9 @@ class Arm:
         for compressor in (self.compressor, self.downlink):
             if compressor is not None:
                 check_part("compressor", compressor)
+        if self.decides_downlink and not isinstance(self.downlink, Losing):
+            what = type(self.downlink).__name__
+            raise AutoFLError(f"downlink {what}: its bits cannot be decided; it does not say what they lose (losses)")
         check_bits(self.planner, self.compressor is not None)
         if getattr(self.aggregator, "needs_everybody", False) and not getattr(
             self.selection, "reaches_everybody", True

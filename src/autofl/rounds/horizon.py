@@ -1,10 +1,10 @@
 """The network's side of many rounds without any learning: who is heard, with how many samples, at what cost. NumPy."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from autofl.rounds.round import Network, network_round
+from autofl.rounds.round import Network, network_round, next_network, typical_pace
 from autofl.units import Array, BoolArray, IntArray
 
 
@@ -21,6 +21,7 @@ class Horizon:
     energy: Array  # e_k^i [J]
     plan_weight: Array  # of the update, up to a common factor; 0 for a UE that is not decoded
     round_time: Array  # T_k [s]
+    pace: Array  # share of a round's progress that a downlink with decided bits leaves; 1 where they are not decided
 
     @property
     def weight(self) -> Array:
@@ -30,16 +31,20 @@ class Horizon:
 
 
 def draw_horizon(network: Network, num_rounds: int) -> Horizon:
-    """Rounds as a simulation plays them: the same selection, channels, plans and costs, to the bit."""
+    """Rounds as a simulation plays them: the same selection, channels, plans and costs, to the bit.
+
+    Only where the downlink's bits are decided do they differ: a simulation sees what is lost, here it is the typical.
+    """
     shape = (num_rounds, network.air.cell.num_ue)
     selected, heard = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
     energy, tx_power, plan_weight = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     num_samples, local_steps, bits = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
-    round_time = np.zeros(num_rounds)
-    memory, sim_time = network.planner.init(network.air.cell), 0.0
+    round_time, pace = np.zeros(num_rounds), np.ones(num_rounds)
+    memory = network.planner.init(network.air.cell)
     for k in range(1, num_rounds + 1):
-        this_round, memory = network_round(replace(network, start=sim_time), k, memory)
-        sim_time += float(this_round.cost.time)
+        this_round, memory = network_round(network, k, memory)
+        pace[k - 1] = typical_pace(network, this_round)
+        network = next_network(network, this_round)
         selected[k - 1, this_round.ue] = True
         heard[k - 1, this_round.ue] = this_round.decoded
         num_samples[k - 1, this_round.ue] = this_round.decoded * this_round.plan.num_samples
@@ -49,4 +54,4 @@ def draw_horizon(network: Network, num_rounds: int) -> Horizon:
         energy[k - 1, this_round.ue] = this_round.cost.energy
         plan_weight[k - 1, this_round.ue] = this_round.decoded * this_round.plan.weight
         round_time[k - 1] = this_round.cost.time
-    return Horizon(selected, heard, num_samples, local_steps, bits, tx_power, energy, plan_weight, round_time)
+    return Horizon(selected, heard, num_samples, local_steps, bits, tx_power, energy, plan_weight, round_time, pace)

@@ -17,8 +17,9 @@ from autofl.models import Params, num_weights
 from autofl.network import Outage
 from autofl.planner import Memory, observed
 from autofl.records import Evaluation, RoundRecord
+from autofl.records.round import NAN
 from autofl.rounds.arm import Arm
-from autofl.rounds.downlink import Reference, next_reference
+from autofl.rounds.downlink import Reference, decided_bits, next_reference
 from autofl.rounds.round import Air, Network, Round, network_round, with_bits
 from autofl.rounds.stop import History, Stop, watched
 from autofl.rounds.suspects import suspect_words, suspects_of
@@ -40,7 +41,8 @@ class Training:
 
     def network(self, air: Air) -> Network:
         """The run without its learning."""
-        return Network(air, self.arm.planner, self.arm.selection, self.seed, self.outage)
+        downlink = self.arm.decided_downlink
+        return Network(air, self.arm.planner, self.arm.selection, self.seed, self.outage, downlink=downlink)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ def run_rounds(
     if checkpoint is None:
         state = arm.algorithm.init(training.params)
         first = world.evaluate(state.params)
-        reference = None if arm.downlink is None else Reference(state.sent, world.cell.downlink_bits)
+        message = 0.0 if arm.decides_downlink else world.cell.downlink_bits
+        reference = None if arm.downlink is None else Reference(state.sent, message)
         memory = observed(arm.planner, arm.planner.init(world.cell), first)
         checkpoint = Checkpoint(0, state, memory, 0.0, ((0, first),), reference)
         yield RoundRecord(round=0, evaluation=first), checkpoint
@@ -124,7 +127,7 @@ def run_rounds(
         before = checkpoint
         network = replace(network, start=before.sim_time)
         if before.reference is not None:
-            network = replace(network, downlink_bits=before.reference.bits)
+            network = replace(network, downlink_bits=before.reference.bits or None)
         this_round, memory = network_round(network, k, before.memory)
         after, arrived, diverged = before, this_round.decoded, False
         bits = np.full(len(this_round.ue), 32.0 * num_weights(before.state.sent))
@@ -141,7 +144,7 @@ def run_rounds(
                     bits[np.searchsorted(this_round.ue, updates.ue)] = really
                     this_round = with_bits(this_round, arrived, bits, training.outage)
         if arm.downlink is not None and this_round.sends.any() and not diverged:
-            reference = next_reference(arm.downlink, after.state.sent, before.held, training.seed, k)
+            reference = sent_down(arm, this_round, after.state.sent, before.held, training.seed)
             after = replace(after, reference=reference)
             diverged = not is_finite(after.judged)
         after = before if diverged else after
@@ -182,6 +185,13 @@ def server_step(arm: Arm, before: Checkpoint, this_round: Round, updates: Update
     return arm.algorithm.server_update(state, average)
 
 
+def sent_down(arm: Arm, this_round: Round, model: Params, held: Params, seed: int) -> Reference:
+    """What the UEs have in the next round; its message has the bits that are worth their time, where they decide."""
+    assert arm.downlink is not None
+    bits = decided_bits(arm.downlink, model, held, this_round, seed) if arm.decides_downlink else None
+    return next_reference(arm.downlink, model, held, seed, this_round.k, bits)
+
+
 def record_of(
     this_round: Round,
     sim_time: float,
@@ -206,6 +216,7 @@ def record_of(
         guarded=guarded,
         evaluation=evaluation,
         stop=stop,
+        downlink_bits=this_round.cell.downlink_bits / this_round.cell.num_weights if this_round.sends.any() else NAN,
     )
 
 

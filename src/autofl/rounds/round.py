@@ -10,9 +10,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from autofl.channels import Channel, channel_at
+from autofl.compressors import Compressor
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Outage, Plan, RoundCost, arrives, decoded, listening_energy, round_cost, snr, stacked
 from autofl.planner import Memory, Planner
+from autofl.planner.downlink import DELAYED, best_message, offer_of
 from autofl.rng import stream
 from autofl.selection import Candidates, Selection
 from autofl.units import Array, BoolArray, IntArray
@@ -69,6 +71,7 @@ class Network:
     seed: int
     outage: Outage = "skip"
     downlink_bits: float | None = None  # Z_down of what is sent down in this round; by default the cell's
+    downlink: Compressor | None = None  # whose bits are decided; those of a first message by what is typically lost
     start: float = 0.0  # at which the round begins [s]
 
 
@@ -102,7 +105,7 @@ def network_round(network: Network, k: int, memory: Memory) -> tuple[Round, Memo
 
 def network_rounds(networks: Sequence[Network], k: int, memories: Sequence[Memory]) -> list[tuple[Round, Memory]]:
     """Round k of several networks. Those whose planners are equal and allow it are planned in one call."""
-    drawn = [_draw(network, k) for network in networks]
+    drawn = [_opened(network, _draw(network, k), memory) for network, memory in zip(networks, memories, strict=True)]
     rounds: list[tuple[Round, Memory] | None] = [None] * len(networks)
     for group in _planned_alike(networks, drawn):
         members = [drawn[place] for place in group]
@@ -163,6 +166,42 @@ def _draw(network: Network, k: int) -> _Drawn:
     if network.downlink_bits is not None:
         cell = cell.having(downlink_bits=network.downlink_bits)
     return _Drawn(ue, probability, cell, gains)
+
+
+def _opened(network: Network, drawn: _Drawn, memory: Memory) -> _Drawn:
+    """The same with a first message whose bits are decided: there is no difference yet that could be measured.
+
+    The round is planned with the compressor's own bits to see how long it takes apart from the downlink.
+    """
+    if network.downlink is None or network.downlink_bits is not None:
+        return drawn
+    made, _ = _decide(network, drawn.cell, drawn.gains, memory)
+    return drawn._replace(cell=drawn.cell.having(downlink_bits=_typical_bits(network.downlink, drawn.cell, made)))
+
+
+def _typical_bits(downlink: Compressor, cell: Cell, made: "_Decision | Round") -> float:
+    """Z_down [bit] that is worth its time in such a round, by what is typically lost."""
+    offer = offer_of(downlink, int(cell.num_weights))
+    return float(offer.size[best_message(offer, made.cost, cell.downlink_bits)])
+
+
+def typical_pace(network: Network, this_round: Round) -> float:
+    """Share of a round's progress that is left with its message down, by what such a message typically loses."""
+    if network.downlink is None:
+        return 1.0
+    offer = offer_of(network.downlink, int(this_round.cell.num_weights))
+    return 1.0 - DELAYED * float(np.interp(this_round.cell.downlink_bits, offer.size, offer.lost))
+
+
+def next_network(network: Network, before: Round) -> Network:
+    """The network as it is after a round in which nobody has learned anything.
+
+    Where the downlink's bits are decided, they are those for the round before and for what is typically lost.
+    """
+    after = replace(network, start=network.start + float(before.cost.time))
+    if network.downlink is None or not before.sends.any():
+        return after
+    return replace(after, downlink_bits=_typical_bits(network.downlink, before.cell, before))
 
 
 def _planned_alike(networks: Sequence[Network], drawn: Sequence[_Drawn]) -> list[list[int]]:
