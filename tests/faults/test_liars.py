@@ -532,7 +532,7 @@ def test_a_node_whose_first_replies_are_lost_is_asked_again_and_has_rows(nodes, 
 
     run, loopback = deployed(nodes, tmp_path, everybody(stop={"rounds": 4}), spoil=loses)
     said = run.devices["outcome"].tolist()
-    assert said.count("introduction: no reply within 0.1 s") == 2
+    assert said.count("introduction: no reply within 0.1 s") == 1  # the same again says nothing new
     assert outcomes(run) == ["ok"] * len(outcomes(run))
     assert len(outcomes(run)) >= 2  # it takes part once it has answered
     asked = [node for node, message in loopback.sent if message.metadata.message_type == "query.introduce"]
