@@ -91,6 +91,7 @@ AXES = {
     "round": ("round", 1.0),
     "sim_time": ("simulated time [s]", 1.0),
     "round_time": ("time of a round [simulated s]", 1.0),
+    "downlink_bits": ("bits per weight sent down", 1.0),
     "num_selected": ("UEs selected in a round", 1.0),
     "num_decoded": ("updates decoded in a round", 1.0),
     "num_samples": ("samples of a local step, sum over the UEs of a round", 1.0),
