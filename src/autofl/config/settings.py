@@ -24,6 +24,7 @@ from autofl.config.parts import (
 from autofl.config.quantity import Bounds, PerUE
 from autofl.errors import AutoFLError
 from autofl.registry import PARTS, Part, find
+from autofl.rng import stream
 
 MODEL_WEIGHTS = {
     **{("mlp", data): 79_510 for data in ("mnist5k", "mnist", "fashion-mnist")},
@@ -43,6 +44,8 @@ beta decays there (learning.lr_decay), so it begins higher."""
 JOINT_MNIST_STEPS = (0.25, 5.0, 1.0)
 
 
+MOST_ASKED = 100
+"""UEs from which the joint planner chooses in a round; more would be planned for longer than they save."""
 LEAST = 1e-15
 """A power, band or frequency up to this must be a typing error: times would leave the range of numbers."""
 
@@ -78,6 +81,12 @@ class CellSettings(Section):
     )
     max_power: Annotated[PerUE, Bounds(LEAST, 1e6)] = Field(PerUE(value=0.01), description="P_max [W]")
     bandwidth: Annotated[PerUE, Bounds(LEAST, 1e12)] = Field(PerUE(value=1e6), description="B [Hz] of each UE")
+    total_bandwidth: float | None = Field(
+        None,
+        gt=LEAST,
+        le=1e15,
+        description="[Hz] that the UEs of a round have together, their bandwidths being shares; default: their sum",
+    )
     noise_dbm_per_hz: float = Field(-174.0, ge=-300, le=100, description="N0 [dBm/Hz]")
     noise_figure_db: float = Field(0.0, ge=0, le=100, description="of the base station [dB]")
     noise_rise_db: float = Field(0.0, ge=0, le=100, description="by how much interference raises the noise [dB]")
@@ -247,7 +256,12 @@ class LearningSettings(Section):
 class SimulationSettings(Section):
     """The loop."""
 
-    num_selected: int = Field(5, ge=1, le=10_000_000, description="UEs selected in a round")
+    num_selected: int = Field(
+        5,
+        ge=1,
+        le=10_000_000,
+        description="UEs selected in a round; the planner joint chooses among all unless it is set",
+    )
     outage: Literal["skip", "wait"] = Field("skip", description="skip UEs that cannot be heard, or wait for them")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
     threads: int = Field(
@@ -461,9 +475,26 @@ class Settings(Section):
         """Whether the bits of the downlink are decided in each round: under the joint planner, if they are not set."""
         return self.planned_by().name == "joint" and self.downlink.is_open
 
+    @property
+    def chooses_among_all(self) -> bool:
+        """Whether the planner decides how many UEs take part: the joint planner, unless their number is set."""
+        return self.planned_by().name == "joint" and "num_selected" not in self.simulation.model_fields_set
+
+    def _among_all(self) -> dict[str, BaseModel]:
+        """The sections of a run whose planner chooses among all UEs, in the band that the usual number would have."""
+        usual, asked = min(self.simulation.num_selected, self.cell.count), min(MOST_ASKED, self.cell.count)
+        total = self.cell.total_bandwidth
+        if total is None:
+            own = self.cell.bandwidth.draw(stream(self.seed, "cell.bandwidth"), self.cell.count)
+            total = float(usual * own.mean())
+        return {
+            "cell": self.cell.model_copy(update={"total_bandwidth": total}),
+            "simulation": self.simulation.model_copy(update={"num_selected": asked}),
+        }
+
     def _brought(self) -> "Settings":
         """The same with what is brought along, as far as it is not set."""
-        changed = {}
+        changed: dict[str, BaseModel] = self._among_all() if self.chooses_among_all else {}
         for name, values in self.brings.items():
             section = getattr(self, name)
             missing = {key: value for key, value in values.items() if key not in section.model_fields_set}
@@ -547,4 +578,6 @@ class Settings(Section):
             for name, values in entry.brings.items():
                 for key in values.keys() - getattr(self, name).model_fields_set:
                     table[name].pop(key, None)
+        if of_many and "num_selected" not in self.simulation.model_fields_set:
+            table["simulation"].pop("num_selected")  # the planner of one may choose among all
         return table

@@ -14,13 +14,23 @@ from autofl.algorithms import PerFedAvg, minus
 from autofl.data.batch import Batch, Columns, Draw, MetaBatch, draw_positions
 from autofl.data.federated import FederatedData
 from autofl.engines import ClientMemory
-from autofl.engines.low_rank import Layer, Linear, adapted_outputs, input_gram, low_rank_layers, narrow_params
+from autofl.engines.low_rank import (
+    Layer,
+    Linear,
+    adapted_outputs,
+    input_gram,
+    low_rank_layers,
+    narrow_params,
+    outputs_by_rate,
+)
 from autofl.evaluation.personal import PersonalModels
 from autofl.models import Loss, Params, cross_entropy, loss_of, outputs
 from autofl.records import Evaluation
 from autofl.rng import stream
 from autofl.units import Array, IntArray
 
+RATES = tuple(0.0125 * 2.0**j for j in range(8))
+"""Step sizes that a UE tries where it measures its own."""
 ROWS = 4096
 """Samples, padding included, in one piece of an evaluation: its memory does not grow with the data."""
 MOST_KEPT = 2**26
@@ -32,7 +42,9 @@ class Evaluator:
     """Settings of an evaluation; `prepare` draws the samples once and returns what evaluates models on them.
 
     Fields:
-        inner_lr: alpha of the adaptation step, the same for every algorithm.
+        inner_lr: alpha of the adaptation step.
+        measured: each UE takes instead the step of `RATES` after which its loss is least, on the samples of the
+            training loss that it does not adapt with. No test sample is used.
         adapt_samples: training samples of that step at each UE, the same for every algorithm.
         train_samples: training samples of each UE on which the training loss is measured.
         test_samples: test samples of each UE, None for all.
@@ -46,6 +58,7 @@ class Evaluator:
     test_samples: int | None = None
     num_ue: int | None = None
     gradient_norm: bool = False
+    measured: bool = False
 
     def prepare(
         self,
@@ -124,17 +137,39 @@ class PreparedEvaluator:
         """
         accuracy: list[Array] = []
         loss: list[Array] = []
+        alpha, measures = self.evaluator.inner_lr, self.evaluator.measured and self.personal is None
         data, columns, _ = _inputs(self.data, self.layers)
         input_params = params if self.layers is None else narrow_params(self.layers, params, columns)
         for piece in self.pieces:
             adapt, train, test, grams = piece.kept or _gathered(piece, data)
-            both = self._outputs(input_params, adapt, (train, test), grams, piece.ue, memory)
+            rate = self._measured_rate(input_params, piece, adapt, train, grams[0]) if measures else alpha
+            both = self._outputs(input_params, adapt, (train, test), grams, piece.ue, memory, rate)
             losses = [mean_of(each_loss(output, train.y), train.mask) for output in both[0]]
             hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
             loss.append(torch.stack(losses).cpu().numpy())
             accuracy.append(torch.stack(hits).cpu().numpy())
         order = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))  # sums in the order of the UEs
         return np.concatenate(loss, axis=1)[:, order], np.concatenate(accuracy, axis=1)[:, order]
+
+    def _measured_rate(self, params: Params, piece: Piece, adapt: Batch, train: Batch, gram: Tensor | None) -> Tensor:
+        """The step of each UE after which its loss is least, on training samples that it has not adapted with.
+
+        A UE that has no others is judged on those. Shape (num_ue,).
+        """
+        taken = (piece.train.sample[:, :, None] == np.where(piece.adapt.mask, piece.adapt.sample, -1)[:, None]).any(-1)
+        fresh = train.mask * torch.from_numpy(~taken).to(train.mask)
+        judged = torch.where(fresh.sum(dim=-1, keepdim=True) > 0.0, fresh, train.mask)
+        if self.layers is not None:
+            tried = outputs_by_rate(self.layers, params, adapt, RATES, train.x, gram)
+            losses = [mean_of(each_loss(output, train.y), judged) for output in tried]
+        else:
+            gradients = self._gradients(params, adapt)
+            losses = []
+            for rate in RATES:
+                own = {name: p - rate * gradients[name] for name, p in params.items()}
+                losses.append(mean_of(each_loss(self._own_outputs(own, train), train.y), judged))
+        best = torch.stack(losses).nan_to_num(nan=torch.inf).argmin(dim=0)
+        return torch.tensor(RATES).to(train.mask)[best]
 
     def _outputs(
         self,
@@ -144,23 +179,35 @@ class PreparedEvaluator:
         grams: tuple[Tensor | None, Tensor | None],
         ue: IntArray,
         memory: ClientMemory | None,
+        rate: float | Tensor,
     ) -> list[tuple[Tensor, Tensor]]:
         """For each batch the outputs of the global and of the adapted model, shapes (num_ue, num, num_classes)."""
         if self.layers is not None:
             inputs = [batch.x for batch in on]
-            return adapted_outputs(self.layers, params, adapt, self.evaluator.inner_lr, inputs, list(grams))
-        own = self._adapted(params, adapt, ue, memory)
+            return adapted_outputs(self.layers, params, adapt, rate, inputs, list(grams))
+        own = self._adapted(params, adapt, ue, memory, rate)
         results = []
         for batch in on:
             flat = outputs(self.model, params, batch.x.flatten(0, 1))
-            rows = [
-                outputs(self.model, {name: stack[row] for name, stack in own.items()}, batch.x[row])
-                for row in range(len(batch.x))
-            ]
-            results.append((flat.view(*batch.y.shape, flat.shape[-1]), torch.stack(rows)))
+            results.append((flat.view(*batch.y.shape, flat.shape[-1]), self._own_outputs(own, batch)))
         return results
 
-    def _adapted(self, params: Params, adapt: Batch, ue: IntArray, memory: ClientMemory | None) -> Params:
+    def _own_outputs(self, own: Params, batch: Batch) -> Tensor:
+        """Outputs of each UE's own model, shape (num_ue, num, num_classes)."""
+        rows = [
+            outputs(self.model, {name: stack[row] for name, stack in own.items()}, batch.x[row])
+            for row in range(len(batch.x))
+        ]
+        return torch.stack(rows)
+
+    def _gradients(self, params: Params, adapt: Batch) -> Params:
+        """Each UE's gradient on its adaptation samples, stacked."""
+        loss = loss_of(self.model)
+        return vmap(lambda mine: grad(loss)(params, mine))(adapt)
+
+    def _adapted(
+        self, params: Params, adapt: Batch, ue: IntArray, memory: ClientMemory | None, rate: float | Tensor
+    ) -> Params:
         """Each UE's own model, stacked: one step from the global one, or what the algorithm says."""
         if self.personal is not None:
             of, first = self.personal
@@ -168,8 +215,16 @@ class PreparedEvaluator:
             if not first:
                 return vmap(lambda mine: of(params, mine, {}))(adapt)
             return vmap(lambda mine, own: of(params, mine, own))(adapt, remembered)
+        if isinstance(rate, Tensor):
+            gradients = self._gradients(params, adapt)
+            return {name: p - _beside(rate, p[None]) * gradients[name] for name, p in params.items()}
         loss = loss_of(self.model)
-        return vmap(lambda mine: minus(params, self.evaluator.inner_lr, grad(loss)(params, mine)))(adapt)
+        return vmap(lambda mine: minus(params, rate, grad(loss)(params, mine)))(adapt)
+
+
+def _beside(rate: Tensor, stack: Tensor) -> Tensor:
+    """One value for each UE, to multiply a stack with."""
+    return rate.view(-1, *[1] * (stack.ndim - 1))
 
 
 def _inputs(

@@ -47,6 +47,9 @@ def build_cell(
     """
     cell, num_ue = settings.cell, settings.cell.count
     drawn = {name: getattr(cell, name).draw(stream(settings.seed, f"cell.{name}"), num_ue) for name in PER_UE}
+    if cell.total_bandwidth is not None:
+        shared = min(settings.simulation.num_selected, num_ue) * drawn["bandwidth"].mean()
+        drawn["bandwidth"] = drawn["bandwidth"] * (cell.total_bandwidth / shared)
     if cell.positions is not None:
         distance = np.linalg.norm(np.asarray(cell.positions), axis=-1)
     else:

@@ -15,7 +15,7 @@ the product with it than with both factors. So is each UE's change of a convolut
 `images` turns it into matrix products. The `loop` engine is the slow, obvious reference.
 """
 
-from autofl.engines.low_rank.adapted import adapted_outputs, input_gram
+from autofl.engines.low_rank.adapted import adapted_outputs, input_gram, outputs_by_rate
 from autofl.engines.low_rank.layers import Linear
 from autofl.engines.low_rank.recognise import Layer, low_rank_layers, low_rank_serves
 from autofl.engines.low_rank.updates import LowRankUpdates, mean_of_runs, narrow_params
@@ -30,4 +30,5 @@ __all__ = [
     "low_rank_serves",
     "mean_of_runs",
     "narrow_params",
+    "outputs_by_rate",
 ]

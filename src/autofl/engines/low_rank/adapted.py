@@ -1,6 +1,6 @@
 """The adapted evaluation in low-rank form: what each UE's model gives after one step from the global one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ def adapted_outputs(
     layers: tuple[Layer, ...],
     params: Params,
     adapt: Batch,
-    inner_lr: float,
+    inner_lr: float | Tensor,
     inputs: list[Tensor],
     grams: list[Tensor | None],
 ) -> list[tuple[Tensor, Tensor]]:
@@ -36,13 +36,14 @@ def adapted_outputs(
 
     Args:
         adapt: leading axes (num_ue, num).
+        inner_lr: alpha, one for all or each UE's own, shape (num_ue,).
         inputs: each of shape (num_ue, any number, *sample_shape).
         grams: `input_gram` of each of the inputs, or None to have it computed.
     """
     if num_images(layers, params):
         return _adapted_images(layers, params, adapt, inner_lr, inputs)
     network = Network.shared(layers, params)
-    moved = network.moved(-inner_lr, network.run(adapt, sample_weight(adapt.mask)).gradient)
+    moved = network.moved(-_each(inner_lr), network.run(adapt, sample_weight(adapt.mask)).gradient)
     results = []
     for x, gram in zip(inputs, grams, strict=True):
         first, begin = network.first_product(x), network.before_weights(x)
@@ -53,8 +54,29 @@ def adapted_outputs(
     return results
 
 
+def outputs_by_rate(
+    layers: tuple[Layer, ...], params: Params, adapt: Batch, rates: Sequence[float], x: Tensor, gram: Tensor | None
+) -> Iterator[Tensor]:
+    """Outputs on `x` of each UE's model after one step on `adapt`, for one step size after another."""
+    if num_images(layers, params):
+        for rate in rates:
+            yield _adapted_images(layers, params, adapt, rate, [x])[0][1]
+        return
+    network = Network.shared(layers, params)
+    direction = network.run(adapt, sample_weight(adapt.mask)).gradient
+    first, begin = network.first_product(x), network.before_weights(x)
+    for rate in rates:
+        product = None if first is None else first.clone()  # a pass works on it in place
+        yield network.moved(-rate, direction).forward(begin, product, gram)[0][-1]
+
+
+def _each(inner_lr: float | Tensor) -> float | Tensor:
+    """Each UE's step as it multiplies the factors of a gradient, (num_ue, 1, 1)."""
+    return inner_lr if isinstance(inner_lr, float) else inner_lr[:, None, None]
+
+
 def _adapted_images(
-    layers: tuple[Layer, ...], params: Params, adapt: Batch, inner_lr: float, inputs: list[Tensor]
+    layers: tuple[Layer, ...], params: Params, adapt: Batch, inner_lr: float | Tensor, inputs: list[Tensor]
 ) -> list[tuple[Tensor, Tensor]]:
     """`adapted_outputs` of a model with convolutions, a few UEs, or the UEs of a few runs, and samples at a time."""
     most = num_images(layers, params)
@@ -63,7 +85,8 @@ def _adapted_images(
         Network.shared(layers, params), len(adapt.y), max(1, most // max(adapt.y.shape[1], 1))
     ):
         some = Batch(*(part[ues] for part in adapt))
-        moved = network.moved(-inner_lr, network.run(some, sample_weight(some.mask)).gradient)
+        own = inner_lr if isinstance(inner_lr, float) else inner_lr[ues]
+        moved = network.moved(-_each(own), network.run(some, sample_weight(some.mask)).gradient)
         for x, outputs in zip(inputs, outputs_by_input, strict=True):
             pieces = []
             for samples in torch.split(x[ues], max(1, most // len(some.y)), dim=1):
