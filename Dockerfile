@@ -1,5 +1,5 @@
 # Server and devices of a deployment, in one image: docker build -t autofl . (see docs/deployment.md, compose.yaml)
-FROM python:3.11.13-slim-bookworm
+FROM python:3.11.13-slim-bookworm@sha256:86adf8dbadc3d6e82ee5dd2c74bec2e1c2467cdad47886280501df722372d2e1
 
 RUN useradd --no-create-home --uid 10001 autofl
 WORKDIR /opt/autofl

@@ -4,8 +4,8 @@ import ast
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "autofl"
-OWN_PLACES = {"files.py", "deploy", "data"}
-"""The door itself, the folder of a deployment and the cache of data sets: both the user's own, never a run folder."""
+OWN_PLACES = {"files.py", "data"}
+"""The door itself and the cache of data sets, which is the user's own, never a folder of runs or of a deployment."""
 WRITING = {"write_text", "write_bytes", "truncate", "savetxt", "touch"}
 
 

@@ -565,3 +565,20 @@ def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own
     told = " ".join(err.split())
     assert "careful: the joint planner goes by the pace of MNIST, not of npz" in told.partition("rounds, ")[0]
     assert told.count("goes by the pace") == 1
+
+
+@pytest.mark.parametrize(("kind", "taken"), [("uint8", "pixels"), ("int64", "ids"), ("float32", None)])
+def test_what_rows_of_whole_numbers_are_taken_for_is_told_once(capsys, tmp_path, rng, kind, taken):
+    """Numbers of words in uint8 became noise without a word."""
+    import numpy as np
+
+    y = np.arange(400) % 4
+    np.savez(tmp_path / "own.npz", x=rng.integers(0, 200, (400, 6)).astype(kind), y=y)
+    own = ("--set", "data.name=npz", "--set", f"data.file={tmp_path / 'own.npz'}", "--set", "data.labels=2")
+    words = ("compare", "--algorithms", "autofl,fedavg-1", "--seeds", 1, "--workers", 1, *QUICK, *own)
+    for more in ([], ["--set", "data.values=ids"] if taken else []):
+        status, _, err = answer(capsys, *words, *more, "--out", tmp_path / f"run{len(more)}", "--force")
+        assert status == 0, err
+        told = " ".join(err.split()).count("are taken for")
+        assert told == (taken is not None and not more)
+        assert not told or f"rows of {kind} are taken for {taken}; data.values" in " ".join(err.split())

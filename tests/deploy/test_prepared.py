@@ -71,6 +71,37 @@ def test_prepare_replaces_settings_only_where_it_is_told_to(site):
     assert (again.exit_code, again.stdout) == (0, told.stdout)
 
 
+def test_nothing_is_written_through_a_link_in_the_folder(site, tmp_path, few_digits):
+    victim, elsewhere = tmp_path / "victim", tmp_path / "elsewhere"
+    victim.write_text("precious")
+    elsewhere.mkdir()
+    for path in ("config.toml", "flower/config.toml", "state.json", "nodes/ue3.pub", "nodes/ue3.npz"):
+        (site.folder / path).unlink(missing_ok=True)
+        (site.folder / path).symlink_to(victim if path != "nodes/ue3.pub" else elsewhere / "new")
+    (site.folder / "logs").mkdir()
+    (site.folder / "logs" / "true.log").symlink_to(victim)
+    write_device(site.node(3, ".npz"), few_digits, range(10), range(10, 20))
+    prepare(settings_of(4), site.folder, "localhost", 8000, force=True)
+    site.keep({})
+    with pytest.raises(AutoFLError, match=r"true\.log: not a regular file"):
+        site.start("true", ["true"])
+    for name in ("app", "flower", "logs", "nodes", "superlink.db"):
+        if (site.folder / name).exists():
+            (site.folder / name).rename(tmp_path / f"old-{name}")
+        (site.folder / name).symlink_to(elsewhere)
+        with pytest.raises(AutoFLError, match=f"{name}: a link"):
+            prepare(settings_of(4), site.folder, "localhost", 8000, force=True)
+        (site.folder / name).unlink()
+    assert victim.read_text() == "precious"
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_damaged_certificate_is_one_line(site):
+    (site.folder / "server.pem").write_text("damaged")
+    with pytest.raises(AutoFLError, match=r"server\.pem: not a certificate"):
+        prepare(settings_of(max_energy=0.01), site.folder, "localhost", 8000)
+
+
 def test_prepare_moves_the_servers_address_only_where_it_is_told_to(site):
     """Devices that were set up kept asking at the old one, and nobody had said a word."""
     before, port = content_of(site), site.link()[1]

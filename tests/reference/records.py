@@ -32,4 +32,5 @@ def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluati
         bytes_up=np.where(decoded, 40.0, 0.0),
         decoded=np.array(decoded),
         evaluation=evaluation,
+        downlink_bits=32.0,
     )

@@ -100,7 +100,11 @@ PACED = ("mnist5k", "mnist")
 
 
 def say_foregone(*runs: "Settings") -> None:
-    """Warn where settings override what an algorithm brings along, and where its planner knows other data only."""
+    """Warn where settings override what an algorithm brings along, where its planner knows other data only, and where
+    the user's own samples are taken for what they may not be.
+    """
+    from autofl.experiments.data import load_data  # where runs are made, not where they are only planned
+
     lines = []
     for settings in runs:
         section = settings.planned_by()
@@ -109,6 +113,16 @@ def say_foregone(*runs: "Settings") -> None:
             lines.append(f"careful: the joint planner goes by the pace {its}; autofl pilot measures it")
         if missed := settings.foregone():
             lines.append(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
+    for settings in {settings.data: settings for settings in runs}.values():
+        data = settings.data
+        if data.name == "npz" and data.values == "auto" and data.file is not None:
+            x = load_data(settings)[0].x
+            if x.ndim == 2 and x.dtype.kind in "iu":  # whole numbers may be anything; images are what they look like
+                kind = "pixels" if x.dtype == "uint8" else "ids"
+                lines.append(
+                    f"careful: {data.file}: rows of {x.dtype} are taken for {kind}; data.values can say that they are"
+                    " pixels, a table or ids"
+                )
     for line in dict.fromkeys(lines):
         say(line)
 

@@ -181,6 +181,7 @@ def write_device(path: PathLike, dataset: Dataset, train: IntArray, test: IntArr
     """What `read_device` reads: these training and test samples of a data set, in this order."""
     index = np.concatenate([train, test])
     there = np.arange(len(index)) < len(train)
+    Path(path).unlink(missing_ok=True)  # a link is replaced, not followed
     np.savez_compressed(path, x=dataset.x[index], y=dataset.y[index], train=there, num_classes=dataset.num_classes)
 
 

@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from autofl.files import opening, write_whole
+
 VALID = datetime.timedelta(days=825)
 """As long as common verifiers accept a server certificate."""
 
@@ -32,14 +34,16 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
         .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
         .sign(authority_key, hashes.SHA384())
     )
-    (folder / "ca.pem").write_bytes(_pem(ca))
-    (folder / "server.pem").write_bytes(_pem(certificate))
+    write_whole(folder / "ca.pem", _pem(ca))
+    write_whole(folder / "server.pem", _pem(certificate))
     _write_secret(folder / "server.key", key, serialization.PrivateFormat.PKCS8)
 
 
 def certified_hosts(folder: Path) -> list[str]:
     """The names and addresses the server's certificate is for."""
-    certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    path = folder / "server.pem"
+    with opening(path, "a certificate"):
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return [str(name.value) for name in names]
 
@@ -50,14 +54,14 @@ def make_node_key(path: Path) -> None:
     key = ec.generate_private_key(ec.SECP384R1())
     _write_secret(path, key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    path.with_suffix(".pub").write_bytes(public + b"\n")
+    write_whole(path.with_suffix(".pub"), public + b"\n")
 
 
 def certify_node(folder: Path, path: Path, ue: int) -> None:
     """The certificate of a node's key, with the ending .pem beside it, for UE number `ue` and for streams alone."""
     if not (folder / "devices.key").is_file():
         key, authority = _authority("AutoFL devices")
-        (folder / "devices.pem").write_bytes(_pem(authority))
+        write_whole(folder / "devices.pem", _pem(authority))
         _write_secret(folder / "devices.key", key, serialization.PrivateFormat.PKCS8)
     authority = x509.load_pem_x509_certificate((folder / "devices.pem").read_bytes())
     signer = serialization.load_pem_private_key((folder / "devices.key").read_bytes(), None)
@@ -66,7 +70,7 @@ def certify_node(folder: Path, path: Path, ue: int) -> None:
     assert isinstance(public, ec.EllipticCurvePublicKey)
     usage = ExtendedKeyUsageOID.CLIENT_AUTH
     certificate = _end_entity(_name(f"ue{ue}"), authority.subject, public, signer, usage).sign(signer, hashes.SHA384())
-    path.with_suffix(".pem").write_bytes(_pem(certificate))
+    write_whole(path.with_suffix(".pem"), _pem(certificate))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
-from autofl.files import quoted
+from autofl.files import inside, quoted, write_whole
 from autofl.lock import FolderLock, overrule
 from autofl.records import (
     Run,
@@ -80,7 +80,7 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
     host = "127.0.0.1" if testbed is None else testbed.server
     site.prepare([host, "localhost", "127.0.0.1", "::1"], num_ue)
     write_data(settings, site)  # before the settings: without data the folder would pass for a prepared one
-    (folder / "config.toml").write_text(dump_settings(settings), encoding="utf-8")
+    write_whole(folder / "config.toml", dump_settings(settings))
     site.keep({**site.state, "slow": slow, "testbed": testbed is not None})
     if not alive.get("superlink", False) or not site.can_start_servers():
         site.end("superlink")
@@ -119,9 +119,9 @@ def start_nodes(site: Site, ues: list[int], address: str, testbed: Testbed | Non
             raise AutoFLError(f"UEs {waiting} were not let in; see {site.folder / 'logs'}")
         for ue in waiting:
             if ue not in processes or processes[ue].poll() is not None:
-                inside, more = ([], "") if testbed is None else (testbed.inside(ue), testbed.node_config)
+                prefix, more = ([], "") if testbed is None else (testbed.inside(ue), testbed.node_config)
                 command = site.supernode(ue, address, free_port(), more=more)
-                processes[ue] = site.start(f"ue{ue}", [*inside, *program(command)])
+                processes[ue] = site.start(f"ue{ue}", [*prefix, *program(command)])
         time.sleep(1.0)
         waiting = [ue for ue in waiting if b"SuperNode ID" not in logs[ue].read_bytes()[told[ue] :]]
 
@@ -134,7 +134,7 @@ def register(site: Site, ue: int) -> None:
         if "already in use" not in str(error):
             raise
     else:
-        (site.folder / NODES).write_text(json.dumps({**nodes_of(site), str(ue): str(number)}), encoding="utf-8")
+        write_whole(site.folder / NODES, json.dumps({**nodes_of(site), str(ue): str(number)}))
 
 
 def nodes_of(site: Site) -> dict[str, str]:
@@ -149,7 +149,7 @@ def write_app(
     settings: Settings, site: Site, out: Path, resume: bool, attempt: str, lease: Path, keep: bool = False
 ) -> Path:
     """The Flower app of a run: settings, where the results go, who is who, and the names of server and client."""
-    app = site.folder / "app"
+    app = inside(site.folder, "app")
     app.mkdir(parents=True, exist_ok=True)
     place = {"folder": str(out.resolve()), "resume": resume, "keep": keep, "attempt": attempt}
     place["lease"] = str(lease.resolve())
@@ -177,7 +177,7 @@ def write_app(
             }
         },
     }
-    (app / "pyproject.toml").write_text(tomli_w.dumps(project), encoding="utf-8")
+    write_whole(app / "pyproject.toml", tomli_w.dumps(project))
     return app
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from autofl.deploy.certificates import certified_hosts, certify_node, make_certificates, make_node_key
 from autofl.errors import AutoFLError, lacks
-from autofl.files import opening, read_json, read_toml
+from autofl.files import inside, open_own, opening, read_json, read_toml, write_whole
 
 LINK = "autofl"
 """The name of the SuperLink in Flower's configuration."""
@@ -75,13 +75,13 @@ class Site:
         return "the SuperLink's log" if self.is_prepared else str(self.folder / "logs")
 
     def keep(self, state: Mapping[str, Any]) -> None:
-        part = self.folder / "state.json.part"
-        part.write_text(json.dumps(state, indent=2), encoding="utf-8")
-        os.replace(part, self.folder / "state.json")
+        write_whole(self.folder / "state.json", json.dumps(state, indent=2))
 
     def prepare(self, hosts: Sequence[str], num_nodes: int) -> None:
         """Certificates and node keys; existing ones stay, since devices hold the other half."""
         self.check_host(hosts[0])
+        for name in ("app", "flower", "logs", "nodes", "superlink.db"):
+            inside(self.folder, name)
         if not (self.folder / "server.pem").is_file():
             make_certificates(self.folder, hosts)
         for ue in range(num_nodes):
@@ -103,7 +103,7 @@ class Site:
             f"[superlink]\ndefault = {json.dumps(LINK)}\n\n[superlink.{LINK}]\naddress = {json.dumps(address)}\n"
             f"root-certificates = {json.dumps(str(self.folder.resolve() / 'ca.pem'))}\n"
         )
-        (home / "config.toml").write_text(text, encoding="utf-8")
+        write_whole(home / "config.toml", text)
 
     def environment(self) -> dict[str, str]:
         """No telemetry, no update check, Flower's home in the folder, and its programs where this Python's are."""
@@ -150,8 +150,9 @@ class Site:
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a program in a process group of its own, its words in logs/NAME.log, and note it."""
-        (self.folder / "logs").mkdir(exist_ok=True)
-        with (self.folder / "logs" / f"{name}.log").open("ab") as log:
+        logs = inside(self.folder, "logs")
+        logs.mkdir(exist_ok=True)
+        with os.fdopen(open_own(logs / f"{name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
             process = subprocess.Popen(
                 program(command),
                 stdin=subprocess.DEVNULL,

@@ -8,7 +8,7 @@ from autofl.config import Settings, dump_settings, flat_settings
 from autofl.deploy.folder import Site, stream_port
 from autofl.deploy.schema import Host, shown
 from autofl.errors import AutoFLError
-from autofl.files import read_toml
+from autofl.files import read_toml, write_whole
 
 
 def commands(settings: Settings, folder: Path, host: str, port: int, force: bool = False) -> str:
@@ -26,7 +26,7 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
     _check_replaced(site, text, host, port, force)
     site.prepare([host, "localhost", "127.0.0.1"], num_ue)
     site.point_to(address)
-    (folder / "config.toml").write_text(text, encoding="utf-8")
+    write_whole(folder / "config.toml", text)
     quiet = {name: site.environment()[name] for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")}
     export = " ".join(f"{name}={value}" for name, value in quiet.items())
     home = f"FLWR_HOME={shlex.quote(str(folder / 'flower'))}"
