@@ -401,7 +401,8 @@ def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch,
 
 def test_without_a_testbed_its_run_says_how_to_make_one(capsys, tmp_path):
     status, _, err = answer(capsys, "testbed", "run", "--folder", tmp_path)
-    assert (status, err) == (2, f"autofl: {tmp_path}: no testbed there; start one with: autofl testbed up\n")
+    advice = f"no testbed there; start one with: autofl testbed up --folder {tmp_path}"
+    assert (status, err) == (2, f"autofl: {tmp_path}: {advice}\n")
 
 
 @pytest.mark.parametrize(
