@@ -411,6 +411,15 @@ def test_the_bar_of_the_slowest_ue_is_the_round_with_its_downlink(browser, addre
         np.testing.assert_allclose(heights / heights.max(), times / times.max(), atol=0.01)
 
 
+def test_the_planned_time_stands_apart_from_what_this_round_draws(browser, address):
+    with opened(browser, address) as page:
+        plan = planned(page, lambda: page.select_option("#scenario", "narrowband-sensors"))["plan"]
+        assert plan["round_time"] > 1.2 * plan["planned_time"]
+        assert "without this round's retransmissions" in page.inner_text("#figures div >> nth=0")
+        planned(page, lambda: page.select_option("#scenario", "paper"))
+        assert "retransmissions" not in page.inner_text("#figures div >> nth=0")
+
+
 def test_ten_thousand_ues_fit_their_cards_axes_and_map(browser, address):
     with opened(browser, address) as page:
         page.focus("#s-num_ue")
