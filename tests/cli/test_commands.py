@@ -560,6 +560,8 @@ def test_every_door_plans_the_same_rounds_as_a_plan(capsys, tmp_path, own_data):
         ("simulate", "--planner", "joint"),
         ("compare", "--planner", "joint", "--seeds", 1, "--algorithms", "autofl"),
         ("compare", "--seeds", 1, "--workers", 1, "--algorithms", "autofl-j,fedavg-j"),
+        ("sweep", "--workers", 1, "--set", "planner.name=joint", "--over", "simulation.num_selected=2,3"),
+        ("sweep", "--plan", "--set", "planner.name=joint", "--over", "simulation.num_selected=2,3"),
     ],
 )
 def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own_data, door):
@@ -568,3 +570,10 @@ def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own
     told = " ".join(err.split())
     assert "careful: the joint planner goes by the pace of MNIST, not of npz" in told.partition("rounds, ")[0]
     assert told.count("goes by the pace") == 1
+
+
+def test_a_plan_for_other_data_says_that_it_goes_by_the_pace_of_mnist(capsys, own_data):
+    for planner, times in (("joint", 1), ("exact", 0)):
+        status, _, err = answer(capsys, "plan", "--planner", planner, *own_data, "--json")
+        assert status == 0, err
+        assert err.count("goes by the pace of MNIST, not of npz") == times
