@@ -77,6 +77,7 @@ ABSURD = (
     "cell.min_distance=1e-300",
     "cell.path_loss_exponent=20 cell.min_distance=0.001 cell.distance=0",
     "cell.small_scale_gain=1e12",
+    "cell.small_scale_gain=1e12 cell.distance=1",
     "cell.max_power=2e-15",
 )
 
