@@ -271,6 +271,21 @@ def test_a_run_is_started_grows_is_paused_and_goes_on(browser, address):
         until(page, "document.body.dataset.status === 'stopped'")
 
 
+def test_a_run_is_of_the_cell_that_is_planned_also_after_a_new_drop(browser, address):
+    """The form had a seed and an algorithm of its own, so after New drop another cell was trained."""
+    with opened(browser, address) as page:
+        planned(page, lambda: page.click("#redraw"))
+        page.keyboard.press("2")
+        page.click("#new-run")
+        page.fill("#rounds", "1")
+        with page.expect_request(lambda one: one.method == "POST" and "/api/runs" in one.url) as sent:
+            page.click("#start-form button[type=submit]")
+        asked = sent.value.post_data_json["settings"]
+        assert asked["seed"] == 2
+        assert "algorithm" not in asked
+        until(page, "document.body.dataset.status === 'finished'")
+
+
 def test_two_runs_are_compared_and_downloaded(browser, address, tmp_path):
     with opened(browser, address, "compare") as page:
         page.click("#choose-none")
