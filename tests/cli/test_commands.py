@@ -52,7 +52,7 @@ def test_plan_shows_a_table_with_the_same_numbers(capsys):
     _, plan, _ = answer(capsys, "plan", CELL, "--json")
     _, out, _ = answer(capsys, "plan", CELL)
     assert "infeasible (power)" in out
-    assert f"round time {json.loads(plan)['round_time']:.4f} s; " in out
+    assert f"round time {json.loads(plan)['round_time']:.4g} s; " in out
 
 
 def test_plan_starts_fast_and_without_torch_scipy_or_matplotlib():
@@ -73,9 +73,11 @@ ABSURD = (
     "cell.bandwidth=1e-300",
     "cell.cpu_frequency=1e-300",
     "cell.update_bits=1e-300",
+    "cell.downlink_power=1e-300",
     "cell.min_distance=1e-300",
     "cell.path_loss_exponent=20 cell.min_distance=0.001 cell.distance=0",
     "cell.small_scale_gain=1e12",
+    "cell.small_scale_gain=1e12 cell.distance=1",
     "cell.max_power=2e-15",
 )
 
@@ -90,7 +92,8 @@ def test_an_absurd_cell_is_planned_or_refused_in_one_line_without_warnings(capsy
         status, out, err = answer(capsys, "plan", "--planner", planner, "--json", *words)
     assert status in (0, 2)
     if status == 0:
-        json.loads(out, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
+        told = json.loads(out, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
+        assert told["round_time"] < 1e18  # a round of 1e290 s was printed with all its digits
     else:
         assert len(err.splitlines()) == 1
 
@@ -401,7 +404,8 @@ def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch,
 
 def test_without_a_testbed_its_run_says_how_to_make_one(capsys, tmp_path):
     status, _, err = answer(capsys, "testbed", "run", "--folder", tmp_path)
-    assert (status, err) == (2, f"autofl: {tmp_path}: no testbed there; start one with: autofl testbed up\n")
+    advice = f"no testbed there; start one with: autofl testbed up --folder {tmp_path}"
+    assert (status, err) == (2, f"autofl: {tmp_path}: {advice}\n")
 
 
 @pytest.mark.parametrize(
@@ -557,6 +561,8 @@ def test_every_door_plans_the_same_rounds_as_a_plan(capsys, tmp_path, own_data):
         ("simulate", "--planner", "joint"),
         ("compare", "--planner", "joint", "--seeds", 1, "--algorithms", "autofl"),
         ("compare", "--seeds", 1, "--workers", 1, "--algorithms", "autofl-j,fedavg-j"),
+        ("sweep", "--workers", 1, "--set", "planner.name=joint", "--over", "simulation.num_selected=2,3"),
+        ("sweep", "--plan", "--set", "planner.name=joint", "--over", "simulation.num_selected=2,3"),
     ],
 )
 def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own_data, door):
@@ -582,3 +588,10 @@ def test_what_rows_of_whole_numbers_are_taken_for_is_told_once(capsys, tmp_path,
         told = " ".join(err.split()).count("are taken for")
         assert told == (taken is not None and not more)
         assert not told or f"rows of {kind} are taken for {taken}; data.values" in " ".join(err.split())
+
+
+def test_a_plan_for_other_data_says_that_it_goes_by_the_pace_of_mnist(capsys, own_data):
+    for planner, times in (("joint", 1), ("exact", 0)):
+        status, _, err = answer(capsys, "plan", "--planner", planner, *own_data, "--json")
+        assert status == 0, err
+        assert err.count("goes by the pace of MNIST, not of npz") == times

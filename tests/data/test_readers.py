@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autofl.config import load_settings
-from autofl.data import CATALOG, Dataset, Iid, catalog, fetch, find, load, read_cifar10, read_idx, read_npz
+from autofl.data import CATALOG, Dataset, Iid, catalog, fetch, find, load, read_cifar10, read_idx, read_mnist, read_npz
 from autofl.errors import AutoFLError
 from autofl.experiments.data import load_federated
 
@@ -40,8 +40,12 @@ def test_idx_files_gzipped_or_plain_give_back_their_bytes(tmp_path, rng):
 )
 def test_a_broken_idx_file_is_one_clear_line(tmp_path, content):
     (tmp_path / "broken").write_bytes(content)
-    with pytest.raises(AutoFLError, match="fetch it again"):
+    with pytest.raises(AutoFLError, match="fetch it again with 'autofl data fetch mnist'"):
         read_idx(tmp_path / "broken")
+    write_mnist(tmp_path / "all", np.random.default_rng(1))
+    (tmp_path / "all" / "t10k-labels-idx1-ubyte").write_bytes(content)
+    with pytest.raises(AutoFLError, match="fetch it again with 'autofl data fetch fashion-mnist'"):
+        read_mnist(tmp_path / "all", "fashion-mnist")
 
 
 def test_mnist_is_found_in_a_named_folder_and_in_autofl_data(tmp_path, rng, monkeypatch):

@@ -133,11 +133,18 @@ def test_a_run_without_a_superlink_advises_what_fits_how_the_folder_was_made(sit
         commands.run(settings_of(4), site.folder, tmp_path, print)
 
     write_device(site.node(0, ".npz"), few_digits, range(10), range(10, 20))  # what `up` deals out
-    with pytest.raises(AutoFLError, match=r"does not answer; autofl deploy up starts it again"):
+    with pytest.raises(AutoFLError, match=f"does not answer; autofl deploy up --folder {site.folder} starts it again"):
         commands.run(settings, site.folder, tmp_path / "run", print)
     site.keep({"testbed": True})
-    with pytest.raises(AutoFLError, match=r"does not answer; autofl testbed up starts it again"):
+    with pytest.raises(AutoFLError, match=f"does not answer; autofl testbed up --folder {site.folder} starts it again"):
         commands.run(settings, site.folder, tmp_path / "run", print)
+
+
+def test_where_nothing_was_set_up_the_command_that_does_it_names_the_folder(tmp_path):
+    """Without --folder it set up another one, and the same message came again."""
+    folder = tmp_path / "my devices"
+    with pytest.raises(AutoFLError, match=f"start one with: autofl deploy up --folder '{folder}'"):
+        commands.run(settings_of(), folder, tmp_path / "run", print)
 
 
 def test_status_asks_the_superlink_of_a_prepared_deployment_though_it_did_not_start_it(site, monkeypatch):

@@ -271,6 +271,21 @@ def test_a_run_is_started_grows_is_paused_and_goes_on(browser, address):
         until(page, "document.body.dataset.status === 'stopped'")
 
 
+def test_a_run_is_of_the_cell_that_is_planned_also_after_a_new_drop(browser, address):
+    """The form had a seed and an algorithm of its own, so after New drop another cell was trained."""
+    with opened(browser, address) as page:
+        planned(page, lambda: page.click("#redraw"))
+        page.keyboard.press("2")
+        page.click("#new-run")
+        page.fill("#rounds", "1")
+        with page.expect_request(lambda one: one.method == "POST" and "/api/runs" in one.url) as sent:
+            page.click("#start-form button[type=submit]")
+        asked = sent.value.post_data_json["settings"]
+        assert asked["seed"] == 2
+        assert "algorithm" not in asked
+        until(page, "document.body.dataset.status === 'finished'")
+
+
 def test_two_runs_are_compared_and_downloaded(browser, address, tmp_path):
     with opened(browser, address, "compare") as page:
         page.click("#choose-none")
@@ -409,6 +424,15 @@ def test_the_bar_of_the_slowest_ue_is_the_round_with_its_downlink(browser, addre
         times = np.array(plan["ues"]["compute_time"]) + np.array(plan["ues"]["upload_time"]) + plan["downlink_time"]
         heights = np.array([sum(bar) for bar in bars])
         np.testing.assert_allclose(heights / heights.max(), times / times.max(), atol=0.01)
+
+
+def test_the_planned_time_stands_apart_from_what_this_round_draws(browser, address):
+    with opened(browser, address) as page:
+        plan = planned(page, lambda: page.select_option("#scenario", "narrowband-sensors"))["plan"]
+        assert plan["round_time"] > 1.2 * plan["planned_time"]
+        assert "without this round's retransmissions" in page.inner_text("#figures div >> nth=0")
+        planned(page, lambda: page.select_option("#scenario", "paper"))
+        assert "retransmissions" not in page.inner_text("#figures div >> nth=0")
 
 
 def test_ten_thousand_ues_fit_their_cards_axes_and_map(browser, address):

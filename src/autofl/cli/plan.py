@@ -15,7 +15,18 @@ from autofl.cli.planned import (
     show_round,
 )
 from autofl.cli.screen import Stages, say
-from autofl.cli.shared import Config, Json, PlannerName, Scenario, Set, load_planned, options, print_json, words_of
+from autofl.cli.shared import (
+    Config,
+    Json,
+    PlannerName,
+    Scenario,
+    Set,
+    load_planned,
+    options,
+    print_json,
+    say_foregone,
+    words_of,
+)
 from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
@@ -102,6 +113,7 @@ def command(
         # One plan: the round in the table goes by the pace of the same pilots as the choice.
         choice, explained = _choose(settings, limits, pilots, explain)
         settings = planned_with(settings, pace=choice.best.settings.planned_by().given["pace"])
+    say_foregone(settings)
     made = plan(settings)
     table = plan_table(settings, made)
     if choice is not None:

@@ -41,7 +41,7 @@ def show_round(table: dict[str, Any], title: str) -> None:
         f"{sum(ue['status'] == name for ue in ues)} {name.replace('_', ' ')}"
         for name in dict.fromkeys(ue["status"] for ue in ues)
     )
-    time = f"round time {table['round_time']:.4f} s" if table["num_feasible"] else "no round"
+    time = f"round time {table['round_time']:.4g} s" if table["num_feasible"] else "no round"
     show_line(f"{time}; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}")
     if table["num_feasible"]:
         show_line(_parts(table))
@@ -49,7 +49,7 @@ def show_round(table: dict[str, Any], title: str) -> None:
         say(_downlink(table["downlink"]))
     if table["num_feasible"] and abs(table["round_time"] / table["planned_time"] - 1.0) > 1e-9:
         show_line(
-            f"planned: {table['planned_time']:.4f} s, if every update arrives at its first transmission; the round time"
+            f"planned: {table['planned_time']:.4g} s, if every update arrives at its first transmission; the round time"
             " above is one of many draws of the channel, with its retransmissions: other rounds have others"
         )
     if any(ue["status"] == "left_out" for ue in ues):
@@ -140,7 +140,7 @@ def say_forecast(coming: "Forecast", settings: "Settings") -> None:
     if not coming.checked:
         say("not checked: whether every label is heard, since the samples are not available")
     if coming.unheard:
-        say(f"careful: {coming.unheard} UEs are hardly ever heard; the model will not fit their data")
+        say(f"careful: UEs that are hardly ever heard: {coming.unheard}; the model will not fit their data")
     if coming.never:
         say(f"careful: {coming.never} of the drawn networks never reach the target")
 

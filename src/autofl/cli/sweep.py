@@ -23,6 +23,7 @@ from autofl.cli.shared import (
     num_workers,
     options,
     print_json,
+    say_foregone,
 )
 from autofl.errors import AutoFLError
 
@@ -87,6 +88,7 @@ def command(
 
     axes = [parse_axis(text) for text in over]
     points, base = points_of(axes, load, seeds), dump_settings(load([]))
+    say_foregone(*(point.settings for point in points))
     asked = repr((base, axes, seeds, planned, target))
     folder = out or Path("runs") / f"sweep-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
     with locked(folder):

@@ -59,7 +59,7 @@ def run_here_command(
 ) -> None:
     """Run on the testbed, into a run folder."""
     if not (folder / "config.toml").is_file():
-        raise AutoFLError(f"{folder}: no testbed there; start one with: autofl testbed up")
+        raise AutoFLError(f"{folder}: no testbed there; start one with: autofl testbed up --folder {quoted(folder)}")
     run_on_devices("autofl testbed run", HERE, folder, out, resume, force, overrides, as_json)
 
 

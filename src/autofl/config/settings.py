@@ -100,13 +100,16 @@ class CellSettings(Section):
     min_distance: float = Field(1.0, ge=1e-3, le=1e6, description="r_min [m]")
     overhead: float = Field(0.0, ge=0, le=1e6, description="T_over [s], added to computing and sending in every round")
     downlink_power: float | None = Field(
-        None, gt=0, le=1e6, description="P_bs [W] of the base station; default: sending the model down takes no time"
+        None,
+        gt=LEAST,
+        le=1e6,
+        description="P_bs [W] of the base station; default: sending the model down takes no time",
     )
     downlink_mode: Literal["broadcast", "unicast"] = Field(
         "broadcast", description="the model is sent down once for all, or to each UE in turn"
     )
     downlink_bandwidth: float | None = Field(
-        None, gt=0, le=1e15, description="[Hz] in which the model is sent down; default: the sum of the UEs' bands"
+        None, gt=LEAST, le=1e15, description="[Hz] in which the model is sent down; default: the sum of the UEs' bands"
     )
     downlink_noise_figure_db: float | None = Field(
         None, ge=0, le=100, description="of the UEs [dB]; default: noise as at the base station"

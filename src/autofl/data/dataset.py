@@ -94,15 +94,15 @@ class Dataset:
 
 MOST_IDX = 64 * 2**20
 """Bytes of an idx file; MNIST's largest has 47 million."""
-FETCH = "; fetch it again with 'autofl data fetch'"
+FETCH = "; fetch it again with 'autofl data fetch {}'"
 
 
-def read_idx(path: PathLike) -> NDArray[np.uint8]:
+def read_idx(path: PathLike, name: str = "mnist") -> NDArray[np.uint8]:
     """One idx file of unsigned bytes (MNIST's format), gzipped or plain.
 
     Layout: two zero bytes, type 0x08, number of axes, each axis as a big-endian 32-bit number, then the bytes.
     """
-    with opening(path, "a complete idx file of bytes", FETCH):
+    with opening(path, "a complete idx file of bytes", FETCH.format(name)):
         first, file = read_blocks(path, 4)
         with file:
             num_axes = first[3] if len(first) == 4 else 0
@@ -119,20 +119,20 @@ def read_mnist(folder: PathLike, name: str) -> Dataset:
     """The four idx files of MNIST or Fashion-MNIST, training images first, as vectors of 784 pixels."""
     images, labels = [], []
     for part in ("train", "t10k"):
-        images.append(read_idx(idx_file(folder, f"{part}-images-idx3-ubyte")))
-        labels.append(read_idx(idx_file(folder, f"{part}-labels-idx1-ubyte")))
+        images.append(read_idx(idx_file(folder, f"{part}-images-idx3-ubyte", name), name))
+        labels.append(read_idx(idx_file(folder, f"{part}-labels-idx1-ubyte", name), name))
     if any(block.ndim != 3 or len(block) != len(label) for block, label in zip(images, labels, strict=True)):
-        raise AutoFLError(f"{folder}: images and labels do not fit together; fetch them again with 'autofl data fetch'")
+        raise AutoFLError(f"{folder}: images and labels do not fit together{FETCH.format(name)}")
     x = np.concatenate(images)
     return Dataset(name, x.reshape(len(x), -1), np.concatenate(labels).astype(np.int64), num_classes=10)
 
 
-def idx_file(folder: PathLike, stem: str) -> Path:
+def idx_file(folder: PathLike, stem: str, name: str) -> Path:
     """The file of this stem, gzipped or plain."""
     for path in (Path(folder) / f"{stem}.gz", Path(folder) / stem):
         if path.is_file():
             return path
-    raise AutoFLError(f"{folder}: {stem}.gz is missing; fetch it with 'autofl data fetch' or name another folder")
+    raise AutoFLError(f"{folder}: {stem}.gz is missing{FETCH.format(name)}, or name another folder")
 
 
 CIFAR10_BATCHES = (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")
@@ -144,11 +144,11 @@ def read_cifar10(folder: PathLike) -> Dataset:
     for name in CIFAR10_BATCHES:
         path = Path(folder) / name
         if not path.is_file():
-            raise AutoFLError(f"{folder}: {name} is missing; fetch it with 'autofl data fetch' or name another folder")
+            raise AutoFLError(f"{folder}: {name} is missing{FETCH.format('cifar10')}, or name another folder")
         size = path.stat().st_size
         if size == 0 or size % 3073 or size > MOST_IDX:
-            raise AutoFLError(f"{path}: not a whole number of CIFAR-10 rows{FETCH}")
-        with opening(path, "a batch of CIFAR-10", FETCH):
+            raise AutoFLError(f"{path}: not a whole number of CIFAR-10 rows{FETCH.format('cifar10')}")
+        with opening(path, "a batch of CIFAR-10", FETCH.format("cifar10")):
             rows.append(np.fromfile(path, dtype=np.uint8).reshape(-1, 3073))
     table = np.concatenate(rows)
     return Dataset("cifar10", table[:, 1:].reshape(-1, 3, 32, 32), table[:, 0].astype(np.int64), num_classes=10)

@@ -70,12 +70,14 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
     num_ue = settings.cell.count
     alive = site.alive()
     if any(alive.values()) and (folder / "config.toml").read_text(encoding="utf-8") != dump_settings(settings):
-        raise AutoFLError(f"{folder}: a deployment of other settings is up; end it with: autofl deploy down")
+        raise AutoFLError(
+            f"{folder}: a deployment of other settings is up; end it with: autofl deploy down {site.named}"
+        )
     slow = 1.0 if testbed is None else testbed.slow
     if any(alive.values()) and float(site.state.get("slow", 1.0)) != slow:
         raise AutoFLError(
             f"{folder}: devices {site.state.get('slow', 1.0):g} times slower than modelled are up;"
-            " end them with: autofl testbed down"
+            f" end them with: autofl testbed down {site.named}"
         )
     host = "127.0.0.1" if testbed is None else testbed.server
     site.prepare([host, "localhost", "127.0.0.1", "::1"], num_ue)
@@ -196,7 +198,7 @@ def run(
     """
     site, settings = Site(folder), settings.resolved()
     if not (folder / "flower" / "config.toml").is_file():
-        raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up")
+        raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up {site.named}")
     if resume and not is_run(out):
         raise AutoFLError(f"{out}: no run to resume; begin one with --out {out}")
     if resume and not read_manifest(out).get("deployed"):
@@ -371,5 +373,5 @@ def down(folder: Path) -> list[str]:
 def settings_of(folder: Path) -> Settings:
     """The settings a deployment was prepared with."""
     if not (folder / "config.toml").is_file():
-        raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up")
+        raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up {Site(folder).named}")
     return load_settings(folder / "config.toml")

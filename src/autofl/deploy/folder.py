@@ -23,7 +23,7 @@ from typing import Any
 
 from autofl.deploy.certificates import certified_hosts, certify_node, make_certificates, make_node_key
 from autofl.errors import AutoFLError, lacks
-from autofl.files import inside, open_own, opening, read_json, read_toml, write_whole
+from autofl.files import inside, open_own, opening, quoted, read_json, read_toml, write_whole
 
 LINK = "autofl"
 """The name of the SuperLink in Flower's configuration."""
@@ -62,12 +62,17 @@ class Site:
         return (self.folder / "config.toml").is_file() and not self.node(0, ".npz").is_file()
 
     @property
+    def named(self) -> str:
+        """The folder, as a command is given it."""
+        return f"--folder {quoted(self.folder)}"
+
+    @property
     def mending(self) -> str:
         """What to do about a SuperLink that has ended."""
         if self.is_prepared:
             return "restart it with the command that deploy prepare printed"
         command = "testbed" if self.state.get("testbed", False) else "deploy"
-        return f"autofl {command} up starts it again"
+        return f"autofl {command} up {self.named} starts it again"
 
     @property
     def logs(self) -> str:

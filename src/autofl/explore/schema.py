@@ -84,6 +84,7 @@ class Plan(BaseModel):
     planner: str
     algorithm: str
     round_time: float
+    planned_time: float = Field(description="[s], if every update arrives at its first transmission")
     downlink_time: float
     downlink_bits: float = Field(description="bits per weight of the message down")
     overhead: float

@@ -163,7 +163,10 @@ def _limits(task: Task) -> Limits:
             eps, s0, pi = np.where(able, eps, 0.5 / least_c), np.where(able, s0, 1.0), np.where(able, pi, 1.0)
             fastest, slowest = np.where(able, fastest, 0.5), np.where(able, slowest, 0.5)
         widest = task.max_power * task.gain_to_noise / (task.phi * (1.0 + GUARD))
-        shortest = np.where(able, s0 / fastest + phi_energy / task.max_power, np.inf)
+        computing = s0 / fastest
+        # With an absurd gain the upload is lost in the rounding of the sum, and its band would be infinite.
+        least = np.maximum(computing + phi_energy / task.max_power, computing * (1.0 + GUARD))
+        shortest = np.where(able, least, np.inf)
         w = np.stack(np.broadcast_arrays(fastest, slowest, 0.0 * eps))
         c = np.maximum((1.0 - w * w) / eps, least_c)
         ends = spectral_efficiency(c)

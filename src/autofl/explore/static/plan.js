@@ -106,8 +106,10 @@ function scenarioLine() {
 }
 
 function figures({ plan, slowest, host_time: seconds }) {
+  const again = plan.round_time > 1.001 * plan.planned_time; // this round's channel makes some UEs send again; other rounds have others
+  const planned = again ? `; planned: ${si(plan.planned_time, "s")}, without this round's retransmissions` : "";
   const cards = [
-    ["Round time", slowest === null ? "–" : si(plan.round_time, "s"), slowest === null ? "nobody takes part" : `UE ${slowest} is the slowest; downlink ${si(plan.downlink_time, "s")}, overhead ${si(plan.overhead, "s")}`],
+    ["Round time", slowest === null ? "–" : si(plan.round_time, "s"), slowest === null ? "nobody takes part" : `UE ${slowest} is the slowest; downlink ${si(plan.downlink_time, "s")}, overhead ${si(plan.overhead, "s")}${planned}`],
     ["Take part", `${plan.num_feasible.toLocaleString("en")} of ${plan.ues.length.toLocaleString("en")}`, plan.certificate?.upper ? "proved to be near the optimum" : "in a round of all UEs"],
     ["Energy", si(plan.energy, "J"), "of all UEs together"],
     ["Planned in", si(seconds, "s"), `by the planner ${plan.planner}`],

@@ -127,9 +127,11 @@ async function wish(event) {
 
 async function startRun(event) {
   event.preventDefault();
-  const asked = question(), algorithm = $("algorithm").value, [seed, rounds, every] = ["seed", "rounds", "every"].map(numberIn);
+  const asked = question(), algorithm = $("algorithm").value, own = $("seed").value.trim() !== "";
+  const seed = own ? numberIn("seed") : undefined, [rounds, every] = ["rounds", "every"].map(numberIn);
   if ([seed, rounds, every].includes(null)) return;
-  asked.settings = { ...asked.settings, algorithm, seed };
+  if (algorithm) asked.settings = { ...asked.settings, algorithm };
+  if (own) asked.settings = { ...asked.settings, seed };
   if (/-j$/.test(algorithm) && asked.settings.planner) delete asked.settings.planner;
   try {
     const row = await ask("/api/runs", { ...asked, rounds, every });
@@ -149,7 +151,7 @@ function expand(wanted) {
 }
 
 export function start(about) {
-  $("algorithm").append(...about.algorithms.map(({ name, what }) => h("option", { value: name }, what)));
+  $("algorithm").append(h("option", { value: "" }, "as planned"), ...about.algorithms.map(({ name, what }) => h("option", { value: name }, what)));
   $("new-run").addEventListener("click", () => expand($("start-form").hidden));
   $("start-form").addEventListener("submit", startRun);
   $("watch-actions").addEventListener("click", wish);
