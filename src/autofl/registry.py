@@ -51,9 +51,9 @@ class Entry:
 JOINT: dict[str, dict[str, Any]] = {
     "compressor": {"name": "entropy"},
     "downlink": {"name": "nearest"},
-    "learning": {"split": [0.1, 0.8, 0.1], "lr_decay": 0.1},
+    "learning": {"split": [0.1, 0.8, 0.1]},
 }
-"""What goes with the joint planner: messages that are small, and steps that hold up when there are many.
+"""What goes with the joint planner: messages that are small, and samples where they help most.
 
 The downlink only where it takes time."""
 

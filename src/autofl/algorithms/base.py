@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from autofl.data.batch import THIRDS, Batch, MetaBatch, Split
@@ -84,8 +85,13 @@ def is_stateful(algorithm: object) -> TypeGuard[Stateful]:
     return isinstance(algorithm, Stateful)
 
 
-class Decaying:
-    """An algorithm whose step size may fall with the rounds: beta_k = beta / sqrt(1 + lr_decay (k - 1)).
+class Stepping:
+    """An algorithm whose local steps may be bounded, measured by the model's own length, and shorter in later rounds.
+
+        w <- w - min(beta_k, longest_k |w_k| / |g|) g,    beta_k = beta / sqrt(1 + lr_decay (k - 1)), longest_k likewise
+
+    With beta = inf every step is longest_k |w_k| long, whatever the gradient's length: nothing has to be known of the
+    loss or the data. It is the trust ratio of LARS (You, Gitman and Ginsburg 2017), for the model as a whole.
 
     Note:
         The paper's step is constant, which is lr_decay = 0. Then the noise of few samples keeps the loss from falling
@@ -94,24 +100,82 @@ class Decaying:
 
     outer_lr: float  # beta
     lr_decay: float
+    grad_clip: float = 0.0  # the longest a gradient may be; 0 for any
+    longest_step: float = 0.0  # the longest a local step may be, as a share of |w_k|; 0 for any
+    unit: bool = False  # gradients are taken at length 1: what beta = inf becomes in a round
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.lr_decay < math.inf:
             raise AutoFLError(f"lr_decay: {self.lr_decay} is not >= 0; 0 keeps the step size")
+        for name in ("grad_clip", "longest_step"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise AutoFLError(f"{name}: {getattr(self, name)} is not >= 0; 0 switches it off")
+        if math.isinf(self.outer_lr) and self.longest_step == 0.0:
+            raise AutoFLError("outer_lr: an infinite step needs longest_step, which bounds it")
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether gradients are kept from leading astray."""
+        return self.grad_clip > 0.0 or self.unit or self.longest_step > 0.0
 
     def at(self, k: int) -> Self:
-        """The algorithm with the step size of round k, held constant."""
+        """The algorithm with the step sizes of round k, held constant."""
         if self.lr_decay == 0.0:
             return self
-        outer_lr = self.outer_lr / math.sqrt(1.0 + self.lr_decay * (k - 1))
-        constant: Self = replace(self, outer_lr=outer_lr, lr_decay=0.0)  # type: ignore[type-var]
+        shrink = 1.0 / math.sqrt(1.0 + self.lr_decay * (k - 1))
+        shorter = {"longest_step": shrink * self.longest_step} if self.longest_step else {}
+        constant: Self = replace(self, outer_lr=shrink * self.outer_lr, lr_decay=0.0, **shorter)  # type: ignore[type-var]
         return constant
 
+    def beside(self, sent: Params) -> Self:
+        """The algorithm in a round that begins at these parameters: its longest step becomes a length."""
+        if self.longest_step == 0.0:
+            return self
+        longest = self.longest_step * max(float(length_of(sent)), LEAST_LENGTH)
+        if math.isinf(self.outer_lr):
+            bounded: Self = replace(self, outer_lr=longest, unit=True, longest_step=0.0)  # type: ignore[type-var]
+            return bounded
+        clip = longest / self.outer_lr
+        clipped: Self = replace(  # type: ignore[type-var]
+            self, grad_clip=min(self.grad_clip, clip) if self.grad_clip else clip, longest_step=0.0
+        )
+        return clipped
 
-def at_round(algorithm: Algorithm, k: int) -> Any:
-    """The algorithm as it is in round k; itself where it has no function `at`."""
+    def factor(self, length: Tensor) -> Tensor:
+        """What a gradient of this length is multiplied with."""
+        return 1.0 / length.clamp(min=TINY) if self.unit else shrinkage(self.grad_clip or math.inf, length)
+
+    def tamed(self, gradient: Params) -> tuple[Params, Tensor]:
+        """A gradient as it is followed, and whether it had to be cut; one that is not finite becomes 0."""
+        if not self.is_guarded:
+            return gradient, torch.tensor(False)
+        length = length_of(gradient)
+        factor, fine = self.factor(length), torch.isfinite(length)
+        followed = {name: torch.where(fine, factor * g, 0.0) for name, g in gradient.items()}
+        return followed, ~fine if self.unit else (factor < 1.0) | ~fine
+
+
+LEAST_LENGTH = 1.0
+"""Length that a shorter model is taken for, so that one that begins at 0 can move."""
+TINY = 1e-30
+"""A shorter gradient is 0."""
+
+
+def shrinkage(longest: float | Tensor, length: Tensor) -> Tensor:
+    """The factor that cuts a length to `longest`; 1 where it is not longer."""
+    return torch.where(length > longest, longest / length, 1.0)
+
+
+def length_of(params: Params) -> Tensor:
+    """Euclidean length of all parameters together."""
+    return torch.stack([(p * p).sum() for p in params.values()]).sum().sqrt()
+
+
+def at_round(algorithm: Algorithm, k: int, sent: Params) -> Any:
+    """The algorithm as it is in round k, which begins at these parameters; itself where it has no function `at`."""
     at = getattr(algorithm, "at", None)
-    return algorithm if at is None else at(k)
+    current = algorithm if at is None else at(k)
+    return current.beside(sent) if isinstance(current, Stepping) else current
 
 
 def split_of(algorithm: Algorithm) -> Split:

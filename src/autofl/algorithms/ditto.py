@@ -40,7 +40,8 @@ class Ditto(FedAvg):
         personal = {name: torch.where(first, p, own[name]) for name, p in sent.items()}
         for step in range(num_steps(batch)):
             gradient = grad(loss)(personal, step_of(batch, step).joined())
-            personal = minus(personal, self.outer_lr, minus(gradient, -self.pull, minus(personal, 1.0, sent)))
+            drawn = minus(gradient, -self.pull, minus(personal, 1.0, sent))
+            personal = minus(personal, self.outer_lr, self.tamed(drawn)[0])
         return self.client_update(loss, sent, batch), {**personal, TRAINED: torch.ones_like(own[TRAINED])}
 
     def personal(self, loss: Loss, params: Params, batch: Batch, own: Params) -> Params:

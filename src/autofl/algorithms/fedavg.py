@@ -2,22 +2,47 @@
 
 from dataclasses import dataclass, field
 
+import torch
+from torch import Tensor
 from torch.func import grad
 
-from autofl.algorithms.base import Averaging, Decaying, minus, num_steps, step_of
+from autofl.algorithms.base import Averaging, Stepping, minus, num_steps, step_of
 from autofl.data.batch import MetaBatch
+from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 
 
 @dataclass(frozen=True)
-class FedAvg(Decaying, Averaging):
+class FedAvg(Stepping, Averaging):
     """tau steps of SGD, each on its own d samples."""
 
     outer_lr: float  # beta
     lr_decay: float = field(default=0.0, kw_only=True)
+    grad_clip: float = field(default=0.0, kw_only=True)
+    longest_step: float = field(default=0.0, kw_only=True)
+    unit: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.is_guarded and type(self).client_update is not FedAvg.client_update:
+            raise AutoFLError(
+                f"grad_clip and longest_step: {type(self).__name__} computes its own update, which they do not reach;"
+                " leave them out, and give outer_lr a number"
+            )
 
     def client_update(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
         """w_i = w - beta g(w; D_in u D_o u D_h), tau times."""
+        if self.is_guarded:
+            return self.guarded_update(loss, params, batch)[0]
         for step in range(num_steps(batch)):
             params = minus(params, self.outer_lr, grad(loss)(params, step_of(batch, step).joined()))
         return params
+
+    def guarded_update(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor]:
+        """The same with gradients kept from leading astray, and in how many of the tau steps that was needed."""
+        acted = []
+        for step in range(num_steps(batch)):
+            gradient, here = self.tamed(grad(loss)(params, step_of(batch, step).joined()))
+            params = minus(params, self.outer_lr, gradient)
+            acted.append(here)
+        return params, torch.stack(acted).sum()

@@ -5,18 +5,21 @@ from typing import Annotated
 
 from torch.func import grad
 
-from autofl.algorithms.base import Averaging, Decaying, minus, num_steps, step_of
+from autofl.algorithms.base import Averaging, Stepping, minus, num_steps, step_of
 from autofl.data.batch import MetaBatch
 from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 
 
 @dataclass(frozen=True)
-class FedProx(Decaying, Averaging):
+class FedProx(Stepping, Averaging):
     """tau steps of SGD on f_i(w) + (mu/2) |w - w_k|^2, each on its own d samples."""
 
     outer_lr: float  # beta
     lr_decay: float = field(default=0.0, kw_only=True)
+    grad_clip: float = field(default=0.0, kw_only=True)
+    longest_step: float = field(default=0.0, kw_only=True)
+    unit: bool = field(default=False, kw_only=True)
     mu: Annotated[float, "weight of the proximal term"] = 0.1
 
     def __post_init__(self) -> None:
@@ -29,5 +32,5 @@ class FedProx(Decaying, Averaging):
         local = params
         for step in range(num_steps(batch)):
             drawn_back = minus(grad(loss)(local, step_of(batch, step).joined()), -self.mu, minus(local, 1.0, params))
-            local = minus(local, self.outer_lr, drawn_back)
+            local = minus(local, self.outer_lr, self.tamed(drawn_back)[0])
         return local

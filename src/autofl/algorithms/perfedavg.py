@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from autofl.algorithms.base import Averaging, Decaying, minus, num_steps, step_of
+from autofl.algorithms.base import Averaging, Stepping, length_of, minus, num_steps, shrinkage, step_of
 from autofl.algorithms.hessian import hessian_product
 from autofl.data.batch import THIRDS, Batch, MetaBatch, Split, check_split
 from autofl.errors import AutoFLError
@@ -19,7 +19,7 @@ Drawn = Literal["disjoint", "independent"]
 
 
 @dataclass(frozen=True)
-class PerFedAvg(Decaying, Averaging):
+class PerFedAvg(Stepping, Averaging):
     """tau steps along the stochastic meta-gradient of Eq. (7).
 
     Note:
@@ -34,25 +34,28 @@ class PerFedAvg(Decaying, Averaging):
     split: Split = field(default=THIRDS, kw_only=True)  # of d into inner, outer and Hessian batch
     batches: Drawn = field(default="disjoint", kw_only=True)  # the three of a step: no sample twice, or independent
     guard: float = field(default=0.0, kw_only=True)  # c, the most that alpha |H v| may be of |v|; 0 for any
-    grad_clip: float = field(default=0.0, kw_only=True)  # the longest a meta-gradient may be; 0 for any
+    grad_clip: float = field(default=0.0, kw_only=True)
+    longest_step: float = field(default=0.0, kw_only=True)
+    unit: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_split(self.split)
         if self.batches not in ("disjoint", "independent"):
             raise AutoFLError(f"batches: {self.batches!r} is not disjoint or independent")
-        if not (0.0 <= self.guard < math.inf and 0.0 <= self.grad_clip < math.inf):
-            raise AutoFLError(f"guard = {self.guard}, grad_clip = {self.grad_clip}: must be >= 0; 0 switches them off")
+        if not 0.0 <= self.guard < math.inf:
+            raise AutoFLError(f"guard: {self.guard} is not >= 0; 0 switches it off")
         own = type(self)
         if self.is_guarded and (own.client_update, own.meta_grad) != (PerFedAvg.client_update, PerFedAvg.meta_grad):
             raise AutoFLError(
-                f"guard and grad_clip: {own.__name__} computes its own update, which they do not reach; leave them out"
+                f"guard, grad_clip and longest_step: {own.__name__} computes its own update, which they do not reach;"
+                " leave them out, and give outer_lr a number"
             )
 
     @property
     def is_guarded(self) -> bool:
         """Whether steps are guarded."""
-        return self.guard > 0.0 or self.grad_clip > 0.0
+        return self.guard > 0.0 or super().is_guarded
 
     def client_update(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
         """w_i = w - beta (I - alpha H(w; D_h)) g(w - alpha g(w; D_in); D_o), tau times."""
@@ -94,17 +97,13 @@ class PerFedAvg(Decaying, Averaging):
             hess_grad = hessian_product(loss, params, outer_grad, batch.hess)
         if self.guard == 0.0:
             return self._clipped(minus(outer_grad, self.inner_lr, hess_grad))
-        shrink = shrinkage(self.guard * _norm(outer_grad), self.inner_lr * _norm(hess_grad))
+        shrink = shrinkage(self.guard * length_of(outer_grad), self.inner_lr * length_of(hess_grad))
         return self._clipped(minus(outer_grad, self.inner_lr * shrink, hess_grad), shrink < 1.0)
 
     def _clipped(self, gradient: Params, shrunk: bool | Tensor = False) -> tuple[Params, Tensor]:
-        """The gradient, cut to the longest allowed, and whether it was changed here or before."""
-        if not self.is_guarded:
-            return gradient, torch.tensor(False)
-        length = _norm(gradient)
-        shrink, fine = shrinkage(self.grad_clip or math.inf, length), torch.isfinite(length)
-        gradient = {name: torch.where(fine, shrink * p, 0.0) for name, p in gradient.items()}
-        return gradient, (shrink < 1.0) | ~fine | shrunk
+        """The gradient as it is followed, and whether it was changed here or before."""
+        followed, acted = self.tamed(gradient)
+        return followed, acted | shrunk if self.is_guarded else acted
 
     def _difference(self, loss: Loss, params: Params, direction: Params, batch: Batch) -> Params:
         """H v = (g(w + s v) - g(w - s v)) / (2 s), s chosen so that s v has the length `difference`.
@@ -112,19 +111,10 @@ class PerFedAvg(Decaying, Averaging):
         A ReLU that switches between the two points makes the quotient as large as 1/s. Where alpha |H v| > |v|, this is
         assumed to have happened and the product is dropped: one rare UE would outweigh all others.
         """
-        length = _norm(direction)
+        length = length_of(direction)
         s = self.difference / length.clamp(min=1e-12)
         ahead = grad(loss)(minus(params, -s, direction), batch)
         behind = grad(loss)(minus(params, s, direction), batch)
         product = {name: (ahead[name] - behind[name]) / (2.0 * s) for name in ahead}
-        sane = (self.inner_lr * _norm(product) <= length).to(s)
+        sane = (self.inner_lr * length_of(product) <= length).to(s)
         return {name: sane * p for name, p in product.items()}
-
-
-def shrinkage(longest: float | Tensor, length: Tensor) -> Tensor:
-    """The factor that cuts a length to `longest`; 1 where it is not longer."""
-    return torch.where(length > longest, longest / length, 1.0)
-
-
-def _norm(params: Params) -> Tensor:
-    return torch.stack([(p * p).sum() for p in params.values()]).sum().sqrt()

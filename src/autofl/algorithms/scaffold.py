@@ -6,7 +6,7 @@ from typing import Annotated
 import torch
 from torch.func import grad
 
-from autofl.algorithms.base import Decaying, State, minus, num_steps, step_of
+from autofl.algorithms.base import State, Stepping, minus, num_steps, step_of
 from autofl.data.batch import MetaBatch
 from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
@@ -27,7 +27,7 @@ class ScaffoldState(State):
 
 
 @dataclass(frozen=True)
-class Scaffold(Decaying):
+class Scaffold(Stepping):
     """Local steps corrected by the server's and the UE's own control variate, c and c_i.
 
         y <- y - beta (g(y; D) - c_i + c), tau times;    c_i' = c_i - c + (w - y) / (tau beta)

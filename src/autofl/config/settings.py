@@ -3,7 +3,7 @@
 import difflib
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from autofl.config.parts import (
@@ -37,13 +37,6 @@ WITHOUT_OWN_SETTINGS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)
-JOINT_STEPS = {"cifar10": (0.15, 2.0, 0.2)}
-"""beta, grad_clip and guard where the joint planner chooses local steps and samples; else MNIST's.
-
-beta decays there (learning.lr_decay), so it begins higher."""
-JOINT_MNIST_STEPS = (0.25, 5.0, 1.0)
-
-
 MOST_ASKED = 100
 """UEs from which the joint planner chooses in a round; more would be planned for longer than they save."""
 LEAST = 1e-15
@@ -222,17 +215,43 @@ class DataSettings(Section):
         return DataSettings(name=self.name, folder=self.folder, file=self.file, **self.given(find("data", self.name)))
 
 
+StepSize = float | Literal["auto"] | None
+
+
+def _number_or_auto(value: Any) -> Any:
+    if value is None or value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise PydanticCustomError("steps", "must be a number or 'auto'")
+
+
+def _of(low: float, high: float, *, above: bool = False) -> Any:
+    """A step size: a number from `low`, or above it, to `high`, or "auto"."""
+
+    def checked(value: Any) -> Any:
+        if isinstance(_number_or_auto(value), int | float):
+            inside = low < value <= high if above else low <= value <= high
+            if not inside:
+                bounds = {"sign": ">" if above else ">=", "low": f"{low:g}", "high": f"{high:g}"}
+                raise PydanticCustomError("steps", "must be {sign} {low} and <= {high}, or 'auto'", bounds)
+        return value
+
+    return BeforeValidator(checked)
+
+
+BY_DEFAULT = "auto: found by the rule of docs/step-sizes.md, the default with the planner joint; else the paper's"
+
+
 class LearningSettings(Section):
     """The client update. An algorithm with settings of its own takes them from here too, by their names."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
-    inner_lr: float | None = Field(None, ge=0, le=1e3, description="alpha; default: the paper's for the data")
-    outer_lr: float | None = Field(None, gt=0, le=1e3, description="beta; default: the paper's for the data")
+    inner_lr: Annotated[StepSize, _of(0, 1e3)] = Field(None, description=f"alpha; {BY_DEFAULT}")
+    outer_lr: Annotated[StepSize, _of(0, 1e3, above=True)] = Field(None, description=f"beta; {BY_DEFAULT}")
     local_steps: int = Field(1, ge=1, le=1000, description="tau; each step has d samples of its own")
     variant: Literal["exact", "first-order", "finite-difference"] = Field("exact", description="of the meta-gradient")
-    lr_decay: float | None = Field(
-        None, ge=0, le=1e6, description="beta in round k is beta / sqrt(1 + lr_decay (k - 1)); default 0"
+    lr_decay: Annotated[StepSize, _of(0, 1e6)] = Field(
+        None, description="beta in round k is beta / sqrt(1 + lr_decay (k - 1)); default: as beta, else 0"
     )
     split: list[float] | None = Field(
         None, description="shares of d for inner, outer and Hessian batch, such as [0.1, 0.8, 0.1]; default thirds"
@@ -240,11 +259,11 @@ class LearningSettings(Section):
     batches: Literal["disjoint", "independent"] | None = Field(
         None, description="the three batches of a step share no sample (default), or are drawn independently"
     )
-    guard: float | None = Field(
-        None, ge=0, le=1e6, description="c: the Hessian term of a meta-gradient is at most c times the rest; 0: off"
+    guard: Annotated[StepSize, _of(0, 1e6)] = Field(
+        None, description="c: the Hessian term of a meta-gradient is at most c times the rest; 0: off"
     )
-    grad_clip: float | None = Field(
-        None, ge=0, le=1e9, description="length to which a meta-gradient is clipped; 0: off"
+    grad_clip: Annotated[StepSize, _of(0, 1e9)] = Field(
+        None, description="length to which a gradient is clipped; auto: steps of bounded length; 0: off"
     )
     engine: Literal["auto", "loop", "vmap", "low_rank"] = Field("auto", description="how client updates are computed")
 
@@ -539,12 +558,10 @@ class Settings(Section):
             "attack",
         )
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
-        grad_clip, guard = self.learning.grad_clip, self.learning.guard
-        if self.planned_by() is self.joint or self.planned_by().name == "joint":
-            outer_lr, usual_clip, usual_guard = JOINT_STEPS.get(self.data.name, JOINT_MNIST_STEPS)
-            grad_clip = usual_clip if grad_clip is None else grad_clip
-            guard = usual_guard if guard is None else guard
-        learning = self.learning
+        usual_steps: dict[str, float | str] = {"inner_lr": inner_lr, "outer_lr": outer_lr}
+        if self.planned_by().name == "joint":
+            usual_steps = dict.fromkeys(("inner_lr", "outer_lr", "lr_decay", "grad_clip", "guard"), "auto")
+        unset = {name: value for name, value in usual_steps.items() if getattr(self.learning, name) is None}
         return self.model_copy(
             update={
                 "cell": self.cell.model_copy(
@@ -556,14 +573,7 @@ class Settings(Section):
                 "model": self.model.model_copy(update={"name": model}),
                 **{name: getattr(self, name).resolved() for name in parts},
                 **({"downlink": self.downlink} if self.decides_downlink else {}),
-                "learning": learning.model_copy(
-                    update={
-                        "inner_lr": inner_lr if learning.inner_lr is None else learning.inner_lr,
-                        "outer_lr": outer_lr if learning.outer_lr is None else learning.outer_lr,
-                        "grad_clip": grad_clip,
-                        "guard": guard,
-                    }
-                ),
+                "learning": self.learning.model_copy(update=unset),
                 "simulation": self.simulation.model_copy(
                     update={"num_selected": min(self.simulation.num_selected, self.cell.count)}
                 ),

@@ -78,7 +78,7 @@ class Device:
         ue = np.array([self.ue])
         num_samples, how = np.array([order.num_samples]), (split_of(algorithm), is_independent(algorithm))
         batches = data.draw(ue, num_samples, order.local_steps, seed, order.round, *how)
-        return engine(at_round(algorithm, order.round), sent, batches, ue, memory)
+        return engine(at_round(algorithm, order.round, sent), sent, batches, ue, memory)
 
     def pack(
         self, updates: Updates, compressor: Compressor, sent: Params, order: Order, seed: int, memory: ClientMemory

@@ -1,6 +1,7 @@
 """From settings to a simulation."""
 
 import logging
+import math
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
@@ -14,6 +15,7 @@ from autofl.channels import Channel
 from autofl.compressors import Compressor
 from autofl.config import Settings
 from autofl.config.parts import checked_settings
+from autofl.config.settings import MNIST_STEPS, LearningSettings
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData
 from autofl.engines import make_engine, pick_engine
@@ -32,7 +34,7 @@ from autofl.experiments.data import load_federated
 from autofl.models import Params, build, check_model, num_weights, params_of
 from autofl.network import Cell
 from autofl.planner import Planner
-from autofl.registry import Lazy, find, unknown_key
+from autofl.registry import Lazy, Part, find, unknown_key
 from autofl.rng import stream
 from autofl.rounds.arm import Arm
 from autofl.rounds.checks import Bounds
@@ -45,6 +47,15 @@ from autofl.simulation import Simulation
 from autofl.simulation.liars import Lies
 from autofl.units import Array
 
+LONGEST = 0.3
+"""Length of a local step in round 1 as a share of the model's; 0.2 to 0.4 do as well on all tasks of
+docs/step-sizes.md, 0.8 is too long."""
+DECAY = 1.0
+"""So the steps of round k are 1/sqrt(k) as long."""
+GUARD = 1.0
+"""A meta-gradient never points away from the gradient it corrects."""
+INNER_LR = 0.03
+"""alpha inside a meta-gradient, whose inner batch holds a sample or two: 0 to 0.03 are equal, 0.1 is slower."""
 LAW_ROUNDS = 2_000
 """Rounds of the network alone from which it is learned how likely each UE is to be heard."""
 
@@ -78,21 +89,38 @@ def build_algorithm(settings: Settings) -> Algorithm:
             raise AutoFLError(unknown_key("learning", key, known))
     given = checked_settings(part, {key: value for key, value in own.items() if key in part.settings})
     shared: dict[str, Any] = {
-        "inner_lr": learning.inner_lr,
-        "outer_lr": learning.outer_lr,
         "variant": learning.variant,
         "participation": settings.simulation.num_selected / settings.cell.count,
     }
     steadier = {
-        "lr_decay": learning.lr_decay,
+        **step_sizes(learning, part),
         "split": None if learning.split is None else tuple(learning.split),
         "batches": learning.batches,
-        "guard": learning.guard,
-        "grad_clip": learning.grad_clip,
     }
     shared |= {key: value for key, value in steadier.items() if value is not None}  # else the algorithm's own
     algorithm: Algorithm = part.build(given, shared)
     return algorithm
+
+
+def step_sizes(learning: LearningSettings, part: Part) -> dict[str, Any]:
+    """The settings of an algorithm's steps, those that are "auto" by the rule of docs/step-sizes.md."""
+    names = ("inner_lr", "outer_lr", "lr_decay", "grad_clip", "guard")
+    given = {name: getattr(learning, name) for name in names}
+    if "auto" not in given.values():
+        return given
+    by_length = "longest_step" in part.settings
+    if given["outer_lr"] == "auto" and "outer_lr" in part.settings and not by_length:
+        log.warning("algorithm %s: its beta cannot be found by the rule, so it is %g", part.name, MNIST_STEPS[1])
+    found = {
+        "inner_lr": INNER_LR,
+        "outer_lr": math.inf if by_length else MNIST_STEPS[1],
+        "lr_decay": DECAY,
+        "grad_clip": 0.0,
+        "guard": GUARD,
+    }
+    bounded = by_length and "auto" in (given["outer_lr"], given["grad_clip"])
+    steps = {name: found[name] if value == "auto" else value for name, value in given.items()}
+    return steps | ({"longest_step": LONGEST} if bounded else {})
 
 
 def pick_device(name: str) -> torch.device:
@@ -123,10 +151,12 @@ def build_model(settings: Settings, sample_shape: tuple[int, ...], num_classes: 
 
 def build_evaluator(settings: Settings) -> Evaluator:
     """How models are evaluated."""
-    learning, evaluation = settings.resolved().learning, settings.evaluation
-    assert learning.inner_lr is not None  # resolved
+    inner_lr, evaluation = settings.resolved().learning.inner_lr, settings.evaluation
+    assert inner_lr is not None  # resolved
+    measured = inner_lr == "auto"
     return Evaluator(
-        inner_lr=learning.inner_lr,
+        inner_lr=INNER_LR if inner_lr == "auto" else inner_lr,
+        measured=measured,
         adapt_samples=evaluation.adapt_samples,
         train_samples=evaluation.train_samples,
         test_samples=evaluation.test_samples,

@@ -86,7 +86,7 @@ def _of_seed(
     from autofl.evaluation import Evaluator
 
     alpha = settings.learning.inner_lr
-    assert alpha is not None  # resolved
+    assert isinstance(alpha, float)  # the paper's
     rows: list[Adapted] = []
     for who, data in at.items():
         for samples in SAMPLES:

@@ -96,7 +96,7 @@ class _Here:
         self.memory.turn()
         how = (sim.seed, k, split_of(arm.algorithm), is_independent(arm.algorithm))
         batches = self.data.draw(orders.ue, orders.num_samples, orders.local_steps, *how)
-        updates: Updates = sim.engine(at_round(arm.algorithm, k), sent, batches, orders.ue, self.memory)
+        updates: Updates = sim.engine(at_round(arm.algorithm, k, sent), sent, batches, orders.ue, self.memory)
         if arm.compressor is not None:
             bits = orders.bits_per_weight
             updates = CompressedUpdates(updates, sent, arm.compressor, bits, sim.seed, k, self.memory)

@@ -90,7 +90,7 @@ def play_together(sims: Sequence[Simulation], past: Sequence[Checkpoint] | None 
         finite, guarded = [True] * len(playing), np.zeros((len(playing), 0), dtype=np.int64)
         if drawn is not None:
             batch = _gathered(evaluator.pool, alive, drawn.draw)
-            means, steps = mean_of_runs(layers, params, at_round(algorithm, k), batch, drawn.share)
+            means, steps = mean_of_runs(layers, params, at_round(algorithm, k, params), batch, drawn.share)
             guarded = steps.reshape(len(playing), -1)
             params, finite = _step(playing, means, drawn.heard)
         due = []
@@ -156,6 +156,8 @@ def _in_summed_form(sim: Simulation) -> bool:
         type(arm.algorithm.init(sim.params)).sent is State.sent
         and low_rank_serves(low_rank_layers(sim.model), arm.algorithm)
         and not isinstance(arm.algorithm, Personal)
+        and not getattr(arm.algorithm, "longest_step", 0.0)  # which depends on each run's parameters
+        and not sim.evaluator.measured
         and arm.compressor is None
         and arm.downlink is None
         and type(arm.aggregator) is Mean

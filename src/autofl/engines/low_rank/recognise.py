@@ -111,6 +111,10 @@ def _pair(value: int | tuple[int, ...]) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
+BOUNDED = ("client_update", "guarded_update", "beside", "factor", "tamed")
+"""Functions of an update whose steps may be bounded."""
+
+
 def low_rank_serves(layers: tuple[Layer, ...] | None, algorithm: Algorithm) -> bool:
     """Whether the engine is exact for a model of these layers (`low_rank_layers`) and this client update."""
     return layers is not None and _is_known(algorithm)
@@ -123,8 +127,8 @@ def _is_known(algorithm: Algorithm) -> bool:
     if isinstance(algorithm, FedAvg) and isinstance(algorithm, PerFedAvg):
         return False
     for kind, functions in (
-        (FedAvg, ("client_update",)),
-        (PerFedAvg, ("client_update", "guarded_update", "meta_grad", "guarded_grad", "_clipped", "_difference")),
+        (FedAvg, BOUNDED),
+        (PerFedAvg, (*BOUNDED, "meta_grad", "guarded_grad", "_clipped", "_difference")),
     ):
         if isinstance(algorithm, kind):
             own = getattr(algorithm, "__dict__", {})

@@ -1,6 +1,5 @@
 """The client updates of a round in low-rank form."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autofl.algorithms.base import shrinkage
 from autofl.algorithms.fedavg import FedAvg
-from autofl.algorithms.perfedavg import PerFedAvg, shrinkage
+from autofl.algorithms.perfedavg import PerFedAvg
 from autofl.data.batch import Batch, Batches, Columns, MetaBatch
 from autofl.engines.low_rank.factors import HESS, INNER, OUTER, Factors, Gradient
 from autofl.engines.low_rank.images import Conv
@@ -89,16 +89,18 @@ def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> tupl
 
 
 def _clipped(
-    gradient: Gradient, network: Network, algorithm: PerFedAvg, shrunk: bool | Tensor = False
+    gradient: Gradient, network: Network, algorithm: FedAvg | PerFedAvg, shrunk: bool | Tensor = False
 ) -> tuple[Gradient, Tensor | None]:
-    """Each UE's gradient, cut to the longest allowed, and where it was changed, here or before."""
+    """Each UE's gradient as it is followed, and where it was cut, here or before: `Stepping.tamed`."""
     if not algorithm.is_guarded:
         return gradient, None
     length = _norm(gradient, network.layers)
-    shrink, fine = shrinkage(algorithm.grad_clip or math.inf, length), torch.isfinite(length)
-    acted = (shrink < 1.0) | ~fine | shrunk
+    factor, fine = algorithm.factor(length), torch.isfinite(length)
+    if algorithm.unit:
+        return gradient.only(fine, factor), ~fine | shrunk
+    acted = (factor < 1.0) | ~fine | shrunk
     if bool(acted.any()):
-        gradient = gradient.only(fine, shrink)
+        gradient = gradient.only(fine, factor)
     return gradient, acted
 
 
@@ -256,10 +258,11 @@ def _steps(
         step_batch = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
         if isinstance(algorithm, PerFedAvg):
             gradient, acted = _meta_gradient(network, step_batch, algorithm)
-            guarded.add(acted)
         else:
             joined = MetaBatch.of(step_batch).joined()
-            gradient = network.run(joined, sample_weight(joined.mask)).gradient
+            plain = network.run(joined, sample_weight(joined.mask)).gradient
+            gradient, acted = _clipped(plain, network, algorithm)
+        guarded.add(acted)
         yield gradient, step_batch.x
         if t + 1 < num_steps:
             network = network.moved(-algorithm.outer_lr, gradient)
@@ -269,7 +272,8 @@ def _gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, sh
     """The sum of these UEs' gradients by their shares, over all steps, and each one's guarded steps."""
     total: Params = {}
     acted = _Acted(batch)
-    if isinstance(algorithm, FedAvg) and batch.y.shape[2] == 1 and not network.has_runs:
+    is_plain = isinstance(algorithm, FedAvg) and not algorithm.is_guarded
+    if is_plain and batch.y.shape[2] == 1 and not network.has_runs:
         # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
         parts = Batch(*(part.flatten(0, 2) for part in batch))
         weight = batch.mask / batch.mask.sum(dim=(0, 3), keepdim=True).clamp_(min=1.0)
