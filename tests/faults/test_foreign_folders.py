@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,6 +150,28 @@ def test_the_settings_of_a_sweep_run_no_code_either(foreign, payload, capsys):
     assert run_cli(["plan", str(foreign / "swept" / "config.toml")]) == 2
     assert not payload.exists()
     assert "runs.payload:Rule" in capsys.readouterr().err
+
+
+def test_workers_import_nothing_from_the_working_folder(foreign, tmp_path):
+    """`python -c`, by which they start, looks for modules there first; Python itself, so that all of it is new."""
+    for place in (foreign / "both").glob("fedavg-2-*"):
+        shutil.rmtree(place)
+    for name in ("multiprocessing", "numpy"):
+        (foreign / "both" / f"{name}.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\n")
+    program = [str(Path(sys.executable).parent / "autofl"), "compare", "--resume", ".", "--workers", "2"]
+    done = subprocess.run(program, cwd=foreign / "both", capture_output=True, text=True, timeout=300)
+    assert not (tmp_path / "was-run").exists()
+    assert done.returncode == 0, done.stderr
+
+
+def test_workers_find_the_users_own_code_in_the_working_folder(foreign):
+    (foreign.parent / "mine.py").write_text("from autofl.algorithms.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n")
+    shutil.rmtree(foreign / "both")
+    options = [f"--set={key}={json.dumps(value)}" for key, value in (("cell.num_ue", 6), ("stop.rounds", 2))]
+    words = ["compare", "--algorithms", "mine:Mine,fedavg-2", "--seeds", "1", "--workers", "2", *options]
+    program = [str(Path(sys.executable).parent / "autofl"), *words, "--set=simulation.num_selected=3"]
+    done = subprocess.run(program, cwd=foreign.parent, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("left", ["rounds.csv", "ues.csv", "checkpoint-0"])
