@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -207,3 +209,14 @@ def test_a_label_is_neither_html_nor_a_formula(folder):
     store = Store([folder], Launcher(None))
     (row,) = csv.DictReader(io.StringIO(store.compare_csv([id_of(folder)], 0.5)))
     assert row["label"].startswith("'=1+")
+
+
+def test_a_matplotlibrc_in_the_working_folder_decides_nothing(folder):
+    """Matplotlib reads it as it is imported, so a Python of its own."""
+    (folder / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\nsavefig.dpi: 7\n")
+    code = "import sys; from autofl.report.make import make_report; make_report(sys.argv[1], sys.argv[2])"
+    for out, where in (("here", folder), ("elsewhere", folder.parent)):
+        words = [sys.executable, "-P", "-c", code, str(folder), str(folder.parent / out)]
+        subprocess.run(words, cwd=where, check=True, capture_output=True)
+    here, elsewhere = (folder.parent / out / "energy.png" for out in ("here", "elsewhere"))
+    assert here.read_bytes() == elsewhere.read_bytes()

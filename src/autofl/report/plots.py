@@ -42,12 +42,23 @@ STYLE: dict[Any, Any] = {
 }
 
 
+@contextmanager
+def our_style() -> Iterator[None]:
+    """Matplotlib draws by our style and its own defaults, whatever a matplotlibrc says: it reads that of the working
+    folder too, which may be a stranger's and ask for LaTeX.
+    """
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield
+
+
 class Picture(Figure):
     """A figure that a notebook shows by itself; Matplotlib's own need pyplot for that, which keeps every figure."""
 
     def _repr_png_(self) -> bytes:
         content = io.BytesIO()
-        with mpl.rc_context(STYLE):
+        with our_style():
             self.savefig(content, format="png", dpi=100)
         return content.getvalue()
 
@@ -55,7 +66,7 @@ class Picture(Figure):
 @contextmanager
 def figure_of(width: float, height: float) -> Iterator[Figure]:
     """An empty figure to draw on in our style."""
-    with mpl.rc_context(STYLE):
+    with our_style():
         yield Picture(figsize=(width, height), layout="constrained")
 
 
@@ -63,7 +74,7 @@ def save(figure: Figure, stem: PathLike, endings: Sequence[str] = (".png", ".svg
     """Write a figure as PNG and SVG, or PDF; `stem` is the file without its ending."""
     paths = [Path(stem).with_suffix(ending) for ending in endings]
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same figure gives the same bytes
-    with mpl.rc_context(STYLE):
+    with our_style():
         for path in paths:
             content = io.BytesIO()
             figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=undated.get(path.suffix))
