@@ -165,7 +165,9 @@ def test_workers_import_nothing_from_the_working_folder(foreign, tmp_path):
 
 
 def test_workers_find_the_users_own_code_in_the_working_folder(foreign):
-    (foreign.parent / "mine.py").write_text("from autofl.algorithms.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n")
+    (foreign.parent / "mine.py").write_text(
+        "from autofl.algorithms.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n"
+    )
     shutil.rmtree(foreign / "both")
     options = [f"--set={key}={json.dumps(value)}" for key, value in (("cell.num_ue", 6), ("stop.rounds", 2))]
     words = ["compare", "--algorithms", "mine:Mine,fedavg-2", "--seeds", "1", "--workers", "2", *options]
@@ -183,6 +185,37 @@ def test_a_run_without_its_manifest_runs_no_code_either(left, foreign, payload, 
     assert run_cli(["plan", str(foreign / "interrupted" / "config.toml")]) == 2
     assert not payload.exists()
     assert "runs.payload:Rule" in capsys.readouterr().err
+
+
+def test_settings_of_any_name_in_a_run_folder_run_no_code(foreign, payload, capsys):
+    (foreign / "finished" / "best.toml").write_text('algorithm = "runs.payload:Rule"\n')
+    assert run_cli(["plan", str(foreign / "finished" / "best.toml")]) == 2
+    assert not payload.exists()
+    assert "name it too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("left", [".lock", "sweep.csv", "tuned.json"])
+@pytest.mark.parametrize("name", ["config.toml", "tuned.toml"])
+def test_the_settings_of_many_runs_that_are_gone_run_no_code(name, left, foreign, payload, capsys):
+    (foreign / "left").mkdir()
+    (foreign / "left" / left).touch()
+    (foreign / "left" / name).write_text('planner = {name = "runs.payload:Rule"}\n')
+    assert run_cli(["plan", str(foreign / "left" / name)]) == 2
+    assert not payload.exists()
+    assert "name it too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--scenario", "paper"], ["--set", "planner.name=exact"]])
+def test_a_name_that_is_no_text_is_nothing_to_import(words, foreign, capsys):
+    """As text it would be a module and an object in it: the module {'a'."""
+    (foreign.parent / "{'a'.py").write_text(f"open({str(foreign.parent / 'was-run')!r}, 'w')\n")
+    path = foreign / "finished" / "config.toml"
+    path.write_text(tomli_w.dumps(read_toml(path) | {"planner": {"name": {"a": "b"}}}))
+    seal_again(path.parent)
+    status = run_cli(["plan", str(path), *words])
+    sys.modules.pop("{'a'", None)
+    assert not (foreign.parent / "was-run").exists()
+    assert (status, "planner.name" in capsys.readouterr().err) == ((2, True) if "--scenario" in words else (0, False))
 
 
 def test_a_reproduction_does_not_write_into_a_linked_folder(foreign, tmp_path, capsys):
@@ -337,6 +370,16 @@ def test_a_deployment_is_not_resumed_by_code_that_its_run_names(foreign, payload
     name_code(foreign / "interrupted", planner={"name": "runs.payload:Rule"})
     command = ["deploy", "run", "--folder", str(tmp_path / "site"), "--resume", str(foreign / "interrupted")]
     assert run_cli(command) == 2
+    assert "runs.payload:Rule" in capsys.readouterr().err
+    assert not payload.exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--set", "stop.rounds=2"]])
+def test_the_settings_of_a_deployment_run_no_code(more, foreign, payload, tmp_path, capsys):
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "config.toml").write_text('planner = {name = "runs.payload:Rule"}\n')
+    assert run_cli(["deploy", "run", "--folder", str(tmp_path / "site"), *more]) == 2
     assert "runs.payload:Rule" in capsys.readouterr().err
     assert not payload.exists()
 
