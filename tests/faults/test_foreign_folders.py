@@ -414,6 +414,17 @@ def test_a_number_too_large_to_print_is_one_line(verb, foreign, capsys):
     assert "more than 64 bits" in capsys.readouterr().err
 
 
+def test_a_pipe_instead_of_settings_is_one_line_and_what_a_shell_gives_is_read(tmp_path, capsys):
+    os.mkfifo(tmp_path / "config.toml")
+    assert run_cli(["plan", str(tmp_path / "config.toml")]) == 2
+    assert "a pipe" in capsys.readouterr().err
+    end, begin = os.pipe()
+    os.write(begin, b"[cell]\nnum_ue = 3\n")
+    os.close(begin)
+    assert run_cli(["plan", f"/dev/fd/{end}"]) == 0
+    os.close(end)
+
+
 def test_a_pipe_instead_of_a_table_of_gains_is_one_line(foreign, tmp_path, capsys):
     os.mkfifo(tmp_path / "gains.csv")
     path = foreign / "finished" / "config.toml"
@@ -481,7 +492,9 @@ def test_a_manifest_that_says_nonsense_of_earlier_resumes_is_one_line(foreign, c
     assert "resumed in manifest.json" in capsys.readouterr().err
 
 
-STATES = ("[1]", "5", '{"processes": "x"}', '{"processes": {"superlink": 5}}', '{"port": "x"}')
+STATES = ("[1]", "5", '{"processes": "x"}', '{"processes": {"superlink": 5}}', '{"port": "x"}', '{"port": Infinity}',
+          *(json.dumps({"processes": {"ue0": {"pid": pid, "began": "1"}}}) for pid in ("1", "\0", -1, True, 2**70)),
+          '{"processes": {"ue0": {"pid": 4000000, "began": null}}}')  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", ["status", "down"])
@@ -490,6 +503,35 @@ def test_a_damaged_note_of_what_runs_counts_as_none(verb, state, tmp_path):
     pytest.importorskip("flwr", reason="needs the extra flower")
     (tmp_path / "state.json").write_text(state)
     assert run_cli(["deploy", verb, "--folder", str(tmp_path)]) == 0
+
+
+def test_a_note_that_is_a_pipe_counts_as_none(tmp_path):
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    os.mkfifo(tmp_path / "state.json")
+    assert run_cli(["deploy", "down", "--folder", str(tmp_path)]) == 0
+
+
+def test_down_ends_no_process_that_is_not_flowers(tmp_path):
+    """A stranger's note may name any process, and when it began is no secret."""
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    from autofl.deploy.folder import _began
+
+    with subprocess.Popen(["sleep", "600"]) as bystander:
+        noted = {"pid": bystander.pid, "began": _began(bystander.pid)}
+        (tmp_path / "state.json").write_text(json.dumps({"processes": {"superlink": noted}}))
+        status = run_cli(["deploy", "down", "--folder", str(tmp_path)])
+        lives = bystander.poll() is None
+        bystander.kill()
+    assert (status, lives) == (0, True)
+
+
+def test_a_database_with_another_name_elsewhere_is_not_opened(tmp_path, capsys):
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "site").mkdir()
+    os.link(tmp_path / "victim", tmp_path / "site" / "superlink.db")
+    assert run_cli(["deploy", "prepare", "--host", "localhost", "--folder", str(tmp_path / "site")]) == 2
+    assert "superlink.db: a file with another name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["superlink = 5", "[superlink.autofl]\naddress = 'a:b'", "[superlink]"])

@@ -18,7 +18,7 @@ from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
-from autofl.files import inside, quoted, read_toml, write_whole
+from autofl.files import inside, quoted, read_json, read_toml, write_whole
 from autofl.lock import FolderLock, overrule
 from autofl.records import (
     Run,
@@ -141,8 +141,8 @@ def register(site: Site, ue: int) -> None:
 def nodes_of(site: Site) -> dict[str, str]:
     """The SuperLink's node of each UE whose key was registered from this folder."""
     try:
-        return dict(json.loads((site.folder / NODES).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return {str(ue): str(node) for ue, node in dict(read_json(site.folder / NODES)).items()}
+    except (AutoFLError, TypeError, ValueError):
         return {}
 
 
