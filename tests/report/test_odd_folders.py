@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -116,9 +117,46 @@ def test_a_number_that_no_axis_shows_is_one_line(value, folder):
         read_run(folder)
 
 
-def test_a_label_with_dollar_signs_is_drawn_as_it_is(folder, tmp_path):
-    say(folder, label="$\\frac{$")
+FORMULA = r"$\frac{$"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"label": FORMULA},
+        {"data": FORMULA},
+        {"config": {"data": {"labels": FORMULA}}},
+        {"config": {"data": {"partition": FORMULA}}},
+        {"config": {"simulation": {"num_selected": FORMULA}}},
+    ],
+    ids=str,
+)
+def test_words_with_dollar_signs_are_drawn_as_they_are(facts, folder, tmp_path):
+    say(folder, **facts)
     make_report([read_run(folder)], tmp_path, 0.5)
+
+
+def deployed(folder, rows, header="round,ue,outcome,reply_time,train_time,energy,bytes_down,bytes_up"):
+    """The run is now one on devices, with these rows in devices.csv, and the right sums."""
+    (folder / "devices.csv").write_text("".join(f"{line}\n" for line in (header, *rows)))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    say(folder, sha256={**manifest["sha256"], "devices.csv": ""})
+
+
+def test_words_of_devices_and_of_folders_are_drawn_as_they_are(folder, tmp_path):
+    """What Matplotlib has no letter for it says on the terminal, as it is."""
+    folder = folder.rename(folder.parent / FORMULA)
+    deployed(folder, [f"1,0,{FORMULA},1,1,,1,1", "2,0,\x1b]0;owned\x07,1,1,,1,1"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_report([read_run(folder)], tmp_path / "out", 0.5)
+
+
+def test_headings_hold_neither_html_nor_pictures(folder):
+    say(folder, label="<b>![](//e/x)")
+    make_report([read_run(folder)], folder, 0.5)
+    (heading,) = [line for line in (folder / "report.md").read_text().splitlines() if "time / " in line]
+    assert r"time / \<b>![]\(//e/x)" in heading
 
 
 def test_results_of_a_reproduction_that_lack_something_are_one_line(tmp_path, capsys):

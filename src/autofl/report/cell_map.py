@@ -16,6 +16,7 @@ from autofl.experiments.cell import RoundPlan
 from autofl.files import write_whole
 from autofl.network import Status
 from autofl.report.plots import figure_of, our_style
+from autofl.report.table import drawn_text
 from autofl.units import Array, PathLike
 
 MARKS = {
@@ -105,7 +106,7 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
         if points is not None:
             figure.colorbar(points, ax=axes, label="SNR at full power, in the UE's own band [dB]", shrink=0.85)
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="x [m]", ylabel="y [m]")
-        axes.set_title(title, fontsize=9)
+        axes.set_title(drawn_text(title), fontsize=9)
         axes.grid(visible=False)
         handles, labels = _lightened(axes)
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)

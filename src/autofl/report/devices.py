@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from autofl.records import Run
 from autofl.report.plots import COLOURS, figure_of, save
+from autofl.report.table import drawn_text
 from autofl.units import Array, PathLike
 
 OTHERS = ("introduction: ", "evaluation: ", "channel: ")
@@ -189,7 +190,7 @@ def draw_devices(run: Run) -> Figure:
         reasons = np.array([_plain(outcome) for outcome in outcomes.tolist()])
         for colour, reason in enumerate(sorted(set(reasons.tolist()), key=lambda reason: (reason != "ok", reason))):
             count = np.bincount(ues[reasons == reason], minlength=len(bottom))
-            name = "used" if reason == "ok" else reason[:40]
+            name = "used" if reason == "ok" else drawn_text(reason[:40])
             right.bar(np.arange(len(bottom)), count, bottom=bottom, color=COLOURS[(2 + colour) % 7], label=name)
             bottom = bottom + count
         right.set_xlabel("UE")
@@ -198,5 +199,5 @@ def draw_devices(run: Run) -> Figure:
         right.yaxis.get_major_locator().set_params(integer=True)
         right.set_ylim(top=max(1.0, 1.35 * float(bottom.max(initial=0.0))))
         right.legend(fontsize=8, loc="upper center", ncols=2)
-        figure.suptitle(f"On devices: {run.folder.name}", fontsize=10)
+        figure.suptitle(f"On devices: {drawn_text(run.folder.name)}", fontsize=10)
         return figure

@@ -17,6 +17,7 @@ from autofl.files import write_whole
 from autofl.records import Run, mean_interval, smoothed
 from autofl.report.about import title_of
 from autofl.report.runs import group, read_runs
+from autofl.report.table import drawn_text
 from autofl.units import Array, PathLike
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
@@ -139,7 +140,7 @@ def plot(runs: Run | PathLike | Sequence[Run | PathLike], x: str, y: str) -> Fig
             raise AutoFLError(f"{y!r} over {x!r}: these runs have no round in which both were measured")
         axes.set_xlabel(_axis(x)[0])
         axes.set_ylabel(_axis(y)[0])
-        axes.set_title(title_of(runs), fontsize=10)
+        axes.set_title(drawn_text(title_of(runs)), fontsize=10)
         legend(axes)
         return figure
 
@@ -193,8 +194,8 @@ def curves(members: Sequence[Evaluated], column: str, axis: str) -> tuple[Array,
 
 
 def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The groups of runs by labels in which a dollar sign begins no formula."""
-    return {label.replace("$", r"\$"): members for label, members in group(runs).items()}
+    """The groups of runs by labels as they are drawn."""
+    return {drawn_text(label): members for label, members in group(runs).items()}
 
 
 def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: bool = False) -> None:
@@ -255,7 +256,7 @@ def draw_learning_time(runs: Sequence[Run], target: float) -> Figure:
             spread_out(axes)
         panels[0].set_ylabel("learning time [simulated s]")
         legend(panels[0])
-        figure.suptitle(f"Learning time against accuracy: {title_of(runs)}", fontsize=10)
+        figure.suptitle(f"Learning time against accuracy: {drawn_text(title_of(runs))}", fontsize=10)
         return figure
 
 
@@ -293,7 +294,7 @@ def draw_rounds(runs: Sequence[Run]) -> Figure:
             axes.set_ylabel(name)
             if column == "train_loss":
                 legend(axes)
-        figure.suptitle(f"Convergence: {title_of(runs)}", fontsize=10)
+        figure.suptitle(f"Convergence: {drawn_text(title_of(runs))}", fontsize=10)
         return figure
 
 
@@ -328,7 +329,7 @@ def draw_energy(runs: Sequence[Run]) -> Figure:
         right.set_xlabel("energy spent so far, mean over UEs [mJ]")
         right.set_ylabel("test accuracy, adapted model [%]")
         legend(right)
-        figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {title_of(runs)}", fontsize=10)
+        figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {drawn_text(title_of(runs))}", fontsize=10)
         return figure
 
 
