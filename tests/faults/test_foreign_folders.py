@@ -469,7 +469,17 @@ def with_memory_of_nobody(_, arrays):
     arrays["ue.nobody"] = np.zeros(1)
 
 
-@pytest.mark.parametrize("edit", [as_doubles, with_nothing_sent, with_memory_of_nobody])
+def after_a_number_too_long(facts, _):
+    facts["sim_time"] = 10**400
+
+
+def after_all_time(facts, _):
+    facts["host_time"] = 1e308
+
+
+@pytest.mark.parametrize(
+    "edit", [as_doubles, with_nothing_sent, with_memory_of_nobody, after_a_number_too_long, after_all_time]
+)
 def test_a_checkpoint_of_another_kind_is_one_line(edit, foreign, capsys):
     keep_again(foreign / "interrupted", edit)
     assert run_cli(["simulate", "--resume", str(foreign / "interrupted")]) == 2

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -77,6 +78,9 @@ def say(folder, config=None, **facts):
         {"num_ue": 2**40},
         {"num_weights": "many"},
         {"slow": "x"},
+        {"privacy": 5},
+        {"privacy": {}},
+        {"privacy": {"epsilon": 10**400, "delta": 1e-5, "releases": 2}},
         {"data": 3},
         {"data": "a\x1b[2J"},
         {"algorithm": "a\x1b[2J", "label": None},
@@ -125,7 +129,7 @@ FORMULA = r"$\frac{$"
     [
         {"label": FORMULA},
         {"data": FORMULA},
-        {"config": {"data": {"labels": FORMULA}}},
+        {"config": {"data": {"partition": "labels", "labels": FORMULA}}},
         {"config": {"data": {"partition": FORMULA}}},
         {"config": {"simulation": {"num_selected": FORMULA}}},
     ],
@@ -150,6 +154,25 @@ def test_words_of_devices_and_of_folders_are_drawn_as_they_are(folder, tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make_report([read_run(folder)], tmp_path / "out", 0.5)
+
+
+@pytest.mark.parametrize("ue", [-2, 6, 2**62, 2**64])
+def test_a_device_that_is_none_is_one_line(ue, folder, capsys):
+    deployed(folder, [f"1,{ue},ok,1,1,,1,1"])
+    assert run_cli(["report", str(folder)]) == 2
+    assert "not a readable run" in capsys.readouterr().err
+
+
+def test_odd_tables_of_devices_are_drawn(folder, tmp_path):
+    """A node that is nobody and was asked, a time without its other half, numbers far apart, and no slowness."""
+    rows = ["1,-1,ok,1,1,,1,1,1", "1,0,ok,1,1,,1,1,1", "2,9999999,ok,1,1,,1,1,1"]
+    say(folder, num_ue=None)
+    deployed(folder, rows, "round,ue,outcome,reply_time,train_time,energy,bytes_down,bytes_up,round_time")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(sealed({**manifest, "slow": None})))
+    begin = time.monotonic()
+    make_report([read_run(folder)], tmp_path, 0.5)
+    assert time.monotonic() - begin < 30
 
 
 def test_headings_hold_neither_html_nor_pictures(folder):
