@@ -20,7 +20,7 @@ from autofl.rounds.loop import Checkpoint
 
 Arrays = Mapping[str, NDArray[Any]]
 QUALITY = {field.name for field in fields(Evaluation)}
-ANEW = "begin the run anew (--force)"
+ANEW = "to begin the run anew, give its command with --force, or remove its folder"
 
 
 def packed(checkpoint: Checkpoint) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
