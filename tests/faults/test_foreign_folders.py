@@ -343,6 +343,32 @@ def test_the_page_resumes_no_run_that_names_code(page, foreign, payload):
     assert "runs.payload:Rule" in answer.json()["detail"]
 
 
+def test_a_folder_with_an_odd_name_is_one_among_the_runs(page, foreign):
+    odd = Path(os.fsdecode(os.fsencode(foreign) + b"/b\xff"))
+    shutil.copytree(foreign / "finished", odd)
+    shutil.copytree(foreign / "finished", odd / "damaged")
+    (odd / "damaged" / "manifest.json").write_text("{")
+    rows = page.get("/api/runs").json()["runs"]
+    names = {row["name"]: row for row in rows}
+    assert names["b\ufffd"]["status"] == "finished"
+    ids = [row["id"] for row in rows]
+    assert page.post("/api/compare", json={"runs": ids, "target": 0.5}).status_code == 200
+    damaged = names["b\ufffd/damaged"]["id"]
+    assert page.get(f"/api/runs/{damaged}").status_code == 422
+
+
+@pytest.mark.parametrize(("section", "name"), [("data", "npz"), ("channel", "trace")])
+def test_the_page_resumes_no_run_that_reads_a_file_elsewhere(section, name, page, foreign, tmp_path):
+    (tmp_path / "secret.csv").write_text("root:x:0:0\n")
+    folder = foreign / "interrupted"
+    path, here = folder / "config.toml", {"name": name, "file": str(tmp_path / "secret.csv")}
+    path.write_text(tomli_w.dumps(read_toml(path) | {section: here}))
+    seal_again(folder)
+    answer = resume_on(page, folder)
+    assert (answer.status_code, "root" in answer.text) == (422, False)
+    assert "outside the folders of this page" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("how", ["link", "hard link"])
 def test_the_log_of_a_run_that_the_page_resumes_leads_nowhere_else(how, page, foreign, tmp_path):
     (tmp_path / "victims").mkdir()

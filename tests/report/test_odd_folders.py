@@ -272,6 +272,14 @@ def test_a_label_is_neither_html_nor_a_formula(folder):
     assert row["label"].startswith("'=1+")
 
 
+def test_a_label_is_no_formula_in_any_spreadsheet():
+    pytest.importorskip("fastapi", reason="needs the extra explore")
+    from autofl.explore.runs import as_text
+
+    assert as_text(" =1+1;=2+2") == "' =1+1;'=2+2"
+    assert as_text("AutoFL, data.labels = 5") == "AutoFL, data.labels = 5"
+
+
 def test_a_matplotlibrc_in_the_working_folder_decides_nothing(folder):
     """Matplotlib reads it as it is imported, so a Python of its own."""
     (folder / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\nsavefig.dpi: 7\n")
