@@ -113,6 +113,7 @@ class Site:
         return {
             **os.environ,
             MARK: str(self.folder.resolve()),
+            "PYTHONSAFEPATH": "1",  # as `starting_pythons`: some are started with `python -m`
             "FLWR_HOME": str(self.folder.resolve() / "flower"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",

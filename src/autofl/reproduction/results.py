@@ -115,8 +115,8 @@ def collect(study: str, scale: str, members: Sequence[tuple[Arm, int, Path]], wo
     if min(workers, len(folders) // ENOUGH_TO_SHARE) > 1:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
             with starting_pythons():
-                each = pool.map(_read_off, folders, chunksize=ENOUGH_TO_SHARE // 4)
-            read = dict(zip(folders, each, strict=True))
+                results = pool.map(_read_off, folders, chunksize=ENOUGH_TO_SHARE // 4)
+            read = dict(zip(folders, results, strict=True))
     else:
         read = {folder: _read_off(folder) for folder in folders}
     rows, curves = [], {}
