@@ -54,11 +54,14 @@ def need_flower() -> None:
 def up_command(config: Config = None, nodes: Nodes = None, folder: Folder = HERE, overrides: Set = None) -> None:
     """Start a SuperLink and SuperNodes on this machine, with TLS and node authentication."""
     need_flower()
+    from autofl.config.load import own_code_named
     from autofl.deploy.commands import up
 
-    up(settings_for(config, nodes, overrides), folder, say)
+    settings = settings_for(config, nodes, overrides)
+    up(settings, folder, say)
     named = "" if folder == HERE else f" --folder {quoted(folder)}"
-    say(f"next: autofl deploy run{named}, then autofl deploy down{named}")
+    own = "".join(f" {words}" for words in own_code_named(settings.table()))
+    say(f"next: autofl deploy run{named}{own}, then autofl deploy down{named}")
 
 
 @deploy_app.command("run", epilog="Example: autofl deploy run --set stop.rounds=3 --out runs/devices")
@@ -92,7 +95,7 @@ def run_on_devices(
 
     if resume is not None and out is not None:
         raise AutoFLError("--resume uses the settings of its run; give no --out")
-    settings = settings_of(folder)
+    settings = settings_of(folder, overrides or ())
     if resume is not None:
         settings = settings_in(resume, overrides or ())
     elif overrides:

@@ -44,9 +44,10 @@ def load_settings(path: PathLike | None = None, overrides: Iterable[str] = (), s
 
 
 def _is_of_a_run(path: Path) -> bool:
-    """Whether a file is the settings of a run, a comparison or a sweep, which anybody may have made."""
-    places = (f"{below}{name}" for below in ("", "*/", "runs/*/") for name in OF_A_RUN)
-    return path.name == CONFIG and any(any(path.parent.glob(place)) for place in places)
+    """Whether a file lies in the folder of a run, or is the settings of several; anybody may have made them."""
+    below = ("", "*/", "runs/*/") if path.name in OF_RUNS else ("",)
+    places = (f"{folder}{name}" for folder in below for name in LEFT_BY_US)
+    return any(any(path.parent.glob(place)) for place in places)
 
 
 def check_asked(path: PathLike, table: dict[str, Any], overrides: Iterable[str]) -> None:
@@ -110,8 +111,19 @@ def _sections(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 CONFIG = "config.toml"
-OF_A_RUN = ("manifest.json", "rounds.csv", "ues.csv", "checkpoint-?")
-"""Files by which the folder of a run is told, even where one of them was taken away."""
+OF_RUNS = (CONFIG, "tuned.toml")
+"""The settings of a run, of a comparison or a sweep; and the best ones of `autofl tune`."""
+LEFT_BY_US = (
+    ".lock",
+    "manifest.json",
+    "rounds.csv",
+    "ues.csv",
+    "checkpoint-?",
+    "sweep.csv",
+    "sweep.json",
+    "tuned.json",
+)
+"""Files by which a folder of results is told, even where one of them was taken away."""
 NAMING = ("algorithm", "algorithms", "name", "partition")
 """Keys whose values name parts."""
 FROM_OBJECTS = "made_from_objects"
@@ -192,9 +204,9 @@ def _leave_out_settings_of_replaced_parts(
         old, new = below.get(section, {}), table.get(section, {})
         if not isinstance(field.default, PartSettings) or not isinstance(new, dict):
             continue
-        names = [str(values.get("name", field.default.name)) for values in (old, new)]
-        if names[0] == names[1]:
-            continue
+        names = [values.get("name", field.default.name) for values in (old, new)]
+        if names[0] == names[1] or not all(isinstance(name, str) for name in names):
+            continue  # the validation reports what is no text
         try:
             before, after = (find(field.default.kind, name).settings for name in names)
         except AutoFLError:

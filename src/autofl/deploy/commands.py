@@ -4,12 +4,13 @@ import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import tomli_w
 
 from autofl.config import Settings, dump_settings, load_settings
+from autofl.config.load import check_asked
 from autofl.data import write_device
 from autofl.deploy.folder import LINK, PATIENCE, TRIES, Site, answers, free_port, program, stream_port, wait_for
 from autofl.deploy.lease import claimed, held
@@ -17,7 +18,7 @@ from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
-from autofl.files import inside, quoted, write_whole
+from autofl.files import inside, quoted, read_json, read_toml, write_whole
 from autofl.lock import FolderLock, overrule
 from autofl.records import (
     Run,
@@ -142,8 +143,8 @@ def register(site: Site, ue: int) -> None:
 def nodes_of(site: Site) -> dict[str, str]:
     """The SuperLink's node of each UE whose key was registered from this folder."""
     try:
-        return dict(json.loads((site.folder / NODES).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return {str(ue): str(node) for ue, node in dict(read_json(site.folder / NODES)).items()}
+    except (AutoFLError, TypeError, ValueError):
         return {}
 
 
@@ -370,8 +371,10 @@ def down(folder: Path) -> list[str]:
     return Site(folder).stop() if folder.is_dir() else []
 
 
-def settings_of(folder: Path) -> Settings:
-    """The settings a deployment was prepared with."""
+def settings_of(folder: Path, said: Iterable[str] | None = None) -> Settings:
+    """The settings a deployment was prepared with; code that they name must be `said` too, if that is given."""
     if not (folder / "config.toml").is_file():
         raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up {Site(folder).named}")
+    if said is not None:
+        check_asked(folder / "config.toml", read_toml(folder / "config.toml"), said)
     return load_settings(folder / "config.toml")

@@ -27,11 +27,10 @@ from autofl.deploy.schema import (
 )
 from autofl.network import Cell
 from autofl.records import DeviceRecord
+from autofl.records.round import NOBODY
 
 log = logging.getLogger("autofl")
 
-NOBODY = -1
-"""The UE of a node that has not said which it is, in devices.csv."""
 LOOK = 1.0
 """Seconds between looks for devices that have not come yet, at the start."""
 LONGEST_PAUSE = 64
