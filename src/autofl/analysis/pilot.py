@@ -19,6 +19,7 @@ from autofl.config.parts import (
     PlannerSettings,
 )
 from autofl.config.settings import KnowledgeSettings
+from autofl.experiments.data import contents_of
 from autofl.experiments.jobs import Job, OnProgress, is_same, run_jobs
 from autofl.lock import locked
 from autofl.records import read_run
@@ -57,6 +58,8 @@ OUT_OF_REACH = 1e7
 def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) -> Iterator[tuple[str, Settings]]:
     """Name and settings of each pilot; its radio is perfect but for UEs out of reach: a pilot is about learning."""
     settings = settings.resolved()
+    contents = contents_of(settings.data.source())
+    whose = "" if contents is None else f"-{contents[-16:]}"  # pilots of other samples in the file are not kept
     cell = settings.cell.model_copy(
         update={
             "positions": None,
@@ -88,7 +91,7 @@ def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) ->
                 )
                 words = f"l{number}-d{point.num_samples}-m{point.num_selected}-tau{point.local_steps}"
                 rate = "" if point.bits is None else f"-bits{point.bits:g}"
-                yield f"{words}-away{point.away:g}{rate}-seed{seed}", one
+                yield f"{words}-away{point.away:g}{rate}-seed{seed}{whose}", one
 
 
 def design_of(settings: Settings) -> tuple[Point, ...]:

@@ -14,6 +14,7 @@ from autofl.config import Settings
 from autofl.config.load import written
 from autofl.config.parts import DownlinkSettings, ModelSettings
 from autofl.config.settings import DataSettings, EvaluationSettings
+from autofl.experiments.data import contents_of
 from autofl.files import opening, read_json, write_whole
 from autofl.records.metrics import passes, smoothed
 from autofl.units import Array, PathLike
@@ -94,7 +95,7 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
     if "attack" in changed:  # without liars a simulation makes no checks
         changed["checks"] = config.get("checks", {})
     return {
-        "data": data.get("file") or data["name"],
+        "data": contents_of(DataSettings.model_validate(data).source()) or data.get("file") or data["name"],
         "standardise": data["standardise"],
         **({"values": data["values"]} if data.get("values", "auto") != "auto" else {}),
         "partition": data["partition"],
