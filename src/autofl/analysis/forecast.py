@@ -90,7 +90,18 @@ class Forecast:
             key: {name: value if np.isfinite(value) else None for name, value in zip(names, values, strict=True)}
             for key, values in (("rounds", self.rounds), ("sim_time", self.sim_time), ("energy", self.energy))
         }
-        rest = ("unheard", "missing", "never", "num_pilots", "short", "coarse", "scatter", "source", "checked", "outside")
+        rest = (
+            "unheard",
+            "missing",
+            "never",
+            "num_pilots",
+            "short",
+            "coarse",
+            "scatter",
+            "source",
+            "checked",
+            "outside",
+        )
         return {
             "target_accuracy": self.target,
             **spread,
