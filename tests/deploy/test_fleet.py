@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 
 from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.data import Dataset
@@ -24,6 +24,7 @@ from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.records import read_run, read_weights
 from autofl.report.about import title_of
+from autofl.report.runs import unheard_words
 from autofl.simulation import simulate
 from deploy.loopback import Lines, Loopback, make_nodes, node_of
 
@@ -555,6 +556,37 @@ def test_a_run_in_which_no_update_is_used_says_so_once_and_ends_as_failed_and_ca
     run, _ = deployed(nodes, tmp_path, settings, resume=True, transport=transport)
     assert (run.manifest["status"], run.manifest["rounds"], run.manifest["notes"]) == ("finished", 12, [])
     assert (run.devices["outcome"][run.devices["round"] > 10] == "ok").all()
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 10])
+def test_a_short_run_in_which_no_update_is_used_ends_as_failed_and_is_not_finished_by_a_resume(nodes, tmp_path, rounds):
+    """It ended as finished, and its report blamed the radio."""
+    settings = settings_of(stop={"rounds": rounds}, simulation={"num_selected": 1}, deploy={"join": 20.0})
+
+    def fails(node, message, reply):
+        framed = "<class 'autofl.errors.AutoFLError'>:<'model mymodel:sensor: no module 'mymodel' here'>"
+        is_update = message.metadata.message_type == "train"
+        return Message(Error(code=1, reason=framed), reply_to=message) if is_update else reply
+
+    for resume in (False, True):
+        why = r"UE \d: it says: model mymodel:sensor: no module 'mymodel' here"
+        with pytest.raises(AutoFLError, match=rf"no update was used in the whole run \({why}\).*begin a new run"):
+            deployed(nodes, tmp_path, settings, resume=resume, spoil=fails)
+        run = read_run(tmp_path)
+        assert (run.manifest["status"], run.manifest["rounds"]) == ("failed", rounds)
+    assert "mymodel" in unheard_words([run])
+
+
+def test_a_run_of_which_one_update_was_used_is_finished(nodes, tmp_path):
+    settings = settings_of(stop={"rounds": 3}, simulation={"num_selected": NUM_UE})
+    late = {2, 3}
+
+    def spoil(node, message, reply):
+        k = message.content.config_records["order"]["round"] if "order" in message.content else None
+        return changed(reply, **{"2.bias": np.full(10, np.nan, np.float32)}) if k in late else reply
+
+    run, _ = deployed(nodes, tmp_path, settings, spoil=spoil)
+    assert run.manifest["status"] == "finished"
 
 
 def test_rounds_in_which_the_network_lets_nobody_send_are_no_failure(nodes, tmp_path):

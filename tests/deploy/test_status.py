@@ -51,6 +51,27 @@ def test_status_says_how_far_the_newest_run_is_and_who_is_left_out_and_why(few_d
     assert "round 2 of 2" in shown.output
 
 
+def test_status_gives_the_whole_command_that_goes_on_with_a_run_that_was_cut_off(few_digits, tmp_path, monkeypatch):
+    """It left out what names code of one's own, so the command was refused, and the deployment's folder."""
+    site, out = Site(tmp_path / "site"), tmp_path / "run"
+    nodes = make_nodes(few_digits, site.folder, NUM_UE)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_linear.py").write_text(
+        "from torch import nn\n\ndef linear(sample_shape, num_classes):\n"
+        "    return nn.Linear(sample_shape[0], num_classes)\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        deployed(nodes, out, settings_of(model={"name": "own_linear:linear"}), spoil=at_training(node_of(1), stop))
+    site.keep({"out": str(out)})
+    shown = CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)])
+    words = f"autofl deploy run --folder {site.folder} --resume {out} --set model.name=own_linear:linear"
+    assert words in " ".join(shown.output.split())
+
+
+def stop(reply):
+    raise KeyboardInterrupt
+
+
 class Fragile:
     """The mean, but not finite where it is large, as sums in low precision are."""
 

@@ -122,7 +122,11 @@ def test_a_node_whose_sessions_fail_is_asked_by_messages_and_the_reason_is_told(
     run, lines = streamed(nodes, tmp_path, lines=Odd)
     assert len(invited) == inviting.MOST_FAILURES == 2
     assert {node for node, _ in lines.sent} == {odd}
-    told = "refused" if case == "refused" else "error 1: RefusedError: host: 7 letters is not the name of a machine"
+    told = (
+        "refused"
+        if case == "refused"
+        else "it says: error 1: RefusedError: host: 7 letters is not the name of a machine"
+    )
     assert run.manifest["devices"]["2"]["transport"] == f"messages (its session ended 2 times: {told})"
     assert run.manifest["devices"]["1"]["transport"] == "stream"
     assert (run.devices["outcome"] == "ok").all()

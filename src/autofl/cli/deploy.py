@@ -143,6 +143,8 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     if (newest := state.get("newest")) is not None:
         ended = "diverged" if newest.get("stop") == "diverged" else newest.get("status")
         say(f"{newest['folder']}: {newest.get('problem') or ended}")
+        if "resume" in newest:
+            say(f"continue it with {newest['resume']}", whole=True)
     if newest is not None and "devices" in newest:
         say(f"round {newest['rounds']} of {newest['of']}")
         rows = [
@@ -155,7 +157,8 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     if newest is not None and newest.get("asked"):
         rows = [[f"UE {ue}", one["transport"], _milli(one.get("overhead"))] for ue, one in newest["asked"].items()]
         show_table(Table(["device", "asked over", "overhead [ms]"], rows))
-        say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
+        if newest["overhead"] is not None:
+            say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
     return None
 
 

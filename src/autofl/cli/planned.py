@@ -149,8 +149,8 @@ def say_forecast(coming: "Forecast", settings: "Settings") -> None:
 
 def coarse_words(coarse: int, num_pilots: int, target: float) -> str:
     return (
-        f"careful: {coarse} of {num_pilots} pilots are at {100 * target:g} % at their first evaluation already, so rounds"
-        " and pace say how often accuracy was measured, not how fast it grows; make pilots and plan with"
+        f"careful: {coarse} of {num_pilots} pilots are at {100 * target:g} % at their first evaluation already, so"
+        " rounds and pace say how often accuracy was measured, not how fast it grows; make pilots and plan with"
         " --set evaluation.every=1"
     )
 

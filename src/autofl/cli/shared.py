@@ -317,9 +317,9 @@ def leave(folder: Path, command: str, error: KeyboardInterrupt, begun: bool = Tr
 
 def resuming(command: str, folder: Path, settings: "Settings") -> str:
     """The command that goes on with a run or comparison."""
-    from autofl.config.load import own_code_named
+    from autofl.config.load import resume_words
 
-    return " ".join([f"{command} --resume {quoted(folder)}", *own_code_named(settings.table())])
+    return f"{command} {resume_words(folder, settings.table())}"
 
 
 def exit_status(error: KeyboardInterrupt) -> int:

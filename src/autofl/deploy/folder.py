@@ -23,7 +23,7 @@ from typing import Any
 
 from autofl.deploy.certificates import certified_hosts, certify_node, make_certificates, make_node_key
 from autofl.errors import AutoFLError, lacks
-from autofl.files import inside, open_own, opening, read_json, read_toml, write_whole
+from autofl.files import inside, open_own, opening, quoted, read_json, read_toml, write_whole
 
 LINK = "autofl"
 """The name of the SuperLink in Flower's configuration."""
@@ -68,6 +68,12 @@ class Site:
             return "restart it with the command that deploy prepare printed"
         command = "testbed" if self.state.get("testbed", False) else "deploy"
         return f"autofl {command} up starts it again"
+
+    @property
+    def running(self) -> str:
+        """The command that runs on these devices."""
+        command, usual = ("testbed", "testbed") if self.state.get("testbed", False) else ("deploy", "deployment")
+        return f"autofl {command} run{'' if self.folder == Path('runs', usual) else f' --folder {quoted(self.folder)}'}"
 
     @property
     def logs(self) -> str:

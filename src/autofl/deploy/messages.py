@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autofl.compressors import Compressor
 from autofl.data.federated import PixelSums
-from autofl.deploy.schema import FIELDS, MOST_PIXELS, MOST_SAMPLES, SMALL, RefusedError, read, shown
+from autofl.deploy.schema import FIELDS, MOST_PIXELS, MOST_SAMPLES, SMALL, RefusedError, read, shown, told
 from autofl.errors import AutoFLError
 from autofl.models import Params, num_weights
 
@@ -158,7 +158,7 @@ def content_of(reply: Message) -> RecordDict:
     """The content of a reply that is no error."""
     if reply.has_error():
         reason = str(reply.error.reason or "no reason given")[:400]
-        raise RefusedError(shown(f"error {reply.error.code}: {reason}"))
+        raise RefusedError(told(f"error {reply.error.code}: {reason}"))
     return reply.content
 
 

@@ -8,6 +8,7 @@ import contextlib
 import ipaddress
 import logging
 import math
+import re
 import string
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -240,8 +241,14 @@ def brief(value: object) -> str:
     return shown(repr(value)[:200])
 
 
+FRAMED = re.compile(r"error \d+: <class 'autofl\.[\w.]*'>:<'(.*)'>", re.DOTALL)
+"""How Flower tells an error of AutoFL; its frame took half of the line that is shown."""
+
+
 def told(text: str) -> str:
-    """What a device wrote of its own, behind words that it cannot choose."""
+    """What a device wrote of its own, behind words that it cannot choose; an error of AutoFL without Flower's frame."""
+    framed = FRAMED.fullmatch(text)
+    text = text if framed is None else framed[1]
     return shown(f"it says: {text}") if shown(text) else "an error without a reason"
 
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from autofl.config.load import resume_words
+from autofl.deploy.commands import can_resume
 from autofl.deploy.folder import LINK, Site, answers
 from autofl.deploy.lease import is_held
 from autofl.errors import AutoFLError
@@ -28,7 +30,10 @@ def status(folder: Path) -> dict[str, Any]:
     newest = Path(str(site.state.get("out", "")))
     if "out" in site.state and is_run(newest):
         try:
-            state["newest"] = progress(read_run(newest))
+            run = read_run(newest)
+            state["newest"] = progress(run)
+            if can_resume(newest) and not state["busy"]:
+                state["newest"]["resume"] = f"{site.running} {resume_words(newest, run.config)}"
         except AutoFLError as error:
             state["newest"] = {"folder": str(newest), "problem": str(error)}
     return state
