@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+import time
 from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import patch
@@ -381,7 +382,30 @@ def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_s
     for why in ("it calls itself UE 17; the cell has UEs 0 to 3", "it calls itself UE 0, which node 9000 is already"):
         assert outcomes.count(f"introduction: {why}") == 1  # though it was asked in rounds 1 and 2 too
         assert sum(why in line for line in run.manifest["notes"]) == 1
-    assert run.manifest["notes"][-1] == "round 0: UE 3: not here yet; it takes part as soon as it connects"
+    perhaps = "not here yet, unless it is a node that takes no part because of an error"  # 9502 does not say its number
+    assert run.manifest["notes"][-1] == f"round 0: UE 3: {perhaps}"
+
+
+def test_a_device_that_cannot_read_its_data_is_not_waited_for_and_takes_part_once_it_can(nodes, tmp_path, monkeypatch):
+    """It cost the whole of `deploy.join`, and was said to be not here yet."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("own.npz")
+    path.write_text("damaged")
+    odd = {node: {**config, "data": str(path)} if config["ue"] == 2 else config for node, config in nodes.items()}
+
+    def mended(node, message, reply):
+        if message.metadata.message_type == "evaluate":
+            path.write_bytes(Path(nodes[node_of(2)]["data"]).read_bytes())
+        return reply
+
+    settings = settings_of(simulation={"num_selected": NUM_UE}, deploy={"join": 600.0}, stop={"rounds": 6})
+    begin = time.monotonic()
+    run, _ = deployed(odd, tmp_path / "run", settings, spoil=mended)
+    assert time.monotonic() - begin < 60.0
+    assert run.ues["decoded"][run.ues["ue"] == 2].tolist()[-1] == 1
+    [refused, absent] = run.manifest["notes"]
+    assert refused.endswith("takes no part: it says: UE 2: own.npz: not a readable .npz file (File is not a zip file)")
+    assert "UE 2: not here yet, unless it is a node that takes no part because of an error" in absent
 
 
 class Restarting(Loopback):

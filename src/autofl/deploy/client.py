@@ -58,7 +58,10 @@ def _answers(*parts: str) -> Callable[[Handler], Handler]:
 @_answers()
 def introduce(message: Message, context: Context) -> Message:
     """Who this device is and what it has: the number of its samples and, if they are shared, its pixel sums."""
-    desk = desk_of(context)
+    try:
+        desk = desk_of(context)
+    except AutoFLError as error:  # the server does not know yet whose words these are
+        raise AutoFLError(f"UE {context.node_config.get('ue', 'unknown')}: {error}") from None
     settings, device = desk.settings, desk.device
     own = {name: float(context.node_config[name]) for name in OWN_VALUES if name in context.node_config}
     said: dict[str, Any] = {

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from autofl.deploy.fleet import Fleet, node_words
+from autofl.deploy.fleet import NOBODY, Fleet, node_words
 from autofl.deploy.post import Ask
 
 MOST = 50
 """Lines of a run: a device that is refused for ever new reasons must not fill a manifest."""
 AWAY = "away; if it was started again, the SuperLink lets it in after up to a minute"
 ABSENT = "not here yet; it takes part as soon as it connects"
+PERHAPS = "not here yet, unless it is a node that takes no part because of an error"
 
 
 class Notes:
@@ -32,12 +33,13 @@ def remarks_of(fleet: Fleet, ask: Ask) -> Iterator[tuple[str, str]]:
     """Who takes no part, is not there, or is slow to reach, and why."""
     for node, refusal in fleet.refusals.items():
         yield node_words(node, refusal.ue), f"takes no part: {refusal.why}"
+    is_one_unknown = any(fleet.refusals[node].ue == NOBODY for node in fleet.failing)
     for ue in range(fleet.num_ue):
         if fleet.is_here(ue):
             if (way := ask.way(fleet.known[ue].node)).startswith("messages ("):
                 yield f"UE {ue}", f"asked by {way}, so a round takes seconds"
         elif not fleet.is_refused(ue):  # else its own line says why
-            yield f"UE {ue}", AWAY if ue in fleet.known else ABSENT
+            yield f"UE {ue}", AWAY if ue in fleet.known else PERHAPS if is_one_unknown else ABSENT
 
 
 def lost_words(lost: Mapping[int, str]) -> str:

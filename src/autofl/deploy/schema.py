@@ -241,6 +241,8 @@ def brief(value: object) -> str:
     return shown(repr(value)[:200])
 
 
+SAYS = "it says: "
+"""Before what a device wrote of its own; nothing else begins so."""
 FRAMED = re.compile(r"error \d+: <class 'autofl\.[\w.]*'>:<'(.*)'>", re.DOTALL)
 """How Flower tells an error of AutoFL; its frame took half of the line that is shown."""
 
@@ -249,7 +251,7 @@ def told(text: str) -> str:
     """What a device wrote of its own, behind words that it cannot choose; an error of AutoFL without Flower's frame."""
     framed = FRAMED.fullmatch(text)
     text = text if framed is None else framed[1]
-    return shown(f"it says: {text}") if shown(text) else "an error without a reason"
+    return shown(f"{SAYS}{text}") if shown(text) else "an error without a reason"
 
 
 def shown(text: str) -> str:
