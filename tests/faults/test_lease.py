@@ -209,6 +209,9 @@ class FakeFlower(Site):
             return {"run-id": 5}
         return {"runs": [{"run-id": 5, "status": "finished:failed"}]}
 
+    def last_words(self, number):
+        return ""
+
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
@@ -238,6 +241,20 @@ def test_a_run_that_somebody_else_made_meanwhile_stays_theirs(site, tmp_path, mo
         commands.run(settings_of(), site.folder, out, lambda run: None, keep=keep)
     assert written(out) == before
     assert read_run(out).manifest["status"] == "finished"
+
+
+def test_code_of_ones_own_that_is_missing_is_named_before_the_start_and_flowers_reason_after_it(
+    site, tmp_path, monkeypatch
+):
+    """It said `finished:failed` and named a log in which there was nothing."""
+    monkeypatch.setattr(FakeFlower, "meanwhile", lambda self: pytest.fail("it began"), raising=False)
+    for section, own in (("model", ModelSettings(name="nix:nix")), ("algorithm", "nix:nix")):
+        with pytest.raises(AutoFLError, match=f"{section} nix:nix: no module 'nix' in"):
+            commands.run(settings_of().model_copy(update={section: own}), site.folder, tmp_path / "run", print)
+    monkeypatch.setattr(FakeFlower, "meanwhile", lambda self: None, raising=False)
+    monkeypatch.setattr(FakeFlower, "last_words", lambda self, number: "model mine:cnn: no module 'mine' in /srv")
+    with pytest.raises(AutoFLError, match=r"run: model mine:cnn: no module 'mine' in /srv$"):
+        commands.run(settings_of(), site.folder, tmp_path / "run", print)
 
 
 def test_a_server_app_that_was_killed_is_noticed_by_its_lock_and_not_by_flower(site, tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
+from autofl.experiments.run import origins_of
 from autofl.files import inside, quoted, write_whole
 from autofl.lock import FolderLock, overrule
 from autofl.records import (
@@ -224,6 +225,7 @@ def run(
     if out.resolve() == folder.resolve():
         raise AutoFLError(f"{out}: the folder of the deployment itself; name another one for the run (--out)")
     check_fits(settings, settings_of(folder), site.is_prepared)
+    origins_of(settings)  # code of one's own that is not here: the server app would have no one to tell
     if not answers(*site.link()):
         raise AutoFLError(f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}")
     attempt = str(time.time_ns())
@@ -358,6 +360,8 @@ def _follow(
             try:
                 status = _how_is(site, number)
             except AutoFLError as error:
+                if not ours:
+                    raise AutoFLError(f"{error}; {site.mending}, then give the command again") from None
                 raise CutOffError(site, out, settings, str(error)) from None
             if not ours and not site.can_start_servers():
                 raise AutoFLError(f"{out}: the SuperLink no longer starts runs; {site.mending}")
@@ -367,7 +371,8 @@ def _follow(
                 problem = said.get("problem") if said.get("attempt") == attempt else None
                 if said.get("attempt") != attempt:
                     check_free(out, keep)  # another program may have been faster
-                raise AutoFLError(f"{out}: {problem or f'Flower says {status}'}; see {site.logs}")
+                told = site.last_words(number) or f"Flower says {status}; see {site.logs}"
+                raise AutoFLError(f"{out}: {problem or told}")
 
 
 def progress_of(run: Run) -> Progress:

@@ -11,6 +11,7 @@ superlink.db logs/ state.json   what is remembered, said, and running
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -194,6 +195,16 @@ class Site:
         if not answer.get("success", False):
             raise AutoFLError(f"{' '.join(command[:3])}: {' '.join(str(answer.get('error-message', answer)).split())}")
         return answer
+
+    def last_words(self, number: str) -> str:
+        """The error with which the server app of a run ended, by Flower's log of it; empty where it has none."""
+        command = [*program(["flwr", "log", number, LINK]), "--show"]
+        try:
+            done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            return ""
+        errors = re.findall(r"^\S*(?:Error|Exception): (.+)$", done.stdout, re.MULTILINE)
+        return str(errors[-1]) if errors else ""
 
     def alive(self) -> dict[str, bool]:
         """Of each program we started: whether it still runs."""
