@@ -1,6 +1,7 @@
 """What a device answers: who it is, its channel, its update, how good a model is on its own samples."""
 
 import importlib
+import logging
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import wraps
@@ -28,6 +29,8 @@ from autofl.deploy.session import hold_session, leave
 from autofl.deploy.testbed import be_as_modelled, first_packet_time
 from autofl.engines import ClientMemory, StackedUpdates
 from autofl.errors import AutoFLError
+
+log = logging.getLogger("autofl")
 
 PURPOSES = ("client", "compressor")
 """What a device may remember: its algorithm's state, its compressor's."""
@@ -211,8 +214,11 @@ def session(message: Message, context: Context) -> Message:
 
     try:
         keys = DeviceKeys.read(Path(str(context.node_config["folder"])), int(context.node_config["ue"]))
-    except (KeyError, OSError, ValueError):
+    except KeyError:
         outcome = "no-keys"
+    except (OSError, ValueError) as error:
+        log.warning("no stream: %s", error)
+        outcome = "bad-keys"
     else:
         outcome = hold_session(place["host"], place["port"], place["token"], keys, answer, LARGEST)
         if outcome == "over":

@@ -179,7 +179,7 @@ FIELDS: dict[str, dict[str, Field]] = {
         "upload-rate": Real(0.0, 1e15),
     },
     "session": {"host": Host(), "port": Whole(1, 65_535), "token": Hex(32)},
-    "ended": {"outcome": Word(("over", "unreachable", "untrusted", "no-keys", "refused", "lost"))},
+    "ended": {"outcome": Word(("over", "unreachable", "untrusted", "no-keys", "bad-keys", "refused", "lost"))},
     "model": {"num-classes": Whole(1, MOST_CLASSES)},
     "measured": {
         "train-time": Real(0.0, 1e7),
