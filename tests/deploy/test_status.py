@@ -1,6 +1,8 @@
 """What `deploy status` says, and who can read what a deployment writes."""
 
 import signal
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +17,11 @@ from autofl.cli.main import app
 from autofl.config import dump_settings
 from autofl.data import ByLabels, write_device
 from autofl.deploy import commands
-from autofl.deploy.folder import Site
+from autofl.deploy.folder import Site, free_port
 from autofl.deploy.lease import held
-from autofl.deploy.status import status
+from autofl.deploy.notes import AWAY, HERE, Notes
+from autofl.deploy.several import commands as prepare
+from autofl.deploy.status import progress, status
 from autofl.errors import AutoFLError, Terminated
 from autofl.experiments.data import build_data
 from autofl.experiments.run import run as simulate
@@ -70,6 +74,31 @@ def test_status_gives_the_whole_command_that_goes_on_with_a_run_that_was_cut_off
 
 def stop(reply):
     raise KeyboardInterrupt
+
+
+def test_the_round_of_a_run_is_that_of_its_table_where_its_manifest_is_older(few_digits, tmp_path):
+    """The manifest is written twice a second, and not at all by a server app that was killed."""
+    nodes = make_nodes(few_digits, tmp_path / "nodes", NUM_UE)
+    run, _ = deployed(nodes, tmp_path / "run", settings_of())
+    older = replace(run, manifest={**run.manifest, "rounds": 1})
+    assert progress(older)["rounds"] == 3
+
+
+def test_who_comes_back_is_said_to_be_here_and_who_comes_and_goes_is_left_in_peace():
+    notes = Notes()
+    for k in range(1, 13):
+        notes.tell(k, [("UE 1", HERE), ("UE 2", HERE if k % 2 == 0 else AWAY)])
+    said = [f"round 1: UE 2: {AWAY}", "round 2: UE 2: here now", f"round 3: UE 2: {AWAY}", "round 4: UE 2: here now"]
+    assert notes.lines == [*said, f"round 5: UE 2: {AWAY}; it comes and goes, so no more is said of that"]
+
+
+def test_a_refused_run_leaves_no_folder_that_holds_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepare(settings_of(), Path("site"), "localhost", free_port())
+    for out in ([], ["--out", "mine"]):
+        told = CliRunner().invoke(app, ["deploy", "run", "--folder", "site", *out])
+        assert "does not answer" in str(told.exception)
+    assert not list(Path("runs").iterdir())
 
 
 class Fragile:

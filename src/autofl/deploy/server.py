@@ -244,9 +244,7 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
             # A round in which the network lets nobody send is none of ours; one whose orders came to nothing is.
             idle = 0 if record.decoded.any() else idle + bool(world.lost)
             why = lost_words(world.lost)
-            if idle == 1:
-                notes.tell(record.round, [("no update was used", why)])
-            notes.tell(record.round, remarks_of(fleet, ask))
+            notes.tell(record.round, [*([("no update was used", why)] if idle == 1 else []), *remarks_of(fleet, ask)])
             books.enter(record, checkpoint, measured, world, _ways(fleet, ask, overheads) | {"notes": notes.lines})
             if record.stop is not None and books.wasted:
                 raise AutoFLError(in_vain(books.wasted))

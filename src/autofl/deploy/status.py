@@ -56,7 +56,7 @@ def progress(run: Run) -> dict[str, Any]:
         "stop": said.get("stop"),
         "suspects": said.get("suspects", []),
         "notes": said.get("notes", []),
-        "rounds": said.get("rounds", 0),
+        "rounds": int(rounds[-1]) if len(rounds := run.rounds["round"]) else said.get("rounds", 0),
         "of": run.config.get("stop", {}).get("rounds"),
         "devices": {ue: devices[ue] for ue in sorted(devices)},
         "asked": said.get("devices"),  # how, and what that took beside computing and sending
