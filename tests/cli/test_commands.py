@@ -569,6 +569,8 @@ def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own
     told = " ".join(err.split())
     assert "careful: the joint planner goes by the pace of MNIST, not of npz" in told.partition("rounds, ")[0]
     assert told.count("goes by the pace") == 1
+    where = "joint" if "autofl-j,fedavg-j" in door else "planner"
+    assert f"autofl plan --target ACCURACY --pilots FILE says {where}.pace to set" in told
 
 
 @pytest.mark.parametrize(("kind", "taken"), [("uint8", "pixels"), ("int64", "ids"), ("float32", None)])

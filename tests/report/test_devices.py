@@ -55,11 +55,14 @@ def test_the_time_of_a_round_is_that_of_all_of_it_as_its_overhead_is(tmp_path):
     writer.write(RoundRecord(round=0, evaluation=Evaluation(1.0, 1.0, 0.1, 0.1)))
     writer.write(hand_made(1, 0.2, 0.2, [0, 1], [1e-3, 1e-3], [True, True], Evaluation(1.0, 1.0, 0.5, 0.5)))
     writer.write_devices(1, [DeviceRecord(ue, "ok", 3.0 + ue, 0.7, round_time=9.0) for ue in (0, 1)])
+    writer.write_devices(1, [DeviceRecord(-1, "introduction: no"), *2 * [DeviceRecord(1, "evaluation: no")]])
     writer.finish("finished")
     writer.close()
-    found = facts(read_run(tmp_path / "run"))
+    run = read_run(tmp_path / "run")
+    found = facts(run)
     assert found["round_time"]["measured"] == 9.0
     assert found["overhead"]["median"] == pytest.approx(8.3)
+    assert "other replies refused: introduction: no, UE 1: evaluation: no (2 times)" in lines(run)
 
 
 def test_a_deployment_and_a_simulation_of_the_same_settings_can_be_compared(run, tmp_path):

@@ -128,7 +128,7 @@ def lines(run: Run) -> list[str]:
         f"an update up: {_text(costs['bytes_up'], 'bytes')}; an order down: {_number(down, 'bytes')}",
     ]
     if costs["refused"]:
-        some = ", ".join(f"{why} ({num} times)" for why, num in list(costs["refused"].items())[:5])
+        some = ", ".join(why if num == 1 else f"{why} ({num} times)" for why, num in list(costs["refused"].items())[:5])
         said.insert(1, f"other replies refused: {some}")
     if costs["privacy"] is not None:
         spent = costs["privacy"]
