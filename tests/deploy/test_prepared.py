@@ -141,10 +141,10 @@ def test_a_run_without_a_superlink_advises_what_fits_how_the_folder_was_made(sit
         commands.run(settings_of(4), site.folder, tmp_path, print)
 
     write_device(site.node(0, ".npz"), few_digits, range(10), range(10, 20))  # what `up` deals out
-    with pytest.raises(AutoFLError, match=r"does not answer; autofl deploy up starts it again"):
+    with pytest.raises(AutoFLError, match=r"does not answer; autofl deploy up --folder \S+ starts it again"):
         commands.run(settings, site.folder, tmp_path / "run", print)
     site.keep({"testbed": True})
-    with pytest.raises(AutoFLError, match=r"does not answer; autofl testbed up starts it again"):
+    with pytest.raises(AutoFLError, match=r"does not answer; autofl testbed up --folder \S+ starts it again"):
         commands.run(settings, site.folder, tmp_path / "run", print)
 
 

@@ -76,6 +76,16 @@ def stop(reply):
     raise KeyboardInterrupt
 
 
+def test_status_says_that_the_superlink_of_up_is_gone_and_how_it_comes_back(tmp_path):
+    """It said that the deployment was free for a run."""
+    site = Site(tmp_path / "site")
+    prepare(settings_of(), site.folder, "localhost", free_port())
+    site.node(0, ".npz").write_bytes(b"")  # what `up` deals out
+    site.keep({"processes": {"superlink": {"pid": 2**22 + 1, "began": "1"}}})
+    again = f"autofl deploy up --folder {site.folder} starts it again"
+    assert status(site.folder)["problem"].endswith(f"does not answer; {again}")
+
+
 def test_the_round_of_a_run_is_that_of_its_table_where_its_manifest_is_older(few_digits, tmp_path):
     """The manifest is written twice a second, and not at all by a server app that was killed."""
     nodes = make_nodes(few_digits, tmp_path / "nodes", NUM_UE)

@@ -67,14 +67,18 @@ class Site:
         """What to do about a SuperLink that has ended."""
         if self.is_prepared:
             return "restart it with the command that deploy prepare printed"
-        command = "testbed" if self.state.get("testbed", False) else "deploy"
-        return f"autofl {command} up starts it again"
+        return f"{self._command('up')} starts it again"
 
     @property
     def running(self) -> str:
         """The command that runs on these devices."""
+        return self._command("run")
+
+    def _command(self, verb: str) -> str:
+        """A command on this deployment; the folder is named where it is not the usual one."""
         command, usual = ("testbed", "testbed") if self.state.get("testbed", False) else ("deploy", "deployment")
-        return f"autofl {command} run{'' if self.folder == Path('runs', usual) else f' --folder {quoted(self.folder)}'}"
+        where = "" if self.folder == Path("runs", usual) else f" --folder {quoted(self.folder)}"
+        return f"autofl {command} {verb}{where}"
 
     @property
     def logs(self) -> str:

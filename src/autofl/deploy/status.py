@@ -24,7 +24,7 @@ def status(folder: Path) -> dict[str, Any]:
             state["runs"] = [{"id": entry["run-id"], "status": entry["status"]} for entry in runs]
         except AutoFLError as error:
             state["problem"] = str(error)
-    elif site.is_prepared:
+    elif site.is_prepared or "superlink" in alive:
         state["problem"] = f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}"
     state["busy"] = is_held(folder)
     newest = Path(str(site.state.get("out", "")))
