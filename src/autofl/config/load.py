@@ -17,7 +17,7 @@ from autofl.config.parts import PartSettings
 from autofl.config.scenarios import read_scenario
 from autofl.config.settings import Settings
 from autofl.errors import AutoFLError
-from autofl.files import parse_toml, read_toml
+from autofl.files import parse_toml, quoted, read_toml
 from autofl.registry import find
 from autofl.units import PathLike
 
@@ -75,6 +75,11 @@ def own_code_named(table: dict[str, Any]) -> list[str]:
     """The options that name the code of these settings which is not ours: what `check_asked` asks for."""
     values = flat_settings(table)
     return [f"--set {shlex.quote(f'{key}={written(values[key])}')}" for key in _own_code(table)]
+
+
+def resume_words(folder: PathLike, table: dict[str, Any]) -> str:
+    """The options with which a command goes on with a run or comparison of these settings."""
+    return " ".join([f"--resume {quoted(folder)}", *own_code_named(table)])
 
 
 def written(value: Any) -> str:

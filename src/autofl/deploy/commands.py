@@ -10,7 +10,7 @@ from pathlib import Path
 import tomli_w
 
 from autofl.config import Settings, dump_settings, load_settings
-from autofl.config.load import check_asked
+from autofl.config.load import check_asked, resume_words
 from autofl.data import write_device
 from autofl.deploy.folder import LINK, PATIENCE, TRIES, Site, answers, free_port, program, stream_port, wait_for
 from autofl.deploy.lease import claimed, held
@@ -18,6 +18,7 @@ from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
+from autofl.experiments.run import origins_of
 from autofl.files import inside, quoted, read_json, read_toml, write_whole
 from autofl.lock import FolderLock, overrule
 from autofl.records import (
@@ -44,6 +45,21 @@ ASK = 5.0
 
 ENDING = 10.0
 """Seconds that a stopped run may take to end."""
+
+
+class CutOffError(AutoFLError):
+    """A run that ended before its time; `why` says so without what to do about it, for the manifest."""
+
+    def __init__(self, site: Site, out: Path, settings: Settings, why: str) -> None:
+        first = "" if answers(*site.link()) else f"the SuperLink does not answer; {site.mending}, then "
+        super().__init__(f"{out}: {why}; {first}{site.running} {resume_words(out, settings.table())} continues it")
+        self.why = why
+
+
+def can_resume(out: Path) -> bool:
+    """Whether a run that did not finish can go on from a checkpoint."""
+    said = read_manifest(out)
+    return said["status"] in ("interrupted", "failed") and said.get("stop") is None and has_checkpoint(out)
 
 
 def write_data(settings: Settings, site: Site) -> None:
@@ -211,6 +227,7 @@ def run(
     if out.resolve() == folder.resolve():
         raise AutoFLError(f"{out}: the folder of the deployment itself; name another one for the run (--out)")
     check_fits(settings, settings_of(folder), site.is_prepared)
+    origins_of(settings)  # code of one's own that is not here: the server app would have no one to tell
     if not answers(*site.link()):
         raise AutoFLError(f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}")
     attempt = str(time.time_ns())
@@ -227,13 +244,13 @@ def run(
         number = str(site.call(["flwr", "run", str(app), LINK])["run-id"])
         site.keep({**site.state, "run": number, "out": str(out.resolve())})
         try:
-            _follow(site, number, out, attempt, keep, on_round)
+            _follow(site, number, out, settings, attempt, keep, on_round)
         except KeyboardInterrupt as error:
             _end(site, number)
             _mark(out, attempt, "interrupted", str(error) or None)
             raise
         except AutoFLError as error:
-            _mark(out, attempt, "failed", str(error))
+            _mark(out, attempt, "failed", error.why if isinstance(error, CutOffError) else str(error))
             site.end_servers()  # a server app may wait for its SuperLink for ever
             raise
     return read_run(out)
@@ -308,7 +325,15 @@ def _mark(out: Path, attempt: str, status: str, problem: str | None = None) -> N
         mark_run(out, status, problem if ours else told)
 
 
-def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_round: Callable[[Run], None]) -> None:
+def _follow(
+    site: Site,
+    number: str,
+    out: Path,
+    settings: Settings,
+    attempt: str,
+    keep: bool,
+    on_round: Callable[[Run], None],
+) -> None:
     """Wait for the end of a run, telling of each round; what an earlier attempt left in the folder does not count."""
     last, asked, unanswered = -1, time.monotonic(), 0
     while True:
@@ -321,21 +346,25 @@ def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_rou
                 on_round(read_run(out))
             if said["status"] == "finished":
                 return
-            if said["status"] == "failed":
-                raise AutoFLError(f"{out}: {said.get('problem') or 'the run failed'}")
-            if said["status"] == "interrupted":  # its lock is free, though Flower takes it for alive for a minute
-                raise AutoFLError(
-                    f"{out}: {said.get('problem')}; autofl deploy run --resume {quoted(out)} continues it"
-                )
+            why = str(said.get("problem") or "the run failed")
+            if said["status"] == "failed" and not can_resume(out):
+                raise AutoFLError(f"{out}: {why}")
+            if said["status"] in ("failed", "interrupted"):  # its lock is free, though Flower may take it for alive
+                raise CutOffError(site, out, settings, why)
         if time.monotonic() - asked <= ASK:
             continue
         asked = time.monotonic()
         if ours and said["status"] == "running":  # the server app lives, but it may outlive its SuperLink
             unanswered = 0 if answers(*site.link()) else unanswered + 1
             if unanswered == TRIES:
-                raise AutoFLError(f"the SuperLink does not answer; {site.mending}, then run --resume")
+                raise CutOffError(site, out, settings, "the SuperLink does not answer")
         else:
-            status = str(_how_is(site, number))
+            try:
+                status = _how_is(site, number)
+            except AutoFLError as error:
+                if not ours:
+                    raise AutoFLError(f"{error}; {site.mending}, then give the command again") from None
+                raise CutOffError(site, out, settings, str(error)) from None
             if not ours and not site.can_start_servers():
                 raise AutoFLError(f"{out}: the SuperLink no longer starts runs; {site.mending}")
             if status.startswith("finished") and "completed" not in status:
@@ -344,7 +373,8 @@ def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_rou
                 problem = said.get("problem") if said.get("attempt") == attempt else None
                 if said.get("attempt") != attempt:
                     check_free(out, keep)  # another program may have been faster
-                raise AutoFLError(f"{out}: {problem or f'Flower says {status}'}; see {site.logs}")
+                told = site.last_words(number) or f"Flower says {status}; see {site.logs}"
+                raise AutoFLError(f"{out}: {problem or told}")
 
 
 def progress_of(run: Run) -> Progress:
@@ -362,7 +392,7 @@ def _how_is(site: Site, number: str) -> str:
     try:
         runs = site.ask(["flwr", "list", LINK, "--run-id", number])["runs"]
     except AutoFLError as error:
-        raise AutoFLError(f"the SuperLink does not answer ({error}); {site.mending}, then run --resume") from None
+        raise AutoFLError(f"the SuperLink does not say how the run is ({error})") from None
     return str(runs[0]["status"])
 
 

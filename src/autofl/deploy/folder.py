@@ -11,6 +11,7 @@ superlink.db logs/ state.json   what is remembered, said, and running
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -71,8 +72,18 @@ class Site:
         """What to do about a SuperLink that has ended."""
         if self.is_prepared:
             return "restart it with the command that deploy prepare printed"
-        command = "testbed" if self.state.get("testbed", False) else "deploy"
-        return f"autofl {command} up {self.named} starts it again"
+        return f"{self._command('up')} starts it again"
+
+    @property
+    def running(self) -> str:
+        """The command that runs on these devices."""
+        return self._command("run")
+
+    def _command(self, verb: str) -> str:
+        """A command on this deployment; the folder is named where it is not the usual one."""
+        command, usual = ("testbed", "testbed") if self.state.get("testbed", False) else ("deploy", "deployment")
+        where = "" if self.folder == Path("runs", usual) else f" {self.named}"
+        return f"autofl {command} {verb}{where}"
 
     @property
     def logs(self) -> str:
@@ -196,6 +207,16 @@ class Site:
         if not answer.get("success", False):
             raise AutoFLError(f"{' '.join(command[:3])}: {' '.join(str(answer.get('error-message', answer)).split())}")
         return answer
+
+    def last_words(self, number: str) -> str:
+        """The error with which the server app of a run ended, by Flower's log of it; empty where it has none."""
+        command = [*program(["flwr", "log", number, LINK]), "--show"]
+        try:
+            done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            return ""
+        errors = re.findall(r"^\S*(?:Error|Exception): (.+)$", done.stdout, re.MULTILINE)
+        return str(errors[-1]) if errors else ""
 
     def alive(self) -> dict[str, bool]:
         """Of each program we started: whether it still runs."""

@@ -37,7 +37,7 @@ def facts(run: Run) -> dict[str, Any]:
         "updates_used": int(ok.sum()),
         "left_out": dict(lost),
         "refused": dict(refused),
-        "round_time": _both(_slowest(run), run.rounds["round_time"].astype(np.float64)[1:]),
+        "round_time": _both(_round_times(run), run.rounds["round_time"].astype(np.float64)[1:]),
         "overhead": percentiles(round_overheads(run)),
         "train_time": _both(_column(run, "train_time")[ok], run.ues["compute_time"].astype(np.float64)[sent]),
         "energy": _both(_column(run, "energy")[ok], run.ues["energy"].astype(np.float64)[sent]),
@@ -72,11 +72,14 @@ def _column(run: Run, name: str) -> Array:
     return run.devices[name].astype(np.float64)
 
 
-def _slowest(run: Run) -> Array:
-    """Of each round with replies, the time to the last one."""
-    rounds, time = run.devices["round"], _column(run, "reply_time")
-    by_round = [time[rounds == k] for k in np.unique(rounds)]
-    return np.array([np.nanmax(some) for some in by_round if not np.isnan(some).all()])
+def _round_times(run: Run) -> Array:
+    """Of each round with replies, its duration; for older runs, which do not record it, the time to the last reply."""
+    rounds, replied = run.devices["round"].astype(np.int64), _column(run, "reply_time")
+    whole = _column(run, "round_time") if "round_time" in run.devices else np.full(len(rounds), math.nan)
+    answered = [rounds == k for k in np.unique(rounds[~np.isnan(replied)])]
+    return np.array(
+        [whole[there][0] if not np.isnan(whole[there][0]) else np.nanmax(replied[there]) for there in answered]
+    )
 
 
 def round_overheads(run: Run) -> Array:
@@ -128,7 +131,7 @@ def lines(run: Run) -> list[str]:
         f"an update up: {_text(costs['bytes_up'], 'bytes')}; an order down: {_number(down, 'bytes')}",
     ]
     if costs["refused"]:
-        some = ", ".join(f"{why} ({num} times)" for why, num in list(costs["refused"].items())[:5])
+        some = ", ".join(why if num == 1 else f"{why} ({num} times)" for why, num in list(costs["refused"].items())[:5])
         said.insert(1, f"other replies refused: {some}")
     if costs["privacy"] is not None:
         spent = costs["privacy"]
