@@ -104,6 +104,24 @@ def end_with_parent() -> None:
     Thread(target=watch, daemon=True).start()
 
 
+@contextlib.contextmanager
+def starting_pythons() -> Iterator[None]:
+    """Python processes that are started in here look for no module in the working folder, which may be a stranger's.
+
+    `multiprocessing` starts them with `python -c`, which looks there first; its own path they get afterwards.
+    """
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
 class AutoFLError(Exception):
     """Bad input: one line that says what is wrong and what to do next.
 

@@ -71,7 +71,9 @@ def opening(path: PathLike, what: str, mend: str = "") -> Iterator[None]:
 
 
 def read_bytes(path: PathLike, most: int = MOST_TEXT) -> bytes:
-    """The content of a file of at most `most` bytes."""
+    """The content of a file of at most `most` bytes; of a pipe only if it has no name, like a shell's `<(...)`."""
+    if Path(path).is_fifo() and os.path.exists(os.path.realpath(path)):
+        raise AutoFLError(f"{path}: a pipe, which may never answer")
     with open(path, "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:

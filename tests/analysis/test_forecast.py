@@ -13,14 +13,15 @@ import pytest
 import autofl
 from autofl.analysis.coverage import coverage, exposure, label_shares
 from autofl.analysis.forecast import draw_networks, forecast, forecast_of, mean_noise, unseen
-from autofl.analysis.pilot import DESIGN, design_of, run_pilots
-from autofl.analysis.pilot_files import Pilot, pilot_command, problem_of, read_pilots, write_pilots
+from autofl.analysis.pilot import DESIGN, design_of, pilot_settings, run_pilots
+from autofl.analysis.pilot_files import Pilot, pilot_advice, pilot_command, problem_of, read_pilots, write_pilots
 from autofl.analysis.pilot_fit import Pilots
+from autofl.cli.planned import coarse_words
 from autofl.config.describe import describe
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.cell import build_network
-from autofl.experiments.data import load_federated
+from autofl.experiments.data import contents_of, load_federated, loaded_from
 from autofl.rounds.horizon import draw_horizon
 
 QUICK = ["stop.rounds=12", "evaluation.every=2", "evaluation.test_samples=5"]
@@ -359,6 +360,49 @@ def test_pilots_are_read_off_run_folders(tmp_path):
     write_pilots(tmp_path / "pilots.json", pilots, "here")
     again, command = read_pilots(tmp_path / "pilots.json")
     assert ([pilot.noise for pilot in again], command) == ([pilot.noise for pilot in pilots], "here")
+
+
+def test_a_target_that_the_first_evaluation_reaches_is_flagged(tmp_path):
+    """Pilots that are at 0.9 from round 3 on, and looked at every five rounds: three evaluations are 15 rounds."""
+    pilots, _ = read_pilots(made_up(tmp_path / "pilots.json"))
+    fast = [
+        replace(pilot, round=(0, 5, 10, 15), accuracy=(0.1, 0.9, 0.9, 0.9), num_samples=d)
+        for pilot, d in zip(pilots, (5, 10, 20, 40), strict=True)
+    ]
+    assert {pilot.rounds_to(0.8) for pilot in fast} == {15}
+    assert all(pilot.is_coarse(0.8) and pilot.is_coarse(0.8, 1) for pilot in fast)  # nothing is known in between
+    assert not any(pilot.is_coarse(0.95) for pilot in fast)
+    assert not any(pilot.is_coarse(0.8) for pilot in pilots)  # evaluated in every round: no finer is possible
+    write_pilots(tmp_path / "fast.json", fast, "made up")
+    settings = autofl.load_settings(overrides=["planner.name=fixed", "planner.num_samples=5", "cell.distance=50"])
+    coming = forecast(settings, 0.8, tmp_path / "fast.json")
+    assert (coming.coarse, coming.num_pilots) == (4, 4)
+    assert "evaluation.every=1" in coarse_words(4, 4, 0.8)
+
+
+def test_new_pilots_are_advised_under_a_name_that_is_free(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = autofl.load_settings()
+    assert pilot_advice(settings, 0.8).endswith("--out pilots.json and add --pilots pilots.json")
+    made_up(tmp_path / "pilots.json")
+    assert pilot_advice(settings, 0.8).endswith("--out pilots-2.json and add --pilots pilots-2.json")
+
+
+def test_pilots_of_own_data_are_known_by_what_the_file_holds_not_by_its_name(tmp_path, monkeypatch):
+    settings = autofl.load_settings(overrides=["data.name=npz", "data.file=all.npz", "cell.num_ue=2"]).resolved()
+    problems, names = [], []
+    for folder, num_features in (("here", 5), ("there", 6), ("copied", 5)):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        rng = np.random.default_rng(0)
+        np.savez("all.npz", x=rng.normal(size=(40, num_features)), y=np.arange(40) % 4)
+        contents_of.cache_clear()
+        loaded_from.cache_clear()
+        problems.append(problem_of(settings.table()))
+        names.append([name for name, _ in pilot_settings(settings, [2], 1)])
+    assert problems[0] == problems[2] != problems[1]
+    assert names[0] == names[2]
+    assert not set(names[0]) & set(names[1])  # a pilot's folder of other samples is not taken for its own
 
 
 def test_the_pilots_that_come_along_serve_both_kinds_of_digits():

@@ -216,6 +216,10 @@ def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
     assert (status, json.loads(out)["pilots"]) == (0, 9), err
     status, _, err = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file)  # they are there already
     assert f"9 pilots in {file}; use them with autofl plan --set" in err
+    before = file.read_bytes()
+    status, _, told = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 2, "--out", file)
+    assert (status, file.read_bytes()) == (2, before)
+    assert "name another file (--out), or replace it (--force)" in " ".join(told.split())
     use = shlex.split(err.strip().partition("use them with autofl ")[2])
     assert use[-4:] == ["--target", "0.85", "--pilots", str(file)]
     status, out, err = answer(capsys, *use, "--target", 0.01)
@@ -571,6 +575,8 @@ def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own
     told = " ".join(err.split())
     assert "careful: the joint planner goes by the pace of MNIST, not of npz" in told.partition("rounds, ")[0]
     assert told.count("goes by the pace") == 1
+    where = "joint" if "autofl-j,fedavg-j" in door else "planner"
+    assert f"autofl plan --target ACCURACY --pilots FILE says {where}.pace to set" in told
 
 
 @pytest.mark.parametrize(("kind", "taken"), [("uint8", "pixels"), ("int64", "ids"), ("float32", None)])

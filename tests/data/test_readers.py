@@ -28,6 +28,12 @@ def write_mnist(folder, rng, num_train=6, num_test=4):
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(num) % 10))
 
 
+def test_a_file_without_samples_is_told_so(tmp_path):
+    np.savez(tmp_path / "own.npz", x=np.zeros((0, 28), np.float32), y=np.zeros(0, np.int64))
+    with pytest.raises(AutoFLError, match="data own: it holds no samples"):
+        read_npz(tmp_path / "own.npz")
+
+
 def test_idx_files_gzipped_or_plain_give_back_their_bytes(tmp_path, rng):
     array = rng.integers(0, 256, (5, 3, 2))
     for name, pack in (("plain", bytes), ("packed.gz", gzip.compress)):

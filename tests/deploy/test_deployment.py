@@ -275,7 +275,7 @@ def test_where_the_superlinks_helper_died_the_run_says_so_and_up_mends_it(site, 
     os.kill(helper_of(site), signal.SIGKILL)
     words = ["deploy", "run", "--folder", site.folder, "--out", tmp_path / "run", *sets(*STREAM, "stop.rounds=2")]
     said = autofl(*words, check=False)
-    assert (said.returncode, said.stderr.count(f"autofl deploy up --folder {site.folder} starts")) == (2, 1)
+    assert (said.returncode, said.stderr.count(f"autofl deploy up --folder {site.folder} starts it again")) == (2, 1)
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))
     assert site.can_start_servers()
     autofl(*words, "--force")

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+import time
 from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import patch
@@ -12,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 
 from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.data import Dataset
@@ -24,6 +25,7 @@ from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.records import read_run, read_weights
 from autofl.report.about import title_of
+from autofl.report.runs import unheard_words
 from autofl.simulation import simulate
 from deploy.loopback import Lines, Loopback, make_nodes, node_of
 
@@ -380,7 +382,31 @@ def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_s
     for why in ("it calls itself UE 17; the cell has UEs 0 to 3", "it calls itself UE 0, which node 9000 is already"):
         assert outcomes.count(f"introduction: {why}") == 1  # though it was asked in rounds 1 and 2 too
         assert sum(why in line for line in run.manifest["notes"]) == 1
-    assert run.manifest["notes"][-1] == "round 0: UE 3: not here yet; it takes part as soon as it connects"
+    perhaps = "not here yet, unless it is a node that takes no part because of an error"  # 9502 does not say its number
+    assert run.manifest["notes"][-1] == f"round 0: UE 3: {perhaps}"
+
+
+def test_a_device_that_cannot_read_its_data_is_not_waited_for_and_takes_part_once_it_can(nodes, tmp_path, monkeypatch):
+    """It cost the whole of `deploy.join`, and was said to be not here yet."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("own.npz")
+    path.write_text("damaged")
+    odd = {node: {**config, "data": str(path)} if config["ue"] == 2 else config for node, config in nodes.items()}
+
+    def mended(node, message, reply):
+        if message.metadata.message_type == "evaluate":
+            path.write_bytes(Path(nodes[node_of(2)]["data"]).read_bytes())
+        return reply
+
+    settings = settings_of(simulation={"num_selected": NUM_UE}, deploy={"join": 600.0}, stop={"rounds": 6})
+    begin = time.monotonic()
+    run, _ = deployed(odd, tmp_path / "run", settings, spoil=mended)
+    assert time.monotonic() - begin < 60.0
+    assert run.ues["decoded"][run.ues["ue"] == 2].tolist()[-1] == 1
+    [refused, absent, back] = run.manifest["notes"]
+    assert back.endswith(": UE 2: here now")
+    assert refused.endswith("takes no part: it says: UE 2: own.npz: not a readable .npz file (File is not a zip file)")
+    assert "UE 2: not here yet, unless it is a node that takes no part because of an error" in absent
 
 
 class Restarting(Loopback):
@@ -555,6 +581,37 @@ def test_a_run_in_which_no_update_is_used_says_so_once_and_ends_as_failed_and_ca
     run, _ = deployed(nodes, tmp_path, settings, resume=True, transport=transport)
     assert (run.manifest["status"], run.manifest["rounds"], run.manifest["notes"]) == ("finished", 12, [])
     assert (run.devices["outcome"][run.devices["round"] > 10] == "ok").all()
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 10])
+def test_a_short_run_in_which_no_update_is_used_ends_as_failed_and_is_not_finished_by_a_resume(nodes, tmp_path, rounds):
+    """It ended as finished, and its report blamed the radio."""
+    settings = settings_of(stop={"rounds": rounds}, simulation={"num_selected": 1}, deploy={"join": 20.0})
+
+    def fails(node, message, reply):
+        framed = "<class 'autofl.errors.AutoFLError'>:<'model mymodel:sensor: no module 'mymodel' here'>"
+        is_update = message.metadata.message_type == "train"
+        return Message(Error(code=1, reason=framed), reply_to=message) if is_update else reply
+
+    for resume in (False, True):
+        why = r"UE \d: it says: model mymodel:sensor: no module 'mymodel' here"
+        with pytest.raises(AutoFLError, match=rf"no update was used in the whole run \({why}\).*begin a new run"):
+            deployed(nodes, tmp_path, settings, resume=resume, spoil=fails)
+        run = read_run(tmp_path)
+        assert (run.manifest["status"], run.manifest["rounds"]) == ("failed", rounds)
+    assert "mymodel" in unheard_words([run])
+
+
+def test_a_run_of_which_one_update_was_used_is_finished(nodes, tmp_path):
+    settings = settings_of(stop={"rounds": 3}, simulation={"num_selected": NUM_UE})
+    late = {2, 3}
+
+    def spoil(node, message, reply):
+        k = message.content.config_records["order"]["round"] if "order" in message.content else None
+        return changed(reply, **{"2.bias": np.full(10, np.nan, np.float32)}) if k in late else reply
+
+    run, _ = deployed(nodes, tmp_path, settings, spoil=spoil)
+    assert run.manifest["status"] == "finished"
 
 
 def test_rounds_in_which_the_network_lets_nobody_send_are_no_failure(nodes, tmp_path):

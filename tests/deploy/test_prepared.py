@@ -1,5 +1,6 @@
 """A deployment on several machines, made by `deploy prepare`: nothing takes it for one that `deploy up` made."""
 
+import re
 import socket
 
 import pytest
@@ -118,6 +119,13 @@ def test_prepare_moves_the_servers_address_only_where_it_is_told_to(site):
     assert content_of(site) == before
     prepare(settings_of(max_energy=0.01), site.folder, "127.0.0.1", 8000, force=True)
     assert site.link() == ("127.0.0.1", 8000)
+
+
+def test_devices_on_one_machine_get_ports_of_their_own(tmp_path):
+    """All were told 9094, and two of three died with a traceback."""
+    told = prepare(settings_of(max_energy=0.01), tmp_path / "site", "localhost", 9095)  # its streams have 9096
+    ports = re.findall(r"flower-supernode .*--port (\d+)", told)
+    assert ports == ["9094", "9097", "9098"]
 
 
 def test_a_run_without_a_superlink_advises_what_fits_how_the_folder_was_made(site, few_digits, tmp_path):

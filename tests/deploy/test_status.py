@@ -1,6 +1,8 @@
 """What `deploy status` says, and who can read what a deployment writes."""
 
 import signal
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +17,11 @@ from autofl.cli.main import app
 from autofl.config import dump_settings
 from autofl.data import ByLabels, write_device
 from autofl.deploy import commands
-from autofl.deploy.folder import Site
+from autofl.deploy.folder import Site, free_port
 from autofl.deploy.lease import held
-from autofl.deploy.status import status
+from autofl.deploy.notes import AWAY, HERE, Notes
+from autofl.deploy.several import commands as prepare
+from autofl.deploy.status import progress, status
 from autofl.errors import AutoFLError, Terminated
 from autofl.experiments.data import build_data
 from autofl.experiments.run import run as simulate
@@ -49,6 +53,62 @@ def test_status_says_how_far_the_newest_run_is_and_who_is_left_out_and_why(few_d
     shown = CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)])
     assert "2.bias: not finite" in shown.output
     assert "round 2 of 2" in shown.output
+
+
+def test_status_gives_the_whole_command_that_goes_on_with_a_run_that_was_cut_off(few_digits, tmp_path, monkeypatch):
+    """It left out what names code of one's own, so the command was refused, and the deployment's folder."""
+    site, out = Site(tmp_path / "site"), tmp_path / "run"
+    nodes = make_nodes(few_digits, site.folder, NUM_UE)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_linear.py").write_text(
+        "from torch import nn\n\ndef linear(sample_shape, num_classes):\n"
+        "    return nn.Linear(sample_shape[0], num_classes)\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        deployed(nodes, out, settings_of(model={"name": "own_linear:linear"}), spoil=at_training(node_of(1), stop))
+    site.keep({"out": str(out)})
+    shown = CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)])
+    words = f"autofl deploy run --folder {site.folder} --resume {out} --set model.name=own_linear:linear"
+    assert words in " ".join(shown.output.split())
+
+
+def stop(reply):
+    raise KeyboardInterrupt
+
+
+def test_status_says_that_the_superlink_of_up_is_gone_and_how_it_comes_back(tmp_path):
+    """It said that the deployment was free for a run."""
+    site = Site(tmp_path / "site")
+    prepare(settings_of(), site.folder, "localhost", free_port())
+    site.node(0, ".npz").write_bytes(b"")  # what `up` deals out
+    site.keep({"processes": {"superlink": {"pid": 2**22 + 1, "began": "1"}}})
+    again = f"autofl deploy up --folder {site.folder} starts it again"
+    assert status(site.folder)["problem"].endswith(f"does not answer; {again}")
+
+
+def test_the_round_of_a_run_is_that_of_its_table_where_its_manifest_is_older(few_digits, tmp_path):
+    """The manifest is written twice a second, and not at all by a server app that was killed."""
+    nodes = make_nodes(few_digits, tmp_path / "nodes", NUM_UE)
+    run, _ = deployed(nodes, tmp_path / "run", settings_of())
+    older = replace(run, manifest={**run.manifest, "rounds": 1})
+    assert progress(older)["rounds"] == 3
+
+
+def test_who_comes_back_is_said_to_be_here_and_who_comes_and_goes_is_left_in_peace():
+    notes = Notes()
+    for k in range(1, 13):
+        notes.tell(k, [("UE 1", HERE), ("UE 2", HERE if k % 2 == 0 else AWAY)])
+    said = [f"round 1: UE 2: {AWAY}", "round 2: UE 2: here now", f"round 3: UE 2: {AWAY}", "round 4: UE 2: here now"]
+    assert notes.lines == [*said, f"round 5: UE 2: {AWAY}; it comes and goes, so no more is said of that"]
+
+
+def test_a_refused_run_leaves_no_folder_that_holds_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepare(settings_of(), Path("site"), "localhost", free_port())
+    for out in ([], ["--out", "mine"]):
+        told = CliRunner().invoke(app, ["deploy", "run", "--folder", "site", *out])
+        assert "does not answer" in str(told.exception)
+    assert not list(Path("runs").iterdir())
 
 
 class Fragile:

@@ -100,6 +100,18 @@ def test_a_node_without_a_certificate_is_asked_by_messages_and_the_bits_are_the_
     ]
 
 
+def test_a_certificate_that_is_missing_is_not_taken_for_a_folder_that_is_not_named(site, nodes, tmp_path):
+    """It advised to name the folder, which was named."""
+    (tmp_path / "own" / "nodes").mkdir(parents=True)
+    (tmp_path / "own" / "nodes" / "ue2").write_bytes(site.node(2).read_bytes())
+    lacking = {node: {**config, "folder": str(tmp_path / "own")} if node == NODES[2] else config
+               for node, config in nodes.items()}  # fmt: skip
+    run, _ = streamed(lacking, tmp_path / "run")
+    why = "messages (ca.pem, nodes/ueN or nodes/ueN.pem is missing in its folder or cannot be read;"
+    assert run.manifest["devices"]["2"]["transport"].startswith(why)
+    assert run.manifest["devices"]["1"]["transport"] == "stream"
+
+
 @pytest.mark.parametrize("case", ["refused", "raised"])
 def test_a_node_whose_sessions_fail_is_asked_by_messages_and_the_reason_is_told(
     site, nodes, tmp_path, monkeypatch, case
@@ -122,7 +134,11 @@ def test_a_node_whose_sessions_fail_is_asked_by_messages_and_the_reason_is_told(
     run, lines = streamed(nodes, tmp_path, lines=Odd)
     assert len(invited) == inviting.MOST_FAILURES == 2
     assert {node for node, _ in lines.sent} == {odd}
-    told = "refused" if case == "refused" else "error 1: RefusedError: host: 7 letters is not the name of a machine"
+    told = (
+        "refused"
+        if case == "refused"
+        else "it says: error 1: RefusedError: host: 7 letters is not the name of a machine"
+    )
     assert run.manifest["devices"]["2"]["transport"] == f"messages (its session ended 2 times: {told})"
     assert run.manifest["devices"]["1"]["transport"] == "stream"
     assert (run.devices["outcome"] == "ok").all()

@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -150,6 +152,30 @@ def test_the_settings_of_a_sweep_run_no_code_either(foreign, payload, capsys):
     assert "runs.payload:Rule" in capsys.readouterr().err
 
 
+def test_workers_import_nothing_from_the_working_folder(foreign, tmp_path):
+    """`python -c`, by which they start, looks for modules there first; Python itself, so that all of it is new."""
+    for place in (foreign / "both").glob("fedavg-2-*"):
+        shutil.rmtree(place)
+    for name in ("multiprocessing", "numpy"):
+        (foreign / "both" / f"{name}.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\n")
+    program = [str(Path(sys.executable).parent / "autofl"), "compare", "--resume", ".", "--workers", "2"]
+    done = subprocess.run(program, cwd=foreign / "both", capture_output=True, text=True, timeout=300)
+    assert not (tmp_path / "was-run").exists()
+    assert done.returncode == 0, done.stderr
+
+
+def test_workers_find_the_users_own_code_in_the_working_folder(foreign):
+    (foreign.parent / "mine.py").write_text(
+        "from autofl.algorithms.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n"
+    )
+    shutil.rmtree(foreign / "both")
+    options = [f"--set={key}={json.dumps(value)}" for key, value in (("cell.num_ue", 6), ("stop.rounds", 2))]
+    words = ["compare", "--algorithms", "mine:Mine,fedavg-2", "--seeds", "1", "--workers", "2", *options]
+    program = [str(Path(sys.executable).parent / "autofl"), *words, "--set=simulation.num_selected=3"]
+    done = subprocess.run(program, cwd=foreign.parent, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("left", ["rounds.csv", "ues.csv", "checkpoint-0"])
 def test_a_run_without_its_manifest_runs_no_code_either(left, foreign, payload, capsys):
     name_code(foreign / "interrupted", planner={"name": "runs.payload:Rule"})
@@ -159,6 +185,37 @@ def test_a_run_without_its_manifest_runs_no_code_either(left, foreign, payload, 
     assert run_cli(["plan", str(foreign / "interrupted" / "config.toml")]) == 2
     assert not payload.exists()
     assert "runs.payload:Rule" in capsys.readouterr().err
+
+
+def test_settings_of_any_name_in_a_run_folder_run_no_code(foreign, payload, capsys):
+    (foreign / "finished" / "best.toml").write_text('algorithm = "runs.payload:Rule"\n')
+    assert run_cli(["plan", str(foreign / "finished" / "best.toml")]) == 2
+    assert not payload.exists()
+    assert "name it too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("left", [".lock", "sweep.csv", "tuned.json"])
+@pytest.mark.parametrize("name", ["config.toml", "tuned.toml"])
+def test_the_settings_of_many_runs_that_are_gone_run_no_code(name, left, foreign, payload, capsys):
+    (foreign / "left").mkdir()
+    (foreign / "left" / left).touch()
+    (foreign / "left" / name).write_text('planner = {name = "runs.payload:Rule"}\n')
+    assert run_cli(["plan", str(foreign / "left" / name)]) == 2
+    assert not payload.exists()
+    assert "name it too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--scenario", "paper"], ["--set", "planner.name=exact"]])
+def test_a_name_that_is_no_text_is_nothing_to_import(words, foreign, capsys):
+    """As text it would be a module and an object in it: the module {'a'."""
+    (foreign.parent / "{'a'.py").write_text(f"open({str(foreign.parent / 'was-run')!r}, 'w')\n")
+    path = foreign / "finished" / "config.toml"
+    path.write_text(tomli_w.dumps(read_toml(path) | {"planner": {"name": {"a": "b"}}}))
+    seal_again(path.parent)
+    status = run_cli(["plan", str(path), *words])
+    sys.modules.pop("{'a'", None)
+    assert not (foreign.parent / "was-run").exists()
+    assert (status, "planner.name" in capsys.readouterr().err) == ((2, True) if "--scenario" in words else (0, False))
 
 
 def test_a_reproduction_does_not_write_into_a_linked_folder(foreign, tmp_path, capsys):
@@ -286,6 +343,32 @@ def test_the_page_resumes_no_run_that_names_code(page, foreign, payload):
     assert "runs.payload:Rule" in answer.json()["detail"]
 
 
+def test_a_folder_with_an_odd_name_is_one_among_the_runs(page, foreign):
+    odd = Path(os.fsdecode(os.fsencode(foreign) + b"/b\xff"))
+    shutil.copytree(foreign / "finished", odd)
+    shutil.copytree(foreign / "finished", odd / "damaged")
+    (odd / "damaged" / "manifest.json").write_text("{")
+    rows = page.get("/api/runs").json()["runs"]
+    names = {row["name"]: row for row in rows}
+    assert names["b\ufffd"]["status"] == "finished"
+    ids = [row["id"] for row in rows]
+    assert page.post("/api/compare", json={"runs": ids, "target": 0.5}).status_code == 200
+    damaged = names["b\ufffd/damaged"]["id"]
+    assert page.get(f"/api/runs/{damaged}").status_code == 422
+
+
+@pytest.mark.parametrize(("section", "name"), [("data", "npz"), ("channel", "trace")])
+def test_the_page_resumes_no_run_that_reads_a_file_elsewhere(section, name, page, foreign, tmp_path):
+    (tmp_path / "secret.csv").write_text("root:x:0:0\n")
+    folder = foreign / "interrupted"
+    path, here = folder / "config.toml", {"name": name, "file": str(tmp_path / "secret.csv")}
+    path.write_text(tomli_w.dumps(read_toml(path) | {section: here}))
+    seal_again(folder)
+    answer = resume_on(page, folder)
+    assert (answer.status_code, "root" in answer.text) == (422, False)
+    assert "outside the folders of this page" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("how", ["link", "hard link"])
 def test_the_log_of_a_run_that_the_page_resumes_leads_nowhere_else(how, page, foreign, tmp_path):
     (tmp_path / "victims").mkdir()
@@ -313,6 +396,16 @@ def test_a_deployment_is_not_resumed_by_code_that_its_run_names(foreign, payload
     name_code(foreign / "interrupted", planner={"name": "runs.payload:Rule"})
     command = ["deploy", "run", "--folder", str(tmp_path / "site"), "--resume", str(foreign / "interrupted")]
     assert run_cli(command) == 2
+    assert "runs.payload:Rule" in capsys.readouterr().err
+    assert not payload.exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--set", "stop.rounds=2"]])
+def test_the_settings_of_a_deployment_run_no_code(more, foreign, payload, tmp_path, capsys):
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "config.toml").write_text('planner = {name = "runs.payload:Rule"}\n')
+    assert run_cli(["deploy", "run", "--folder", str(tmp_path / "site"), *more]) == 2
     assert "runs.payload:Rule" in capsys.readouterr().err
     assert not payload.exists()
 
@@ -345,6 +438,17 @@ def test_a_number_too_large_to_print_is_one_line(verb, foreign, capsys):
     set_in(foreign / name, f"\n[odd]\nx = [0x{'f' * 6000}]\n")
     assert run_cli([word.format(foreign / name) for word in words]) == 2
     assert "more than 64 bits" in capsys.readouterr().err
+
+
+def test_a_pipe_instead_of_settings_is_one_line_and_what_a_shell_gives_is_read(tmp_path, capsys):
+    os.mkfifo(tmp_path / "config.toml")
+    assert run_cli(["plan", str(tmp_path / "config.toml")]) == 2
+    assert "a pipe" in capsys.readouterr().err
+    end, begin = os.pipe()
+    os.write(begin, b"[cell]\nnum_ue = 3\n")
+    os.close(begin)
+    assert run_cli(["plan", f"/dev/fd/{end}"]) == 0
+    os.close(end)
 
 
 def test_a_pipe_instead_of_a_table_of_gains_is_one_line(foreign, tmp_path, capsys):
@@ -391,7 +495,17 @@ def with_memory_of_nobody(_, arrays):
     arrays["ue.nobody"] = np.zeros(1)
 
 
-@pytest.mark.parametrize("edit", [as_doubles, with_nothing_sent, with_memory_of_nobody])
+def after_a_number_too_long(facts, _):
+    facts["sim_time"] = 10**400
+
+
+def after_all_time(facts, _):
+    facts["host_time"] = 1e308
+
+
+@pytest.mark.parametrize(
+    "edit", [as_doubles, with_nothing_sent, with_memory_of_nobody, after_a_number_too_long, after_all_time]
+)
 def test_a_checkpoint_of_another_kind_is_one_line(edit, foreign, capsys):
     keep_again(foreign / "interrupted", edit)
     assert run_cli(["simulate", "--resume", str(foreign / "interrupted")]) == 2
@@ -414,7 +528,9 @@ def test_a_manifest_that_says_nonsense_of_earlier_resumes_is_one_line(foreign, c
     assert "resumed in manifest.json" in capsys.readouterr().err
 
 
-STATES = ("[1]", "5", '{"processes": "x"}', '{"processes": {"superlink": 5}}', '{"port": "x"}')
+STATES = ("[1]", "5", '{"processes": "x"}', '{"processes": {"superlink": 5}}', '{"port": "x"}', '{"port": Infinity}',
+          *(json.dumps({"processes": {"ue0": {"pid": pid, "began": "1"}}}) for pid in ("1", "\0", -1, True, 2**70)),
+          '{"processes": {"ue0": {"pid": 4000000, "began": null}}}')  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", ["status", "down"])
@@ -423,6 +539,35 @@ def test_a_damaged_note_of_what_runs_counts_as_none(verb, state, tmp_path):
     pytest.importorskip("flwr", reason="needs the extra flower")
     (tmp_path / "state.json").write_text(state)
     assert run_cli(["deploy", verb, "--folder", str(tmp_path)]) == 0
+
+
+def test_a_note_that_is_a_pipe_counts_as_none(tmp_path):
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    os.mkfifo(tmp_path / "state.json")
+    assert run_cli(["deploy", "down", "--folder", str(tmp_path)]) == 0
+
+
+def test_down_ends_no_process_that_is_not_flowers(tmp_path):
+    """A stranger's note may name any process, and when it began is no secret."""
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    from autofl.deploy.folder import _began
+
+    with subprocess.Popen(["sleep", "600"]) as bystander:
+        noted = {"pid": bystander.pid, "began": _began(bystander.pid)}
+        (tmp_path / "state.json").write_text(json.dumps({"processes": {"superlink": noted}}))
+        status = run_cli(["deploy", "down", "--folder", str(tmp_path)])
+        lives = bystander.poll() is None
+        bystander.kill()
+    assert (status, lives) == (0, True)
+
+
+def test_a_database_with_another_name_elsewhere_is_not_opened(tmp_path, capsys):
+    pytest.importorskip("flwr", reason="needs the extra flower")
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "site").mkdir()
+    os.link(tmp_path / "victim", tmp_path / "site" / "superlink.db")
+    assert run_cli(["deploy", "prepare", "--host", "localhost", "--folder", str(tmp_path / "site")]) == 2
+    assert "superlink.db: a file with another name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["superlink = 5", "[superlink.autofl]\naddress = 'a:b'", "[superlink]"])

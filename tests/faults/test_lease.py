@@ -15,6 +15,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from flwr.app import Context, RecordDict
 
 from autofl.config import dump_settings, parse_settings
+from autofl.config.parts import ModelSettings
 from autofl.deploy import commands, lease
 from autofl.deploy.commands import check_fits
 from autofl.deploy.folder import Site
@@ -24,6 +25,7 @@ from autofl.errors import AutoFLError
 from autofl.experiments.run import run as simulate
 from autofl.lock import FolderLock
 from autofl.records import RunWriter, read_manifest, read_run
+from autofl.records.run import KILLED
 from deploy.loopback import Loopback
 from deploy.test_fleet import config_of, nodes, settings_of  # noqa: F401 - a fixture
 from reference.waiting import PATIENCE
@@ -85,7 +87,7 @@ def test_a_second_run_is_refused_and_the_lease_ends_with_its_process_however_it_
     watch()  # the refused one has taken nothing
     holder.kill()
     holder.wait()
-    with pytest.raises(LeftAloneError, match="--resume"):
+    with pytest.raises(LeftAloneError, match="is gone"):
         watch()
     with held(tmp_path, "9"), pytest.raises(TakenOverError):
         watch()
@@ -115,7 +117,7 @@ def test_a_server_whose_command_is_gone_stops_itself_and_says_so(nodes, tmp_path
         served(nodes, tmp_path / "run", tmp_path / "run.lock", 4, kill)
     run = read_run(tmp_path / "run")
     assert run.manifest["status"] == "interrupted"
-    assert "--resume" in run.manifest["problem"]
+    assert run.manifest["problem"] == "the command that started this run is gone"
     assert run.manifest["rounds"] == 1
 
 
@@ -207,6 +209,9 @@ class FakeFlower(Site):
             return {"run-id": 5}
         return {"runs": [{"run-id": 5, "status": "finished:failed"}]}
 
+    def last_words(self, number):
+        return ""
+
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
@@ -238,6 +243,20 @@ def test_a_run_that_somebody_else_made_meanwhile_stays_theirs(site, tmp_path, mo
     assert read_run(out).manifest["status"] == "finished"
 
 
+def test_code_of_ones_own_that_is_missing_is_named_before_the_start_and_flowers_reason_after_it(
+    site, tmp_path, monkeypatch
+):
+    """It said `finished:failed` and named a log in which there was nothing."""
+    monkeypatch.setattr(FakeFlower, "meanwhile", lambda self: pytest.fail("it began"), raising=False)
+    for section, own in (("model", ModelSettings(name="nix:nix")), ("algorithm", "nix:nix")):
+        with pytest.raises(AutoFLError, match=f"{section} nix:nix: no module 'nix' in"):
+            commands.run(settings_of().model_copy(update={section: own}), site.folder, tmp_path / "run", print)
+    monkeypatch.setattr(FakeFlower, "meanwhile", lambda self: None, raising=False)
+    monkeypatch.setattr(FakeFlower, "last_words", lambda self, number: "model mine:cnn: no module 'mine' in /srv")
+    with pytest.raises(AutoFLError, match=r"run: model mine:cnn: no module 'mine' in /srv$"):
+        commands.run(settings_of(), site.folder, tmp_path / "run", print)
+
+
 def test_a_server_app_that_was_killed_is_noticed_by_its_lock_and_not_by_flower(site, tmp_path, monkeypatch):
     """The command waited a minute, until Flower missed the heartbeats of the server app."""
     out = tmp_path / "run"
@@ -258,9 +277,17 @@ def test_a_server_app_that_was_killed_is_noticed_by_its_lock_and_not_by_flower(s
     monkeypatch.setattr(NotYet, "answer", NotYet.call, raising=False)
     monkeypatch.setattr(NotYet, "call", call)
     monkeypatch.setattr(commands, "Site", NotYet)
-    with pytest.raises(AutoFLError, match=r"its process ended without a word.*--resume .* continues it"):
-        commands.run(settings_of(), site.folder, out, lambda run: None)
-    assert read_manifest(out)["status"] == "failed"
+    advice = r"; autofl deploy run --folder .* --resume \S* --set model.name=own_models:wide continues it$"
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_models.py").write_text("def wide(sample_shape, num_classes):\n    raise NotImplementedError\n")
+    own = settings_of().model_copy(update={"model": ModelSettings(name="own_models:wide")})
+    with pytest.raises(AutoFLError, match="its process ended without a word.*went down" + advice):
+        commands.run(own, site.folder, out, lambda run: None)
+    assert (read_manifest(out)["status"], read_manifest(out)["problem"]) == ("failed", KILLED)
+    answering = iter((True, False))  # the SuperLink was there when the run began
+    monkeypatch.setattr(commands, "answers", lambda *link: next(answering))
+    with pytest.raises(AutoFLError, match=r"the SuperLink does not answer; restart it .*, then autofl deploy run"):
+        commands.run(own, site.folder, out, lambda run: None)
 
 
 @pytest.mark.parametrize("resume", [False, True])

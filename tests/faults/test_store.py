@@ -17,10 +17,12 @@ import torch
 
 from autofl.aggregators import Mean
 from autofl.cli.main import run as run_cli
-from autofl.config import load_settings, parse_settings
+from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.engines import UnpackedUpdates
 from autofl.errors import AutoFLError, Terminated, raise_when_told_to_end
+from autofl.experiments.build import build_simulation
 from autofl.experiments.run import run
+from autofl.experiments.together import Member, write_together
 from autofl.lock import FolderLock, Locked, is_locked
 from autofl.records import Evaluation, RunWriter, convergence_round, read_manifest, read_weights
 from autofl.records.checks import OWN_SUM, sealed
@@ -263,6 +265,55 @@ def test_a_command_killed_between_its_manifest_and_its_tables_begins_anew(tmp_pa
     capsys.readouterr()
     assert run_cli(["simulate", "--resume", str(begun)]) == 2
     assert "give its command again, with --force" in capsys.readouterr().err
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+def go_on_alone(settings, folder):
+    run(settings, folder, resume=True)
+
+
+def go_on_in_a_batch(settings, folder):
+    member = Member(build_simulation(settings), folder, dump_settings(settings), {}, resume=True)
+    write_together([member], lambda *_: None)
+
+
+@pytest.mark.parametrize("go_on", [go_on_alone, go_on_in_a_batch])
+def test_rounds_whose_checkpoints_are_all_damaged_are_not_lost_without_a_question(go_on, tmp_path):
+    settings = parse_settings(SMALL).resolved()
+
+    def interrupt(record):
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "run", on_round=interrupt)
+    checkpoint = tmp_path / "run" / "checkpoint-0"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    before = contents(tmp_path / "run")
+    with pytest.raises(AutoFLError, match=r"checkpoint-0: damaged .* to begin the run anew, .* --force"):
+        go_on(settings, tmp_path / "run")
+    assert contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("change", ["another version", "a comment in its settings", "a damaged manifest"])
+def test_a_finished_run_is_not_lost_without_a_question(change, tmp_path):
+    settings = parse_settings(SMALL)
+    folder = run(settings, tmp_path / "run").folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    if change == "another version":
+        (folder / "manifest.json").write_text(json.dumps(sealed({**manifest, "version": "0.0.1"})))
+    elif change == "a damaged manifest":
+        (folder / "manifest.json").write_text(json.dumps({**manifest, "seed": 5}))
+    else:
+        with open(folder / "config.toml", "a") as file:
+            file.write("# mine\n")
+    before = contents(folder)
+    with pytest.raises(AutoFLError):
+        run(settings, folder, resume=True)
+    assert contents(folder) == before
 
 
 def test_a_link_as_lock_is_refused_and_what_it_points_at_stays(tmp_path):

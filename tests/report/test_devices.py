@@ -48,6 +48,23 @@ def test_measured_and_modelled_stand_side_by_side(run):
         assert words in said
 
 
+def test_the_time_of_a_round_is_that_of_all_of_it_as_its_overhead_is(tmp_path):
+    """4 s to the last reply, 0.7 s of them computing, and 9 s in all: a report said 8.3 s of 4 s were beyond that."""
+    about = {"algorithm": "autofl", "seed": 1, "num_ue": 2, "num_weights": 10, "data": "npz"}
+    writer = RunWriter(tmp_path / "run", "seed = 1\n", about)
+    writer.write(RoundRecord(round=0, evaluation=Evaluation(1.0, 1.0, 0.1, 0.1)))
+    writer.write(hand_made(1, 0.2, 0.2, [0, 1], [1e-3, 1e-3], [True, True], Evaluation(1.0, 1.0, 0.5, 0.5)))
+    writer.write_devices(1, [DeviceRecord(ue, "ok", 3.0 + ue, 0.7, round_time=9.0) for ue in (0, 1)])
+    writer.write_devices(1, [DeviceRecord(-1, "introduction: no"), *2 * [DeviceRecord(1, "evaluation: no")]])
+    writer.finish("finished")
+    writer.close()
+    run = read_run(tmp_path / "run")
+    found = facts(run)
+    assert found["round_time"]["measured"] == 9.0
+    assert found["overhead"]["median"] == pytest.approx(8.3)
+    assert "other replies refused: introduction: no, UE 1: evaluation: no (2 times)" in lines(run)
+
+
 def test_a_deployment_and_a_simulation_of_the_same_settings_can_be_compared(run, tmp_path):
     folder = tmp_path / "simulated"
     folder.mkdir()

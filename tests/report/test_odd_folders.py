@@ -4,6 +4,10 @@ import csv
 import io
 import json
 import shutil
+import subprocess
+import sys
+import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +78,9 @@ def say(folder, config=None, **facts):
         {"num_ue": 2**40},
         {"num_weights": "many"},
         {"slow": "x"},
+        {"privacy": 5},
+        {"privacy": {}},
+        {"privacy": {"epsilon": 10**400, "delta": 1e-5, "releases": 2}},
         {"data": 3},
         {"data": "a\x1b[2J"},
         {"algorithm": "a\x1b[2J", "label": None},
@@ -114,9 +121,65 @@ def test_a_number_that_no_axis_shows_is_one_line(value, folder):
         read_run(folder)
 
 
-def test_a_label_with_dollar_signs_is_drawn_as_it_is(folder, tmp_path):
-    say(folder, label="$\\frac{$")
+FORMULA = r"$\frac{$"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"label": FORMULA},
+        {"data": FORMULA},
+        {"config": {"data": {"partition": "labels", "labels": FORMULA}}},
+        {"config": {"data": {"partition": FORMULA}}},
+        {"config": {"simulation": {"num_selected": FORMULA}}},
+    ],
+    ids=str,
+)
+def test_words_with_dollar_signs_are_drawn_as_they_are(facts, folder, tmp_path):
+    say(folder, **facts)
     make_report([read_run(folder)], tmp_path, 0.5)
+
+
+def deployed(folder, rows, header="round,ue,outcome,reply_time,train_time,energy,bytes_down,bytes_up"):
+    """The run is now one on devices, with these rows in devices.csv, and the right sums."""
+    (folder / "devices.csv").write_text("".join(f"{line}\n" for line in (header, *rows)))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    say(folder, sha256={**manifest["sha256"], "devices.csv": ""})
+
+
+def test_words_of_devices_and_of_folders_are_drawn_as_they_are(folder, tmp_path):
+    """What Matplotlib has no letter for it says on the terminal, as it is."""
+    folder = folder.rename(folder.parent / FORMULA)
+    deployed(folder, [f"1,0,{FORMULA},1,1,,1,1", "2,0,\x1b]0;owned\x07,1,1,,1,1"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_report([read_run(folder)], tmp_path / "out", 0.5)
+
+
+@pytest.mark.parametrize("ue", [-2, 6, 2**62, 2**64])
+def test_a_device_that_is_none_is_one_line(ue, folder, capsys):
+    deployed(folder, [f"1,{ue},ok,1,1,,1,1"])
+    assert run_cli(["report", str(folder)]) == 2
+    assert "not a readable run" in capsys.readouterr().err
+
+
+def test_odd_tables_of_devices_are_drawn(folder, tmp_path):
+    """A node that is nobody and was asked, a time without its other half, numbers far apart, and no slowness."""
+    rows = ["1,-1,ok,1,1,,1,1,1", "1,0,ok,1,1,,1,1,1", "2,9999999,ok,1,1,,1,1,1"]
+    say(folder, num_ue=None)
+    deployed(folder, rows, "round,ue,outcome,reply_time,train_time,energy,bytes_down,bytes_up,round_time")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(sealed({**manifest, "slow": None})))
+    begin = time.monotonic()
+    make_report([read_run(folder)], tmp_path, 0.5)
+    assert time.monotonic() - begin < 30
+
+
+def test_headings_hold_neither_html_nor_pictures(folder):
+    say(folder, label="<b>![](//e/x)")
+    make_report([read_run(folder)], folder, 0.5)
+    (heading,) = [line for line in (folder / "report.md").read_text().splitlines() if "time / " in line]
+    assert r"time / \<b>![]\(//e/x)" in heading
 
 
 def test_results_of_a_reproduction_that_lack_something_are_one_line(tmp_path, capsys):
@@ -207,3 +270,22 @@ def test_a_label_is_neither_html_nor_a_formula(folder):
     store = Store([folder], Launcher(None))
     (row,) = csv.DictReader(io.StringIO(store.compare_csv([id_of(folder)], 0.5)))
     assert row["label"].startswith("'=1+")
+
+
+def test_a_label_is_no_formula_in_any_spreadsheet():
+    pytest.importorskip("fastapi", reason="needs the extra explore")
+    from autofl.explore.runs import as_text
+
+    assert as_text(" =1+1;=2+2") == "' =1+1;'=2+2"
+    assert as_text("AutoFL, data.labels = 5") == "AutoFL, data.labels = 5"
+
+
+def test_a_matplotlibrc_in_the_working_folder_decides_nothing(folder):
+    """Matplotlib reads it as it is imported, so a Python of its own."""
+    (folder / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\nsavefig.dpi: 7\n")
+    code = "import sys; from autofl.report.make import make_report; make_report(sys.argv[1], sys.argv[2])"
+    for out, where in (("here", folder), ("elsewhere", folder.parent)):
+        words = [sys.executable, "-P", "-c", code, str(folder), str(folder.parent / out)]
+        subprocess.run(words, cwd=where, check=True, capture_output=True)
+    here, elsewhere = (folder.parent / out / "energy.png" for out in ("here", "elsewhere"))
+    assert here.read_bytes() == elsewhere.read_bytes()

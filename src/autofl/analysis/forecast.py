@@ -77,6 +77,7 @@ class Forecast:
     never: int
     num_pilots: int
     short: int  # of these, pilots that end below the target
+    coarse: int  # and those whose first evaluation is at it
     scatter: float
     source: str
     checked: bool  # whether the labels of those who are heard are known
@@ -89,7 +90,18 @@ class Forecast:
             key: {name: value if np.isfinite(value) else None for name, value in zip(names, values, strict=True)}
             for key, values in (("rounds", self.rounds), ("sim_time", self.sim_time), ("energy", self.energy))
         }
-        rest = ("unheard", "missing", "never", "num_pilots", "short", "scatter", "source", "checked", "outside")
+        rest = (
+            "unheard",
+            "missing",
+            "never",
+            "num_pilots",
+            "short",
+            "coarse",
+            "scatter",
+            "source",
+            "checked",
+            "outside",
+        )
         return {
             "target_accuracy": self.target,
             **spread,
@@ -174,6 +186,7 @@ def forecast_of(settings: Settings, fitted: Fitted, networks: Iterable[Horizon],
         never=num - len(medians),
         num_pilots=fitted.num_pilots,
         short=fitted.short,
+        coarse=fitted.coarse,
         scatter=float(fitted.model.scatter_at(typical.skew)),
         source=fitted.source,
         checked=all(one.heard is not None for one in played),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autofl.analysis.forecast import pilot_of
-from autofl.analysis.pilot_files import Pilot
+from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots
 from autofl.config import PerUE, Settings
 from autofl.config.parts import (
     BaselineSettings,
@@ -19,6 +19,8 @@ from autofl.config.parts import (
     PlannerSettings,
 )
 from autofl.config.settings import KnowledgeSettings
+from autofl.errors import AutoFLError
+from autofl.experiments.data import contents_of
 from autofl.experiments.jobs import Job, OnProgress, is_same, run_jobs
 from autofl.lock import locked
 from autofl.records import read_run
@@ -57,6 +59,8 @@ OUT_OF_REACH = 1e7
 def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) -> Iterator[tuple[str, Settings]]:
     """Name and settings of each pilot; its radio is perfect but for UEs out of reach: a pilot is about learning."""
     settings = settings.resolved()
+    contents = contents_of(settings.data.source())
+    whose = "" if contents is None else f"-{contents[-16:]}"  # pilots of other samples in the file are not kept
     cell = settings.cell.model_copy(
         update={
             "positions": None,
@@ -88,7 +92,7 @@ def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) ->
                 )
                 words = f"l{number}-d{point.num_samples}-m{point.num_selected}-tau{point.local_steps}"
                 rate = "" if point.bits is None else f"-bits{point.bits:g}"
-                yield f"{words}-away{point.away:g}{rate}-seed{seed}", one
+                yield f"{words}-away{point.away:g}{rate}-seed{seed}{whose}", one
 
 
 def design_of(settings: Settings) -> tuple[Point, ...]:
@@ -106,6 +110,26 @@ def _distance(num_ue: int, away: float, seed: int) -> PerUE:
     distance = np.full(num_ue, 10.0)
     distance[stream(seed, "pilot").permutation(num_ue)[: int(away * num_ue)]] = OUT_OF_REACH
     return PerUE(value=tuple(distance.tolist()))
+
+
+def check_replaceable(
+    path: Path, command: str, settings: Settings, folder: Path, labels: Sequence[int], num_seeds: int
+) -> None:
+    """Refuse to replace a file, and the runs beside it, that this command with these settings has not made."""
+    if not path.exists():
+        return
+    try:
+        there, made_by = read_pilots(path)
+    except AutoFLError:
+        there, made_by = [], ""
+    ours = all(pilot.problem == problem_of(settings.resolved().table()) for pilot in there) and all(
+        is_same(one, folder / name) for name, one in pilot_settings(settings, labels, num_seeds)
+    )
+    if made_by != command or not ours:
+        raise AutoFLError(
+            f"{path}: this command with these settings has not made it; name another file (--out), or replace it"
+            " (--force)"
+        )
 
 
 def run_pilots(

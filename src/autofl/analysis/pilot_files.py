@@ -4,6 +4,7 @@ import json
 import shlex
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from autofl.config import Settings
 from autofl.config.load import written
 from autofl.config.parts import DownlinkSettings, ModelSettings
 from autofl.config.settings import DataSettings, EvaluationSettings
+from autofl.experiments.data import contents_of
 from autofl.files import opening, read_json, write_whole
 from autofl.records.metrics import passes, smoothed
 from autofl.units import Array, PathLike
@@ -69,6 +71,11 @@ class Pilot:
     def reaches(self, target: float, every: int | None = None) -> bool:
         return not np.isnan(self.rounds_to(target, every))
 
+    def is_coarse(self, target: float, every: int | None = None) -> bool:
+        """Whether the first evaluation is at the target: the rounds to it then only say how often it was looked at."""
+        first = max(every or self.every, self.every)
+        return first > 1 and float(np.interp(first, self.round, self.accuracy)) >= target
+
     @property
     def every(self) -> int:
         """Rounds from one evaluation to the next."""
@@ -94,7 +101,7 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
     if "attack" in changed:  # without liars a simulation makes no checks
         changed["checks"] = config.get("checks", {})
     return {
-        "data": data.get("file") or data["name"],
+        "data": contents_of(DataSettings.model_validate(data).source()) or data.get("file") or data["name"],
         "standardise": data["standardise"],
         **({"values": data["values"]} if data.get("values", "auto") != "auto" else {}),
         "partition": data["partition"],
@@ -158,7 +165,13 @@ FREE = ("local_steps", "engine")
 """Settings of these sections that a pilot sets itself, or that change no number."""
 
 
-def pilot_command(settings: Settings, target: float) -> str:
+def pilot_advice(settings: Settings, target: float) -> str:
+    """How to make pilots and use them, in a file that is not there yet: those that are there cost much to make."""
+    out = next(name for num in count(1) if not Path(name := f"pilots{'' if num == 1 else f'-{num}'}.json").exists())
+    return f"{pilot_command(settings, target, out)} and add --pilots {out}"
+
+
+def pilot_command(settings: Settings, target: float, out: str = "pilots.json") -> str:
     """The complete command that makes pilots for these settings; they run until they reach the target."""
     settings = settings.resolved()
     plans = settings.planned_in()
@@ -180,7 +193,7 @@ def pilot_command(settings: Settings, target: float) -> str:
         names = [key for key in keys or its if key in its and key not in FREE and its[key] != others.get(key)]
         changed |= {f"{section}.{key}": its[key] for key in names}
     words = [f"--set {shlex.quote(f'{key}={written(value)}')}" for key, value in changed.items()]
-    return " ".join(["autofl pilot", *words, f"--target {target:g} --out pilots.json"])
+    return " ".join(["autofl pilot", *words, f"--target {target:g} --out {out}"])
 
 
 def write_pilots(path: PathLike, pilots: list[Pilot], command: str) -> None:

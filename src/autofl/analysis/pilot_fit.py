@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autofl.analysis.pilot_files import Pilot, pilot_command, problem_of, read_pilots
+from autofl.analysis.pilot_files import Pilot, pilot_advice, problem_of, read_pilots
 from autofl.config import Settings
 from autofl.errors import AutoFLError
 from autofl.theory.rounds import RoundsModel, fit_rounds
@@ -25,6 +25,7 @@ class Fitted(NamedTuple):
     source: str
     highest: float = 1.0  # accuracy that pilots come to, median
     short: int = 0  # pilots that end below the target
+    coarse: int = 0  # pilots whose first evaluation is at the target
     longest: float = np.inf  # rounds of the longest pilot
     rarest: float = 1.0  # least exposure of a label in a pilot that reached the target
 
@@ -61,6 +62,7 @@ class Pilots:
             f"{self.path.name}, made by: {'; '.join(commands)}",
             highest=float(np.median([max(pilot.accuracy) for pilot in fitting])),
             short=len(fitting) - len(reached),
+            coarse=sum(pilot.is_coarse(target, settings.evaluation.every) for pilot in fitting),
             longest=max(pilot.round[-1] for pilot in fitting),
             rarest=min(pilot.rarest for pilot in reached),
         )
@@ -91,14 +93,14 @@ def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> 
         )
         raise PilotsMissing(
             f"no pilots of this learning problem ({differs})",
-            f"{origin}: {{}}; make some with {pilot_command(settings, target)} and add --pilots pilots.json",
+            f"{origin}: {{}}; make some with {pilot_advice(settings, target)}",
         )
     every = settings.evaluation.every
     reached = np.array([pilot.reaches(target, every) for pilot in same])
     if 2 * reached.sum() <= len(same):
         raise PilotsMissing(
             f"only {reached.sum()} of {len(same)} pilots reach {target:g}; ask for less",
-            f"{origin}: {{}}, or make longer ones: {pilot_command(settings, target)} and add --pilots pilots.json",
+            f"{origin}: {{}}, or make longer ones: {pilot_advice(settings, target)}",
         )
     rounds = [
         pilot.rounds_to(target, every) if there else pilot.round[-1] for pilot, there in zip(same, reached, strict=True)

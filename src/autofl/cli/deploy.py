@@ -1,5 +1,6 @@
 """autofl deploy: the same planner and client update on real devices, through Flower."""
 
+import contextlib
 import importlib.util
 import os
 from pathlib import Path
@@ -54,11 +55,14 @@ def need_flower() -> None:
 def up_command(config: Config = None, nodes: Nodes = None, folder: Folder = HERE, overrides: Set = None) -> None:
     """Start a SuperLink and SuperNodes on this machine, with TLS and node authentication."""
     need_flower()
+    from autofl.config.load import own_code_named
     from autofl.deploy.commands import up
 
-    up(settings_for(config, nodes, overrides), folder, say)
+    settings = settings_for(config, nodes, overrides)
+    up(settings, folder, say)
     named = "" if folder == HERE else f" --folder {quoted(folder)}"
-    say(f"next: autofl deploy run{named}, then autofl deploy down{named}")
+    own = "".join(f" {words}" for words in own_code_named(settings.table()))
+    say(f"next: autofl deploy run{named}{own}, then autofl deploy down{named}")
 
 
 @deploy_app.command("run", epilog="Example: autofl deploy run --set stop.rounds=3 --out runs/devices")
@@ -87,18 +91,43 @@ def run_on_devices(
     """What `deploy run` and `testbed run` do; `command` is which, and `usual` the folder that it takes by default."""
     need_flower()
     from autofl.config import load_settings
-    from autofl.deploy.commands import progress_of, run, settings_of
-    from autofl.records import check_no_run
+    from autofl.deploy.commands import settings_of
 
     if resume is not None and out is not None:
         raise AutoFLError("--resume uses the settings of its run; give no --out")
-    settings = settings_of(folder)
+    settings = settings_of(folder, overrides or ())
     if resume is not None:
         settings = settings_in(resume, overrides or ())
     elif overrides:
         settings = load_settings(folder / "config.toml", overrides)
     place = resume or out or free_folder("deploy")
-    keep = resume is None and not force
+    try:
+        _run_into(place, command, usual, folder, settings, resume is not None, force)
+    except (AutoFLError, typer.Exit):
+        if resume is None and out is None:
+            drop_unused(place)
+        raise
+    report_new_runs([place], place, settings.compare.target_accuracy, as_json)
+
+
+def drop_unused(folder: Path) -> None:
+    """Remove a folder that was made for a run which was refused: nothing but its lock is in it."""
+    from autofl.deploy.lease import FILE
+
+    with contextlib.suppress(OSError):
+        if {path.name for path in folder.iterdir()} <= {FILE}:
+            (folder / FILE).unlink(missing_ok=True)
+            folder.rmdir()
+
+
+def _run_into(
+    place: Path, command: str, usual: Path, folder: Path, settings: "Settings", resume: bool, force: bool
+) -> None:
+    """Run into this folder, telling of each round."""
+    from autofl.deploy.commands import progress_of, run
+    from autofl.records import check_no_run
+
+    keep = not resume and not force
     if keep:
         check_no_run(place)  # now, before anything starts, and again once nobody else can write there
     say(f"{settings.algorithm}, seed {settings.seed}, on devices, into {place}")
@@ -113,11 +142,10 @@ def run_on_devices(
             bar(progress_of(run))
 
         try:
-            run(settings, folder, place, on_round, resume is not None, keep)
+            run(settings, folder, place, on_round, resume, keep)
         except KeyboardInterrupt as error:
             where = "" if folder == usual else f" --folder {quoted(folder)}"
             leave(place, resuming(f"{command}{where}", place, settings), error, (place / "config.toml").is_file())
-    report_new_runs([place], place, settings.compare.target_accuracy, as_json)
 
 
 @deploy_app.command("status", epilog="Example: autofl deploy status --json")
@@ -143,6 +171,8 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     if (newest := state.get("newest")) is not None:
         ended = "diverged" if newest.get("stop") == "diverged" else newest.get("status")
         say(f"{newest['folder']}: {newest.get('problem') or ended}")
+        if "resume" in newest:
+            say(f"continue it with {newest['resume']}", whole=True)
     if newest is not None and "devices" in newest:
         say(f"round {newest['rounds']} of {newest['of']}")
         rows = [
@@ -155,7 +185,8 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     if newest is not None and newest.get("asked"):
         rows = [[f"UE {ue}", one["transport"], _milli(one.get("overhead"))] for ue, one in newest["asked"].items()]
         show_table(Table(["device", "asked over", "overhead [ms]"], rows))
-        say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
+        if newest["overhead"] is not None:
+            say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
     return None
 
 

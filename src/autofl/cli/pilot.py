@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from autofl.cli.planned import coarse_words
 from autofl.cli.screen import ProgressBar, say
 from autofl.cli.shared import Config, Json, Scenario, Set, Workers, leave, num_workers, print_json, words_of
 from autofl.errors import AutoFLError
@@ -27,6 +28,7 @@ def command(
     seeds: Annotated[int, typer.Option(help="Number of seeds for each pilot.")] = 2,
     out: Annotated[Path, typer.Option(help="File for the pilots; their runs go beside it.")] = Path("pilots.json"),
     workers: Workers = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace pilots of other settings.")] = False,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -48,9 +50,15 @@ def command(
     if seeds < 1 or min(label_counts) < 1:
         raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
     count, folder = num_workers(workers, settings.simulation.threads), inside(inside(out.parent, out.stem), "runs")
-    from autofl.analysis.pilot import design_of, run_pilots
+    from autofl.analysis.pilot import check_replaceable, design_of, run_pilots
     from autofl.analysis.pilot_files import write_pilots
 
+    given = words_of(config, scenario, overrides)
+    until = [] if target is None else [f"--target {target:g}"]
+    labelled = f"--labels {','.join(map(str, label_counts))}"
+    made_by = " ".join(["autofl pilot", *given, *until, labelled, f"--seeds {seeds}"])
+    if not force:
+        check_replaceable(out, made_by, settings, folder, label_counts, seeds)
     with ProgressBar(
         len(design_of(settings)) * len(label_counts) * seeds * settings.stop.rounds, each_run=False
     ) as bar:
@@ -58,10 +66,7 @@ def command(
             pilots = run_pilots(settings, folder, label_counts, seeds, count, bar)
         except KeyboardInterrupt as error:
             leave(folder, "the same command", error)
-    given = words_of(config, scenario, overrides)
-    until = [] if target is None else [f"--target {target:g}"]
-    command = ["autofl pilot", *given, *until, f"--labels {','.join(map(str, label_counts))}", f"--seeds {seeds}"]
-    write_pilots(out, pilots, " ".join(command))
+    write_pilots(out, pilots, made_by)
     reached = len(pilots) if target is None else sum(pilot.reaches(target) for pilot in pilots)
     if reached < len(pilots):
         highest = max(max(pilot.accuracy) for pilot in pilots)
@@ -70,6 +75,9 @@ def command(
             f" other one has {settings.stop.rounds} rounds, or {settings.stop.stalled} without progress; a forecast"
             " needs more than half of them, so ask for less"
         )
+    coarse = 0 if target is None else sum(pilot.is_coarse(target) for pilot in pilots)
+    if target is not None and coarse:
+        say(coarse_words(coarse, len(pilots), target))
     if as_json:
         return print_json({"file": str(out), "pilots": len(pilots)})
     use = " ".join(["autofl plan", *given, *(until or ["--target 0.85"]), f"--pilots {quoted(out)}"])

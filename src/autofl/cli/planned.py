@@ -137,12 +137,22 @@ def say_forecast(coming: "Forecast", settings: "Settings") -> None:
             f"careful: {coming.short} of {coming.num_pilots} pilots end below {100 * coming.target:g} %; they count as"
             " needing more rounds than they ran"
         )
+    if coming.coarse:
+        say(coarse_words(coming.coarse, coming.num_pilots, coming.target))
     if not coming.checked:
         say("not checked: whether every label is heard, since the samples are not available")
     if coming.unheard:
         say(f"careful: UEs that are hardly ever heard: {coming.unheard}; the model will not fit their data")
     if coming.never:
         say(f"careful: {coming.never} of the drawn networks never reach the target")
+
+
+def coarse_words(coarse: int, num_pilots: int, target: float) -> str:
+    return (
+        f"careful: {coarse} of {num_pilots} pilots are at {100 * target:g} % at their first evaluation already, so"
+        " rounds and pace say how often accuracy was measured, not how fast it grows; make pilots and plan with"
+        " --set evaluation.every=1"
+    )
 
 
 def _or_never(value: float) -> str:

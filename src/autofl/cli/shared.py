@@ -110,7 +110,10 @@ def say_foregone(*runs: "Settings") -> None:
         section = settings.planned_by()
         if section.name == "joint" and "pace" not in section.given and settings.data.name not in PACED:
             its = f"of MNIST, not of {settings.data.name}"
-            lines.append(f"careful: the joint planner goes by the pace {its}; autofl pilot measures it")
+            lines.append(
+                f"careful: the joint planner goes by the pace {its}; make pilots with autofl pilot, then"
+                f" autofl plan --target ACCURACY --pilots FILE says {settings.planned_in()}.pace to set"
+            )
         if missed := settings.foregone():
             lines.append(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
     for settings in {settings.data: settings for settings in runs}.values():
@@ -317,9 +320,9 @@ def leave(folder: Path, command: str, error: KeyboardInterrupt, begun: bool = Tr
 
 def resuming(command: str, folder: Path, settings: "Settings") -> str:
     """The command that goes on with a run or comparison."""
-    from autofl.config.load import own_code_named
+    from autofl.config.load import resume_words
 
-    return " ".join([f"{command} --resume {quoted(folder)}", *own_code_named(settings.table())])
+    return f"{command} {resume_words(folder, settings.table())}"
 
 
 def exit_status(error: KeyboardInterrupt) -> int:

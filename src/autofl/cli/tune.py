@@ -109,6 +109,8 @@ def command(
 
 def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
     """The table, and a file of the same; the best constants in a sentence."""
+    from autofl.config.load import own_code_named
+
     told = {
         "target": tuned.target,
         "metric": tuned.settings.stop.metric,
@@ -124,11 +126,12 @@ def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
         headings = ["constants", "d", "tau", "bits", "|A_k|", "frequency"]
         headings += [f"s to {percent(tuned.target)}", "reached", "accuracy", ""]
         show_table(Table(headings, [_row(trial) for trial in tuned.trials]))
-    if tuned.best is None:
+    if tuned.best is None or tuned.best_settings is None:
         say(f"no constants reach {percent(tuned.target)} in half of their runs; try others, or more stop.rounds")
     else:
+        own = "".join(f" {words}" for words in own_code_named(tuned.best_settings.table()))
         say(
-            f"best: {tuned.best.constants.name}; autofl simulate {quoted(file)} runs them on a seed not used for"
+            f"best: {tuned.best.constants.name}; autofl simulate {quoted(file)}{own} runs them on a seed not used for"
             " tuning",
             whole=True,
         )

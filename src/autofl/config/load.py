@@ -17,7 +17,7 @@ from autofl.config.parts import PartSettings
 from autofl.config.scenarios import read_scenario
 from autofl.config.settings import Settings
 from autofl.errors import AutoFLError
-from autofl.files import parse_toml, read_toml
+from autofl.files import parse_toml, quoted, read_toml
 from autofl.registry import find
 from autofl.units import PathLike
 
@@ -44,9 +44,10 @@ def load_settings(path: PathLike | None = None, overrides: Iterable[str] = (), s
 
 
 def _is_of_a_run(path: Path) -> bool:
-    """Whether a file is the settings of a run, a comparison or a sweep, which anybody may have made."""
-    places = (f"{below}{name}" for below in ("", "*/", "runs/*/") for name in OF_A_RUN)
-    return path.name == CONFIG and any(any(path.parent.glob(place)) for place in places)
+    """Whether a file lies in the folder of a run, or is the settings of several; anybody may have made them."""
+    below = ("", "*/", "runs/*/") if path.name in OF_RUNS else ("",)
+    places = (f"{folder}{name}" for folder in below for name in LEFT_BY_US)
+    return any(any(path.parent.glob(place)) for place in places)
 
 
 def check_asked(path: PathLike, table: dict[str, Any], overrides: Iterable[str]) -> None:
@@ -74,6 +75,11 @@ def own_code_named(table: dict[str, Any]) -> list[str]:
     """The options that name the code of these settings which is not ours: what `check_asked` asks for."""
     values = flat_settings(table)
     return [f"--set {shlex.quote(f'{key}={written(values[key])}')}" for key in _own_code(table)]
+
+
+def resume_words(folder: PathLike, table: dict[str, Any]) -> str:
+    """The options with which a command goes on with a run or comparison of these settings."""
+    return " ".join([f"--resume {quoted(folder)}", *own_code_named(table)])
 
 
 def written(value: Any) -> str:
@@ -110,8 +116,19 @@ def _sections(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 CONFIG = "config.toml"
-OF_A_RUN = ("manifest.json", "rounds.csv", "ues.csv", "checkpoint-?")
-"""Files by which the folder of a run is told, even where one of them was taken away."""
+OF_RUNS = (CONFIG, "tuned.toml")
+"""The settings of a run, of a comparison or a sweep; and the best ones of `autofl tune`."""
+LEFT_BY_US = (
+    ".lock",
+    "manifest.json",
+    "rounds.csv",
+    "ues.csv",
+    "checkpoint-?",
+    "sweep.csv",
+    "sweep.json",
+    "tuned.json",
+)
+"""Files by which a folder of results is told, even where one of them was taken away."""
 NAMING = ("algorithm", "algorithms", "name", "partition")
 """Keys whose values name parts."""
 FROM_OBJECTS = "made_from_objects"
@@ -192,9 +209,9 @@ def _leave_out_settings_of_replaced_parts(
         old, new = below.get(section, {}), table.get(section, {})
         if not isinstance(field.default, PartSettings) or not isinstance(new, dict):
             continue
-        names = [str(values.get("name", field.default.name)) for values in (old, new)]
-        if names[0] == names[1]:
-            continue
+        names = [values.get("name", field.default.name) for values in (old, new)]
+        if names[0] == names[1] or not all(isinstance(name, str) for name in names):
+            continue  # the validation reports what is no text
         try:
             before, after = (find(field.default.kind, name).settings for name in names)
         except AutoFLError:

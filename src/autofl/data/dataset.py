@@ -41,7 +41,9 @@ class Dataset:
     num_classes: int
 
     def __post_init__(self) -> None:
-        if len(self.x) != len(self.y) or self.y.ndim != 1 or len(self.y) == 0:
+        if self.y.shape == (0,) and len(self.x) == 0:
+            raise AutoFLError(f"data {self.name}: it holds no samples")
+        if len(self.x) != len(self.y) or self.y.ndim != 1:
             raise AutoFLError(
                 f"data {self.name}: x and y need the same number of samples, got {self.x.shape} and {self.y.shape}"
             )

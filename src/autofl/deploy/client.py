@@ -1,6 +1,7 @@
 """What a device answers: who it is, its channel, its update, how good a model is on its own samples."""
 
 import importlib
+import logging
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import wraps
@@ -28,6 +29,8 @@ from autofl.deploy.session import hold_session, leave
 from autofl.deploy.testbed import be_as_modelled, first_packet_time
 from autofl.engines import ClientMemory, StackedUpdates
 from autofl.errors import AutoFLError
+
+log = logging.getLogger("autofl")
 
 PURPOSES = ("client", "compressor")
 """What a device may remember: its algorithm's state, its compressor's."""
@@ -58,7 +61,10 @@ def _answers(*parts: str) -> Callable[[Handler], Handler]:
 @_answers()
 def introduce(message: Message, context: Context) -> Message:
     """Who this device is and what it has: the number of its samples and, if they are shared, its pixel sums."""
-    desk = desk_of(context)
+    try:
+        desk = desk_of(context)
+    except AutoFLError as error:  # the server does not know yet whose words these are
+        raise AutoFLError(f"UE {context.node_config.get('ue', 'unknown')}: {error}") from None
     settings, device = desk.settings, desk.device
     own = {name: float(context.node_config[name]) for name in OWN_VALUES if name in context.node_config}
     said: dict[str, Any] = {
@@ -208,8 +214,11 @@ def session(message: Message, context: Context) -> Message:
 
     try:
         keys = DeviceKeys.read(Path(str(context.node_config["folder"])), int(context.node_config["ue"]))
-    except (KeyError, OSError, ValueError):
+    except KeyError:
         outcome = "no-keys"
+    except (OSError, ValueError) as error:
+        log.warning("no stream: %s", error)
+        outcome = "bad-keys"
     else:
         outcome = hold_session(place["host"], place["port"], place["token"], keys, answer, LARGEST)
         if outcome == "over":

@@ -4,12 +4,13 @@ import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import tomli_w
 
 from autofl.config import Settings, dump_settings, load_settings
+from autofl.config.load import check_asked, resume_words
 from autofl.data import write_device
 from autofl.deploy.folder import LINK, PATIENCE, TRIES, Site, answers, free_port, program, stream_port, wait_for
 from autofl.deploy.lease import claimed, held
@@ -17,7 +18,8 @@ from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
 from autofl.experiments.jobs import Progress
-from autofl.files import inside, quoted, write_whole
+from autofl.experiments.run import origins_of
+from autofl.files import inside, quoted, read_json, read_toml, write_whole
 from autofl.lock import FolderLock, overrule
 from autofl.records import (
     Run,
@@ -43,6 +45,21 @@ ASK = 5.0
 
 ENDING = 10.0
 """Seconds that a stopped run may take to end."""
+
+
+class CutOffError(AutoFLError):
+    """A run that ended before its time; `why` says so without what to do about it, for the manifest."""
+
+    def __init__(self, site: Site, out: Path, settings: Settings, why: str) -> None:
+        first = "" if answers(*site.link()) else f"the SuperLink does not answer; {site.mending}, then "
+        super().__init__(f"{out}: {why}; {first}{site.running} {resume_words(out, settings.table())} continues it")
+        self.why = why
+
+
+def can_resume(out: Path) -> bool:
+    """Whether a run that did not finish can go on from a checkpoint."""
+    said = read_manifest(out)
+    return said["status"] in ("interrupted", "failed") and said.get("stop") is None and has_checkpoint(out)
 
 
 def write_data(settings: Settings, site: Site) -> None:
@@ -142,8 +159,8 @@ def register(site: Site, ue: int) -> None:
 def nodes_of(site: Site) -> dict[str, str]:
     """The SuperLink's node of each UE whose key was registered from this folder."""
     try:
-        return dict(json.loads((site.folder / NODES).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return {str(ue): str(node) for ue, node in dict(read_json(site.folder / NODES)).items()}
+    except (AutoFLError, TypeError, ValueError):
         return {}
 
 
@@ -210,6 +227,7 @@ def run(
     if out.resolve() == folder.resolve():
         raise AutoFLError(f"{out}: the folder of the deployment itself; name another one for the run (--out)")
     check_fits(settings, settings_of(folder), site.is_prepared)
+    origins_of(settings)  # code of one's own that is not here: the server app would have no one to tell
     if not answers(*site.link()):
         raise AutoFLError(f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}")
     attempt = str(time.time_ns())
@@ -226,13 +244,13 @@ def run(
         number = str(site.call(["flwr", "run", str(app), LINK])["run-id"])
         site.keep({**site.state, "run": number, "out": str(out.resolve())})
         try:
-            _follow(site, number, out, attempt, keep, on_round)
+            _follow(site, number, out, settings, attempt, keep, on_round)
         except KeyboardInterrupt as error:
             _end(site, number)
             _mark(out, attempt, "interrupted", str(error) or None)
             raise
         except AutoFLError as error:
-            _mark(out, attempt, "failed", str(error))
+            _mark(out, attempt, "failed", error.why if isinstance(error, CutOffError) else str(error))
             site.end_servers()  # a server app may wait for its SuperLink for ever
             raise
     return read_run(out)
@@ -307,7 +325,15 @@ def _mark(out: Path, attempt: str, status: str, problem: str | None = None) -> N
         mark_run(out, status, problem if ours else told)
 
 
-def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_round: Callable[[Run], None]) -> None:
+def _follow(
+    site: Site,
+    number: str,
+    out: Path,
+    settings: Settings,
+    attempt: str,
+    keep: bool,
+    on_round: Callable[[Run], None],
+) -> None:
     """Wait for the end of a run, telling of each round; what an earlier attempt left in the folder does not count."""
     last, asked, unanswered = -1, time.monotonic(), 0
     while True:
@@ -320,21 +346,25 @@ def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_rou
                 on_round(read_run(out))
             if said["status"] == "finished":
                 return
-            if said["status"] == "failed":
-                raise AutoFLError(f"{out}: {said.get('problem') or 'the run failed'}")
-            if said["status"] == "interrupted":  # its lock is free, though Flower takes it for alive for a minute
-                raise AutoFLError(
-                    f"{out}: {said.get('problem')}; autofl deploy run --resume {quoted(out)} continues it"
-                )
+            why = str(said.get("problem") or "the run failed")
+            if said["status"] == "failed" and not can_resume(out):
+                raise AutoFLError(f"{out}: {why}")
+            if said["status"] in ("failed", "interrupted"):  # its lock is free, though Flower may take it for alive
+                raise CutOffError(site, out, settings, why)
         if time.monotonic() - asked <= ASK:
             continue
         asked = time.monotonic()
         if ours and said["status"] == "running":  # the server app lives, but it may outlive its SuperLink
             unanswered = 0 if answers(*site.link()) else unanswered + 1
             if unanswered == TRIES:
-                raise AutoFLError(f"the SuperLink does not answer; {site.mending}, then run --resume")
+                raise CutOffError(site, out, settings, "the SuperLink does not answer")
         else:
-            status = str(_how_is(site, number))
+            try:
+                status = _how_is(site, number)
+            except AutoFLError as error:
+                if not ours:
+                    raise AutoFLError(f"{error}; {site.mending}, then give the command again") from None
+                raise CutOffError(site, out, settings, str(error)) from None
             if not ours and not site.can_start_servers():
                 raise AutoFLError(f"{out}: the SuperLink no longer starts runs; {site.mending}")
             if status.startswith("finished") and "completed" not in status:
@@ -343,7 +373,8 @@ def _follow(site: Site, number: str, out: Path, attempt: str, keep: bool, on_rou
                 problem = said.get("problem") if said.get("attempt") == attempt else None
                 if said.get("attempt") != attempt:
                     check_free(out, keep)  # another program may have been faster
-                raise AutoFLError(f"{out}: {problem or f'Flower says {status}'}; see {site.logs}")
+                told = site.last_words(number) or f"Flower says {status}; see {site.logs}"
+                raise AutoFLError(f"{out}: {problem or told}")
 
 
 def progress_of(run: Run) -> Progress:
@@ -361,7 +392,7 @@ def _how_is(site: Site, number: str) -> str:
     try:
         runs = site.ask(["flwr", "list", LINK, "--run-id", number])["runs"]
     except AutoFLError as error:
-        raise AutoFLError(f"the SuperLink does not answer ({error}); {site.mending}, then run --resume") from None
+        raise AutoFLError(f"the SuperLink does not say how the run is ({error})") from None
     return str(runs[0]["status"])
 
 
@@ -370,8 +401,10 @@ def down(folder: Path) -> list[str]:
     return Site(folder).stop() if folder.is_dir() else []
 
 
-def settings_of(folder: Path) -> Settings:
-    """The settings a deployment was prepared with."""
+def settings_of(folder: Path, said: Iterable[str] | None = None) -> Settings:
+    """The settings a deployment was prepared with; code that they name must be `said` too, if that is given."""
     if not (folder / "config.toml").is_file():
         raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up {Site(folder).named}")
+    if said is not None:
+        check_asked(folder / "config.toml", read_toml(folder / "config.toml"), said)
     return load_settings(folder / "config.toml")

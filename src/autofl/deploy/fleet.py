@@ -20,6 +20,7 @@ from autofl.deploy.schema import (
     MOST_SAMPLES,
     OWN_FACTOR,
     OWN_VALUES,
+    SAYS,
     SMALL,
     RefusedError,
     read,
@@ -27,11 +28,10 @@ from autofl.deploy.schema import (
 )
 from autofl.network import Cell
 from autofl.records import DeviceRecord
+from autofl.records.round import NOBODY
 
 log = logging.getLogger("autofl")
 
-NOBODY = -1
-"""The UE of a node that has not said which it is, in devices.csv."""
 LOOK = 1.0
 """Seconds between looks for devices that have not come yet, at the start."""
 LONGEST_PAUSE = 64
@@ -97,6 +97,7 @@ class Fleet:
         self._turn, self._tries, self._due = 0, Counter[int](), dict[int, int]()
         self._refused: list[DeviceRecord] = []
         self._silent: set[int] = set()
+        self._failing: set[int] = set()  # nodes whose device met an error of its own instead of saying who it is
         self.refusals: dict[int, Refusal] = {}  # nodes that take no part
         self._ue_of: dict[int, int] = {}  # who a node is by its last introduction, if that was accepted
         self._out: set[int] = set()  # nodes that are left out for the rest of the run
@@ -105,14 +106,17 @@ class Fleet:
         self.known: dict[int, Introduction] = {}
 
     def gather(self, seconds: float) -> None:
-        """Wait until every UE has introduced itself, or this long; then agree on what samples look like."""
+        """Wait until every UE has introduced itself, or this long; then agree on what samples look like.
+
+        A device that answers with an error of its own is not waited for: it is asked again while the others work.
+        """
         end = time.monotonic() + seconds
         self.greet()
-        while len(self.known) < self._cell.num_ue and time.monotonic() < end:
+        while len(self.known) + len(self.failing) < self._cell.num_ue and time.monotonic() < end:
             time.sleep(LOOK)
             self.greet(self._silent)
         if missing := sorted(set(range(self._cell.num_ue)) - set(self.known)):
-            log.warning("no answer from UEs %s within %g s; they take no part until they connect", missing, seconds)
+            log.warning("UEs %s have not said who they are; they take no part until they do", missing)
         if self.known:
             self._agree()
 
@@ -132,7 +136,13 @@ class Fleet:
                     self._add(node, answers[node])
             except RefusedError as error:
                 self._refuse(node, str(error), self._claimed(answers[node]))
-                (self._silent.discard if answers[node].content is not None else self._silent.add)(node)
+                is_failing = answers[node].problem.startswith(SAYS)
+                (self._failing.add if is_failing else self._failing.discard)(node)
+                is_silent = answers[node].content is None and not is_failing
+                (self._silent.add if is_silent else self._silent.discard)(node)
+            else:
+                self._failing.discard(node)
+                self._silent.discard(node)
 
     def is_here(self, ue: int) -> bool:
         """Whether it is connected as this UE: a node that comes back as somebody else is no longer who it was."""
@@ -144,6 +154,11 @@ class Fleet:
     def is_refused(self, ue: int) -> bool:
         """Whether a node that is connected and takes no part is this UE's."""
         return any(one.ue == ue and node in self._online for node, one in self.refusals.items())
+
+    @property
+    def failing(self) -> set[int]:
+        """Nodes that are connected and cannot say who they are, for an error of their own."""
+        return self._failing & self._online
 
     def await_any(self, ues: Collection[int], seconds: float, watch: Callable[[], None]) -> None:
         """Wait until one of these UEs is connected, or this long."""

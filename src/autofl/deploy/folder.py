@@ -11,6 +11,7 @@ superlink.db logs/ state.json   what is remembered, said, and running
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -71,8 +72,18 @@ class Site:
         """What to do about a SuperLink that has ended."""
         if self.is_prepared:
             return "restart it with the command that deploy prepare printed"
-        command = "testbed" if self.state.get("testbed", False) else "deploy"
-        return f"autofl {command} up {self.named} starts it again"
+        return f"{self._command('up')} starts it again"
+
+    @property
+    def running(self) -> str:
+        """The command that runs on these devices."""
+        return self._command("run")
+
+    def _command(self, verb: str) -> str:
+        """A command on this deployment; the folder is named where it is not the usual one."""
+        command, usual = ("testbed", "testbed") if self.state.get("testbed", False) else ("deploy", "deployment")
+        where = "" if self.folder == Path("runs", usual) else f" {self.named}"
+        return f"autofl {command} {verb}{where}"
 
     @property
     def logs(self) -> str:
@@ -87,6 +98,8 @@ class Site:
         self.check_host(hosts[0])
         for name in ("app", "flower", "logs", "nodes", "superlink.db"):
             inside(self.folder, name)
+        if (self.folder / "superlink.db").exists():
+            os.close(open_own(self.folder / "superlink.db", os.O_RDWR))
         if not (self.folder / "server.pem").is_file():
             make_certificates(self.folder, hosts)
         for ue in range(num_nodes):
@@ -116,6 +129,7 @@ class Site:
         return {
             **os.environ,
             MARK: str(self.folder.resolve()),
+            "PYTHONSAFEPATH": "1",  # as `starting_pythons`: some are started with `python -m`
             "FLWR_HOME": str(self.folder.resolve() / "flower"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -194,10 +208,23 @@ class Site:
             raise AutoFLError(f"{' '.join(command[:3])}: {' '.join(str(answer.get('error-message', answer)).split())}")
         return answer
 
+    def last_words(self, number: str) -> str:
+        """The error with which the server app of a run ended, by Flower's log of it; empty where it has none."""
+        command = [*program(["flwr", "log", number, LINK]), "--show"]
+        try:
+            done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            return ""
+        errors = re.findall(r"^\S*(?:Error|Exception): (.+)$", done.stdout, re.MULTILINE)
+        return str(errors[-1]) if errors else ""
+
     def alive(self) -> dict[str, bool]:
         """Of each program we started: whether it still runs."""
         noted = self.state.get("processes", {})
-        return {name: _began(process["pid"]) == process["began"] is not None for name, process in noted.items()}
+        return {
+            name: _began(process["pid"]) == process["began"] and _is_flower(process["pid"])
+            for name, process in noted.items()
+        }
 
     def online(self) -> int:
         """How many SuperNodes the SuperLink sees."""
@@ -264,8 +291,16 @@ def _is_state(state: object) -> bool:
     """Whether it is what `keep` writes, as far as anything relies on it."""
     if not isinstance(state, dict) or not isinstance(noted := state.get("processes", {}), dict):
         return False
-    known = all(isinstance(entry, dict) and {"pid", "began"} <= set(entry) for entry in noted.values())
-    return known and all(isinstance(state.get(key, 0), int | float) for key in ("port", "slow"))
+    port, slow = state.get("port", 0), state.get("slow", 1.0)
+    known = type(port) is int and 0 <= port <= MOST_PORT and isinstance(slow, int | float) and 0.0 < slow <= 1e6
+    return known and all(_is_noted(entry) for entry in noted.values())
+
+
+def _is_noted(entry: object) -> bool:
+    """Whether it says when a process of this number began."""
+    if not isinstance(entry, dict) or type(entry.get("pid")) is not int:
+        return False
+    return 0 < entry["pid"] < 2**31 and isinstance(entry.get("began"), str)
 
 
 def free_port() -> int:
@@ -331,6 +366,17 @@ def _began(pid: int) -> str | None:
         return shown.stdout.strip() or None
     rest = stat.rpartition(")")[2].split()
     return None if rest[0] == "Z" else rest[19]  # a zombie only waits for its parent
+
+
+def _is_flower(pid: int) -> bool:
+    """Whether a process is one of those that `start` starts, by its command line: a note may name anybody's."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        if Path("/proc/self").exists():
+            return False
+        words = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True).stdout
+    return b"flower-super" in words
 
 
 def _marked(folder: Path) -> set[int]:

@@ -32,6 +32,8 @@ REASONS = {
     "untrusted": "the port of streams answers, but the certificates do not fit or have expired;"
     " copy ca.pem and nodes/ueN.pem from the server again",
     "no-keys": "the node has no certificate; name its folder in its node configuration",
+    "bad-keys": "ca.pem, nodes/ueN or nodes/ueN.pem is missing in its folder or cannot be read;"
+    " copy it from the server",
 }
 """Why a node cannot have a stream: it is asked by messages for the rest of the run."""
 MOST_FAILURES = 2

@@ -92,7 +92,7 @@ def watcher(path: Path, attempt: str) -> Callable[[], None]:
                 raise TakenOverError("another attempt has taken over; this one ends")
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                raise LeftAloneError("the command that started this run is gone; deploy run --resume continues it")
+                raise LeftAloneError("the command that started this run is gone")
         finally:
             os.close(descriptor)
 

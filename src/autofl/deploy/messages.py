@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from autofl.compressors import Compressor
 from autofl.data.federated import PixelSums
-from autofl.deploy.schema import FIELDS, MOST_PIXELS, MOST_SAMPLES, SMALL, RefusedError, read, shown
+from autofl.deploy.schema import FIELDS, MOST_PIXELS, MOST_SAMPLES, SMALL, RefusedError, read, shown, told
 from autofl.errors import AutoFLError
 from autofl.models import Params, num_weights
 
@@ -154,11 +155,16 @@ class Order:
         return cls(**{field.name: values[field.name.replace("_", "-")] for field in fields(cls)})
 
 
+UNDELIVERED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+"""Errors that come from the SuperLink; the others are the device's."""
+
+
 def content_of(reply: Message) -> RecordDict:
     """The content of a reply that is no error."""
     if reply.has_error():
         reason = str(reply.error.reason or "no reason given")[:400]
-        raise RefusedError(shown(f"error {reply.error.code}: {reason}"))
+        text = f"error {reply.error.code}: {reason}"
+        raise RefusedError(shown(text) if reply.error.code in UNDELIVERED else told(text))
     return reply.content
 
 

@@ -8,6 +8,7 @@ import contextlib
 import ipaddress
 import logging
 import math
+import re
 import string
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -178,7 +179,7 @@ FIELDS: dict[str, dict[str, Field]] = {
         "upload-rate": Real(0.0, 1e15),
     },
     "session": {"host": Host(), "port": Whole(1, 65_535), "token": Hex(32)},
-    "ended": {"outcome": Word(("over", "unreachable", "untrusted", "no-keys", "refused", "lost"))},
+    "ended": {"outcome": Word(("over", "unreachable", "untrusted", "no-keys", "bad-keys", "refused", "lost"))},
     "model": {"num-classes": Whole(1, MOST_CLASSES)},
     "measured": {
         "train-time": Real(0.0, 1e7),
@@ -240,9 +241,17 @@ def brief(value: object) -> str:
     return shown(repr(value)[:200])
 
 
+SAYS = "it says: "
+"""Before what a device wrote of its own; nothing else begins so."""
+FRAMED = re.compile(r"error \d+: <class 'autofl\.[\w.]*'>:<'(.*)'>", re.DOTALL)
+"""How Flower tells an error of AutoFL; its frame took half of the line that is shown."""
+
+
 def told(text: str) -> str:
-    """What a device wrote of its own, behind words that it cannot choose."""
-    return shown(f"it says: {text}") if shown(text) else "an error without a reason"
+    """What a device wrote of its own, behind words that it cannot choose; an error of AutoFL without Flower's frame."""
+    framed = FRAMED.fullmatch(text)
+    text = text if framed is None else framed[1]
+    return shown(f"{SAYS}{text}") if shown(text) else "an error without a reason"
 
 
 def shown(text: str) -> str:

@@ -45,7 +45,6 @@ from autofl.evaluation import evaluated_ues
 from autofl.experiments.build import build_algorithm, build_evaluator, build_model, build_training
 from autofl.experiments.cell import build_cell, build_channel, build_compressor
 from autofl.experiments.run import machine_facts, origins_of, size_range
-from autofl.files import quoted
 from autofl.lock import FolderLock
 from autofl.models import Params, num_weights
 from autofl.models import params_of as params_of_model
@@ -93,11 +92,13 @@ def _write(grid: Grid, context: Context, settings: Settings, lock: FolderLock) -
     """Serve the rounds, and leave a folder that says how they ended."""
     writer, past = _begin(context, settings, lock)
     status: str = "failed"
-    said = {"problem": "the server stopped before the end; deploy run --resume continues the run"}
+    said = {"problem": "the server stopped before the end"}
     try:
         if past.last.stop is None:
             with _way(grid, context, settings) as ask:
                 _serve(ask, context, settings, writer, past)
+        elif past.wasted:
+            raise AutoFLError(in_vain(past.wasted))
         status, said = "finished", {}  # the last round has said what there is to say
     except TakenOverError:
         status = "taken over"  # the folder is another attempt's by now
@@ -124,6 +125,7 @@ class Past:
     host_time: float = 0.0
     last: RoundRecord = field(default_factory=lambda: RoundRecord(-1))  # behind it, and whether it ended the run
     checked: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # what the checks of updates remember
+    wasted: str | None = ""  # why updates were not used so far; None as soon as one was
 
 
 def past_of(folder: Path, algorithm: Algorithm) -> Past:
@@ -135,7 +137,13 @@ def past_of(folder: Path, algorithm: Algorithm) -> Past:
     # The rounds that were lost, one that was not written yet and the next, may have been answered.
     releases = {int(ue): num + LOST for ue, num in facts["releases"].items()}
     checkpoint = unpacked(arrays, facts, algorithm)
-    return Past(checkpoint, sums, releases, facts["host_time"], end_of(checkpoint, facts), group(arrays, "checks"))
+    last, checked = end_of(checkpoint, facts), group(arrays, "checks")
+    return Past(checkpoint, sums, releases, facts["host_time"], last, checked, facts.get("wasted"))
+
+
+def in_vain(why: str) -> str:
+    """What is said of a run that is over and has used no update."""
+    return f"no update was used in the whole run ({why}); once that is mended, begin a new run"
 
 
 def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunWriter, Past]:
@@ -223,7 +231,7 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
     overheads = Overheads()
     planned_with = overheads if settings.deploy.overhead == "measured" else None
     world = Devices(fleet, ask, cell, emulated, sums, evaluated, compressor, checks, planned_with, slow_of(context))
-    books = Books(settings, writer, sums, begin, past.releases)
+    books = Books(settings, writer, sums, begin, past)
     training, clock = build_training(settings, params, world.cell, channel), time.monotonic()
     notes, idle = Notes(), 0
     with books:
@@ -236,15 +244,12 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
             # A round in which the network lets nobody send is none of ours; one whose orders came to nothing is.
             idle = 0 if record.decoded.any() else idle + bool(world.lost)
             why = lost_words(world.lost)
-            if idle == 1:
-                notes.tell(record.round, [("no update was used", why)])
-            notes.tell(record.round, remarks_of(fleet, ask))
+            notes.tell(record.round, [*([("no update was used", why)] if idle == 1 else []), *remarks_of(fleet, ask)])
             books.enter(record, checkpoint, measured, world, _ways(fleet, ask, overheads) | {"notes": notes.lines})
+            if record.stop is not None and books.wasted:
+                raise AutoFLError(in_vain(books.wasted))
             if idle == MOST_IDLE:
-                raise AutoFLError(
-                    f"no update was used in {idle} rounds in a row ({why}); once that is mended, autofl deploy run"
-                    f" --resume {quoted(writer.folder)} continues the run"
-                )
+                raise AutoFLError(f"no update was used in {idle} rounds in a row ({why}); mend that first")
 
             # Without the wait, ten rounds would pass in the moment in which all devices are away.
             if idle and record.stop is None:
@@ -269,11 +274,9 @@ class Books:
     and at the end.
     """
 
-    def __init__(
-        self, settings: Settings, writer: RunWriter, sums: PixelSums | None, begin: float, releases: Mapping[int, int]
-    ) -> None:
+    def __init__(self, settings: Settings, writer: RunWriter, sums: PixelSums | None, begin: float, past: Past) -> None:
         self._settings, self._writer, self._sums, self._begin = settings, writer, sums, begin
-        self._releases, self._said = dict(releases), 0.0
+        self._releases, self._said, self.wasted = dict(past.releases), 0.0, past.wasted
         self._latest: tuple[Checkpoint, dict[str, Any]] | None = None
         self._pool = ThreadPoolExecutor(1, "books")
         self._writing: Future[None] | None = None
@@ -303,6 +306,8 @@ class Books:
         if self._writing is not None:
             self._writing.result()
         self._releases = _counted(self._releases, measured, self._settings.cell.count)
+        is_wasted = self.wasted is not None and not record.decoded.any()
+        self.wasted = (lost_words(world.lost) or self.wasted) if is_wasted else None
         host_time = round(time.perf_counter() - self._begin, 3)
         facts = {**told_end(record), "host_time": host_time, **ways}
         self._latest = checkpoint, {**facts, **_privacy(self._settings, self._releases)}
@@ -320,7 +325,7 @@ class Books:
         assert self._latest is not None
         self._writer.write(record)
         self._writer.write_devices(record.round, devices)
-        _keep(self._writer, self._latest[0], self._sums, self._releases, host_time, record, checked)
+        _keep(self._writer, self._latest[0], self._sums, self._releases, host_time, record, checked, self.wasted)
         if time.monotonic() - self._said > SAY:
             self._say()
 
@@ -363,11 +368,12 @@ def _keep(
     host_time: float,
     last: RoundRecord,
     checked: Mapping[str, NDArray[Any]],
+    wasted: str | None,
 ) -> None:
     """A checkpoint on disk, which `past_of` reads."""
     arrays, facts = packed(checkpoint)
     arrays |= {f"checks.{name}": array for name, array in checked.items()}
-    facts |= {"releases": releases, "host_time": host_time, **kept_end(last)}
+    facts |= {"releases": releases, "host_time": host_time, "wasted": wasted, **kept_end(last)}
     if sums is not None:
         arrays |= {"pixels.total": sums.total, "pixels.squares": sums.squares}
         facts["pixels"] = sums.num

@@ -2,6 +2,7 @@
 
 import shlex
 import tomllib
+from itertools import count
 from pathlib import Path
 
 from autofl.config import Settings, dump_settings, flat_settings
@@ -9,6 +10,9 @@ from autofl.deploy.folder import Site, stream_port
 from autofl.deploy.schema import Host, shown
 from autofl.errors import AutoFLError
 from autofl.files import read_toml, write_whole
+
+FIRST_PORT = 9094
+"""Port of the first device's own processes; the next ones take the next."""
 
 
 def commands(settings: Settings, folder: Path, host: str, port: int, force: bool = False) -> str:
@@ -35,9 +39,10 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
         f"{export} {shlex.join(site.superlink(everywhere, port))}",
         *(f"{export} {home} {shlex.join(site.register(ue))}" for ue in range(num_ue)),
     ]
-    for ue in range(num_ue):
+    own_ports = (own for own in count(FIRST_PORT) if own not in (port, stream))  # devices may share a machine
+    for ue, own_port in zip(range(num_ue), own_ports, strict=False):
         here = Site(Path("."))
-        command = here.supernode(ue, address, 9094, data="own.npz")
+        command = here.supernode(ue, address, own_port, data="own.npz")
         lines += [
             f"# on the machine of UE {ue}, with {folder / 'ca.pem'}, {site.node(ue)} and ue{ue}.pem (keep nodes/),"
             " own.npz: x, y",

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from autofl.config.load import resume_words
+from autofl.deploy.commands import can_resume
 from autofl.deploy.folder import LINK, Site, answers
 from autofl.deploy.lease import is_held
 from autofl.errors import AutoFLError
@@ -22,13 +24,16 @@ def status(folder: Path) -> dict[str, Any]:
             state["runs"] = [{"id": entry["run-id"], "status": entry["status"]} for entry in runs]
         except AutoFLError as error:
             state["problem"] = str(error)
-    elif site.is_prepared:
+    elif site.is_prepared or "superlink" in alive:
         state["problem"] = f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}"
     state["busy"] = is_held(folder)
     newest = Path(str(site.state.get("out", "")))
     if "out" in site.state and is_run(newest):
         try:
-            state["newest"] = progress(read_run(newest))
+            run = read_run(newest)
+            state["newest"] = progress(run)
+            if can_resume(newest) and not state["busy"]:
+                state["newest"]["resume"] = f"{site.running} {resume_words(newest, run.config)}"
         except AutoFLError as error:
             state["newest"] = {"folder": str(newest), "problem": str(error)}
     return state
@@ -51,7 +56,7 @@ def progress(run: Run) -> dict[str, Any]:
         "stop": said.get("stop"),
         "suspects": said.get("suspects", []),
         "notes": said.get("notes", []),
-        "rounds": said.get("rounds", 0),
+        "rounds": int(rounds[-1]) if len(rounds := run.rounds["round"]) else said.get("rounds", 0),
         "of": run.config.get("stop", {}).get("rounds"),
         "devices": {ue: devices[ue] for ue in sorted(devices)},
         "asked": said.get("devices"),  # how, and what that took beside computing and sending

@@ -1,13 +1,15 @@
 """From settings to a data set, a partition of it, and a pool of samples. PyTorch is loaded for the pool alone."""
 
+import hashlib
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autofl.config import CellSettings, DataSettings, Settings
-from autofl.data import Dataset, Partition, PartitionLaw, label_counts
+from autofl.data import CATALOG, Dataset, Partition, PartitionLaw, label_counts
 from autofl.errors import AutoFLError
 from autofl.registry import find
 from autofl.units import Array, IntArray
@@ -34,6 +36,25 @@ def load_data(settings: Settings) -> tuple[Dataset, NDArray[Any] | None]:
 def loaded_from(source: DataSettings) -> tuple[Dataset, NDArray[Any] | None]:
     """The same for a `DataSettings.source`, kept until another is asked for: runs and networks share its samples."""
     return load_data(Settings(data=source))
+
+
+@lru_cache(maxsize=8)
+def contents_of(source: DataSettings) -> str | None:
+    """What a user's own data hold, in words with a sum of their samples; None where they are not at hand.
+
+    The data sets of the package go by their names, a user's own by this: another file may have the same name.
+    """
+    if source.name == "mnist5k" or source.name in CATALOG:
+        return None
+    try:
+        dataset, owner = loaded_from(source)
+    except AutoFLError:
+        return None
+    total = hashlib.sha256()
+    for array in (dataset.x, dataset.y, *(() if owner is None else (owner,))):
+        total.update(f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    shape = "x".join(map(str, dataset.sample_shape or (1,)))
+    return f"{len(dataset.y)} samples of {shape} numbers in {dataset.num_classes} classes, {total.hexdigest()[:16]}"
 
 
 def build_law(settings: Settings, owner: NDArray[Any] | None = None) -> PartitionLaw:

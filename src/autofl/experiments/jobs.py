@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from autofl.config import CellSettings, DataSettings, Settings, dump_settings
 from autofl.data.federated import FederatedData
-from autofl.errors import ENDING, AutoFLError, end_with_parent, raise_when_told_to_end
+from autofl.errors import ENDING, AutoFLError, end_with_parent, raise_when_told_to_end, starting_pythons
 from autofl.experiments.build import build_algorithm, build_simulation, pick_device
 from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, loaded_from
@@ -324,7 +324,8 @@ def _interrupt_later() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # which lets signals in once it has started
+    with starting_pythons():
+        resource_tracker.ensure_running()  # which lets signals in once it has started
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -336,12 +337,12 @@ def _run_in_processes(units: Sequence[Unit], make: "Make[Unit]", workers: int, t
     """Jobs, or batches, over processes of their own; each has the same number of threads as a run alone."""
     context = multiprocessing.get_context("spawn")
     manager = SyncManager(ctx=context)
-    with _interrupt_later():
+    with _interrupt_later(), starting_pythons():
         manager.start(_begin_manager)
     queue: Any = manager.Queue()
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(workers, context, _begin_worker) as pool:
-        with _interrupt_later():
+        with _interrupt_later(), starting_pythons():
             futures = {pool.submit(_pool_unit, make, unit, queue.put) for unit in units}
         try:
             while futures:

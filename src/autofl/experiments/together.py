@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autofl.errors import end_if_told, ending_later
-from autofl.experiments.write import Keeper, check_same_settings, finish_run, version_there
+from autofl.errors import AutoFLError, end_if_told, ending_later
+from autofl.experiments.write import Keeper, finish_run, goes_on
 from autofl.records import Kept, RoundRecord, RunWriter, checkpoints
 from autofl.records.run import problem_of
-from autofl.rounds.checkpoint import unpacked
+from autofl.rounds.checkpoint import ANEW, unpacked
 from autofl.rounds.ending import end_of
 from autofl.rounds.loop import Checkpoint
 from autofl.simulation import Past, Simulation, play_together
-from autofl.version import __version__
 
 
 @dataclass(frozen=True)
@@ -88,22 +87,20 @@ def _begin(
     members: Sequence[Member],
 ) -> tuple[list[Checkpoint | None], list[RunWriter], list[Mapping[str, Any]]]:
     """Writers at the beginning, or after the last round of which every run has a checkpoint, and the facts of these."""
-    kept = [_checkpoints_of(member) for member in members]
+    kept, problems = [], []
+    for member in members:
+        there = list(checkpoints(member.folder)) if member.resume and goes_on(member.folder, member.config_text) else []
+        kept.append({int(one.facts["round"]): one for one in there if isinstance(one, Kept)})
+        problems += [str(one) for one in there if not isinstance(one, Kept)]
     common = set.intersection(*(set(one) for one in kept))
+    if not common and problems:
+        raise AutoFLError(f"{'; '.join(problems)}; {ANEW}")
     if not common:
         fresh = [RunWriter(member.folder, member.config_text, member.manifest, keep=member.keep) for member in members]
         return [None] * len(members), fresh, [{}] * len(members)
-    there, past, writers = [one[max(common)] for one in kept], [], []
-    for member, one in zip(members, there, strict=True):
+    newest, past, writers = [one[max(common)] for one in kept], [], []
+    for member, one in zip(members, newest, strict=True):
         sim = member.sim
         past.append(unpacked(one.arrays, one.facts, sim.arm.algorithm, str(sim.data.x.device), sim.params))
         writers.append(RunWriter.go_on(member.folder, max(common), one))
-    return [*past], writers, [one.facts for one in there]
-
-
-def _checkpoints_of(member: Member) -> dict[int, Kept]:
-    """The checkpoints that a run can go on from, by their round."""
-    if not member.resume or version_there(member.folder) != __version__:
-        return {}
-    check_same_settings(member.folder, member.config_text)
-    return {int(kept.facts["round"]): kept for kept in checkpoints(member.folder) if isinstance(kept, Kept)}
+    return [*past], writers, [one.facts for one in newest]

@@ -115,11 +115,25 @@ def is_finished(folder: Path, config_text: str) -> bool:
         return False
 
 
-def check_same_settings(folder: Path, config_text: str) -> None:
-    """Refuse to go on with a run of other settings, which would mix two runs."""
+def goes_on(folder: Path, config_text: str) -> bool:
+    """Whether there is a run to go on with. One of another version or other settings is refused: to go on would mix
+    two runs, and to begin anew would lose one that nobody asked to lose.
+    """
+    if not is_run(folder):
+        return False
+    manifest = read_manifest(folder)
+    if (there := manifest.get("version")) != __version__:
+        raise AutoFLError(f"{folder}: a run of version {there} is there, which {__version__} cannot continue; {ANEW}")
+    _check_same_settings(folder, config_text)
+    if manifest.get("status") == "finished":  # and `is_finished` did not know it
+        raise AutoFLError(f"{folder}: a finished run whose config.toml is not what it wrote; {ANEW}")
+    return True
+
+
+def _check_same_settings(folder: Path, config_text: str) -> None:
     import tomllib
 
-    if not (folder / "config.toml").is_file() or not is_run(folder):
+    if not (folder / "config.toml").is_file():
         return
     there, wanted = flat_settings(read_toml(folder / "config.toml")), flat_settings(tomllib.loads(config_text))
     other = sorted(key for key in there.keys() | wanted.keys() if there.get(key) != wanted.get(key))
@@ -143,11 +157,12 @@ def _begin(
     kept: Kept | None = None
     if resume and is_run(folder) and read_manifest(folder).get("deployed"):
         raise AutoFLError(f"{folder}: a run on devices; autofl deploy run --resume {quoted(folder)} continues it")
-    if resume and version_there(folder) == __version__:
-        check_same_settings(folder, config_text)
+    if resume and goes_on(folder, config_text):
         kept, problems = newest_checkpoint(folder)
+        if kept is None and problems:
+            raise AutoFLError(f"{'; '.join(problems)}; {ANEW}")
         for problem in problems:
-            log.warning("%s; %s", problem, "it starts over" if kept is None else "it resumes from an older checkpoint")
+            log.warning("%s; it resumes from an older checkpoint", problem)
     if kept is None:
         return None, RunWriter(folder, config_text, manifest, lock, keep), {}
     device = str(sim.data.x.device)
@@ -155,15 +170,6 @@ def _begin(
         checkpoint = unpacked(kept.arrays, kept.facts, sim.arm.algorithm, device, sim.params)
         past = Past(checkpoint, unpacked_memory(kept.arrays, device), group(kept.arrays, "liars"))
     return past, RunWriter.go_on(folder, checkpoint.round, kept, lock), kept.facts
-
-
-def version_there(folder: Path) -> str | None:
-    """The version that began the run in a folder; None where there is no run, or one that cannot be read."""
-    try:
-        return str(read_manifest(folder).get("version")) if is_run(folder) else None
-    except AutoFLError as error:
-        log.warning("%s; it starts over", error)
-        return None
 
 
 @dataclass

@@ -22,7 +22,7 @@ from autofl.errors import AutoFLError
 from autofl.explore import planning, schema
 from autofl.explore.guard import Guard
 from autofl.explore.launch import Busy, Launcher
-from autofl.explore.runs import NoSuchRun, Store
+from autofl.explore.runs import NoSuchRun, Store, spelled
 from autofl.files import finite_or_null
 from autofl.records import is_run
 from autofl.registry import PARTS
@@ -95,7 +95,7 @@ def _handle_problems(app: FastAPI) -> None:
     """Errors are answered in one line, and bad input never with a 500."""
 
     def answer_with(status: int) -> Callable[[Request, Exception], JSONResponse]:
-        return lambda _, error: JSONResponse({"detail": " ".join(str(error).split())[:600]}, status)
+        return lambda _, error: JSONResponse({"detail": spelled(" ".join(str(error).split())[:600])}, status)
 
     def invalid(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
@@ -209,6 +209,7 @@ def _add_runs(app: FastAPI, store: Store) -> None:
         if wish == "resume":
             if not store.row(folder)["resumable"]:
                 raise Busy("this run cannot be resumed: it is running, is finished, or has no checkpoint")
+            store.check_files(folder)
             store.launcher.resume(folder)
         else:
             store.launcher.end(folder, wish)

@@ -5,6 +5,7 @@ import hashlib
 import io
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from autofl.config import flat_settings
 from autofl.errors import AutoFLError
 from autofl.explore.launch import Launcher
+from autofl.explore.planning import FILES
 from autofl.files import read_toml
 from autofl.records import Run, is_run, read_manifest, read_run
 from autofl.records.checkpoints import GENERATIONS
@@ -83,7 +85,7 @@ class Store:
         row: dict[str, Any] = {
             "id": id_of(folder),
             "name": self._name(folder),
-            "label": folder.name,
+            "label": spelled(folder.name),
             "own": own is not None,
             "seed": None,
             "rounds": None,
@@ -95,7 +97,7 @@ class Store:
             manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
             row["settings"] = self._flat(folder)
         except AutoFLError as error:
-            return row | {"status": "damaged", "problem": str(error)}
+            return row | {"status": "damaged", "problem": spelled(str(error))}
         status = str(manifest.get("status") or "damaged")
         problem = manifest.get("problem")
         if own is not None:
@@ -110,11 +112,20 @@ class Store:
             ),
             "seed": seed if isinstance(seed, int) else None,
             "status": status,
-            "problem": str(problem) if problem and status not in QUIET else None,
+            "problem": spelled(str(problem)) if problem and status not in QUIET else None,
             "rounds": _last_round(folder),
             "planned_rounds": rounds if isinstance(rounds, int) else None,
             "resumable": status in ("paused", "stopped", "interrupted") and is_run(folder),
         }
+
+    def check_files(self, folder: Path) -> None:
+        """Refuse a run that would read a file outside the given folders, and might quote it."""
+        for key, value in flat_settings(read_toml(folder / CONFIG)).items():
+            if key.rpartition(".")[2] not in FILES or not isinstance(value, str):
+                continue
+            path = Path(value.replace("\0", "")).resolve()
+            if not any(path.is_relative_to(root) for root in self.roots):
+                raise AutoFLError(f"{key}: a file outside the folders of this page; resume it on the command line")
 
     def _damage(self, folder: Path, manifest: dict[str, Any]) -> str | None:
         """Why the files of a run are not those it wrote; summed up again only when they have changed."""
@@ -131,10 +142,10 @@ class Store:
     def _name(self, folder: Path) -> str:
         for root in self.roots:
             if folder == root:
-                return root.name
+                return spelled(root.name)
             if folder.is_relative_to(root):
-                return str(folder.relative_to(root))
-        return folder.name
+                return spelled(str(folder.relative_to(root)))
+        return spelled(folder.name)
 
     def _flat(self, folder: Path) -> dict[str, Any]:
         """Settings of a run by their dotted keys, read once; lists of many values are left out."""
@@ -185,7 +196,7 @@ class Store:
             try:
                 there.append(self.read(folder))
             except AutoFLError as error:  # the others can be compared all the same
-                left_out[run_id] = str(error)
+                left_out[run_id] = spelled(str(error))
         if not there:
             raise AutoFLError(next(iter(left_out.values())))
         runs, older = newest_of_equal(there)
@@ -232,12 +243,17 @@ def _state(folder: Path) -> tuple[Any, ...]:
 
 
 def as_text(label: str) -> str:
-    """A label in a CSV file; an apostrophe goes before what a spreadsheet would take for a formula."""
-    return f"'{label}" if label[:1] in ("=", "+", "-", "@", "\t", "\r") else label
+    """A label in a CSV file; an apostrophe goes before what a spreadsheet takes for a formula, in any cell of it."""
+    return re.sub(r"(^|[;,\t\r])(?=\s*[=+@\t\r-])", r"\1'", label)
+
+
+def spelled(text: str) -> str:
+    """Words as UTF-8 has them; the odd bytes of a file's name become question marks."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def id_of(folder: Path) -> str:
-    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
 
 
 def _runs_below(root: Path) -> list[Path]:

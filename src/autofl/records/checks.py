@@ -12,6 +12,8 @@ FORMAT = 2
 """Manifests from this format on hold a sum of themselves. Two keys say so: no single damage can take both away."""
 OWN_SUM = "manifest_sha256"
 PIECE = 2**20
+SPENT = {"epsilon": 0.0, "delta": 0.0, "releases": 0}
+"""What a manifest says of the privacy that a device has given up, where it has any."""
 MOST_COUNT, MOST_NUMBER = 2**40, 1e300
 MOST_UE = 10_000_000
 """UEs of a run, whether its manifest says how many there are or not."""
@@ -70,6 +72,9 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     notes = manifest.get("notes", [])
     if not isinstance(notes, list) or not all(isinstance(line, str) and line.isprintable() for line in notes):
         raise ValueError(f"notes in {MANIFEST} are not lines of text")
+    privacy = manifest.get("privacy", SPENT)
+    if not isinstance(privacy, dict) or not all(_is_spent(privacy.get(key)) for key in SPENT):
+        raise ValueError(f"privacy in {MANIFEST} does not say what was spent")
     devices = manifest.get("devices", {})
     if not isinstance(devices, dict) or not all(_is_asked(entry) for entry in devices.values()):
         raise ValueError(f"devices in {MANIFEST} does not say how each was asked")
@@ -103,6 +108,11 @@ def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value is None
     return abs(value) < MOST_NUMBER
+
+
+def _is_spent(value: object) -> bool:
+    """Whether it is a number; an epsilon may be infinite."""
+    return type(value) is float or (type(value) is int and abs(value) < MOST_NUMBER)
 
 
 def _is_asked(entry: object) -> bool:

@@ -65,6 +65,10 @@ UE_COLUMNS = (*_KNOWN, *DECISIONS, *_COSTS, "bytes_up", *LIMITS, "decoded", "gua
 """Columns of a UE in a round, from the fields of `Plan` and `RoundCost`."""
 
 
+NOBODY = -1
+"""The UE of a node that has not said which it is, in devices.csv."""
+
+
 @dataclass(frozen=True)
 class DeviceRecord:
     """What came of asking one device for an update, as measured; NaN where nothing was measured."""

@@ -44,7 +44,7 @@ from autofl.records.checks import (
     sealed,
     sum_of,
 )
-from autofl.records.round import UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
+from autofl.records.round import NOBODY, UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
 from autofl.records.tables import Column, GrowingTable, cut, holds, last_round, read_table, text_of
 from autofl.units import PathLike
 
@@ -410,6 +410,9 @@ def read_run(folder: PathLike) -> Run:
         number = ues["ue"].astype(np.int64)
         if not ((number >= 0) & (number < manifest.get("num_ue", MOST_UE))).all():
             raise ValueError(f"{UES} has a UE that is none")
+        number = devices["ue"].astype(np.int64) if measured else number
+        if not ((number >= NOBODY) & (number < manifest.get("num_ue", MOST_UE))).all():
+            raise ValueError(f"{DEVICES} has a UE that is none")
     last = len(rounds["round"]) - 1
 
     def whole(table: dict[str, Column]) -> dict[str, Column]:

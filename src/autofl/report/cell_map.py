@@ -5,7 +5,6 @@ import io
 from collections import Counter
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -16,7 +15,8 @@ from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan
 from autofl.files import write_whole
 from autofl.network import Status
-from autofl.report.plots import STYLE, figure_of
+from autofl.report.plots import figure_of, our_style
+from autofl.report.table import drawn_text
 from autofl.units import Array, PathLike
 
 MARKS = {
@@ -46,7 +46,7 @@ def save_cell_map(made: RoundPlan, position: Array, path: PathLike, title: str) 
         raise AutoFLError(f"--picture {path}: the name must end in {', '.join(ENDINGS)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = draw_cell_map(made, position, title)
-    with mpl.rc_context(STYLE):
+    with our_style():
         content = io.BytesIO()
         figure.savefig(content, format=path.suffix[1:], dpi=130)
     write_whole(path, content.getvalue(), sync=False)
@@ -106,7 +106,7 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
         if points is not None:
             figure.colorbar(points, ax=axes, label="SNR at full power, in the UE's own band [dB]", shrink=0.85)
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="x [m]", ylabel="y [m]")
-        axes.set_title(title, fontsize=9)
+        axes.set_title(drawn_text(title), fontsize=9)
         axes.grid(visible=False)
         handles, labels = _lightened(axes)
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)

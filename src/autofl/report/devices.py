@@ -11,7 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from autofl.records import Run
+from autofl.records.round import NOBODY
 from autofl.report.plots import COLOURS, figure_of, save
+from autofl.report.table import drawn_text
 from autofl.units import Array, PathLike
 
 OTHERS = ("introduction: ", "evaluation: ", "channel: ")
@@ -35,7 +37,7 @@ def facts(run: Run) -> dict[str, Any]:
         "updates_used": int(ok.sum()),
         "left_out": dict(lost),
         "refused": dict(refused),
-        "round_time": _both(_slowest(run), run.rounds["round_time"].astype(np.float64)[1:]),
+        "round_time": _both(_round_times(run), run.rounds["round_time"].astype(np.float64)[1:]),
         "overhead": percentiles(round_overheads(run)),
         "train_time": _both(_column(run, "train_time")[ok], run.ues["compute_time"].astype(np.float64)[sent]),
         "energy": _both(_column(run, "energy")[ok], run.ues["energy"].astype(np.float64)[sent]),
@@ -47,7 +49,8 @@ def facts(run: Run) -> dict[str, Any]:
 
 def _updates(run: Run) -> Run:
     """The run with the rows of devices that were asked for an update, and no others."""
-    there = np.array([not str(outcome).startswith(OTHERS) for outcome in run.devices["outcome"]], dtype=np.bool_)
+    asked = zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)
+    there = np.array([ue != NOBODY and not str(outcome).startswith(OTHERS) for ue, outcome in asked], dtype=np.bool_)
     return replace(run, devices={name: column[there] for name, column in run.devices.items()})
 
 
@@ -69,11 +72,14 @@ def _column(run: Run, name: str) -> Array:
     return run.devices[name].astype(np.float64)
 
 
-def _slowest(run: Run) -> Array:
-    """Of each round with replies, the time to the last one."""
-    rounds, time = run.devices["round"], _column(run, "reply_time")
-    by_round = [time[rounds == k] for k in np.unique(rounds)]
-    return np.array([np.nanmax(some) for some in by_round if not np.isnan(some).all()])
+def _round_times(run: Run) -> Array:
+    """Of each round with replies, its duration; for older runs, which do not record it, the time to the last reply."""
+    rounds, replied = run.devices["round"].astype(np.int64), _column(run, "reply_time")
+    whole = _column(run, "round_time") if "round_time" in run.devices else np.full(len(rounds), math.nan)
+    answered = [rounds == k for k in np.unique(rounds[~np.isnan(replied)])]
+    return np.array(
+        [whole[there][0] if not np.isnan(whole[there][0]) else np.nanmax(replied[there]) for there in answered]
+    )
 
 
 def round_overheads(run: Run) -> Array:
@@ -81,7 +87,7 @@ def round_overheads(run: Run) -> Array:
 
     Empty for older runs, which do not record it. Where sending was not observed, it counts as overhead.
     """
-    if "round_time" not in run.devices:
+    if not {"round_time", "send_time"} <= set(run.devices):
         return np.empty(0)
     used, rounds = run.devices["outcome"] == "ok", run.devices["round"].astype(np.int64)
     said = _column(run, "train_time") + np.nan_to_num(_column(run, "send_time"))
@@ -125,7 +131,7 @@ def lines(run: Run) -> list[str]:
         f"an update up: {_text(costs['bytes_up'], 'bytes')}; an order down: {_number(down, 'bytes')}",
     ]
     if costs["refused"]:
-        some = ", ".join(f"{why} ({num} times)" for why, num in list(costs["refused"].items())[:5])
+        some = ", ".join(why if num == 1 else f"{why} ({num} times)" for why, num in list(costs["refused"].items())[:5])
         said.insert(1, f"other replies refused: {some}")
     if costs["privacy"] is not None:
         spent = costs["privacy"]
@@ -140,7 +146,7 @@ def lines(run: Run) -> list[str]:
 def _way(run: Run) -> str:
     """How the devices were asked."""
     ways = {str(one.get("transport", "")).partition(" ")[0] for one in run.manifest.get("devices", {}).values()}
-    asked, slow = " and ".join(sorted(ways - {"", "away"})) or "messages", float(run.manifest.get("slow", 1.0))
+    asked, slow = " and ".join(sorted(ways - {"", "away"})) or "messages", float(run.manifest.get("slow") or 1.0)
     return f"{asked}, not a radio" if slow == 1.0 else f"{asked}; a testbed {slow:g} times slower than modelled"
 
 
@@ -185,12 +191,14 @@ def draw_devices(run: Run) -> Figure:
         left.xaxis.get_major_locator().set_params(integer=True)
         left.legend()
         ues, outcomes = run.devices["ue"].astype(np.int64), run.devices["outcome"]
-        bottom = np.zeros(int(ues.max(initial=0)) + 1)
+        known, place = np.unique(ues, return_inverse=True)
+        bottom = np.zeros(len(known))
         reasons = np.array([_plain(outcome) for outcome in outcomes.tolist()])
         for colour, reason in enumerate(sorted(set(reasons.tolist()), key=lambda reason: (reason != "ok", reason))):
-            count = np.bincount(ues[reasons == reason], minlength=len(bottom))
-            name = "used" if reason == "ok" else reason[:40]
-            right.bar(np.arange(len(bottom)), count, bottom=bottom, color=COLOURS[(2 + colour) % 7], label=name)
+            count = np.bincount(place[reasons == reason], minlength=len(known))
+            there = count > 0
+            name = "used" if reason == "ok" else drawn_text(reason[:40])
+            right.bar(known[there], count[there], bottom=bottom[there], color=COLOURS[(2 + colour) % 7], label=name)
             bottom = bottom + count
         right.set_xlabel("UE")
         right.set_ylabel("updates asked for")
@@ -198,5 +206,5 @@ def draw_devices(run: Run) -> Figure:
         right.yaxis.get_major_locator().set_params(integer=True)
         right.set_ylim(top=max(1.0, 1.35 * float(bottom.max(initial=0.0))))
         right.legend(fontsize=8, loc="upper center", ncols=2)
-        figure.suptitle(f"On devices: {run.folder.name}", fontsize=10)
+        figure.suptitle(f"On devices: {drawn_text(run.folder.name)}", fontsize=10)
         return figure

@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from autofl.data import Partition, label_counts
 from autofl.report.plots import figure_of, save
+from autofl.report.table import drawn_text
 from autofl.units import IntArray, PathLike
 
 
@@ -34,5 +35,5 @@ def draw_partition(partition: Partition, label: IntArray, num_classes: int, titl
         axes.grid(axis="x", visible=False)
         if num_classes <= 10:
             axes.legend(title="label", ncols=2, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        axes.set_title(title, fontsize=10)
+        axes.set_title(drawn_text(title), fontsize=10)
         return figure

@@ -17,6 +17,7 @@ from autofl.files import write_whole
 from autofl.records import Run, mean_interval, smoothed
 from autofl.report.about import title_of
 from autofl.report.runs import group, read_runs
+from autofl.report.table import drawn_text
 from autofl.units import Array, PathLike
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
@@ -42,12 +43,23 @@ STYLE: dict[Any, Any] = {
 }
 
 
+@contextmanager
+def our_style() -> Iterator[None]:
+    """Matplotlib draws by our style and its own defaults, whatever a matplotlibrc says: it reads that of the working
+    folder too, which may be a stranger's and ask for LaTeX.
+    """
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield
+
+
 class Picture(Figure):
     """A figure that a notebook shows by itself; Matplotlib's own need pyplot for that, which keeps every figure."""
 
     def _repr_png_(self) -> bytes:
         content = io.BytesIO()
-        with mpl.rc_context(STYLE):
+        with our_style():
             self.savefig(content, format="png", dpi=100)
         return content.getvalue()
 
@@ -55,7 +67,7 @@ class Picture(Figure):
 @contextmanager
 def figure_of(width: float, height: float) -> Iterator[Figure]:
     """An empty figure to draw on in our style."""
-    with mpl.rc_context(STYLE):
+    with our_style():
         yield Picture(figsize=(width, height), layout="constrained")
 
 
@@ -63,7 +75,7 @@ def save(figure: Figure, stem: PathLike, endings: Sequence[str] = (".png", ".svg
     """Write a figure as PNG and SVG, or PDF; `stem` is the file without its ending."""
     paths = [Path(stem).with_suffix(ending) for ending in endings]
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same figure gives the same bytes
-    with mpl.rc_context(STYLE):
+    with our_style():
         for path in paths:
             content = io.BytesIO()
             figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=undated.get(path.suffix))
@@ -128,7 +140,7 @@ def plot(runs: Run | PathLike | Sequence[Run | PathLike], x: str, y: str) -> Fig
             raise AutoFLError(f"{y!r} over {x!r}: these runs have no round in which both were measured")
         axes.set_xlabel(_axis(x)[0])
         axes.set_ylabel(_axis(y)[0])
-        axes.set_title(title_of(runs), fontsize=10)
+        axes.set_title(drawn_text(title_of(runs)), fontsize=10)
         legend(axes)
         return figure
 
@@ -182,8 +194,8 @@ def curves(members: Sequence[Evaluated], column: str, axis: str) -> tuple[Array,
 
 
 def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The groups of runs by labels in which a dollar sign begins no formula."""
-    return {label.replace("$", r"\$"): members for label, members in group(runs).items()}
+    """The groups of runs by labels as they are drawn."""
+    return {drawn_text(label): members for label, members in group(runs).items()}
 
 
 def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: bool = False) -> None:
@@ -244,7 +256,7 @@ def draw_learning_time(runs: Sequence[Run], target: float) -> Figure:
             spread_out(axes)
         panels[0].set_ylabel("learning time [simulated s]")
         legend(panels[0])
-        figure.suptitle(f"Learning time against accuracy: {title_of(runs)}", fontsize=10)
+        figure.suptitle(f"Learning time against accuracy: {drawn_text(title_of(runs))}", fontsize=10)
         return figure
 
 
@@ -282,7 +294,7 @@ def draw_rounds(runs: Sequence[Run]) -> Figure:
             axes.set_ylabel(name)
             if column == "train_loss":
                 legend(axes)
-        figure.suptitle(f"Convergence: {title_of(runs)}", fontsize=10)
+        figure.suptitle(f"Convergence: {drawn_text(title_of(runs))}", fontsize=10)
         return figure
 
 
@@ -317,7 +329,7 @@ def draw_energy(runs: Sequence[Run]) -> Figure:
         right.set_xlabel("energy spent so far, mean over UEs [mJ]")
         right.set_ylabel("test accuracy, adapted model [%]")
         legend(right)
-        figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {title_of(runs)}", fontsize=10)
+        figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {drawn_text(title_of(runs))}", fontsize=10)
         return figure
 
 

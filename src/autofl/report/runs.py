@@ -146,6 +146,13 @@ def was_unheard(run: Run) -> bool:
     return _last_round(run) > 0 and not run.rounds["num_decoded"].any()
 
 
+def lost_updates(run: Run) -> set[str]:
+    """Why devices' updates were not used; nothing for a simulation."""
+    told = zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True) if run.devices else ()
+    others = ("introduction: ", "evaluation: ")
+    return {f"UE {ue}: {why}" for ue, why in told if why != "ok" and not str(why).startswith(others)}
+
+
 def diverged_words(runs: Sequence[Run]) -> str | None:
     """Which runs diverged, in which round, and what to try; None where none did."""
     named = _named(runs, has_diverged)
@@ -203,6 +210,12 @@ def unheard_words(runs: Sequence[Run]) -> str | None:
     named = _named(runs, was_unheard)
     if not named:
         return None
+    lost = sorted({reason for run in named.values() for reason in lost_updates(run)})
+    if lost:
+        return (
+            f"no update was used in {_share(named, runs)} ({', '.join(named)}), so the model is still the first one:"
+            f" {'; '.join(lost[:3])}"
+        )
     asked = sum(len(run.ues["status"]) for run in named.values())
     infeasible = sum(int((run.ues["status"] == "infeasible").sum()) for run in named.values())
     config = next(iter(named.values())).folder / "config.toml"

@@ -15,7 +15,7 @@ import numpy as np
 from autofl.experiments.sweep import Point, short, value_text
 from autofl.files import write_whole
 from autofl.records import mean_interval
-from autofl.report.table import Table
+from autofl.report.table import Table, drawn_text
 from autofl.units import Array
 from autofl.version import __version__, commit_of_source
 
@@ -165,7 +165,7 @@ def draw_sweep(sweep: Sweep) -> "Figure":
     numeric = all(_is_number(value) for value in values)
     curves: dict[str, list[tuple[float, dict[str, Array]]]] = {}
     for point, columns in sweep.grouped():
-        others = [f"{short(name)} = {value_text(v)}" for name, v in point.items() if name != key]
+        others = [drawn_text(f"{short(name)} = {value_text(v)}") for name, v in point.items() if name != key]
         where = float(point[key]) if numeric else float(values.index(point[key]))
         curves.setdefault(", ".join(others), []).append((where, columns))
     with figure_of(3.0 * len(shown) + 0.6, 3.2) as figure:
@@ -179,12 +179,14 @@ def draw_sweep(sweep: Sweep) -> "Figure":
             axes.set_xlabel(key)
             axes.set_title(sweep.heading(name), fontsize=9)
             if not numeric:
-                axes.set_xticks(range(len(values)), [value_text(value) for value in values], rotation=30, ha="right")
+                axes.set_xticks(
+                    range(len(values)), [drawn_text(value_text(value)) for value in values], rotation=30, ha="right"
+                )
             elif min(values) > 0 and max(values) >= GEOMETRIC * min(values):
                 axes.set_xscale("log")
         if len(curves) > 1:
             legend(panels[-1])
-        figure.suptitle(_title(sweep), fontsize=10)
+        figure.suptitle(drawn_text(_title(sweep)), fontsize=10)
         return figure
 
 

@@ -26,6 +26,11 @@ def printable(text: str) -> str:
     )
 
 
+def drawn_text(text: str) -> str:
+    """Words as Matplotlib draws them, on one line, with no formula in them."""
+    return " ".join(printable(text).split()).replace("$", r"\$")
+
+
 def markdown_text(text: str) -> str:
     """Words as Markdown shows them, on one line, with no HTML, links or pictures in them."""
     return TAG.sub(r"\1\1\\\2", " ".join(printable(text).split()))
@@ -116,6 +121,6 @@ class Table:
 
     def markdown(self) -> str:
         """The table as Markdown, without its title."""
-        rows = [[markdown_text(cell) for cell in row] for row in self.rows]
-        lines = [self.headings, ["---"] * len(self.headings), *rows]
+        headings, *rows = [[markdown_text(cell) for cell in row] for row in (self.headings, *self.rows)]
+        lines = [headings, ["---"] * len(headings), *rows]
         return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in lines)

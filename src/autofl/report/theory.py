@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from autofl.report.plots import COLOURS, figure_of, save
-from autofl.report.table import Table
+from autofl.report.table import Table, drawn_text
 from autofl.units import PathLike
 
 SYMBOLS = {
@@ -70,8 +70,10 @@ def draw_theory(result: dict[str, Any]) -> Figure:
         right.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.15))
         data, cell = result["settings"]["data"], result["settings"]["cell"]
         figure.suptitle(
-            f"Theory and measurement: {data['name']}, partition {data['partition']}, l = {data['labels']},"
-            f" {cell['num_ue']} UEs, seed {result['settings']['seed']}",
+            drawn_text(
+                f"Theory and measurement: {data['name']}, partition {data['partition']}, l = {data['labels']},"
+                f" {cell['num_ue']} UEs, seed {result['settings']['seed']}"
+            ),
             fontsize=10,
         )
         return figure

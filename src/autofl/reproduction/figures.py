@@ -18,6 +18,7 @@ from autofl.report.plots import (
     figure_of,
     legend,
 )
+from autofl.report.table import drawn_text
 from autofl.reproduction.curves import LEVELS, METRICS, Curve, centred, near_targets, time_at
 from autofl.reproduction.paper import FIGURES, TIME_RATIO
 from autofl.reproduction.recipes import SENSITIVITY
@@ -57,7 +58,7 @@ def draw(name: str, study: Study) -> Figure:
     with figure_of(8.0, 3.5) as figure:
         KINDS[shown.kind](figure, study)
         number = f"Fig. {name.removeprefix('fig')}"
-        figure.suptitle(f"{number}: {shown.title}\nhere: {heading(study)}", fontsize=9)
+        figure.suptitle(f"{number}: {shown.title}\nhere: {drawn_text(heading(study))}", fontsize=9)
         return figure
 
 
@@ -71,7 +72,7 @@ def _learning_time(figure: Figure, study: Study) -> None:
     panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
     for axes, metric in zip(panels, drawn, strict=True):
         for place, (arm, (accuracy, time)) in enumerate(times[metric].items()):
-            band(axes, 100.0 * accuracy, time, place, arm, interval=True)
+            band(axes, 100.0 * accuracy, time, place, drawn_text(arm), interval=True)
         last = axes.get_xlim()[1]
         for target in study.about["targets"]:
             if 100.0 * target < last:  # beyond it the picture would be empty
@@ -99,7 +100,7 @@ def _against_rounds(figure: Figure, study: Study, columns: Sequence[tuple[str, s
             x, values = curves(_members(study, arm), column, "round")
             if column.endswith("loss"):
                 x, values = _until_diverged(x, values)
-            band(axes, x, factor * values, place, arm, interval=True)
+            band(axes, x, factor * values, place, drawn_text(arm), interval=True)
         axes.set_xlabel("round")
         axes.set_ylabel(words)
     _one_legend(panels)
@@ -141,7 +142,7 @@ def _points(figure: Figure, study: Study, quantity: str, words: str, factor: flo
                 yerr=factor * bars[:, many],
                 capsize=2,
                 linestyle=DASHES[place],
-                label=arm,
+                label=drawn_text(arm),
                 **style,
             )
             few = ~many & (share > 0.0)
@@ -211,7 +212,7 @@ def draw_targets(studies: Sequence[Study]) -> Figure:
                 medians, low, high = ratios_at(study, *pair, levels)
                 x = 100.0 * levels
                 axes.fill_between(x, low, high, color=COLOURS[place], alpha=0.2, linewidth=0)
-                axes.plot(x, medians, color=COLOURS[place], linestyle=DASHES[place], label=" / ".join(pair))
+                axes.plot(x, medians, color=COLOURS[place], linestyle=DASHES[place], label=drawn_text(" / ".join(pair)))
             near = 100.0 * near_targets(str(study.about["data"]))
             axes.axvspan(near[0] - 0.5, near[-1] + 0.5, color="grey", alpha=0.2, linewidth=0)
             for target in study.about["targets"]:
@@ -222,7 +223,7 @@ def draw_targets(studies: Sequence[Study]) -> Figure:
             axes.set_ylim(*RATIO_AXIS)
             axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5, 10], ["0", "0.2", "0.5", "1", "2", "5", "∞"])
             axes.set_xlabel("target, adapted model [%]")
-            axes.set_title(f"{data_name(study.about)}, {law_of(study)}", fontsize=9)
+            axes.set_title(drawn_text(f"{data_name(study.about)}, {law_of(study)}"), fontsize=9)
         panels[0].set_ylabel("ratio of times to the target")
         legend(panels[0])
         return figure

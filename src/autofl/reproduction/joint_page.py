@@ -13,7 +13,7 @@ from autofl.errors import AutoFLError
 from autofl.files import finite_or_null, write_whole
 from autofl.report.about import DATA_NAMES
 from autofl.report.plots import COLOURS, DASHES, figure_of, save
-from autofl.report.table import Table
+from autofl.report.table import Table, drawn_text
 from autofl.reproduction.joint import (
     AUTOFL_J,
     FEDAVG_J,
@@ -72,7 +72,7 @@ def draw_way(studies: dict[str, JointStudy]) -> Figure:
             for target in study.targets:
                 axes.axhline(100.0 * target, color="grey", linewidth=0.8, linestyle=":")
             axes.set_xlabel("simulated time [s]")
-            axes.set_title(f"{PANELS[name]}: {heading(study)}", fontsize=8)
+            axes.set_title(f"{PANELS[name]}: {drawn_text(heading(study))}", fontsize=8)
         panels[0].set_ylabel("test accuracy, adapted model [%]")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
         return figure

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autofl.errors import starting_pythons
 from autofl.files import opening, read_json, write_whole
 from autofl.records import Run, read_run
 from autofl.reproduction.curves import METRICS, NUM_TARGETS, Curve, derived, measure
@@ -113,7 +114,9 @@ def collect(study: str, scale: str, members: Sequence[tuple[Arm, int, Path]], wo
     folders = list(dict.fromkeys(folder for _, _, folder in members))
     if min(workers, len(folders) // ENOUGH_TO_SHARE) > 1:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-            read = dict(zip(folders, pool.map(_read_off, folders, chunksize=ENOUGH_TO_SHARE // 4), strict=True))
+            with starting_pythons():
+                results = pool.map(_read_off, folders, chunksize=ENOUGH_TO_SHARE // 4)
+            read = dict(zip(folders, results, strict=True))
     else:
         read = {folder: _read_off(folder) for folder in folders}
     rows, curves = [], {}

@@ -1,6 +1,5 @@
 """A checkpoint of the loop as arrays and facts, and back: what a run folder keeps, and what UEs remember."""
 
-import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
@@ -15,12 +14,13 @@ from autofl.engines import Memories
 from autofl.errors import AutoFLError
 from autofl.models import Params
 from autofl.records import Evaluation
+from autofl.records.tables import MOST_VALUE
 from autofl.rounds.downlink import Reference
 from autofl.rounds.loop import Checkpoint
 
 Arrays = Mapping[str, NDArray[Any]]
 QUALITY = {field.name for field in fields(Evaluation)}
-ANEW = "begin the run anew (--force)"
+ANEW = "to begin the run anew, give its command with --force, or remove its folder"
 
 
 def packed(checkpoint: Checkpoint) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -72,7 +72,7 @@ def _check_facts(facts: Mapping[str, Any]) -> None:
     """Facts of the right kinds, so that nothing later stumbles over them."""
     known = {name: facts.get(name, 0.0) for name in ("downlink_bits", "host_time")}
     for name, value in {**known, "sim_time": facts.get("sim_time")}.items():
-        if type(value) not in (int, float) or not 0.0 <= value < math.inf:
+        if type(value) not in (int, float) or not 0.0 <= value <= MOST_VALUE:
             raise AutoFLError(f"the checkpoint cannot be used: its {name} is {reprlib.repr(value)}; {ANEW}")
     k, stop, history = facts.get("round"), facts.get("stop"), facts.get("history")
     if type(k) is not int or k < 0 or not isinstance(stop, str | None):
