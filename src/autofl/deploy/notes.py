@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from autofl.deploy.fleet import NOBODY, Fleet, node_words
+from autofl.deploy.fleet import Fleet, node_words
 from autofl.deploy.post import Ask
+from autofl.records.round import NOBODY
 
 MOST = 50
 """Lines of a run: a device that is refused for ever new reasons must not fill a manifest."""
