@@ -154,6 +154,11 @@ def build_evaluator(settings: Settings) -> Evaluator:
     inner_lr, evaluation = settings.resolved().learning.inner_lr, settings.evaluation
     assert inner_lr is not None  # resolved
     measured = inner_lr == "auto"
+    if measured and settings.stop.gradient_norm_sq is not None:
+        raise AutoFLError(
+            "stop.gradient_norm_sq: grad F is of one alpha, and learning.inner_lr = auto has one for each UE; set it to"
+            f" a number, such as learning.inner_lr={MNIST_STEPS[0]}"
+        )
     return Evaluator(
         inner_lr=INNER_LR if inner_lr == "auto" else inner_lr,
         measured=measured,
