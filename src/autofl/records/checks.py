@@ -70,6 +70,9 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     notes = manifest.get("notes", [])
     if not isinstance(notes, list) or not all(isinstance(line, str) and line.isprintable() for line in notes):
         raise ValueError(f"notes in {MANIFEST} are not lines of text")
+    decisions = manifest.get("decisions", [])
+    if not isinstance(decisions, list) or not all(_is_decision(row) for row in decisions):
+        raise ValueError(f"decisions in {MANIFEST} are not rows of three words")
     devices = manifest.get("devices", {})
     if not isinstance(devices, dict) or not all(_is_asked(entry) for entry in devices.values()):
         raise ValueError(f"devices in {MANIFEST} does not say how each was asked")
@@ -104,6 +107,11 @@ def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value is None
     return abs(value) < MOST_NUMBER
+
+
+def _is_decision(row: object) -> bool:
+    """Whether it is a decision, its value and its reason."""
+    return isinstance(row, list) and len(row) == 3 and all(isinstance(cell, str) and cell.isprintable() for cell in row)
 
 
 def _is_asked(entry: object) -> bool:
