@@ -1,12 +1,17 @@
 """Each decision is named with its reason, by every door; what the user fixed says so."""
 
 import json
+import tomllib
 
 import pytest
 
+from autofl.analysis.analyze import analyze
 from autofl.config import dump_settings, load_settings, parse_settings
+from autofl.errors import AutoFLError
+from autofl.experiments.build import build_algorithm, build_simulation
 from autofl.experiments.cell import plan
 from autofl.experiments.decisions import decisions_of
+from autofl.experiments.jobs import comparison
 from autofl.experiments.run import run
 from autofl.files import read_toml
 from autofl.report.make import make_report
@@ -89,3 +94,42 @@ def test_the_run_folder_its_report_and_its_settings_read_back_have_the_same_reas
     for text in (report.markdown(), html_page(report)):
         assert "Decisions" in text
         assert all(row[0] in text and row[2] in text for row in rows)
+
+
+def test_in_one_comparison_each_algorithm_has_its_own_ues_and_its_file_resumes_to_the_same(tmp_path):
+    settings = load_settings(overrides=['compare.algorithms=["autofl", "autofl-j"]', "compare.seeds=1"])
+    paper, joint = (job.settings.resolved() for job in comparison(settings, tmp_path))
+    assert (paper.simulation.num_selected, paper.cell.total_bandwidth) == (5, None)
+    assert (joint.simulation.num_selected, joint.cell.total_bandwidth) == (20, 5e6)
+    assert (paper.learning.outer_lr, joint.learning.outer_lr) == (0.07, "auto")
+    back = parse_settings(tomllib.loads(dump_settings(settings, of_many=True)))
+    again = [dump_settings(job.settings.resolved()) for job in comparison(back, tmp_path)]
+    assert again == [dump_settings(one) for one in (paper, joint)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["cell.total_bandwidth=-1"], "cell.total_bandwidth: must be greater than"),
+        (["cell.total_bandwidth=0"], "cell.total_bandwidth: must be greater than"),
+        (["cell.total_bandwidth=1e-20"], "cell.total_bandwidth: must be greater than"),
+        (["simulation.num_selected=21"], "21 is more than the 20 UEs of the cell"),
+        (["stop.gradient_norm_sq=0.1"], "stop.gradient_norm_sq: grad F is of one alpha"),
+    ],
+)
+def test_nonsense_is_one_line(overrides, line):
+    with pytest.raises(AutoFLError, match=line) as caught:
+        build_simulation(load_settings(overrides=[*JOINT, *overrides]))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", ["inner_lr", "outer_lr"])
+def test_the_theory_asks_for_numbers(setting):
+    with pytest.raises(AutoFLError, match="the theory needs numbers for learning"):
+        analyze(load_settings(overrides=[f'learning.{setting}="auto"']))
+
+
+def test_an_algorithm_without_a_rule_takes_table_i_and_says_so(caplog):
+    algorithm = build_algorithm(load_settings(overrides=["algorithm=scaffold", 'learning.outer_lr="auto"']))
+    assert algorithm.outer_lr == 0.07
+    assert "scaffold: its beta cannot be found by the rule, so it is 0.07" in caplog.text

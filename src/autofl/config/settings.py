@@ -467,7 +467,8 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _enough_ues(self) -> Self:
-        if self.simulation.num_selected > self.cell.count and "simulation" in self.model_fields_set:
+        is_set = "num_selected" in self.simulation.model_fields_set
+        if self.simulation.num_selected > self.cell.count and is_set:
             raise PydanticCustomError(
                 "settings",
                 "simulation.num_selected: {selected} is more than the {count} UEs of the cell",

@@ -46,7 +46,9 @@ def _who(settings: Settings, made: RoundPlan | None) -> Decision:
         shown += f"; {taking_part} of {made.round.cell.num_ue} take part in the planned round"
     if asked == settings.most_asked:
         sample = "all" if asked == count else "a sample of so many"
-        return Decision("UEs", shown, f"{sample}, unless simulation.num_selected is set; who delays the others is left out")
+        return Decision(
+            "UEs", shown, f"{sample}, unless simulation.num_selected is set; who delays the others is left out"
+        )
     return Decision("UEs", shown, "set by you (simulation.num_selected)")
 
 
@@ -106,7 +108,9 @@ def _local_step(settings: Settings) -> Decision:
     if learning.outer_lr == "auto":
         return Decision("local step", f"beta = {MNIST_STEPS[1]:g}{over}", f"Table I, since {name} has no rule{because}")
     bound = f", at most {of_length}" if learning.grad_clip == "auto" and has_rule else ""
-    return Decision("local step", f"beta = {learning.outer_lr:g}{bound}{over}", f"set by you (learning.outer_lr){because}")
+    return Decision(
+        "local step", f"beta = {learning.outer_lr:g}{bound}{over}", f"set by you (learning.outer_lr){because}"
+    )
 
 
 def _alpha(settings: Settings) -> Decision:

@@ -120,9 +120,7 @@ def settings_table(runs: Sequence[Run], all_of_them: bool = False) -> Table:
 
 def decisions_table(runs: Sequence[Run]) -> Table:
     """What was decided for each group of runs beyond the parts of single UEs, and why."""
-    rows = [
-        [label, *row] for label, members in group(runs).items() for row in members[0].manifest.get("decisions", [])
-    ]
+    rows = [[label, *row] for label, members in group(runs).items() for row in members[0].manifest.get("decisions", [])]
     return Table(["run", "decision", "value", "why"], rows)
 
 
