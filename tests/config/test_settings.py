@@ -193,3 +193,11 @@ def test_a_data_set_and_a_partition_of_one_s_own_take_their_settings_from_data()
             load_settings(overrides=[*named, wrong])
     with pytest.raises(AutoFLError, match=r"data.noise: unknown key"):
         load_settings(overrides=["data.noise=1.0"])  # MNIST-5k has none
+
+
+def test_a_small_cell_needs_no_number_of_selected_ues():
+    """Any other setting of the section made five of three UEs an error."""
+    settings = load_settings(overrides=["cell.num_ue=3", "simulation.threads=1"])
+    assert settings.resolved().simulation.num_selected == 3
+    with pytest.raises(AutoFLError, match="5 is more than the 3 UEs"):
+        load_settings(overrides=["cell.num_ue=3", "simulation.num_selected=5"])

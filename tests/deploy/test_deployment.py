@@ -126,12 +126,18 @@ def test_what_the_devices_measured_is_beside_what_was_modelled(whole):
 
 def test_the_joint_planner_on_devices_is_the_simulators_to_the_bit_and_packed_bytes_travel(whole, site, tmp_path):
     words = ("deploy", "run", "--folder", site.folder, "--out", tmp_path / "run")
-    # The settings of the site name no compressor, so what the algorithm brings along has to be said.
-    autofl(*words, *sets("algorithm=autofl-j", "compressor.name=entropy", "stop.rounds=5"))
+    # The site was set up for another algorithm: what this one brings along and decides is its own all the same.
+    autofl(*words, *sets("algorithm=autofl-j", "stop.rounds=5"))
     run = read_run(tmp_path / "run")
+    assert (run.config["simulation"]["num_selected"], run.config["cell"]["total_bandwidth"]) == (3, 3e6)
+    assert (run.config["compressor"]["name"], run.config["learning"]["outer_lr"]) == ("entropy", "auto")
+    assert not any("set by you" in why for _, _, why in run.manifest["decisions"])
     simulated = simulate(load_settings(run.folder / "config.toml"), tmp_path / "simulated")
     assert (run.folder / "ues.csv").read_bytes() == (simulated.folder / "ues.csv").read_bytes()
-    assert run.rounds["sim_time"].tolist() == simulated.rounds["sim_time"].tolist()
+    for column in ("sim_time", "inner_lr", "outer_lr", "step_length"):
+        np.testing.assert_array_equal(run.rounds[column], simulated.rounds[column], err_msg=column)
+    last = run.rounds["adapt_lr"][-1]  # the median of three UEs, one of the steps they try
+    assert np.isclose(last / 0.0125, 2.0 ** np.arange(8)).any()
     for name, array in read_weights(simulated.folder).items():
         np.testing.assert_array_equal(read_weights(run.folder)[name], array, err_msg=name)
     heard = run.ues["decoded"] == 1

@@ -320,7 +320,13 @@ def test_devices_train_from_what_a_compressed_downlink_gave_them(nodes, few_digi
     assert any((final[name].numpy() != array).any() for name, array in read_weights(tmp_path).items())
 
 
-QUALITY = {"train_loss": 1e9, "adapted_train_loss": 1e9, "global_accuracy": 1.0, "adapted_accuracy": 1.0}
+QUALITY = {
+    "train_loss": 1e9,
+    "adapted_train_loss": 1e9,
+    "global_accuracy": 1.0,
+    "adapted_accuracy": 1.0,
+    "adapt_lr": 1e3,
+}
 
 
 def test_what_devices_bring_along_is_not_called_by_the_name_of_a_data_set(nodes, tmp_path):

@@ -412,3 +412,21 @@ def test_every_file_of_the_page_is_served_and_small():
     sizes = [len(client.get(f"/static/{name}").content) for name in names]
     assert sum(sizes) + len(client.get("/").content) < 1_000_000
     assert "main.js" in names
+
+
+def test_with_the_joint_planner_all_ues_are_asked_until_fewer_are_set_and_each_decision_has_its_reason(client):
+    def answer(**settings):
+        asked = {"settings": {"planner": {"name": "joint"}, **settings}}
+        return client.post("/api/plan", json=asked).json()
+
+    free, fixed = answer(), answer(simulation={"num_selected": 4})
+    assert (free["all_asked"], free["values"]["num_selected"]) == (True, 20)
+    assert (fixed["all_asked"], fixed["values"]["num_selected"]) == (False, 4)
+    reasons = [{name: why for name, _, why in one["decisions"]} for one in (free, fixed)]
+    assert not any("set by you" in why for why in reasons[0].values())
+    assert reasons[1]["UEs"] == "set by you (simulation.num_selected)"
+    # The slider stands where it was moved to, though five UEs' band is shared by all.
+    moved = answer(cell={"bandwidth": free["values"]["bandwidth"]})
+    assert moved["values"]["bandwidth"] == free["values"]["bandwidth"] == 1e6
+    assert moved["plan"]["round_time"] == free["plan"]["round_time"]
+    assert client.post("/api/plan", json={}).json()["decisions"] == []  # the paper's planner has none of these

@@ -386,6 +386,23 @@ def test_the_line_of_a_scenario_says_what_was_changed(browser, address):
         assert page.inner_text("#scenario-line") == before
 
 
+def test_the_joint_planner_asks_all_ues_unless_fewer_are_chosen(browser, address):
+    with opened(browser, address) as page:
+        assert page.is_hidden("#decisions")
+        planned(page, lambda: page.select_option("#planner", "joint"))
+        assert page.input_value("#n-num_selected") == "all"
+        assert "measured by each UE" in page.inner_text("#decisions")
+        for text, shown, fixed in (("4", "4 UEs", True), ("all", "all", False)):
+
+            def write(text=text):
+                page.fill("#n-num_selected", text)
+                page.keyboard.press("Tab")
+
+            assert planned(page, write)["all_asked"] is not fixed
+            assert page.input_value("#n-num_selected") == shown
+            assert ("set by you" in page.inner_text("#decisions")) is fixed
+
+
 def test_a_run_that_is_starting_is_stopped(browser, address):
     with opened(browser, address, "watch") as page:
         page.click("#new-run")

@@ -33,4 +33,7 @@ def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluati
         decoded=np.array(decoded),
         evaluation=evaluation,
         downlink_bits=32.0,
+        inner_lr=0.03,
+        outer_lr=0.07,
+        step_length=0.3,
     )

@@ -15,7 +15,7 @@ def written(
         {"algorithm": algorithm, "seed": seed, "num_ue": 4, "data": "mnist5k"},
     )  # fmt: skip
     for k, accuracy in enumerate(accuracies):
-        quality = Evaluation(1.0, 0.9, accuracy, accuracy, float("nan"))
+        quality = Evaluation(1.0, 0.9, accuracy, accuracy, float("nan"), adapt_lr=0.05)
         if k == 0:
             writer.write(RoundRecord(round=0, evaluation=quality))
             continue

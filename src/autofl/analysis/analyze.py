@@ -102,6 +102,10 @@ def analyze(
 def _check(sim: Simulation) -> None:
     """Refuse what the theorems do not cover."""
     arm, algorithm = sim.arm, sim.arm.algorithm
+    if sim.evaluator.measured or math.isinf(getattr(algorithm, "outer_lr", 0.0)):
+        raise AutoFLError(
+            "the theory needs numbers for learning.inner_lr and outer_lr, not auto; Table I has 0.03, 0.07"
+        )
     if not isinstance(algorithm, PerFedAvg) or algorithm.variant != "exact":
         raise AutoFLError("the theory covers exact meta-gradients only; use algorithm = autofl or per-fedavg, exact")
     if algorithm.is_guarded or algorithm.lr_decay > 0.0:

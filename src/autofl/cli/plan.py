@@ -11,6 +11,7 @@ from autofl.cli.planned import (
     say_choice,
     say_forecast,
     show_bounds,
+    show_decisions,
     show_explained,
     show_round,
 )
@@ -125,6 +126,9 @@ def command(
         table["forecast"] = coming.table()
     bounds = None
     if explain:
+        from autofl.experiments.decisions import decisions_of
+
+        table["decisions"] = [row._asdict() for row in decisions_of(settings, made)]
         from autofl.analysis.explain import bounds_of
 
         bounds = bounds_of(settings.resolved(), made)
@@ -138,6 +142,7 @@ def command(
         return print_json(table)
     show_round(table, f"One round of all UEs, planner {name}" if name == "joint" else f"One round, planner {name}")
     if bounds is not None:
+        show_decisions(table["decisions"])
         show_bounds(bounds, table)
     if coming is not None:
         say_forecast(coming, settings)

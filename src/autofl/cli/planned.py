@@ -198,6 +198,12 @@ def _candidate_row(one: "Candidate", best: "Candidate", thrifty: bool) -> list[s
     ]
 
 
+def show_decisions(decisions: Sequence[dict[str, str]]) -> None:
+    """What is decided beyond the parts of single UEs, and why."""
+    rows = [[row["decision"], row["value"], row["reason"]] for row in decisions]
+    show_table(Table(["decision", "value", "why"], rows, "What is decided, and why"))
+
+
 def show_bounds(bounds: "Sequence[Bound]", table: dict[str, Any]) -> None:
     """What keeps each UE of the planned round from being faster."""
     rows = [

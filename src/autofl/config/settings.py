@@ -25,6 +25,7 @@ from autofl.config.quantity import Bounds, PerUE
 from autofl.errors import AutoFLError
 from autofl.registry import PARTS, Part, find
 from autofl.rng import stream
+from autofl.units import Array
 
 MODEL_WEIGHTS = {
     **{("mlp", data): 79_510 for data in ("mnist5k", "mnist", "fashion-mnist")},
@@ -136,6 +137,10 @@ class CellSettings(Section):
             if isinstance(value, PerUE) and value.length is not None:
                 return value.length
         return len(self.positions) if self.positions is not None else self.num_ue or 20
+
+    def own_bandwidth(self, seed: int) -> Array:
+        """B of each UE [Hz], of which only the ratios count where the band of all together is given."""
+        return self.bandwidth.draw(stream(seed, "cell.bandwidth"), self.count)
 
 
 class KnowledgeSettings(Section):
@@ -462,7 +467,8 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _enough_ues(self) -> Self:
-        if self.simulation.num_selected > self.cell.count and "simulation" in self.model_fields_set:
+        is_set = "num_selected" in self.simulation.model_fields_set
+        if self.simulation.num_selected > self.cell.count and is_set:
             raise PydanticCustomError(
                 "settings",
                 "simulation.num_selected: {selected} is more than the {count} UEs of the cell",
@@ -504,15 +510,26 @@ class Settings(Section):
 
     def _among_all(self) -> dict[str, BaseModel]:
         """The sections of a run whose planner chooses among all UEs, in the band that the usual number would have."""
-        usual, asked = min(self.simulation.num_selected, self.cell.count), min(MOST_ASKED, self.cell.count)
         total = self.cell.total_bandwidth
-        if total is None:
-            own = self.cell.bandwidth.draw(stream(self.seed, "cell.bandwidth"), self.cell.count)
-            total = float(usual * own.mean())
+        band = self.usual_band() if total is None else total
         return {
-            "cell": self.cell.model_copy(update={"total_bandwidth": total}),
-            "simulation": self.simulation.model_copy(update={"num_selected": asked}),
+            "cell": self.cell.model_copy(update={"total_bandwidth": band}),
+            "simulation": self.simulation.model_copy(update={"num_selected": self.most_asked}),
         }
+
+    @property
+    def most_asked(self) -> int:
+        """UEs from which the joint planner chooses in a round, unless their number is set."""
+        return min(MOST_ASKED, self.cell.count)
+
+    @property
+    def usual_number(self) -> int:
+        """|A_k| where it is not set and nobody chooses."""
+        return min(SimulationSettings().num_selected, self.cell.count)
+
+    def usual_band(self, num_ue: int | None = None) -> float:
+        """Band [Hz] of so many UEs, by default the usual number, at the mean of what each has."""
+        return float((num_ue or self.usual_number) * self.cell.own_bandwidth(self.seed).mean())
 
     def _brought(self) -> "Settings":
         """The same with what is brought along, as far as it is not set."""

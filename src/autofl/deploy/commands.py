@@ -78,6 +78,7 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
 
     Only what is not running is started: after a crash `up` repairs the deployment, and a second `up` does nothing.
     """
+    text = dump_settings(settings, of_many=True)  # unresolved: a run may be of another algorithm, with its own defaults
     settings, site = settings.resolved(), Site(folder)
     if site.is_prepared:
         raise AutoFLError(
@@ -86,7 +87,7 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
         )
     num_ue = settings.cell.count
     alive = site.alive()
-    if any(alive.values()) and (folder / "config.toml").read_text(encoding="utf-8") != dump_settings(settings):
+    if any(alive.values()) and (folder / "config.toml").read_text(encoding="utf-8") != text:
         raise AutoFLError(
             f"{folder}: a deployment of other settings is up; end it with: autofl deploy down {site.named}"
         )
@@ -99,7 +100,7 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
     host = "127.0.0.1" if testbed is None else testbed.server
     site.prepare([host, "localhost", "127.0.0.1", "::1"], num_ue)
     write_data(settings, site)  # before the settings: without data the folder would pass for a prepared one
-    write_whole(folder / "config.toml", dump_settings(settings))
+    write_whole(folder / "config.toml", text)
     site.keep({**site.state, "slow": slow, "testbed": testbed is not None})
     if not alive.get("superlink", False) or not site.can_start_servers():
         site.end("superlink")

@@ -192,6 +192,7 @@ FIELDS: dict[str, dict[str, Field]] = {
         "adapted_train_loss": Real(0.0, 1e9),
         "global_accuracy": Real(0.0, 1.0),
         "adapted_accuracy": Real(0.0, 1.0),
+        "adapt_lr": Real(0.0, 1e3),
     },
 }
 """By record and name. `packed` and the arrays are checked by what the receiver expects of them, in `messages`."""

@@ -44,6 +44,7 @@ from autofl.errors import AutoFLError
 from autofl.evaluation import evaluated_ues
 from autofl.experiments.build import build_algorithm, build_evaluator, build_model, build_training
 from autofl.experiments.cell import build_cell, build_channel, build_compressor
+from autofl.experiments.decisions import decisions_of
 from autofl.experiments.run import machine_facts, origins_of, size_range
 from autofl.lock import FolderLock
 from autofl.models import Params, num_weights
@@ -166,6 +167,7 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
             "flower": version("flwr"),
             "attempt": attempt,
             "slow": slow_of(context),
+            "decisions": [list(row) for row in decisions_of(settings)],
             "parts": {kind: origin for kind, origin in origins_of(settings).items() if kind not in away},
         }
         writer = RunWriter(folder, dump_settings(settings), facts | machine_facts(), lock, keep)

@@ -26,7 +26,7 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
         raise AutoFLError(f"--host: {shown(host)!r} is not {Host()}")
     stream = stream_port(settings.deploy.port, port)
     address, everywhere = (f"[{host}]:{port}", "::") if ":" in host else (f"{host}:{port}", "0.0.0.0")
-    text = dump_settings(settings.resolved())
+    text = dump_settings(settings, of_many=True)  # a run may be of another algorithm, with its own defaults
     _check_replaced(site, text, host, port, force)
     site.prepare([host, "localhost", "127.0.0.1"], num_ue)
     site.point_to(address)

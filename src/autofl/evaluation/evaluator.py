@@ -114,7 +114,7 @@ class PreparedEvaluator:
     personal: PersonalModels | None = None
 
     def __call__(self, params: Params, memory: ClientMemory | None = None) -> Evaluation:
-        loss, accuracy = self.by_ue(params, memory)
+        loss, accuracy, adapt_lr = self.by_ue(params, memory)
         train_loss, adapted_loss = loss.mean(axis=1)
         global_accuracy, adapted_accuracy = accuracy.mean(axis=1)
         gradient = (
@@ -128,31 +128,38 @@ class PreparedEvaluator:
             global_accuracy=float(global_accuracy),
             adapted_accuracy=float(adapted_accuracy),
             gradient_norm_sq=gradient,
+            adapt_lr=adapt_lr,
         )
 
-    def by_ue(self, params: Params, memory: ClientMemory | None = None) -> tuple[Array, Array]:
-        """Training loss and test accuracy of the global and of the adapted model, each of shape (2, num_ue).
+    def by_ue(self, params: Params, memory: ClientMemory | None = None) -> tuple[Array, Array, float]:
+        """Training loss and test accuracy of the global and of the adapted model, each of shape (2, num_ue), and alpha.
 
-        The UEs that are judged are in the order of their numbers.
+        The UEs that are judged are in the order of their numbers; alpha is the mean of those that they measure.
         """
         accuracy: list[Array] = []
         loss: list[Array] = []
+        rates: list[Array] = []
         alpha, measures = self.evaluator.inner_lr, self.evaluator.measured and self.personal is None
         data, columns, _ = _inputs(self.data, self.layers)
         input_params = params if self.layers is None else narrow_params(self.layers, params, columns)
         for piece in self.pieces:
             adapt, train, test, grams = piece.kept or _gathered(piece, data)
-            rate = self._measured_rate(input_params, piece, adapt, train, grams[0]) if measures else alpha
+            rate: float | Tensor = alpha
+            if measures:
+                best = self._measured_rate(input_params, piece, adapt, train, grams[0])
+                rate = torch.tensor(RATES).to(train.mask)[best]
+                rates.append(np.array(RATES)[best.cpu().numpy()])
             both = self._outputs(input_params, adapt, (train, test), grams, piece.ue, memory, rate)
             losses = [mean_of(each_loss(output, train.y), train.mask) for output in both[0]]
             hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
             loss.append(torch.stack(losses).cpu().numpy())
             accuracy.append(torch.stack(hits).cpu().numpy())
         order = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))  # sums in the order of the UEs
-        return np.concatenate(loss, axis=1)[:, order], np.concatenate(accuracy, axis=1)[:, order]
+        mean_rate = float(np.concatenate(rates)[order].mean()) if rates else alpha
+        return np.concatenate(loss, axis=1)[:, order], np.concatenate(accuracy, axis=1)[:, order], mean_rate
 
     def _measured_rate(self, params: Params, piece: Piece, adapt: Batch, train: Batch, gram: Tensor | None) -> Tensor:
-        """The step of each UE after which its loss is least, on training samples that it has not adapted with.
+        """Which of `RATES` leaves each UE the least loss, on training samples that it has not adapted with.
 
         A UE that has no others is judged on those. Shape (num_ue,).
         """
@@ -168,8 +175,7 @@ class PreparedEvaluator:
             for rate in RATES:
                 own = {name: p - rate * gradients[name] for name, p in params.items()}
                 losses.append(mean_of(each_loss(self._own_outputs(own, train), train.y), judged))
-        best = torch.stack(losses).nan_to_num(nan=torch.inf).argmin(dim=0)
-        return torch.tensor(RATES).to(train.mask)[best]
+        return torch.stack(losses).nan_to_num(nan=torch.inf).argmin(dim=0)
 
     def _outputs(
         self,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -86,7 +86,7 @@ class JointEvaluator:
             values_by_group.append(torch.cat(parts, dim=1))
         values = torch.cat(values_by_group, dim=2).cpu().numpy()
         means = [values[:, place, self.columns[r]].mean(axis=1) for place, r in enumerate(runs)]
-        return [Evaluation(*metrics.tolist()) for metrics in means]
+        return [replace(Evaluation(*metrics.tolist()), adapt_lr=self.evaluator.inner_lr) for metrics in means]
 
     def _judge(self, params: Params, group: Group, runs: Tensor) -> Tensor:
         """Both losses and both accuracies of the UEs in this group, shape (4, num_runs, num_ue)."""

@@ -31,6 +31,7 @@ from autofl.experiments.cell import (
     informed,
 )
 from autofl.experiments.data import load_federated
+from autofl.experiments.steps import DECAY, GUARD, INNER_LR, LONGEST
 from autofl.models import Params, build, check_model, num_weights, params_of
 from autofl.network import Cell
 from autofl.planner import Planner
@@ -47,15 +48,6 @@ from autofl.simulation import Simulation
 from autofl.simulation.liars import Lies
 from autofl.units import Array
 
-LONGEST = 0.3
-"""Length of a local step in round 1 as a share of the model's; 0.2 to 0.4 do as well on all tasks of
-docs/step-sizes.md, 0.8 is too long."""
-DECAY = 1.0
-"""So the steps of round k are 1/sqrt(k) as long."""
-GUARD = 1.0
-"""A meta-gradient never points away from the gradient it corrects."""
-INNER_LR = 0.03
-"""alpha inside a meta-gradient, whose inner batch holds a sample or two: 0 to 0.03 are equal, 0.1 is slower."""
 LAW_ROUNDS = 2_000
 """Rounds of the network alone from which it is learned how likely each UE is to be heard."""
 
@@ -154,6 +146,11 @@ def build_evaluator(settings: Settings) -> Evaluator:
     inner_lr, evaluation = settings.resolved().learning.inner_lr, settings.evaluation
     assert inner_lr is not None  # resolved
     measured = inner_lr == "auto"
+    if measured and settings.stop.gradient_norm_sq is not None:
+        raise AutoFLError(
+            "stop.gradient_norm_sq: grad F is of one alpha, and learning.inner_lr = auto has one for each UE; set it to"
+            f" a number, such as learning.inner_lr={MNIST_STEPS[0]}"
+        )
     return Evaluator(
         inner_lr=INNER_LR if inner_lr == "auto" else inner_lr,
         measured=measured,

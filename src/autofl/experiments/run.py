@@ -13,6 +13,7 @@ from autofl.config import Settings, dump_settings
 from autofl.engines import use_machine
 from autofl.experiments.build import Own, build_simulation
 from autofl.experiments.cluster import spread
+from autofl.experiments.decisions import decisions_of
 from autofl.experiments.write import OnRound, write_run
 from autofl.models import num_weights
 from autofl.records import Run
@@ -62,6 +63,7 @@ def manifest_of(settings: Settings, sim: Simulation, own: Mapping[str, Any]) -> 
         "seed": settings.seed,
         "own": given,
         "parts": origins_of(settings) | {name: {"name": repr(own[name])} for name in given},
+        "decisions": [list(row) for row in decisions_of(settings)],
         **facts_of(sim),
     }
 

@@ -24,6 +24,7 @@ from autofl.experiments.cell import (
     plan,
     planned_by,
 )
+from autofl.experiments.decisions import decisions_of
 from autofl.experiments.sweep import planned
 from autofl.files import check_depth, opening, parse_toml
 from autofl.network import compute_cost
@@ -134,6 +135,8 @@ def answer(table: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
         "slowest": int(total.argmax()) if taking_part.any() else None,
         "values": _values(settings, made),
         "most_ue": MOST_UE,
+        "all_asked": settings.chooses_among_all,
+        "decisions": [list(row) for row in decisions_of(settings, made)],
         "decided": _decided(settings),
         "host_time": time.perf_counter() - begin,
     }
@@ -167,7 +170,7 @@ def _values(settings: Settings, made: RoundPlan) -> dict[str, float | int | None
         "radius": radius,
         "max_energy": float(np.median(cell.max_energy)),
         "max_power": float(np.median(cell.max_power)),
-        "bandwidth": float(np.median(cell.bandwidth)),
+        "bandwidth": float(np.median(settings.cell.own_bandwidth(settings.seed))),
         "epsilon": section.given.get("epsilon"),
         "num_samples": section.given.get("num_samples"),
         "bits": float(np.median(cell.update_bits)) / float(np.median(cell.num_weights)),

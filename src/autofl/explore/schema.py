@@ -102,6 +102,8 @@ class PlanAnswer(BaseModel):
     slowest: int | None = Field(description="the UE that ends the round")
     values: dict[str, float | int | None] = Field(description="values of the sliders")
     most_ue: int = Field(description="most UEs that are planned here")
+    all_asked: bool = Field(description="whether the planner chooses among all UEs: their number is not set")
+    decisions: list[tuple[str, str, str]] = Field(description="what is decided beyond single UEs, its value, and why")
     decided: list[str] = Field(description="sliders without effect, since the planner decides these itself")
     host_time: float = Field(description="seconds that planning took here")
 

@@ -75,6 +75,9 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     privacy = manifest.get("privacy", SPENT)
     if not isinstance(privacy, dict) or not all(_is_spent(privacy.get(key)) for key in SPENT):
         raise ValueError(f"privacy in {MANIFEST} does not say what was spent")
+    decisions = manifest.get("decisions", [])
+    if not isinstance(decisions, list) or not all(_is_decision(row) for row in decisions):
+        raise ValueError(f"decisions in {MANIFEST} are not rows of three words")
     devices = manifest.get("devices", {})
     if not isinstance(devices, dict) or not all(_is_asked(entry) for entry in devices.values()):
         raise ValueError(f"devices in {MANIFEST} does not say how each was asked")
@@ -86,7 +89,8 @@ def check_config(config: Mapping[str, Any]) -> None:
         if not isinstance(config.get(section, {}), dict):
             raise ValueError(f"{section} in {CONFIG} is not a section")
     for section, key in (("cell", "update_bits"), ("learning", "outer_lr"), ("stop", "rounds")):
-        if not _is_number(config.get(section, {}).get(key)):
+        value = config.get(section, {}).get(key)
+        if not _is_number(value) and (key, value) != ("outer_lr", "auto"):
             raise ValueError(f"{section}.{key} in {CONFIG} is not a number")
     if not isinstance(config.get("data", {}).get("partition", ""), str):
         raise ValueError(f"data.partition in {CONFIG} is not text")
@@ -113,6 +117,11 @@ def _is_number(value: object) -> bool:
 def _is_spent(value: object) -> bool:
     """Whether it is a number; an epsilon may be infinite."""
     return type(value) is float or (type(value) is int and abs(value) < MOST_NUMBER)
+
+
+def _is_decision(row: object) -> bool:
+    """Whether it is a decision, its value and its reason."""
+    return isinstance(row, list) and len(row) == 3 and all(isinstance(cell, str) and cell.isprintable() for cell in row)
 
 
 def _is_asked(entry: object) -> bool:

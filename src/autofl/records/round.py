@@ -22,6 +22,7 @@ class Evaluation:
     global_accuracy: float = NAN
     adapted_accuracy: float = NAN
     gradient_norm_sq: float = NAN  # ||grad F(w)||^2
+    adapt_lr: float = NAN  # alpha of the adaptation
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class RoundRecord:
     evaluation: Evaluation | None = None
     stop: str | None = None  # why the run ends with this round
     downlink_bits: float = NAN  # bits per weight of what was sent down; NaN where nothing was
+    inner_lr: float = NAN  # alpha of the local steps; NaN where there is none, or nobody was decoded
+    outer_lr: float = NAN  # beta; NaN where each gradient is taken at length 1
+    step_length: float = NAN  # of the longest local step there may be; NaN where it has no bound
     suspects: tuple[tuple[int, float], ...] = ()  # of a round that diverged: UEs, lengths over the median
 
     def ue_columns(self) -> dict[str, list[object]]:

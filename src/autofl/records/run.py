@@ -56,6 +56,7 @@ OWN_DATA = "the devices' own data"
 """What a manifest calls data that a deployment has not dealt out; the settings of data are not about them."""
 KILLED = "its process ended without a word: killed, or the machine went down"
 QUALITY = tuple(field.name for field in fields(Evaluation))
+STEPS = ("inner_lr", "outer_lr", "step_length")
 ROUND_COLUMNS = (
     "round",
     "sim_time",
@@ -67,8 +68,11 @@ ROUND_COLUMNS = (
     *QUALITY,
     "downlink_time",
     "downlink_bits",
+    *STEPS,
 )
-OLDEST_ROUND_TABLE = {name for name in ROUND_COLUMNS if not name.startswith("downlink")}
+LATER = {"downlink_time", "downlink_bits", *STEPS, "adapt_lr"}
+"""Columns that runs of earlier versions lack."""
+OLDEST_ROUND_TABLE = set(ROUND_COLUMNS) - LATER
 UE_TABLE = ("round", *UE_COLUMNS)
 OLDEST_UE_TABLE = {"round", "ue", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time",
                    "energy", "status", "decoded"}  # fmt: skip
@@ -217,7 +221,8 @@ class RunWriter:
         self.lock.check()
         self._tables[UES].add((record.round, *row) for row in rows)
         down = float(record.cost.downlink_time), text_of(float(record.downlink_bits))
-        self._tables[ROUNDS].add([(*shared, *measured, *down)])
+        steps = (text_of(float(getattr(record, name))) for name in STEPS)
+        self._tables[ROUNDS].add([(*shared, *measured, *down, *steps)])
         self._mark = {name: table.extent for name, table in self._tables.items()}
 
     def write_devices(self, round_index: int, devices: Sequence[DeviceRecord]) -> None:

@@ -118,6 +118,12 @@ def settings_table(runs: Sequence[Run], all_of_them: bool = False) -> Table:
     return Table(["setting", "value", "default"], rows)
 
 
+def decisions_table(runs: Sequence[Run]) -> Table:
+    """What was decided for each group of runs beyond the parts of single UEs, and why."""
+    rows = [[label, *row] for label, members in group(runs).items() for row in members[0].manifest.get("decisions", [])]
+    return Table(["run", "decision", "value", "why"], rows)
+
+
 def value_words(value: Any) -> str:
     """A setting as written in its file."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

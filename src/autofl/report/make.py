@@ -9,7 +9,7 @@ from typing import Any
 from autofl.errors import AutoFLError
 from autofl.files import write_whole
 from autofl.records import Run
-from autofl.report.about import conclusion, provenance, settings_table, title_of
+from autofl.report.about import conclusion, decisions_table, provenance, settings_table, title_of
 from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.plots import plot_runs
 from autofl.report.runs import diverged_words, guarded_words, has_diverged, newest_of_equal, read_runs, unheard_words
@@ -83,11 +83,13 @@ class Report:
 
     def markdown(self) -> str:
         """The page: conclusion, table, notes, pictures, settings, and where the runs came from."""
+        decided = decisions_table(self.runs)
         pictures = [f"![{path.stem}]({path.name})" for path in self.pictures if path.suffix == ".png"]
         sections = {
             "Conclusion": map(markdown_text, [*self.warnings, " ".join(conclusion(self.rows, self.target))]),
             "Results": [self.table.markdown(), *map(markdown_text, self.notes)],
             "Pictures": pictures,
+            **({"Decisions": [decided.markdown()]} if decided.rows else {}),
             "Settings": [
                 "Settings that differ from the defaults or between runs; `config.toml` of a run has all of them.",
                 settings_table(self.runs).markdown(),

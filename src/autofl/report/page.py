@@ -8,7 +8,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from autofl.files import write_whole
-from autofl.report.about import conclusion, provenance, settings_table, title_of
+from autofl.report.about import conclusion, decisions_table, provenance, settings_table, title_of
 from autofl.report.table import Table
 from autofl.version import __version__, commit_of_source
 
@@ -29,11 +29,13 @@ def html_page(report: "Report") -> str:
     runs = report.runs
     warnings = "".join(f'<p class="warning">{escape(line)}</p>' for line in report.warnings)
     notes = "".join(f'<p class="soft">{escape(line)}</p>' for line in report.notes)
+    decided = decisions_table(runs)
     pictures = "".join(_figure(path) for path in report.pictures if path.suffix == ".svg")
     sections = {
         "Conclusion": warnings + _paragraphs(conclusion(report.rows, report.target)),
         "Results": _wide(report.table) + notes,
         "Pictures": pictures,
+        **({"Decisions": _wide(decided)} if decided.rows else {}),
         "Settings": "<p>Settings that differ from the defaults or between runs.</p>"
         + _wide(settings_table(runs), "settings"),
         "Provenance": "<p>Checksums are the first 12 digits of SHA-256.</p>" + _wide(provenance(runs), "origin"),

@@ -113,6 +113,10 @@ AXES = {
     "global_accuracy": ("test accuracy, global model [%]", 100.0),
     "adapted_accuracy": ("test accuracy, adapted model [%]", 100.0),
     "gradient_norm_sq": ("squared norm of the gradient of F(w)", 1.0),
+    "inner_lr": ("step size alpha in an update", 1.0),
+    "outer_lr": ("step size beta", 1.0),
+    "step_length": ("longest local step, length of the change", 1.0),
+    "adapt_lr": ("step size alpha of the adaptation, mean over UEs", 1.0),
     "downlink_time": ("time of sending the model down [s]", 1.0),
 }
 """What a column of rounds.csv is on an axis, in words, and the factor to the unit shown."""

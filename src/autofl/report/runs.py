@@ -159,8 +159,9 @@ def diverged_words(runs: Sequence[Run]) -> str | None:
     if not named:
         return None
     which = ", ".join(f"{name} in round {_last_round(run)}{_suspects(run)}" for name, run in named.items())
-    outer_lr = sorted({run.config.get("learning", {}).get("outer_lr") for run in named.values()} - {None})
-    here = f" ({', '.join(f'{step:g}' for step in outer_lr)} here)" if outer_lr else ""
+    outer_lr = {run.config.get("learning", {}).get("outer_lr") for run in named.values()} - {None}
+    words = sorted(step if isinstance(step, str) else f"{step:g}" for step in outer_lr)
+    here = f" ({', '.join(words)} here)" if words else ""
     meta = any(run.manifest["algorithm"] in ("autofl", "per-fedavg") for run in named.values())
     more = ", or of learning.inner_lr, or learning.guard=1, or learning.variant=first-order" if meta else ""
     return (

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from autofl.config import MODEL_WEIGHTS
 from autofl.errors import AutoFLError
 from autofl.experiments.tuned import Constants
-from autofl.planner.pace import Pace
 from autofl.reproduction.recipes import ALGORITHMS, Arm, digits_here
 
 BEYOND = 0.005
@@ -261,12 +260,14 @@ def besides(scale: JointScale) -> list[Arm]:
     return arms
 
 
+PACE_THEN = [4.15, 0.0, 29.9, 4022.0, 5.47]
+"""Of the pilots of that time."""
 PACE_NAMES = ("constant", "per_step", "per_ue", "noise", "rounding")
 
 
 def guesses(scale: JointScale) -> list[Arm]:
     """Pace of learning wrong by a factor of two, one constant at a time; twice a constant that is 0 is no guess."""
-    right = Pace().values
+    right = PACE_THEN
     told: dict[str, tuple[str, ...]] = {AUTOFL_J: ("algorithm=autofl-j",)}
     for place, name in enumerate(PACE_NAMES):
         if right[place] == 0.0:
@@ -315,7 +316,33 @@ def choices(scale: JointScale) -> list[Arm]:
     return arms
 
 
-JOINT_STUDIES: dict[str, Callable[[JointScale], list[Arm]]] = {
+STEPS_THEN: dict[bool, tuple[str, ...]] = {
+    False: ("learning.inner_lr=0.03", "learning.outer_lr=0.25", "learning.grad_clip=5.0", "learning.guard=1.0"),
+    True: ("learning.inner_lr=0.06", "learning.outer_lr=0.15", "learning.grad_clip=2.0", "learning.guard=0.2"),
+}
+"""Steps of the -j arms on digits, and on CIFAR-10."""
+PLANNER_THEN: dict[bool, tuple[str, ...]] = {
+    False: (f"joint.pace={PACE_THEN}",),
+    True: (f"joint.pace={PACE_THEN}", "joint.least_samples=20", "joint.most_samples=50"),
+}
+"""What their planner knew."""
+
+
+def as_measured(arm: Arm) -> Arm:
+    """The arm with what was set and not decided when these studies were made; their results are of such runs."""
+    words = arm.overrides
+    if not {"algorithm=autofl-j", "algorithm=fedavg-j"} & set(words):
+        return arm
+    images = "data.name=cifar10" in words
+    held = ("simulation.num_selected=5", "learning.lr_decay=0.1", *STEPS_THEN[images])
+    if not any(word.startswith("joint.name=") for word in words):
+        held += PLANNER_THEN[images]
+    set_here = {word.partition("=")[0] for word in words}
+    own = tuple(word for word in held if word.partition("=")[0] not in set_here)
+    return replace(arm, overrides=(*own, *words))
+
+
+MAKERS: dict[str, Callable[[JointScale], list[Arm]]] = {
     "joint-paper": lambda scale: comparison("paper", scale),
     "joint-physical": lambda scale: comparison("physical", scale),
     "joint-tight": lambda scale: hard_cell("tight", scale),
@@ -327,6 +354,13 @@ JOINT_STUDIES: dict[str, Callable[[JointScale], list[Arm]]] = {
     "joint-choice": choices,
     "joint-cifar10": cifar10,
 }
+
+
+def _measured(make: Callable[[JointScale], list[Arm]]) -> Callable[[JointScale], list[Arm]]:
+    return lambda scale: [as_measured(arm) for arm in make(scale)]
+
+
+JOINT_STUDIES = {name: _measured(make) for name, make in MAKERS.items()}
 ALL = "joint"
 """Stands for every study of MNIST."""
 DRAWN = ("joint-paper", "joint-physical", "joint-cifar10")

@@ -3,14 +3,14 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from autofl.aggregators import Arrived
-from autofl.algorithms import State
-from autofl.algorithms.base import minus
+from autofl.algorithms import State, at_round
+from autofl.algorithms.base import Stepping, minus
 from autofl.engines import Updates, bits_of
 from autofl.errors import AutoFLError
 from autofl.models import Params, num_weights
@@ -43,6 +43,14 @@ class Training:
         """The run without its learning."""
         downlink = self.arm.decided_downlink
         return Network(air, self.arm.planner, self.arm.selection, self.seed, self.outage, downlink=downlink)
+
+
+class Steps(NamedTuple):
+    """Step sizes of a round; NaN where there is none."""
+
+    inner_lr: float = NAN  # alpha
+    outer_lr: float = NAN  # beta
+    longest: float = NAN  # of the local steps there may be, as a length of weights
 
 
 @dataclass(frozen=True)
@@ -131,10 +139,11 @@ def run_rounds(
         this_round, memory = network_round(network, k, before.memory)
         after, arrived, diverged = before, this_round.decoded, False
         bits = np.full(len(this_round.ue), 32.0 * num_weights(before.state.sent))
-        guarded = np.zeros(len(this_round.ue), dtype=np.int64)
+        guarded, steps = np.zeros(len(this_round.ue), dtype=np.int64), Steps()
         updates: Updates | None = None
         if this_round.decoded.any():
             updates = world.train(before.held, k, Orders.of(this_round))
+            steps = steps_of(at_round(arm.algorithm, k, before.held))
             arrived = this_round.decoded & np.isin(this_round.ue, updates.ue)
             if len(updates.ue):
                 after = replace(before, state=server_step(arm, before, this_round, updates, world.cell.num_ue))
@@ -157,7 +166,7 @@ def run_rounds(
         suspects = suspects_of(updates) if diverged and updates is not None else ()
         history = before.history if evaluation is None else watched(before.history, k, evaluation, stop.window)
         checkpoint = Checkpoint(k, after.state, memory, sim_time, history, after.reference)
-        record = record_of(this_round, sim_time, arrived, bits, evaluation, reason, guarded)
+        record = record_of(this_round, sim_time, arrived, bits, evaluation, reason, guarded, steps)
         if suspects:
             log.warning("round %d diverged; %s", k, suspect_words(suspects))
         yield replace(record, suspects=suspects), checkpoint
@@ -200,6 +209,7 @@ def record_of(
     evaluation: Evaluation | None,
     stop: str | None,
     guarded: IntArray,
+    steps: Steps,
 ) -> RoundRecord:
     """The record of a round; `bits` of the updates, of those that arrived."""
     return RoundRecord(
@@ -217,7 +227,20 @@ def record_of(
         evaluation=evaluation,
         stop=stop,
         downlink_bits=this_round.cell.downlink_bits / this_round.cell.num_weights if this_round.sends.any() else NAN,
+        inner_lr=steps.inner_lr,
+        outer_lr=steps.outer_lr,
+        step_length=steps.longest,
     )
+
+
+def steps_of(algorithm: object) -> Steps:
+    """The step sizes of a round, of an algorithm as it is in that round; a user's own may have none."""
+    own = (getattr(algorithm, name, NAN) for name in ("inner_lr", "outer_lr"))
+    alpha, beta = (float(value) if isinstance(value, int | float) else NAN for value in own)
+    if isinstance(algorithm, Stepping) and algorithm.unit:
+        return Steps(alpha, NAN, beta)
+    clip = algorithm.grad_clip if isinstance(algorithm, Stepping) else 0.0
+    return Steps(alpha, beta, beta * clip if clip else NAN)
 
 
 def is_finite(params: Params) -> bool:

@@ -23,7 +23,7 @@ from autofl.evaluation.joint import JointEvaluator
 from autofl.models import Params, num_weights
 from autofl.planner import Memory, observed
 from autofl.records import RoundRecord
-from autofl.rounds.loop import Checkpoint, Orders, record_of
+from autofl.rounds.loop import Checkpoint, Orders, Steps, record_of, steps_of
 from autofl.rounds.round import WHOLE_CELL, Round, are_equal, network_rounds
 from autofl.rounds.stop import History, watched
 from autofl.simulation.loop import Simulation
@@ -87,11 +87,12 @@ def play_together(sims: Sequence[Simulation], past: Sequence[Checkpoint] | None 
         networks = [replace(run.sim.network(run.sim.air), start=run.sim_time) for run in playing]
         rounds = network_rounds(networks, k, [run.memory for run in playing])
         drawn = _drawn(playing, [this_round for this_round, _ in rounds], k)
+        current = at_round(algorithm, k, params)  # the same for all: no longest step here
         finite, guarded = [True] * len(playing), np.zeros((len(playing), 0), dtype=np.int64)
         if drawn is not None:
             batch = _gathered(evaluator.pool, alive, drawn.draw)
-            means, steps = mean_of_runs(layers, params, at_round(algorithm, k, params), batch, drawn.share)
-            guarded = steps.reshape(len(playing), -1)
+            means, acted = mean_of_runs(layers, params, current, batch, drawn.share)
+            guarded = acted.reshape(len(playing), -1)
             params, finite = _step(playing, means, drawn.heard)
         due = []
         for place, (run, (this_round, memory)) in enumerate(zip(playing, rounds, strict=True)):
@@ -112,7 +113,9 @@ def play_together(sims: Sequence[Simulation], past: Sequence[Checkpoint] | None 
             bits = np.full(len(this_round.ue), 32.0 * num_weights(run.state.sent))
             senders = this_round.ue[this_round.decoded]
             counts = this_round.placed(senders, guarded[place, : len(senders)])
-            record = record_of(this_round, run.sim_time, this_round.decoded, bits, evaluation_here, reason, counts)
+            steps = steps_of(current) if this_round.decoded.any() else Steps()
+            heard = this_round.decoded
+            record = record_of(this_round, run.sim_time, heard, bits, evaluation_here, reason, counts, steps)
             steps_here.append((r, record, run.checkpoint(k)))
             if reason is None:
                 stays.append(place)

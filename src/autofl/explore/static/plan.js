@@ -94,7 +94,14 @@ function show(answer) {
   ageForecast();
   sliders(answer);
   detail();
+  decisions(answer);
   bars(answer);
+}
+
+/** What is decided beyond the UEs' own parts, and why. */
+function decisions({ decisions: rows }) {
+  $("decisions").hidden = !rows.length;
+  $("decisions-list").replaceChildren(...rows.flatMap(([name, value, why]) => [h("dt", {}, name), h("dd", {}, value, h("small", {}, ` ${why}`))]));
 }
 
 /** What the scenario is, and in what the cell departs from it. */
@@ -192,13 +199,15 @@ function buildSliders() {
         if (state.changed.num_selected > value) state.changed.num_selected = value;
       }
       state.changed[key] = value;
+      if (key === "num_selected" && isAll(value)) delete state.changed[key];
       touched = by.id;
       say(key, value, unit);
       replan();
     };
     input.addEventListener("input", () => change(valueAt(key, kind, Number(input.value)), input));
     field.addEventListener("change", () => {
-      const value = numberOf(field.value, unit);
+      const all = key === "num_selected" && field.value.trim() === "all";
+      const value = all ? state.answer.values.num_ue : numberOf(field.value, unit);
       refuse(field, Number.isNaN(value) ? `a number, such as ${si(state.answer.values[key], unit)}` : null);
       if (!Number.isNaN(value)) change(value, field);
     });
@@ -206,9 +215,13 @@ function buildSliders() {
   }));
 }
 
+/** Whether so many selected UEs leave it to the planner how many of all take part. */
+const isAll = (value) => state.answer?.plan.planner === "joint" && value >= state.answer.values.num_ue;
+
 /** A value as its field shows it; one that was set keeps its digits. */
 function say(key, value, unit) {
-  $(`n-${key}`).value = si(value, unit, key in state.changed ? DIGITS : 3);
+  const all = key === "num_selected" && !(key in state.changed) && (state.answer?.all_asked || isAll(value));
+  $(`n-${key}`).value = all ? "all" : si(value, unit, key in state.changed ? DIGITS : 3);
   $(`s-${key}`).setAttribute("aria-valuetext", $(`n-${key}`).value);
 }
 

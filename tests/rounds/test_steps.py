@@ -1,0 +1,86 @@
+"""rounds.csv holds the step sizes of each round."""
+
+import csv
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autofl.config import dump_settings, load_settings
+from autofl.evaluation.evaluator import RATES
+from autofl.experiments.build import build_simulation
+from autofl.experiments.run import manifest_of
+from autofl.experiments.write import write_run
+from autofl.records import read_run
+from autofl.simulation import simulate
+from autofl.simulation.together import simulate_together
+
+SHORT = ["stop.rounds=3", "evaluation.every=1", "evaluation.test_samples=20", "evaluation.train_samples=60"]
+
+
+def played(*overrides):
+    sim = build_simulation(load_settings(overrides=[*SHORT, *overrides]))
+    return sim, list(simulate(sim))
+
+
+def length(params):
+    return math.sqrt(sum(float((p.double() ** 2).sum()) for p in params.values()))
+
+
+def test_steps_by_the_rule_have_a_length_that_falls_and_no_beta(tmp_path):
+    settings = load_settings(overrides=[*SHORT, "algorithm=autofl-j"]).resolved()
+    sim = build_simulation(settings)
+    run = write_run(sim, tmp_path, dump_settings(settings), manifest_of(settings, sim, {}))
+    rounds = list(simulate(sim))
+    sent = [length(state.params) for _, state in rounds[:-1]]
+    expected = [0.3 / math.sqrt(k) * norm for k, norm in enumerate(sent, start=1)]
+    np.testing.assert_allclose(run.rounds["step_length"][1:], expected, rtol=1e-5)  # float32 norms
+    assert np.isnan(run.rounds["outer_lr"]).all()
+    assert run.rounds["inner_lr"][1:].tolist() == [0.03] * 3
+    assert np.isnan(run.rounds["inner_lr"][0])  # round 0 trains nobody
+    assert [record.step_length for record, _ in rounds[1:]] == run.rounds["step_length"][1:].tolist()
+    assert ((run.rounds["adapt_lr"] >= min(RATES)) & (run.rounds["adapt_lr"] <= max(RATES))).all()
+
+
+def test_with_numbers_they_are_those_of_the_settings():
+    (_, paper), (_, falling) = played(), played("algorithm=fedavg-2", "learning.lr_decay=1.0", "learning.grad_clip=2.0")
+    for record, _ in paper[1:]:
+        assert (record.inner_lr, record.outer_lr, record.evaluation.adapt_lr) == (0.03, 0.07, 0.03)
+        assert math.isnan(record.step_length)
+    for record, _ in falling[1:]:
+        beta = 0.07 / math.sqrt(record.round)
+        assert (record.outer_lr, record.step_length) == pytest.approx((beta, 2.0 * beta), rel=1e-12)
+        assert math.isnan(record.inner_lr)  # FedAvg has no alpha
+
+
+def test_a_bound_is_told_beside_the_number_it_bounds():
+    sim, rounds = played("algorithm=autofl-j", "learning.outer_lr=0.25")
+    last = rounds[1][0]
+    assert (last.outer_lr, last.step_length) == pytest.approx((0.25, 0.3 * length(sim.params)), rel=1e-5)
+
+
+def test_a_batch_of_runs_writes_the_same_columns():
+    sim, _ = played()
+    sims = [sim, replace(sim, seed=2)]
+    for r, record, _ in simulate_together(sims):
+        alone = list(simulate(sims[r]))[record.round][0]
+        told = [(one.inner_lr, one.outer_lr, one.evaluation.adapt_lr) for one in (record, alone)]
+        np.testing.assert_array_equal(*told)
+
+
+def test_runs_of_before_lack_these_columns_and_are_read(tmp_path):
+    settings = load_settings(overrides=SHORT).resolved()
+    sim = build_simulation(settings)
+    write_run(sim, tmp_path, dump_settings(settings), manifest_of(settings, sim, {}))
+    path, new = tmp_path / "rounds.csv", {"inner_lr", "outer_lr", "step_length", "adapt_lr"}
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = [{name: cell for name, cell in row.items() if name not in new} for row in csv.DictReader(file)]
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    (tmp_path / "manifest.json").write_text('{"algorithm": "autofl", "seed": 1, "status": "finished"}')  # no sums then
+    run = read_run(tmp_path)
+    assert not new & set(run.rounds)
+    assert run.rounds["round"].tolist() == [0, 1, 2, 3]
