@@ -81,7 +81,8 @@ def check_config(config: Mapping[str, Any]) -> None:
         if not isinstance(config.get(section, {}), dict):
             raise ValueError(f"{section} in {CONFIG} is not a section")
     for section, key in (("cell", "update_bits"), ("learning", "outer_lr"), ("stop", "rounds")):
-        if not _is_number(config.get(section, {}).get(key)):
+        value = config.get(section, {}).get(key)
+        if not _is_number(value) and not (key == "outer_lr" and value == "auto"):
             raise ValueError(f"{section}.{key} in {CONFIG} is not a number")
     if not isinstance(config.get("data", {}).get("partition", ""), str):
         raise ValueError(f"data.partition in {CONFIG} is not text")
