@@ -45,13 +45,14 @@ DESIGN = (
 )
 """Enough to tell noise, local steps and unequal chances apart."""
 JOINT_DESIGN = (
-    *(Point(d, 5, tau, bits=1.0) for d in (5, 10) for tau in (4, 8, 16)),
-    *(Point(10, 5, 2, bits=1.0), Point(10, 5, 32, bits=1.0), Point(20, 5, 4, bits=1.0), Point(20, 5, 8, bits=1.0)),
-    *(Point(d, 5, 8, bits=bits) for d in (5, 10) for bits in (0.12, 0.25, 0.5)),
-    *(Point(10, m, 8, bits=1.0) for m in (2, 10, 20)),
-    *(Point(10, 6, 8, 0.2, 1.0), Point(10, 8, 8, 0.4, 1.0)),
+    *(Point(d, 20, tau, bits=0.2) for d in (8, 20) for tau in (2, 4, 8)),
+    *(Point(12, 20, 2, bits=bits) for bits in (0.15, 0.3, 0.5)),
+    *(Point(12, 20, 4, bits=0.15), Point(12, 20, 4, bits=0.5), Point(20, 20, 16, bits=0.5)),
+    *(Point(8, 10, 2, bits=0.2), Point(20, 10, 2, bits=0.5), Point(12, 10, 4, bits=0.2), Point(20, 10, 8, bits=0.5)),
+    *(Point(12, 5, 2, bits=0.5), Point(12, 5, 4, bits=0.2), Point(20, 5, 8, bits=0.5)),
+    *(Point(12, 12, 2, 0.2, 0.2), Point(12, 16, 4, 0.4, 0.2)),
 )
-"""The same for what the joint planner chooses from: many local steps on few samples, and few bits."""
+"""The same around what the joint planner chooses: nearly all UEs, a few local steps, few bits."""
 OUT_OF_REACH = 1e7
 """Distance [m] at which nothing is decoded."""
 

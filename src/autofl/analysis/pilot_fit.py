@@ -13,7 +13,8 @@ from autofl.theory.rounds import RoundsModel, fit_rounds
 from autofl.units import PathLike
 
 SHIPPED = Path(__file__).parent / "pilots"
-"""Pilots on MNIST and MNIST-5k with the paper's step sizes; each file says by which command it was made."""
+"""Pilots on MNIST and MNIST-5k, for the paper's planners and for the joint one; each file says by which command it was
+made."""
 
 
 class Fitted(NamedTuple):
@@ -67,6 +68,17 @@ class Pilots:
             rarest=min(pilot.rarest for pilot in reached),
         )
 
+    def pace(self, settings: Settings, target: float) -> tuple[float, float, float, float, float]:
+        """What `planner.pace` has to be for these settings, by the pilots' own evaluations.
+
+        Those of a run may be so far apart that all plans seem to need as many rounds.
+        """
+        model, _ = fit(settings, self.every, target, str(self.path), as_evaluated=True)
+        pace = model.pace(heterogeneity_of(settings))
+        if pace[0] + pace[1] <= 0.0:
+            raise AutoFLError(f"{self.path}: at {target:g} the fit makes no sense (no rounds at all); ask for more")
+        return pace
+
 
 class PilotsMissing(AutoFLError):
     """The pilots do not cover what is asked; `what` says so without the file and the command for new ones."""
@@ -76,10 +88,15 @@ class PilotsMissing(AutoFLError):
         self.what = what
 
 
-def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> tuple[RoundsModel, list[Pilot]]:
+def fit(
+    settings: Settings, pilots: list[Pilot], target: float, origin: str, as_evaluated: bool = False
+) -> tuple[RoundsModel, list[Pilot]]:
     """The model of rounds to a target from the pilots of the same learning problem, and those pilots.
 
     A pilot that ends below the target says that it needs more rounds than it had.
+
+    Args:
+        as_evaluated: with the evaluations that the pilots had, not those that a run will have.
     """
     problem = problem_of(settings.resolved().table())
     same = [pilot for pilot in pilots if pilot.problem == problem]
@@ -95,7 +112,7 @@ def fit(settings: Settings, pilots: list[Pilot], target: float, origin: str) -> 
             f"no pilots of this learning problem ({differs})",
             f"{origin}: {{}}; make some with {pilot_advice(settings, target)}",
         )
-    every = settings.evaluation.every
+    every = None if as_evaluated else settings.evaluation.every
     reached = np.array([pilot.reaches(target, every) for pilot in same])
     if 2 * reached.sum() <= len(same):
         raise PilotsMissing(

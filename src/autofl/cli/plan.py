@@ -68,7 +68,7 @@ def command(
     ] = None,
     total_band: Annotated[
         str | None,
-        typer.Option(metavar="BAND", help="Band, such as 5MHz, that all selected UEs share, however many."),
+        typer.Option(metavar="BAND", help="Band, such as 5MHz, that all UEs share; cell.total_bandwidth."),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say what binds each UE and what each decision gains; planner joint.")
@@ -78,14 +78,14 @@ def command(
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option(metavar="[FILE]", help="Draw a map of the cell: .png, .svg or .pdf; default plan.png."),
+        typer.Option(metavar="[FILE]", help="Draw a map of the cell, and time against energy: .png, .svg or .pdf; default plan.png."),
     ] = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
     """Plan one round: samples and power of each UE, the time of the round, and what binds.
 
-    With --target, also forecast rounds, time and energy; the joint planner then chooses how many UEs to select.
+    With --target, also forecast rounds, time and energy; the joint planner then shows what less energy costs in time.
     """
     from autofl.experiments.cell import plan, plan_table
 
@@ -100,7 +100,7 @@ def command(
                                               ("--explain", explain)) if value)  # fmt: skip
         raise AutoFLError(f"{asked} needs the joint planner; add --planner joint")
     if total_band is not None and target is None and within is None and budget is None:
-        raise AutoFLError("--total-band is for a choice of |A_k|; add --target, --within or --budget")
+        raise AutoFLError("--total-band is for a choice; add --target, --within or --budget, or set cell.total_bandwidth")
     limits = {
         "target": target,
         "within": _quantity("--within", within),
@@ -109,11 +109,9 @@ def command(
     }
     coming = choice = explained = None
     if name == "joint" and (target is not None or within is not None or budget is not None):
-        from autofl.analysis.choose import planned_with
-
-        # One plan: the round in the table goes by the pace of the same pilots as the choice.
+        # One plan: the round in the table is the first one of the run that is chosen.
         choice, explained = _choose(settings, limits, pilots, explain)
-        settings = planned_with(settings, pace=choice.best.settings.planned_by().given["pace"])
+        settings = choice.best.settings
     say_foregone(settings)
     made = plan(settings)
     table = plan_table(settings, made)
@@ -137,7 +135,7 @@ def command(
     if not made.round.plan.feasible.any():
         say(nobody(made.reasons()))
     if picture is not None:
-        _draw(settings, made, picture, scenario, name)
+        _draw(settings, made, picture, scenario, name, choice)
     if as_json:
         return print_json(table)
     show_round(table, f"One round of all UEs, planner {name}" if name == "joint" else f"One round, planner {name}")
@@ -163,14 +161,22 @@ def name_picture(words: list[str]) -> list[str]:
     return named
 
 
-def _draw(settings: "Settings", made: "RoundPlan", picture: Path, scenario: str | None, planner: str) -> None:
-    """The map of the cell; Matplotlib is loaded here and nowhere else in a plan."""
+def _draw(
+    settings: "Settings",
+    made: "RoundPlan",
+    picture: Path,
+    scenario: str | None,
+    planner: str,
+    choice: "Choice | None",
+) -> None:
+    """The map of the cell, and the front of a choice; Matplotlib is loaded here and nowhere else in a plan."""
     from autofl.experiments.cell import places
     from autofl.report.cell_map import save_cell_map
 
     taking_part, count = int(made.round.plan.feasible.sum()), made.round.cell.num_ue
     title = f"planner {planner}: {taking_part} of {count} UEs take part, round time {float(made.round.cost.time):.3g} s"
-    path = save_cell_map(made, places(settings), picture, title if scenario is None else f"{scenario}, {title}")
+    title = title if scenario is None else f"{scenario}, {title}"
+    path = save_cell_map(made, places(settings), picture, title, choice)
     say(f"picture: {path}")
 
 

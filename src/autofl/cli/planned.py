@@ -162,30 +162,27 @@ def _or_never(value: float) -> str:
 def say_choice(choice: "Choice", given: Sequence[str]) -> None:
     """The candidates as a table, the choice in words, and the command that runs it."""
     best = choice.best
-    thrifty = choice.asked == "budget"
-    headings = ["|A_k|", *(["thrift"] if thrifty else []), "steps", "samples", "bits", "accuracy", "rounds",
+    headings = ["thrift", "UEs heard", "steps", "samples", "bits", "accuracy", "rounds",
                 "time [s]", "95 % of runs", "energy per UE [mJ]", ""]  # fmt: skip
-    title = "Forecast for each number of selected UEs"
-    show_table(Table(headings, [_candidate_row(one, best, thrifty) for one in choice.candidates], title))
+    rows = [_candidate_row(one, choice) for one in choice.candidates]
+    show_table(Table(headings, rows, "Forecast for each thrift: the more of it, the less energy and the more time"))
     say_forecast(best.forecast, best.settings)
     for remark in choice.remarks:
         say(remark)
-    whose = (
-        "all of them share one band"
-        if choice.total_band is not None
-        else "each selected UE adds its band B, so more UEs have more band"
-    )
-    say(f"chosen: |A_k| = {best.num_selected}{f', thrift {best.thrift:g}' if thrifty else ''}; {whose}")
+    asked, band = best.settings.simulation.num_selected, best.settings.cell.total_bandwidth
+    who = "among all UEs" if asked == best.settings.cell.count else f"among {asked} UEs drawn for each round"
+    shared = "" if band is None else f", which share {1e-6 * band:.4g} MHz"
+    say(f"chosen: thrift {best.thrift:g}; the planner chooses {who}{shared}")
     say("run it: " + " ".join(["autofl simulate", *given, *sets(choice.changes)]), whole=True)
 
 
-def _candidate_row(one: "Candidate", best: "Candidate", thrifty: bool) -> list[str]:
+def _candidate_row(one: "Candidate", choice: "Choice") -> list[str]:
     coming = one.forecast
-    remarks = [*(["chosen"] if one is best else []), *(["rough"] if one.rough else [])]
-    remarks += ["extrapolates"] if coming.outside else []
+    remarks = [*(["chosen"] if one is choice.best else []), *(["extrapolates"] if coming.outside else [])]
+    remarks += [] if one in choice.front else ["no gain"]
     return [
-        str(one.num_selected),
-        *([f"{one.thrift:g}"] if thrifty else []),
+        f"{one.thrift:g}",
+        f"{one.heard:.3g}",
         f"{one.local_steps:g}",
         f"{one.num_samples:g}",
         f"{one.bits_per_weight:.3g}",

@@ -47,6 +47,8 @@ SAMPLED = 512
 """With more UEs than this, the deadline is found on a sample of this many."""
 LONG = 1e4
 """Multiple of the shortest round beyond which no UE gains from a longer deadline."""
+MOST_THRIFT = 10.0
+"""A CPU slows down by a factor of 10 at most unless told otherwise; a longer round saves nothing more."""
 BINDS = 1e-3
 """A budget binds when less than this share of it is left."""
 
@@ -64,7 +66,7 @@ class JointPlanner:
     frequency: Annotated[bool, "decide CPU frequencies"] = True
     band: Annotated[bool, "share the band; else each UE has its own"] = True
     bits: Annotated[bool, "decide the bits per weight"] = True
-    thrift: Annotated[float, "0 to 1: how much longer than the least time a round may take to save energy"] = 0.0
+    thrift: Annotated[float, "0 to 10: how much longer than the least time a round may take to save energy"] = 0.0
     floor: Annotated[float, "least share of its rounds in which a UE that can be heard takes part"] = 0.5
     patience: Annotated[int, "rounds by which it may fall behind that share to wait for a better channel"] = 4
     least_steps: Annotated[int, "fewest local steps"] = 2
@@ -79,9 +81,9 @@ class JointPlanner:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        for name in ("thrift", "floor"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and 1")
+        for name, most in (("thrift", MOST_THRIFT), ("floor", 1.0)):
+            if not 0.0 <= getattr(self, name) <= most:
+                raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and {most:g}")
         told = self.rates or []
         if any(len(rate) != 2 or not 0.0 < rate[0] < np.inf or not 0.0 <= rate[1] < np.inf for rate in told):
             raise AutoFLError("rates: each must be [bits per weight > 0, variance >= 0], for example [[1.0, 1.5]]")

@@ -1,4 +1,7 @@
-"""A map of a planned round: where the UEs are, their SNR, what binds them, who takes no part, who is slowest."""
+"""A map of a planned round: where the UEs are, their SNR, what binds them, who takes no part, who is slowest.
+
+Of a choice also the front between learning time and energy.
+"""
 
 import copy
 import io
@@ -10,7 +13,9 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from autofl.analysis.choose import Choice
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan
 from autofl.files import write_whole
@@ -39,13 +44,15 @@ STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 """Distances between rings, times a power of 10."""
 
 
-def save_cell_map(made: RoundPlan, position: Array, path: PathLike, title: str) -> Path:
-    """Draw a planned round into a .png, .svg or .pdf file."""
+def save_cell_map(
+    made: RoundPlan, position: Array, path: PathLike, title: str, choice: Choice | None = None
+) -> Path:
+    """Draw a planned round into a .png, .svg or .pdf file, and the front of a choice beside it."""
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise AutoFLError(f"--picture {path}: the name must end in {', '.join(ENDINGS)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = draw_cell_map(made, position, title)
+    figure = draw_cell_map(made, position, title, choice)
     with our_style():
         content = io.BytesIO()
         figure.savefig(content, format=path.suffix[1:], dpi=130)
@@ -53,19 +60,24 @@ def save_cell_map(made: RoundPlan, position: Array, path: PathLike, title: str) 
     return path
 
 
-def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
+def draw_cell_map(made: RoundPlan, position: Array, title: str, choice: Choice | None = None) -> Figure:
     """Map of a planned round; colour is the SNR that a UE has at P_max in its own band, also if it takes no part.
 
     Args:
         position: x and y [m] of the UEs, the base station being at (0, 0); shape (2, num_ue).
+        choice: whose front is drawn beside the map.
     """
     this_round = made.round
     cell, plan, cost = this_round.cell, this_round.plan, this_round.cost
     snr_db = 10.0 * np.log10(np.maximum(cell.max_power * this_round.gain / cell.noise_power, 1e-30))
     x, y = position
     size = 62 if cell.num_ue <= FEW else 22
-    with figure_of(6.6, 5.8) as figure:
-        axes = figure.add_subplot()
+    with figure_of(6.6 if choice is None else 11.4, 5.8) as figure:
+        if choice is None:
+            axes = figure.add_subplot()
+        else:
+            axes, beside = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
+            _draw_front(beside, choice)
         reach = _rings(axes, float(np.hypot(x, y).max()))
         low, high = np.floor(snr_db.min()), max(np.ceil(snr_db.max()), np.floor(snr_db.min()) + 1.0)
         axes.plot(0.0, 0.0, marker="*", color="black", markersize=15, linestyle="", label="base station", zorder=3)
@@ -111,6 +123,29 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str) -> Figure:
         handles, labels = _lightened(axes)
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
     return figure
+
+
+def _draw_front(axes: Axes, choice: Choice) -> None:
+    """Learning time against energy, a point for each thrift; a line through those that none beats in both."""
+    front = choice.front
+    axes.plot([one.time for one in front], [1e3 * one.energy for one in front], color="#0072B2", zorder=2)
+    for one in choice.candidates:
+        chosen, beaten = one is choice.best, one not in front
+        axes.scatter(
+            one.time,
+            1e3 * one.energy,
+            s=110 if chosen else 45,
+            marker="*" if chosen else "o",
+            color=SLOWEST if chosen else "#BBBBBB" if beaten else "#0072B2",
+            zorder=4 if chosen else 3,
+        )
+        words = f"thrift {one.thrift:g}" + (", chosen" if chosen else "")
+        axes.annotate(words, (one.time, 1e3 * one.energy), (8, 4), textcoords="offset points", fontsize=8)
+    axes.set(xlabel="learning time [s], median", ylabel="energy per UE in all [mJ], median")
+    axes.margins(x=0.3, y=0.15)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    wanted = {f"{100 * one.forecast.target:g} %" for one in choice.candidates}
+    axes.set_title(f"forecast to {' or '.join(sorted(wanted))}: time against energy", fontsize=9)
 
 
 def _count(made: RoundPlan, status: Status) -> str:
