@@ -143,7 +143,9 @@ class Stepping:
 
     def factor(self, length: Tensor) -> Tensor:
         """What a gradient of this length is multiplied with."""
-        return 1.0 / length.clamp(min=TINY) if self.unit else shrinkage(self.grad_clip or math.inf, length)
+        if not self.unit:
+            return shrinkage(self.grad_clip or math.inf, length)
+        return torch.where(length > TINY, 1.0 / length, 0.0)
 
     def tamed(self, gradient: Params) -> tuple[Params, Tensor]:
         """A gradient as it is followed, and whether it had to be cut; one that is not finite becomes 0."""
@@ -155,10 +157,20 @@ class Stepping:
         return followed, ~fine if self.unit else (factor < 1.0) | ~fine
 
 
+def check_reached(algorithm: Stepping, base: type, *names: str) -> None:
+    """Refuses bounds for a subclass of `base` that computes its own update, which they do not reach."""
+    own = type(algorithm)
+    if algorithm.is_guarded and any(getattr(own, name) is not getattr(base, name) for name in names):
+        raise AutoFLError(
+            f"guard, grad_clip and longest_step: {own.__name__} computes its own update, which they do not reach;"
+            " leave them out, and give outer_lr a number"
+        )
+
+
 LEAST_LENGTH = 1.0
 """Length that a shorter model is taken for, so that one that begins at 0 can move."""
-TINY = 1e-30
-"""A shorter gradient is 0."""
+TINY = 1e-15
+"""A shorter gradient is 0: the squares of its parts leave single precision, so its length could not be trusted."""
 
 
 def shrinkage(longest: float | Tensor, length: Tensor) -> Tensor:

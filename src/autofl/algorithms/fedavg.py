@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from autofl.algorithms.base import Averaging, Stepping, minus, num_steps, step_of
+from autofl.algorithms.base import Averaging, Stepping, check_reached, minus, num_steps, step_of
 from autofl.data.batch import MetaBatch
-from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 
 
@@ -24,11 +23,7 @@ class FedAvg(Stepping, Averaging):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.is_guarded and type(self).client_update is not FedAvg.client_update:
-            raise AutoFLError(
-                f"grad_clip and longest_step: {type(self).__name__} computes its own update, which they do not reach;"
-                " leave them out, and give outer_lr a number"
-            )
+        check_reached(self, FedAvg, "client_update")
 
     def client_update(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
         """w_i = w - beta g(w; D_in u D_o u D_h), tau times."""

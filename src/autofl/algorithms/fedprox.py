@@ -5,7 +5,7 @@ from typing import Annotated
 
 from torch.func import grad
 
-from autofl.algorithms.base import Averaging, Stepping, minus, num_steps, step_of
+from autofl.algorithms.base import Averaging, Stepping, check_reached, minus, num_steps, step_of
 from autofl.data.batch import MetaBatch
 from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
@@ -26,6 +26,7 @@ class FedProx(Stepping, Averaging):
         super().__post_init__()
         if not self.mu >= 0.0:
             raise AutoFLError(f"mu: {self.mu} is not >= 0; 0 is FedAvg")
+        check_reached(self, FedProx, "client_update")
 
     def client_update(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:
         """w <- w - beta (g(w; D) + mu (w - w_k)), tau times."""

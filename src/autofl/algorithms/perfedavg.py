@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from autofl.algorithms.base import Averaging, Stepping, length_of, minus, num_steps, shrinkage, step_of
+from autofl.algorithms.base import (
+    Averaging,
+    Stepping,
+    check_reached,
+    length_of,
+    minus,
+    num_steps,
+    shrinkage,
+    step_of,
+)
 from autofl.algorithms.hessian import hessian_product
 from autofl.data.batch import THIRDS, Batch, MetaBatch, Split, check_split
 from autofl.errors import AutoFLError
@@ -45,12 +54,7 @@ class PerFedAvg(Stepping, Averaging):
             raise AutoFLError(f"batches: {self.batches!r} is not disjoint or independent")
         if not 0.0 <= self.guard < math.inf:
             raise AutoFLError(f"guard: {self.guard} is not >= 0; 0 switches it off")
-        own = type(self)
-        if self.is_guarded and (own.client_update, own.meta_grad) != (PerFedAvg.client_update, PerFedAvg.meta_grad):
-            raise AutoFLError(
-                f"guard, grad_clip and longest_step: {own.__name__} computes its own update, which they do not reach;"
-                " leave them out, and give outer_lr a number"
-            )
+        check_reached(self, PerFedAvg, "client_update", "meta_grad")
 
     @property
     def is_guarded(self) -> bool:
