@@ -1,6 +1,6 @@
 """Every decision is one: what the joint planner's defaults are worth, against before, constants and its own parts.
 
-    python benchmarks/decisions.py [--old TREE] [--only defaults parts search judged guesses] [--again]
+    python benchmarks/decisions.py [--old TREE] [--only defaults parts search judged guesses images] [--again]
     python benchmarks/decisions.py --table      # only redraws docs/decisions.md
 
 Real MNIST, Fashion-MNIST and CIFAR-10 are read from AUTOFL_DATA. Each run is kept in docs/results/decisions as soon as
@@ -64,6 +64,8 @@ TASKS = (
     Task("paper", "cifar10", settings=IMAGES, seeds=SEEDS[:3], old_seeds=SEEDS[:3]),
 )
 BY_NAME = {str(task): task for task in TASKS}
+FRONT = ("paper, mnist", "umi-phones, mnist")
+"""The tasks of the factor in parts, and of the other end of the front."""
 JUDGED = tuple(
     BY_NAME[name]
     for name in ("paper, mnist", "paper, fashion-mnist", "physical, mnist", "umi-phones, mnist", "mixed, mnist")
@@ -82,7 +84,13 @@ class Lab:
     old: Path | None
     again: bool
     most: int = len(SEEDS)  # seeds of an arm
+    cells: tuple[str, ...] = ()  # those to measure; none for all
     programs: dict[str, subprocess.Popen] = field(default_factory=dict)
+
+    def among(self, tasks):
+        """Those of the tasks that are asked for; a name stands for a task."""
+        tasks = [BY_NAME[task] if isinstance(task, str) else task for task in tasks]
+        return [task for task in tasks if not self.cells or task.name in self.cells]
 
     def rows(self, file):
         path = RESULTS / f"{file}.json"
@@ -130,19 +138,25 @@ def shortened(value):
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def defaults(lab):
+def defaults(lab, tasks=TASKS[:-1]):
     """Points 1, 4 and 6: what comes without a setting, the version before, and the front's other end."""
-    for task in TASKS:
+    tasks = lab.among(tasks)
+    for task in tasks:
         for seed in task.seeds[: lab.most]:
             lab.run("defaults", f"{task}|now|{seed}", task, seed, ("algorithm=autofl-j",))
-    for task in TASKS:
-        if lab.old is not None and task.has_before:
-            for seed in task.old_seeds[: lab.most]:
-                lab.run("defaults", f"{task}|before|{seed}", task, seed, ("algorithm=autofl-j",), "old")
-    for name in ("paper, mnist", "umi-phones, mnist"):
+    comparable = sorted((task for task in tasks if task.has_before), key=lambda task: task.at_most is not None)
+    for seed in SEEDS[: lab.most] if lab.old is not None else ():
+        for task in (task for task in comparable if seed in task.old_seeds):
+            lab.run("defaults", f"{task}|before|{seed}", task, seed, ("algorithm=autofl-j",), "old")
+    for task in (BY_NAME[name] for name in FRONT if BY_NAME[name] in tasks):
         for seed in SEEDS[: lab.most]:
             thrifty = ("algorithm=autofl-j", "joint.thrift=1.0")
-            lab.run("defaults", f"{name}|thrift 1|{seed}", BY_NAME[name], seed, thrifty)
+            lab.run("defaults", f"{task}|thrift 1|{seed}", task, seed, thrifty)
+
+
+def images(lab):
+    """The same with LeNet-5, whose rounds take ten times as long to compute."""
+    defaults(lab, TASKS[-1:])
 
 
 AUTO = tuple(f"learning.{name}=auto" for name in STEPS)
@@ -168,8 +182,7 @@ def chain(task):
 
 def parts(lab):
     """Point 3: the factor over AutoFL as printed, one decision after the other."""
-    for name in ("paper, mnist", "umi-phones, mnist"):
-        task = BY_NAME[name]
+    for task in lab.among(FRONT):
         for arm, settings in chain(task).items():
             for seed in SEEDS[:5][: lab.most]:
                 lab.run("parts", f"{task}|{arm}|{seed}", task, seed, settings)
@@ -220,7 +233,7 @@ def score(row, limit):
 
 def search(lab):
     """Point 2, the search: all settings on one seed, the best of them on a second, of those on a third."""
-    for task in JUDGED:
+    for task in lab.among(JUDGED):
         left, scores = list(range(NUM_DRAWN)), {}
         limit = LIMIT[task.name]
         for num, seed in zip(KEPT, SEARCH_SEEDS, strict=True):
@@ -250,7 +263,7 @@ ALONE_STEPS = (0.03, 0.1, 0.3)
 def judged(lab):
     """Point 2: the best constants, FedAvg-J and UEs alone, on the seeds of the tables."""
     found = lab.rows("found")
-    for task in (task for task in JUDGED if str(task) in found):
+    for task in (task for task in lab.among(JUDGED) if str(task) in found):
         ours = lab.rows("defaults")
         arms = {
             "constants": constants(task, drawn(found[str(task)]["constants"])),
@@ -276,16 +289,23 @@ def judged(lab):
 
 def guesses(lab):
     """Point 4: constants of the rule for step sizes that are ten times too large, or too small."""
-    for name in ("paper, mnist", "paper, fashion-mnist"):
+    for task in lab.among(("paper, mnist", "paper, fashion-mnist")):
         for constant in ("LONGEST", "INNER_LR"):
             for factor in (10.0, 0.1):
                 for seed in SEEDS[:5][: lab.most]:
-                    key = f"{name}|{constant} × {factor:g}|{seed}"
+                    key = f"{task}|{constant} × {factor:g}|{seed}"
                     wrong = {constant: factor}
-                    lab.run("guesses", key, BY_NAME[name], seed, ("algorithm=autofl-j",), times=wrong)
+                    lab.run("guesses", key, task, seed, ("algorithm=autofl-j",), times=wrong)
 
 
-STUDIES = {"defaults": defaults, "parts": parts, "search": search, "judged": judged, "guesses": guesses}
+STUDIES = {
+    "defaults": defaults,
+    "parts": parts,
+    "search": search,
+    "judged": judged,
+    "guesses": guesses,
+    "images": images,
+}
 
 
 def write(page: Path, results: Path) -> None:
@@ -298,11 +318,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--old", type=Path, help="a checkout of commit 724498f")
     parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
+    parser.add_argument("--cells", nargs="+", default=[], choices={task.name for task in TASKS})
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="at most so many of each arm")
     parser.add_argument("--again", action="store_true", help="measure also what is there")
     parser.add_argument("--table", action="store_true", help="measure nothing, only write the page")
     given = parser.parse_args()
-    lab = Lab(given.old, given.again, given.seeds)
+    lab = Lab(given.old, given.again, given.seeds, tuple(given.cells))
     for name in () if given.table else given.only:
         STUDIES[name](lab)
     write(ROOT / "docs" / "decisions.md", RESULTS)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from functools import lru_cache
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -14,9 +15,9 @@ import numpy as np
 import torch
 
 import autofl.experiments.build as build
-from autofl.config import load_settings
+from autofl.config import CellSettings, Settings, load_settings
 from autofl.data.batch import Batch, MetaBatch
-from autofl.experiments.data import loaded_from
+from autofl.experiments.data import load_federated, loaded_from
 from autofl.records.metrics import reaches
 from autofl.simulation.loop import simulate
 
@@ -32,9 +33,15 @@ def settings_of(order):
 
 
 def built(order):
-    """The simulation; the samples are read once for many runs."""
+    """The simulation; samples are read, and dealt out under a seed, once for many runs."""
     settings = settings_of(order)
-    return build.build_simulation(settings, dataset=loaded_from(settings.data.source())[0])
+    return build.build_simulation(settings, data=dealt_out(settings.data, settings.cell.count, settings.seed))
+
+
+@lru_cache(maxsize=3)
+def dealt_out(data, num_ue, seed):
+    settings = Settings(data=data, cell=CellSettings(num_ue=num_ue), seed=seed)
+    return load_federated(settings, loaded_from(data.source())[0])
 
 
 def measured(order):
