@@ -90,7 +90,7 @@ class Lab:
     def among(self, tasks):
         """Those of the tasks that are asked for; a name stands for a task."""
         tasks = [BY_NAME[task] if isinstance(task, str) else task for task in tasks]
-        return [task for task in tasks if not self.cells or task.name in self.cells]
+        return [task for task in tasks if not self.cells or task.name in self.cells or str(task) in self.cells]
 
     def rows(self, file):
         path = RESULTS / f"{file}.json"
@@ -106,7 +106,10 @@ class Lab:
             )
         program = self.programs[tree]
         print(json.dumps(order), file=program.stdin, flush=True)
-        return json.loads(program.stdout.readline())
+        answer = program.stdout.readline()
+        if not answer:
+            sys.exit(f"decisions_run.py could not do this: {order['settings']}")
+        return json.loads(answer)
 
     def run(self, file, key, task, seed, settings=(), tree="new", limit=None, **more):
         """The row of this key, measured if it is not there."""
@@ -217,6 +220,7 @@ def constants(task, choice):
         f"joint.num_samples={choice['num_samples']}",
         f"simulation.num_selected={choice['num_selected']}",
         f"cell.total_bandwidth={task.band}",
+        "compressor.name=entropy",
         f"compressor.bits={choice['bits']}",
         *(f"learning.{name}={choice[name]}" for name in ("local_steps", "inner_lr", "outer_lr", "lr_decay")),
         *(down if task.scenario else ()),
@@ -318,7 +322,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--old", type=Path, help="a checkout of commit 724498f")
     parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
-    parser.add_argument("--cells", nargs="+", default=[], choices={task.name for task in TASKS})
+    parser.add_argument("--cells", nargs="+", default=[], help="such as umi-phones or 'paper, mnist'")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="at most so many of each arm")
     parser.add_argument("--again", action="store_true", help="measure also what is there")
     parser.add_argument("--table", action="store_true", help="measure nothing, only write the page")
