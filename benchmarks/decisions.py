@@ -49,6 +49,10 @@ class Task:
     def __str__(self) -> str:
         return f"{self.name}, {self.data}"
 
+    @property
+    def goals(self) -> str:
+        return " / ".join(f"{100 * target:g} %" for target in TARGETS[self.data])
+
 
 IMAGES = ("evaluation.test_samples=100",)
 WIDE = ("cell.total_bandwidth=20e6",)
@@ -71,7 +75,7 @@ JUDGED = tuple(
     for name in ("paper, mnist", "paper, fashion-mnist", "physical, mnist", "umi-phones, mnist", "mixed, mnist")
 )
 """The cells in which constants are searched."""
-LIMIT = {"paper": 0.15, "physical": 0.15, "umi-phones": 0.6, "mixed": 0.3}
+LIMIT = {"paper": 0.15, "physical": 0.15, "umi-phones": 0.4, "mixed": 0.2}
 """Simulated seconds after which a run of the search is given up."""
 FEWER = ("evaluation.test_samples=200",)
 """Of each UE, in the search."""
