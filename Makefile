@@ -15,8 +15,9 @@
 # make reproduction  redraws docs/reproduction.md and its pictures from the committed results
 # make docs   builds the documentation into site/, warnings are errors
 # make liars  measures what each aggregator withstands, writes docs/reliability-aggregation.md
+# make decisions  measures what each decision of the joint planner is worth, writes docs/decisions.md; OLD=a checkout of 724498f
 # make screenshots  draws the pictures of docs/explore.md, in chromium; EXTRAS=demo,browser
-.PHONY: setup demo test flower coverage lint hashes bench allocation radio faults fuzz soak fault-deploy messages liars reproduction docs screenshots clean
+.PHONY: setup demo test flower coverage lint hashes bench allocation radio faults fuzz soak fault-deploy messages liars decisions reproduction docs screenshots clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -91,6 +92,9 @@ messages: setup
 
 liars: setup
 	$(BIN)/python benchmarks/liars.py
+
+decisions: setup
+	nice $(BIN)/python benchmarks/decisions.py $(if $(OLD),--old $(OLD))
 
 reproduction: setup
 	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md
