@@ -15,7 +15,7 @@ import numpy as np
 
 from autofl.analysis.forecast import Forecast, draw_networks, forecast_of
 from autofl.analysis.pilot_files import problem_of
-from autofl.analysis.pilot_fit import Fitted, Pilots, heterogeneity_of
+from autofl.analysis.pilot_fit import Fitted, Pilots
 from autofl.config import Settings
 from autofl.errors import AutoFLError
 from autofl.rounds.horizon import Horizon
@@ -171,7 +171,7 @@ def choose(
             continue
         candidates += [] if one is None else [one]
 
-    able = [one for one in candidates if name == "budget" and own is None or one.thrift == usual]
+    able = [one for one in candidates if (name == "budget" and own is None) or one.thrift == usual]
     if not able and problems:
         raise problems[0]
     if not able:

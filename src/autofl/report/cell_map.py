@@ -44,9 +44,7 @@ STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 """Distances between rings, times a power of 10."""
 
 
-def save_cell_map(
-    made: RoundPlan, position: Array, path: PathLike, title: str, choice: Choice | None = None
-) -> Path:
+def save_cell_map(made: RoundPlan, position: Array, path: PathLike, title: str, choice: Choice | None = None) -> Path:
     """Draw a planned round into a .png, .svg or .pdf file, and the front of a choice beside it."""
     path = Path(path)
     if path.suffix not in ENDINGS:
