@@ -11,7 +11,7 @@ def test_an_algorithm_brings_its_settings_unless_others_are_set():
     assert brought.compressor.name == "entropy"
     assert brought.learning.split == [0.1, 0.8, 0.1]
     kept = load_settings(overrides=["algorithm=autofl-j", "compressor.name=quantise", "learning.guard=0.5"]).resolved()
-    assert (kept.compressor.name, kept.learning.guard, kept.learning.lr_decay) == ("quantise", 0.5, 0.1)
+    assert (kept.compressor.name, kept.learning.guard, kept.learning.lr_decay) == ("quantise", 0.5, "auto")
     assert load_settings(overrides=["algorithm=autofl"]).resolved().compressor.name == "none"
 
 

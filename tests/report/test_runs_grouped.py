@@ -18,7 +18,7 @@ def test_what_an_algorithm_brings_is_no_difference_and_what_is_set_is_one(tmp_pa
     other = played("k", "algorithm=autofl-j", "learning.lr_decay=0.3")
     assert list(group([*ours, other])) == [
         "AutoFL, learning.lr_decay = unset",
-        "AutoFL-J, learning.lr_decay = 0.1",
+        "AutoFL-J, learning.lr_decay = auto",
         "AutoFL-J, learning.lr_decay = 0.3",
     ]
 

@@ -576,7 +576,7 @@ class Settings(Section):
         )
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         usual_steps: dict[str, float | str] = {"inner_lr": inner_lr, "outer_lr": outer_lr}
-        if self.planned_by().name == "joint":
+        if self.planned_in() == "joint" or self.planned_by().name == "joint":
             usual_steps = dict.fromkeys(("inner_lr", "outer_lr", "lr_decay", "grad_clip", "guard"), "auto")
         unset = {name: value for name, value in usual_steps.items() if getattr(self.learning, name) is None}
         return self.model_copy(

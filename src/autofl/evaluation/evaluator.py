@@ -163,8 +163,8 @@ class PreparedEvaluator:
 
         A UE that has no others is judged on those. Shape (num_ue,).
         """
-        taken = (piece.train.sample[:, :, None] == np.where(piece.adapt.mask, piece.adapt.sample, -1)[:, None]).any(-1)
-        fresh = train.mask * torch.from_numpy(~taken).to(train.mask)
+        used = (piece.train.sample[:, :, None] == np.where(piece.adapt.mask, piece.adapt.sample, -1)[:, None]).any(-1)
+        fresh = train.mask * torch.from_numpy(~used).to(train.mask)
         judged = torch.where(fresh.sum(dim=-1, keepdim=True) > 0.0, fresh, train.mask)
         if self.layers is not None:
             tried = outputs_by_rate(self.layers, params, adapt, RATES, train.x, gram)

@@ -103,7 +103,7 @@ def step_sizes(learning: LearningSettings, part: Part) -> dict[str, Any]:
     by_length = "longest_step" in part.settings
     if given["outer_lr"] == "auto" and "outer_lr" in part.settings and not by_length:
         log.warning("algorithm %s: its beta cannot be found by the rule, so it is %g", part.name, MNIST_STEPS[1])
-    found = {
+    by_rule = {
         "inner_lr": INNER_LR,
         "outer_lr": math.inf if by_length else MNIST_STEPS[1],
         "lr_decay": DECAY,
@@ -111,7 +111,7 @@ def step_sizes(learning: LearningSettings, part: Part) -> dict[str, Any]:
         "guard": GUARD,
     }
     bounded = by_length and "auto" in (given["outer_lr"], given["grad_clip"])
-    steps = {name: found[name] if value == "auto" else value for name, value in given.items()}
+    steps = {name: by_rule[name] if value == "auto" else value for name, value in given.items()}
     return steps | ({"longest_step": LONGEST} if bounded else {})
 
 
