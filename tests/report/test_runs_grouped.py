@@ -2,6 +2,7 @@
 
 from autofl.config import load_settings
 from autofl.experiments.run import run
+from autofl.report.about import title_of
 from autofl.report.make import make_report
 from autofl.report.runs import group, newest_of_equal
 from reference.runs import written
@@ -21,6 +22,15 @@ def test_what_an_algorithm_brings_is_no_difference_and_what_is_set_is_one(tmp_pa
         "AutoFL-J, learning.lr_decay = auto",
         "AutoFL-J, learning.lr_decay = 0.3",
     ]
+
+
+def test_a_title_names_how_many_are_asked_only_where_all_runs_ask_as_many(tmp_path):
+    asked = [("a", 5), ("b", 5), ("c", 20)]
+    runs = [
+        written(tmp_path / name, name, 1, [0.1], 1.0, f"[simulation]\nnum_selected = {num}\n") for name, num in asked
+    ]
+    assert "5 a round" in title_of(runs[:2])
+    assert "a round" not in title_of(runs)
 
 
 JOINT = "".join(f"{key} = true\n" for key in ("admission", "band", "bits", "steps", "samples", "frequency"))

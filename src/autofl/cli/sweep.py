@@ -87,7 +87,7 @@ def command(
         return load_settings(config, [*said, *more], scenario)
 
     axes = [parse_axis(text) for text in over]
-    points, base = points_of(axes, load, seeds), dump_settings(load([]))
+    points, base = points_of(axes, load, seeds), dump_settings(load([]), of_many=True)  # of several algorithms, perhaps
     say_foregone(*(point.settings for point in points))
     asked = repr((base, axes, seeds, planned, target))
     folder = out or Path("runs") / f"sweep-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"

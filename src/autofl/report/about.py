@@ -29,7 +29,8 @@ def title_of(runs: Sequence[Run]) -> str:
         "own": "own partition",
     }
     seeds = len({member.manifest["seed"] for member in runs})
-    selected = run.config.get("simulation", {}).get("num_selected")
+    asked = [member.config.get("simulation", {}).get("num_selected") for member in runs]
+    selected = asked[0] if all(one == asked[0] for one in asked) else None  # a planner that chooses asks more
     parts = [
         DATA_NAMES.get(run.manifest.get("data", ""), run.manifest.get("data")),
         None if run.manifest.get("data") == OWN_DATA else law.get(data.get("partition"), data.get("partition")),
