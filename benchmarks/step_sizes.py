@@ -327,7 +327,7 @@ RULES |= {
     for name, make in (("line", LateLineSearch), ("dog", DistanceOverGradients), ("noise", Noise))
     for first in (6.0, 0.06)
 }
-RULES |= {  # what the one constant of each rule was chosen from, on seeds 1 and 2
+RULES |= {  # what the one constant of each rule was chosen from, on seed 1
     **{f"curvature-{c}": Entry("", make=lambda c=c: Curvature(share=c)) for c in (0.25, 1.0)},
     **{f"line-{b}": Entry("", make=lambda b=b: LateLineSearch(first=b)) for b in (0.1, 0.25)},
     **{f"dog-{b}": Entry("", make=lambda b=b: DistanceOverGradients(first=b)) for b in (0.1, 0.25)},
@@ -403,13 +403,14 @@ def main() -> None:
                     print(task, rule, seed, measure(TASKS[task], RULES[rule], seed), flush=True)
         return
     for task, rule, seed in wanted():
-        results = read()
-        kept = results.setdefault(task, {}).setdefault(rule, {})
+        kept = read().get(task, {}).get(rule, {})
         if given.table or task not in given.only or rule not in given.rules or str(seed) in kept:
             continue
-        kept[str(seed)] = measure(TASKS[task], RULES[rule], seed)
+        measured = measure(TASKS[task], RULES[rule], seed)
+        results = read()
+        results.setdefault(task, {}).setdefault(rule, {})[str(seed)] = measured
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        print(task, rule, seed, kept[str(seed)], flush=True)
+        print(task, rule, seed, measured, flush=True)
     if PAGE.exists():
         PAGE.write_text(with_tables(PAGE.read_text(), read()))
 
@@ -425,16 +426,19 @@ def median(results: dict[str, Any], task: str, rule: str, target: int) -> float:
 
 
 def cell(results: dict[str, Any], task: str, rule: str) -> str:
-    """Both medians; for a target that most runs miss a dash."""
+    """Both medians, a dash for a target that most runs miss, and how many seeds where it is not all of them."""
     both = [median(results, task, rule, target) for target in (0, 1)]
     if any(math.isnan(value) for value in both):
         return ""
-    return " / ".join("–" if math.isinf(value) else f"{value:.3g}" for value in both)
+    num, seeds = len(results[task][rule]), len(TASKS[task].seeds)
+    few = "" if num >= seeds else f" ({num} of {seeds} seeds)"
+    return " / ".join("–" if math.isinf(value) else f"{value:.3g}" for value in both) + few
 
 
 def table(results: dict[str, Any], rules: tuple[str, ...], tasks: tuple[str, ...]) -> str:
     head = [f"{TASKS[t].words}, to {' / '.join(f'{100 * x:.0f}' for x in TASKS[t].targets)} %" for t in tasks]
     rows = [[RULES[rule].words, *(cell(results, task, rule) for task in tasks)] for rule in rules]
+    rows = [row for row in rows if any(row[1:])]  # those measured
     lines = [["", *head], ["---"] * (len(tasks) + 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
