@@ -156,8 +156,8 @@ def against_table(folder: Path, tasks) -> str:
         for arm, of in arms.items():
             if of:
                 ahead = "–" if of is ours else " / ".join(ratios(ours, of, target) for target in (0, 1))
-                lines.append([str(task), arm, both(of), ahead, both(of, "energy", 1e3)])
-    return table("task | arm | seconds | AutoFL-J is so many times as fast | mJ of all UEs", lines)
+                lines.append([str(task), arm, both(of), ahead, both(of, "energy", 1e3), str(len(of))])
+    return table("task | arm | seconds | AutoFL-J is so many times as fast | mJ of all UEs | seeds", lines)
 
 
 def of_ues_alone(alone: dict[int, dict], tuning_seed: int) -> tuple[np.ndarray, int]:
@@ -350,7 +350,7 @@ def write_page(path: Path, folder: Path, tasks, judged, chains, steps, tuning_se
         "\n## The factor in parts\n",
     ]
     for task, arms in chains.items():
-        if parts.of(task, arms[0]):
+        if all(parts.of(task, arm) for arm in arms):
             num = len(parts.of(task, arms[0]))
             blocks += [f"{task}, {num} seeds. Each row adds one decision to the row above.\n"]
             blocks += [parts_table(parts, task, arms), ""]
