@@ -50,6 +50,10 @@ class Task:
         return f"{self.name}, {self.data}"
 
     @property
+    def targets(self) -> tuple[float, float]:
+        return TARGETS[self.data]
+
+    @property
     def goals(self) -> str:
         return " / ".join(f"{100 * target:g} %" for target in TARGETS[self.data])
 
@@ -75,7 +79,7 @@ JUDGED = tuple(
     for name in ("paper, mnist", "paper, fashion-mnist", "physical, mnist", "umi-phones, mnist", "mixed, mnist")
 )
 """The cells in which constants are searched."""
-LIMIT = {"paper": 0.15, "physical": 0.15, "umi-phones": 0.4, "mixed": 0.2}
+LIMIT = {"paper": 0.15, "physical": 0.15, "umi-phones": 0.4, "mixed": 0.6}
 """Simulated seconds after which a run of the search is given up."""
 FEWER = ("evaluation.test_samples=200",)
 """Of each UE, in the search."""
