@@ -77,7 +77,10 @@ def command(
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option(metavar="[FILE]", help="Draw a map of the cell, and time against energy: .png, .svg or .pdf; default plan.png."),
+        typer.Option(
+            metavar="[FILE]",
+            help="Draw a map of the cell, and time against energy: .png, .svg or .pdf; default plan.png.",
+        ),
     ] = None,
     overrides: Set = None,
     as_json: Json = False,
@@ -99,7 +102,9 @@ def command(
                                               ("--explain", explain)) if value)  # fmt: skip
         raise AutoFLError(f"{asked} needs the joint planner; add --planner joint")
     if total_band is not None and target is None and within is None and budget is None:
-        raise AutoFLError("--total-band is for a choice; add --target, --within or --budget, or set cell.total_bandwidth")
+        raise AutoFLError(
+            "--total-band is for a choice; add --target, --within or --budget, or set cell.total_bandwidth"
+        )
     limits = {
         "target": target,
         "within": _quantity("--within", within),
