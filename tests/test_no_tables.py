@@ -17,12 +17,21 @@ ALLOWED = {
 
 
 def keys_by_data_set(tree: ast.AST) -> list[ast.expr]:
-    """Keys of tables that are, or hold, the name of a data set."""
-    keys = [key for node in ast.walk(tree) if isinstance(node, ast.Dict) for key in node.keys if key is not None]
-    keys += [node.key for node in ast.walk(tree) if isinstance(node, ast.DictComp)]
+    """Keys that are, or hold, the name of a data set, and have numbers as their values; names and files are words."""
+    pairs = [
+        pair
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Dict)
+        for pair in zip(node.keys, node.values, strict=True)
+    ]
+    pairs += [(node.key, node.value) for node in ast.walk(tree) if isinstance(node, ast.DictComp)]
     names = set(PARTS["data"]) - {"npz"}
     return [
-        key for key in keys if any(isinstance(part, ast.Constant) and part.value in names for part in ast.walk(key))
+        key
+        for key, value in pairs
+        if key is not None
+        and any(isinstance(part, ast.Constant) and part.value in names for part in ast.walk(key))
+        and any(isinstance(part, ast.Constant) and isinstance(part.value, int | float) for part in ast.walk(value))
     ]
 
 
@@ -48,5 +57,7 @@ def test_no_table_goes_by_the_name_of_a_data_set(path):
 
 
 def test_the_search_finds_such_a_table():
-    tree = ast.parse('SAMPLES = {"cifar10": (20, 50)}; STEPS = {("mlp", "mnist"): 1}; FINE = {"mean": "mnist"}')
+    tree = ast.parse(
+        'SAMPLES = {"cifar10": (20, 50)}; STEPS = {("mlp", "mnist"): 1}; FINE = {"mean": "mnist", "mnist": "MNIST"}'
+    )
     assert len(keys_by_data_set(tree)) == 2

@@ -16,7 +16,7 @@ import numpy as np
 
 from autofl.analysis.forecast import Forecast, draw_networks, forecast_of
 from autofl.analysis.pilot_files import problem_of
-from autofl.analysis.pilot_fit import Fitted, Pilots, heterogeneity_of
+from autofl.analysis.pilot_fit import Fitted, Pilots
 from autofl.config import Settings
 from autofl.errors import AutoFLError
 from autofl.rounds.horizon import Horizon
@@ -193,8 +193,8 @@ def choose(
     fewer = next((one for one in candidates if one.num_selected < asks and one.time < best.time), None)
     if fewer is not None:
         remarks.append(
-            f"{fewer.num_selected} UEs drawn for each round would be faster by the forecast, {fewer.time:.3g} s; run them"
-            f" with --set simulation.num_selected={fewer.num_selected}"
+            f"{fewer.num_selected} UEs drawn for each round would be faster by the forecast, {fewer.time:.3g} s;"
+            f" run them with --set simulation.num_selected={fewer.num_selected}"
             f" --set cell.total_bandwidth={fewer.settings.cell.total_bandwidth!r}"
         )
     return Choice(
