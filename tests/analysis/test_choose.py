@@ -110,7 +110,7 @@ def test_a_budget_is_kept_and_a_step_more_would_break_it(pilots):
     fitted = Pilots.read(pilots).fitted(best.settings, best.forecast.target + 0.005)
     networks = list(draw_networks(best.settings, *QUICK["effort"]))
     assert forecast_of(best.settings, fitted, networks, few=True).energy[0] > 0.003
-    frugal = choose(settings_of(), budget=0.001, pilots=pilots, **QUICK).best
+    frugal = choose(settings_of(), budget=0.002, pilots=pilots, **QUICK).best
     assert frugal.forecast.target < best.forecast.target
 
 
@@ -174,7 +174,8 @@ def test_the_waterfall_goes_from_exact_to_the_joint_figure(pilots):
     exact = autofl.load_settings(
         overrides=[*CELL, "algorithm=autofl-j", "joint.name=exact", "compressor.name=none",
                    f"simulation.num_selected={best.num_selected}",
-                   f"cell.total_bandwidth={best.settings.cell.total_bandwidth!r}"]
+                   f"cell.total_bandwidth={best.settings.cell.total_bandwidth!r}",
+                   *(f"learning.{name}=auto" for name in ("inner_lr", "outer_lr", "lr_decay", "guard", "grad_clip"))]
     ).resolved()  # fmt: skip
     fitted = Pilots.read(pilots).fitted(exact, 0.85)
     assert (
