@@ -56,6 +56,8 @@ JOINT: dict[str, dict[str, Any]] = {
 """What goes with the joint planner: messages that are small, and samples where they help most.
 
 The downlink only where it takes time."""
+THRIFTY = {**JOINT, "joint": {"thrift": 0.5}}
+"""The same with rounds that are half as long again: another point of the front between time and energy."""
 
 PARTS: dict[Kind, dict[str, Entry]] = {
     "algorithm": {
@@ -64,6 +66,9 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "fedavg-1": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-1", plan="baseline"),
         "fedavg-2": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-2"),
         "autofl-j": Entry("autofl.algorithms.perfedavg:PerFedAvg", "AutoFL-J", plan="joint", brings=JOINT),
+        "autofl-j-thrifty": Entry(
+            "autofl.algorithms.perfedavg:PerFedAvg", "AutoFL-J, thrifty", plan="joint", brings=THRIFTY
+        ),
         "fedavg-j": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-J", plan="joint", brings=JOINT),
         "fedprox": Entry("autofl.algorithms.fedprox:FedProx", "FedProx"),
         "ditto": Entry("autofl.algorithms.ditto:Ditto", "Ditto"),

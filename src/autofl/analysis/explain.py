@@ -131,7 +131,10 @@ def explain(
     more = []
     for resource, unit in RESOURCES.items():
         quantity = getattr(settings.cell, resource)
-        cell = settings.cell.model_copy(update={resource: quantity.scaled(MORE)})
+        richer: dict[str, Any] = {resource: quantity.scaled(MORE)}
+        if resource == "bandwidth" and settings.cell.total_bandwidth is not None:
+            richer["total_bandwidth"] = MORE * settings.cell.total_bandwidth
+        cell = settings.cell.model_copy(update=richer)
         time, _ = look(settings.model_copy(update={"cell": cell}), f"10 % more of {resource}")
         amount = float(np.mean(getattr(build_network(settings).air.cell, resource)))
         more.append(More(resource, unit, time, 1.0 - time / last, max(0.0, -elasticity[resource]) * last / amount))

@@ -142,7 +142,7 @@ def _own_settings(config: dict[str, Any]) -> dict[str, Any]:
 def _update(config: dict[str, Any]) -> str:
     """The client update in words; an algorithm of one's own with its settings."""
     name, learning = config["algorithm"], config["learning"]
-    if name in ("autofl", "per-fedavg", "autofl-j"):
+    if name in ("autofl", "per-fedavg", "autofl-j", "autofl-j-thrifty"):
         return f"Per-FedAvg, {learning['variant']}"
     if name in ("fedavg-1", "fedavg-2", "fedavg-j"):
         return "FedAvg"

@@ -162,10 +162,10 @@ def _or_never(value: float) -> str:
 def say_choice(choice: "Choice", given: Sequence[str]) -> None:
     """The candidates as a table, the choice in words, and the command that runs it."""
     best = choice.best
-    headings = ["thrift", "UEs heard", "steps", "samples", "bits", "accuracy", "rounds",
+    headings = ["thrift", "UEs asked", "heard", "steps", "samples", "bits", "accuracy", "rounds",
                 "time [s]", "95 % of runs", "energy per UE [mJ]", ""]  # fmt: skip
     rows = [_candidate_row(one, choice) for one in choice.candidates]
-    show_table(Table(headings, rows, "Forecast for each thrift: the more of it, the less energy and the more time"))
+    show_table(Table(headings, rows, "Time against energy: with more thrift, or fewer UEs, a run needs less energy"))
     say_forecast(best.forecast, best.settings)
     for remark in choice.remarks:
         say(remark)
@@ -182,6 +182,7 @@ def _candidate_row(one: "Candidate", choice: "Choice") -> list[str]:
     remarks += [] if one in choice.front else ["no gain"]
     return [
         f"{one.thrift:g}",
+        str(one.num_selected),
         f"{one.heard:.3g}",
         f"{one.local_steps:g}",
         f"{one.num_samples:g}",

@@ -33,8 +33,8 @@ MODEL_WEIGHTS = {
     ("lenet5", "cifar10"): 62_006,
 }
 """Weights of the models on the data sets they fit, so that planning needs no PyTorch."""
-WITHOUT_OWN_SETTINGS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j", "fedavg-j")
-"""Algorithms whose settings are all fields of `LearningSettings`: the paper's four, and two of ours."""
+WITHOUT_OWN_SETTINGS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j", "autofl-j-thrifty", "fedavg-j")
+"""Algorithms whose settings are all fields of `LearningSettings`: the paper's four, and three of ours."""
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)
@@ -496,6 +496,8 @@ class Settings(Section):
                 brought[name] = {**brought.get(name, {}), **values}
         if self.cell.downlink_power is None or self.planned_by().name != "joint":  # it is free, or nobody decides it
             brought.pop("downlink", None)
+        if self.planned_by().name != "joint":  # another planner knows nothing of its settings
+            brought.pop(self.planned_in(), None)
         return brought
 
     @property

@@ -20,8 +20,6 @@ from autofl.files import finite_or_null
 from autofl.network import DECISIONS, STATUS_NAMES, Cell, Law, Status, decoded, drop_in_disc, round_cost
 from autofl.planner import MIN_SAMPLES, Planner, check_bits
 from autofl.planner.downlink import offer_of
-from autofl.planner.joint import JointPlanner
-from autofl.planner.pace import SAMPLES_OF
 from autofl.registry import Lazy
 from autofl.rng import stream
 from autofl.rounds.round import ChannelAir, Network, Round, network_round
@@ -179,12 +177,7 @@ def build_planner(settings: Settings, num_weights: int | None = None) -> Planner
     """
     settings = settings.resolved()
     compressor = build_compressor(settings)
-    least, most = SAMPLES_OF.get(settings.data.name, (JointPlanner.least_samples, JointPlanner.most_samples))
-    planner: Planner = settings.planned_by().build(
-        least_samples=least,
-        most_samples=most,
-        rates=Lazy(lambda: rates_of(compressor, num_weights)),
-    )
+    planner: Planner = settings.planned_by().build(rates=Lazy(lambda: rates_of(compressor, num_weights)))
     check_bits(planner, compressor is not None)
     return planner
 

@@ -22,8 +22,8 @@ class Pace:
     round of such UEs covers 1/K of the way. Where UEs differ, each contributes 1/(m K) with its own K, and the round's
     progress is the sum over those that are heard.
 
-    The defaults are fitted to the MNIST pilots that come with the package: l = 5, 90 % adapted accuracy; a test makes the
-    fit again.
+    The defaults are fitted to the MNIST pilots that come with the package: l = 5, 90 % adapted accuracy; a test
+    makes the fit again.
     """
 
     constant: float = 2.43
@@ -52,7 +52,3 @@ class Pace:
         by_ue = (self.per_ue + self.rounding * variance) / num_heard
         rounds = self.constant + (self.per_step + noise) / local_steps + by_ue
         return np.asarray(1.0 / (num_heard * rounds))
-
-
-SAMPLES_OF = {"cifar10": (20, 50)}
-"""Fewest samples per local step with which learning works and most that help it, for data unlike MNIST."""

@@ -124,7 +124,7 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str, choice: Choice |
 
 
 def _draw_front(axes: Axes, choice: Choice) -> None:
-    """Learning time against energy, a point for each thrift; a line through those that none beats in both."""
+    """Learning time against energy, a point for each candidate; a line through those that none beats in both."""
     front = choice.front
     axes.plot([one.time for one in front], [1e3 * one.energy for one in front], color="#0072B2", zorder=2)
     for one in choice.candidates:
@@ -137,7 +137,8 @@ def _draw_front(axes: Axes, choice: Choice) -> None:
             color=SLOWEST if chosen else "#BBBBBB" if beaten else "#0072B2",
             zorder=4 if chosen else 3,
         )
-        words = f"thrift {one.thrift:g}" + (", chosen" if chosen else "")
+        fewer = f"{one.num_selected} UEs, " if one.num_selected < choice.best.num_selected else ""
+        words = f"{fewer}thrift {one.thrift:g}" + (", chosen" if chosen else "")
         axes.annotate(words, (one.time, 1e3 * one.energy), (8, 4), textcoords="offset points", fontsize=8)
     axes.set(xlabel="learning time [s], median", ylabel="energy per UE in all [mJ], median")
     axes.margins(x=0.3, y=0.15)
