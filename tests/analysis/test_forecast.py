@@ -295,7 +295,7 @@ NETWORK = {
     "preset", "channel.name", "link.name", "link.tries", "planner.name", "baseline.name", "joint.name",
     "simulation.outage", "knowledge.error_db", "knowledge.age", "knowledge.outage", "cell.distance", "cell.positions",
     "cell.small_scale_gain", "cell.cycles_per_sample", "cell.cpu_frequency", "cell.min_cpu_frequency", "cell.data_size",
-    "cell.max_energy", "cell.max_power", "cell.bandwidth", "cell.noise_dbm_per_hz", "cell.noise_figure_db",
+    "cell.max_energy", "cell.max_power", "cell.bandwidth", "cell.total_bandwidth", "cell.noise_dbm_per_hz", "cell.noise_figure_db",
     "cell.noise_rise_db", "cell.path_loss_exponent", "cell.snr_threshold_db", "cell.pa_efficiency",
     "cell.circuit_power", "cell.receive_power", "cell.capacitance", "cell.update_bits", "cell.min_distance",
     "cell.overhead", "cell.downlink_power", "cell.downlink_mode", "cell.downlink_bandwidth",
