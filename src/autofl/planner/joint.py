@@ -70,7 +70,7 @@ class JointPlanner:
     floor: Annotated[float, "least share of its rounds in which a UE that can be heard takes part"] = 0.5
     patience: Annotated[int, "rounds by which it may fall behind that share to wait for a better channel"] = 4
     least_steps: Annotated[int, "fewest local steps"] = 2
-    least_samples: Annotated[int, "fewest samples of a local step"] = 8
+    least_samples: Annotated[int, "fewest samples of a local step"] = 12
     most_samples: Annotated[int, "most samples of a local step, unless least_samples is more"] = 20
     least_bits: Annotated[float, "fewest bits per weight, if the compressor offers them"] = 0.15
     epsilon: Annotated[float, "accuracy; 1/epsilon samples if they are not decided"] = 0.02
