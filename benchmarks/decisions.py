@@ -231,6 +231,8 @@ def constants(task, choice):
         "compressor.name=entropy",
         f"compressor.bits={choice['bits']}",
         *(f"learning.{name}={choice[name]}" for name in ("local_steps", "inner_lr", "outer_lr", "lr_decay")),
+        "learning.grad_clip=0.0",
+        "learning.guard=0.0",
         *(down if task.scenario else ()),
     )
 
