@@ -27,10 +27,10 @@ def test_most_ues_take_part(name, planner):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_number_of_ues_is_chosen_for_a_target_in_each(name):
+def test_a_plan_for_a_target_is_chosen_in_each(name):
     settings = load_settings(scenario=name, overrides=["planner.name=joint", "data.name=mnist"])
-    choice = choose(settings, target=0.85, full=Effort(1, 4), rough=Effort(1, 3))
-    assert {3, 5, 8, 10, 15, 20} <= {one.num_selected for one in choice.candidates}  # of two, nobody may be heard
+    choice = choose(settings, target=0.85, effort=Effort(1, 4))
+    assert {0.0, 0.25, 0.5, 1.0} <= {one.thrift for one in choice.candidates}
     assert 0.0 < choice.best.time < float("inf")
 
 
