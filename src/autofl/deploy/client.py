@@ -63,8 +63,11 @@ def introduce(message: Message, context: Context) -> Message:
     """Who this device is and what it has: the number of its samples and, if they are shared, its pixel sums."""
     try:
         desk = desk_of(context)
-    except AutoFLError as error:  # the server does not know yet whose words these are
-        raise AutoFLError(f"UE {context.node_config.get('ue', 'unknown')}: {error}") from None
+    except AutoFLError as error:
+        if not {"ue", "data"} <= set(context.node_config):
+            raise
+        # The server does not know yet whose words these are.
+        raise AutoFLError(f"UE {context.node_config['ue']}: {error}") from None
     settings, device = desk.settings, desk.device
     own = {name: float(context.node_config[name]) for name in OWN_VALUES if name in context.node_config}
     said: dict[str, Any] = {
