@@ -132,6 +132,10 @@ def energy_table(rows: Rows, tasks) -> str:
     return table(head, lines)
 
 
+EARLIER = "Measured before the planner's knowledge of learning was fitted to new pilots (`planner/pace.py`)."
+EARLIER_RIVALS = f"AutoFL-J is as it is now. The others: {EARLIER[0].lower()}{EARLIER[1:]}"
+
+
 def parts_table(rows: Rows, task: str, arms: list[str]) -> str:
     lines, printed, last = [], rows.of(task, arms[0]), None
     for arm in arms:
@@ -352,10 +356,10 @@ def write_page(path: Path, folder: Path, tasks, judged, chains, steps, tuning_se
     for task, arms in chains.items():
         if all(parts.of(task, arm) for arm in arms):
             num = len(parts.of(task, arms[0]))
-            blocks += [f"{task}, {num} seeds. Each row adds one decision to the row above.\n"]
+            blocks += [f"{task}, {num} seeds. Each row adds one decision to the row above. {EARLIER}\n"]
             blocks += [parts_table(parts, task, arms), ""]
     if Rows(folder, "found").rows:
-        blocks += ["## Against the best constants\n", against_table(folder, judged), ""]
+        blocks += ["## Against the best constants\n", f"{EARLIER_RIVALS}\n", against_table(folder, judged), ""]
         blocks += [SEARCH, search_table(folder, judged), ""]
     if any("|alone|" in key for key in Rows(folder, "judged").rows):
         blocks += ["## Each UE alone\n", alone_table(folder, judged, steps, tuning_seed), ""]

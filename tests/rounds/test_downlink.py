@@ -298,7 +298,7 @@ def test_a_run_sends_what_it_has_decided_and_books_it():
         assert record.cost.downlink_time > 0.0
     offered = [bits for bits, _ in Nearest().losses()]
     for record, _ in rounds:
-        assert min(abs(record.downlink_bits / bits - 1.0) for bits in offered) < 0.3  # messages fill most of what they may
+        assert min(abs(record.downlink_bits / bits - 1.0) for bits in offered) < 0.3  # nearly full
     _, fine = played("cell.downlink_power=1e3", "cell.downlink_bandwidth=1e9", "preset=physical")
     assert np.mean([r.downlink_bits for r, _ in fine]) > 2.0 * np.mean([r.downlink_bits for r, _ in rounds])
 
