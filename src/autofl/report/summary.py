@@ -165,9 +165,10 @@ def note(rows: Sequence[Row]) -> str:
     many = f"mean ± half a 95 % interval over {seeds}" if max(counts) > 1 else "one seed, so no interval"
     return (
         f"{many}; time: when the mean of three evaluations in a row passes the target; adapted: after one step on each"
-        " UE's own data, or the model an algorithm keeps for it, global: without; K*: first round from which adapted"
-        " accuracy stays within 1 % (std) over 20 rounds; average round: its slowest UE computing and sending, the"
-        " downlink, and overhead with all else that a round waits for; (k of n): only k seeds reached it; –: none did"
+        " UE's own data, whose length the UE measures where learning.inner_lr is auto (AutoFL-J), or the model an"
+        " algorithm keeps for it, global: without; K*: first round from which adapted accuracy stays within 1 % (std)"
+        " over 20 rounds; average round: its slowest UE computing and sending, the downlink, and overhead with all else"
+        " that a round waits for; (k of n): only k seeds reached it; –: none did"
     )
 
 
