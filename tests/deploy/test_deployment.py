@@ -201,7 +201,7 @@ def test_after_the_superlink_is_killed_the_run_goes_on_from_its_folder_to_the_bi
     assert "--resume" in said.splitlines()[-1]
     assert manifest(out)["rounds"] < 3
     assert manifest(out)["status"] == "failed"
-    assert "--resume" in manifest(out)["problem"]
+    assert "the SuperLink does not answer" in manifest(out)["problem"]
     wait_for(lambda: not site.servers(), "the server app to end")
     assert autofl("deploy", "status", "--folder", site.folder, "--json").stdout.count("false") >= 1
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))

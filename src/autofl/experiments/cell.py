@@ -288,13 +288,16 @@ class RoundPlan:
             "whole_time": float(cost.downlink_time) * float(offer.size[-1]) / cell.downlink_bits,
         }
 
+    def decided(self) -> dict[str, dict[str, float]]:
+        """The message down where its bits are decided; else nothing."""
+        choice = self.downlink_choice()
+        return {} if choice is None else {"downlink": choice}
+
     def table(self) -> dict[str, object]:
         """Everything as plain values, SI and linear, for JSON."""
         columns = self.columns()
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-        choice = self.downlink_choice()
-        decided = {} if choice is None else {"downlink": choice}
-        return {**self.summary(), **decided, "ues": [dict(zip(columns, row, strict=True)) for row in rows]}
+        return {**self.summary(), **self.decided(), "ues": [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
 def plan_table(settings: Settings, made: RoundPlan) -> dict[str, Any]:

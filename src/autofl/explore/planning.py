@@ -130,7 +130,7 @@ def answer(table: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
     return {
         "compute_energy": ues.pop("compute_energy"),
         "max_power": ues.pop("max_power"),
-        "plan": {**planned_by(settings), **made.summary(), "ues": ues},
+        "plan": {**planned_by(settings), **made.summary(), **made.decided(), "ues": ues},
         "positions": positions.tolist(),
         "slowest": int(total.argmax()) if taking_part.any() else None,
         "values": _values(settings, made),

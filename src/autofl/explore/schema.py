@@ -87,6 +87,7 @@ class Plan(BaseModel):
     planned_time: float = Field(description="[s], if every update arrives at its first transmission")
     downlink_time: float
     downlink_bits: float = Field(description="bits per weight of the message down")
+    downlink: dict[str, float] | None = Field(None, description="that message, where its bits are decided, and why")
     overhead: float
     num_feasible: int
     energy: float
