@@ -122,9 +122,9 @@ class Stepping:
         """The algorithm with the step sizes of round k, held constant."""
         if self.lr_decay == 0.0:
             return self
-        shrink = 1.0 / math.sqrt(1.0 + self.lr_decay * (k - 1))
-        shorter = {"longest_step": shrink * self.longest_step} if self.longest_step else {}
-        constant: Self = replace(self, outer_lr=shrink * self.outer_lr, lr_decay=0.0, **shorter)  # type: ignore[type-var]
+        root = math.sqrt(1.0 + self.lr_decay * (k - 1))
+        shorter = {"longest_step": self.longest_step / root} if self.longest_step else {}
+        constant: Self = replace(self, outer_lr=self.outer_lr / root, lr_decay=0.0, **shorter)  # type: ignore[type-var]
         return constant
 
     def beside(self, sent: Params) -> Self:

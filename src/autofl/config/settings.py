@@ -223,21 +223,17 @@ class DataSettings(Section):
 StepSize = float | Literal["auto"] | None
 
 
-def _number_or_auto(value: Any) -> Any:
-    if value is None or value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return value
-    raise PydanticCustomError("steps", "must be a number or 'auto'")
-
-
 def _of(low: float, high: float, *, above: bool = False) -> Any:
     """A step size: a number from `low`, or above it, to `high`, or "auto"."""
 
     def checked(value: Any) -> Any:
-        if isinstance(_number_or_auto(value), int | float):
-            inside = low < value <= high if above else low <= value <= high
-            if not inside:
-                bounds = {"sign": ">" if above else ">=", "low": f"{low:g}", "high": f"{high:g}"}
-                raise PydanticCustomError("steps", "must be {sign} {low} and <= {high}, or 'auto'", bounds)
+        if value is None or value == "auto":
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise PydanticCustomError("steps", "must be a number or 'auto'")
+        if not (low < value <= high if above else low <= value <= high):
+            bounds = {"sign": ">" if above else ">=", "low": f"{low:g}", "high": f"{high:g}"}
+            raise PydanticCustomError("steps", "must be {sign} {low} and <= {high}, or 'auto'", bounds)
         return value
 
     return BeforeValidator(checked)
