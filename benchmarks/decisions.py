@@ -1,6 +1,7 @@
 """Every decision is one: what the joint planner's defaults are worth, against before, constants and its own parts.
 
     python benchmarks/decisions.py [--old TREE] [--only defaults parts search judged guesses images] [--again]
+    python benchmarks/decisions.py --jobs 2     # two runs at a time
     python benchmarks/decisions.py --table      # only redraws docs/decisions.md
 
 Real MNIST, Fashion-MNIST and CIFAR-10 are read from AUTOFL_DATA. Each run is kept in docs/results/decisions as soon as
@@ -13,8 +14,11 @@ import math
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +97,14 @@ class Lab:
     again: bool
     most: int = len(SEEDS)  # seeds of an arm
     cells: tuple[str, ...] = ()  # those to measure; none for all
-    programs: dict[str, subprocess.Popen] = field(default_factory=dict)
+    jobs: int = 1  # runs at a time
+    mine: threading.local = field(default_factory=threading.local)  # a thread has programs of its own
+    writing: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def pool(self):
+        """Threads that live as long as this, so that a program reads its data once."""
+        return ThreadPoolExecutor(self.jobs)
 
     def among(self, tasks):
         """Those of the tasks that are asked for; a name stands for a task."""
@@ -104,15 +115,20 @@ class Lab:
         path = RESULTS / f"{file}.json"
         return json.loads(path.read_text()) if path.is_file() else {}
 
+    def each(self, orders: Iterable[Callable]) -> list:
+        """The rows of all orders, in their order; `jobs` of them are measured at a time."""
+        return list(self.pool.map(lambda order: order(), orders))
+
     def ask(self, tree, order):
-        if tree not in self.programs:
+        programs = self.mine.__dict__
+        if tree not in programs:
             source = (ROOT if tree == "new" else self.old) / "src"
             environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
             command = [sys.executable, str(ROOT / "benchmarks" / "decisions_run.py")]
-            self.programs[tree] = subprocess.Popen(
+            programs[tree] = subprocess.Popen(
                 command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
-        program = self.programs[tree]
+        program = programs[tree]
         print(json.dumps(order), file=program.stdin, flush=True)
         answer = program.stdout.readline()
         if not answer:
@@ -133,12 +149,13 @@ class Lab:
         return row
 
     def keep(self, file, key, row):
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        rows = self.rows(file) | {key: {name: shortened(value) for name, value in row.items()}}
-        lines = [f"{json.dumps(name)}: {json.dumps(rows[name])}" for name in sorted(rows)]
-        part = RESULTS / f"{file}.part"
-        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-        part.replace(RESULTS / f"{file}.json")
+        with self.writing:
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            rows = self.rows(file) | {key: {name: shortened(value) for name, value in row.items()}}
+            lines = [f"{json.dumps(name)}: {json.dumps(rows[name])}" for name in sorted(rows)]
+            part = RESULTS / f"{file}.part"
+            part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+            part.replace(RESULTS / f"{file}.json")
         print(file, key, row.get("time", row.get("accuracy")), f"{row['cpu']:.1f} s", flush=True)
 
 
@@ -152,17 +169,24 @@ def shortened(value):
 def defaults(lab, tasks=TASKS[:-1]):
     """Points 1, 4 and 6: what comes without a setting, the version before, and the front's other end."""
     tasks = lab.among(tasks)
+    plain = ("algorithm=autofl-j",)
+    orders = []
     for task in tasks:
         for seed in task.seeds[: lab.most]:
-            lab.run("defaults", f"{task}|now|{seed}", task, seed, ("algorithm=autofl-j",))
+            orders.append(partial(lab.run, "defaults", f"{task}|now|{seed}", task, seed, plain))
+
+    # A run of the version before takes five times as long, so no cell waits for another's last seeds.
     comparable = sorted((task for task in tasks if task.has_before), key=lambda task: task.at_most is not None)
     for seed in SEEDS[: lab.most] if lab.old is not None else ():
-        for task in (task for task in comparable if seed in task.old_seeds):
-            lab.run("defaults", f"{task}|before|{seed}", task, seed, ("algorithm=autofl-j",), "old")
-    for task in (BY_NAME[name] for name in FRONT if BY_NAME[name] in tasks):
-        for seed in SEEDS[: lab.most]:
-            thrifty = ("algorithm=autofl-j", "joint.thrift=1.0")
-            lab.run("defaults", f"{task}|thrift 1|{seed}", task, seed, thrifty)
+        for task in comparable:
+            if seed in task.old_seeds:
+                orders.append(partial(lab.run, "defaults", f"{task}|before|{seed}", task, seed, plain, "old"))
+
+    thrifty = (*plain, "joint.thrift=1.0")
+    for task in tasks:
+        for seed in SEEDS[: lab.most] if str(task) in FRONT else ():
+            orders.append(partial(lab.run, "defaults", f"{task}|thrift 1|{seed}", task, seed, thrifty))
+    lab.each(orders)
 
 
 def images(lab):
@@ -193,10 +217,12 @@ def chain(task):
 
 def parts(lab):
     """Point 3: the factor over AutoFL as printed, one decision after the other."""
+    orders = []
     for task in lab.among(FRONT):
         for arm, settings in chain(task).items():
             for seed in SEEDS[:5][: lab.most]:
-                lab.run("parts", f"{task}|{arm}|{seed}", task, seed, settings)
+                orders.append(partial(lab.run, "parts", f"{task}|{arm}|{seed}", task, seed, settings))
+    lab.each(orders)
 
 
 NUM_DRAWN, SEARCH_SEEDS, KEPT = 60, (201, 202, 203), (60, 15, 5)
@@ -252,16 +278,21 @@ def search(lab):
         limit = LIMIT[task.name]
         for num, seed in zip(KEPT, SEARCH_SEEDS, strict=True):
             left = sorted(left, key=lambda number: np.mean(scores[number]) if scores else number)[:num]
+            orders = []
             for number in left:
                 settings = (*constants(task, drawn(number)), *FEWER)
-                row = lab.run("search", f"{task}|{number}|{seed}", task, seed, settings, limit=limit)
+                key = f"{task}|{number}|{seed}"
+                orders.append(partial(lab.run, "search", key, task, seed, settings, limit=limit))
+            for number, row in zip(left, lab.each(orders), strict=True):
                 scores.setdefault(number, []).append(score(row, limit))
+
+        # The best five again, with the one advantage that AutoFL-J's UEs have and constants do not.
         with_alpha = {}
         for number in left:
             settings = (*constants(task, drawn(number)), *MEASURED_ALPHA, *FEWER)
             asked = partial(lab.run, "search", task=task, settings=settings, limit=limit)
-            rows = [asked(f"{task}|{number}, alpha measured|{seed}", seed=seed) for seed in SEARCH_SEEDS]
-            with_alpha[number] = [score(row, limit) for row in rows]
+            orders = [partial(asked, f"{task}|{number}, alpha measured|{seed}", seed=seed) for seed in SEARCH_SEEDS]
+            with_alpha[number] = [score(row, limit) for row in lab.each(orders)]
         best = min(left, key=lambda number: np.mean(scores[number]))
         other = min(left, key=lambda number: np.mean(with_alpha[number]))
         lab.keep("found", str(task), {"constants": best, "alpha measured": other, **drawn_of(best, other), "cpu": 0.0})
@@ -287,29 +318,38 @@ def judged(lab):
             ),
             "FedAvg-J": ("algorithm=fedavg-j",),
         }
+        limit = 10.0 * LIMIT[task.name]
+        orders = []
         for arm, settings in arms.items():
             for seed in SEEDS[: lab.most]:
-                lab.run("judged", f"{task}|{arm}|{seed}", task, seed, settings, limit=10.0 * LIMIT[task.name])
-        for seed in (SEARCH_SEEDS[0], *SEEDS[: lab.most]):
-            key = f"{task}|alone|{seed}"
-            if key in lab.rows("judged") and not lab.again:
-                continue
-            own = ours[f"{task}|now|{seed if seed in SEEDS else SEEDS[0]}"]
-            budgets = [[time, energy / 20] for time, energy in zip(own["time"], own["energy"], strict=True)]
-            told = ["algorithm=autofl-j", f"data.name={task.data}", *task.settings]
-            order = {"kind": "alone", "seed": seed, "scenario": task.scenario, "settings": told, "budgets": budgets}
-            lab.keep("judged", key, lab.ask("new", order | {"steps": ALONE_STEPS}))
+                orders.append(partial(lab.run, "judged", f"{task}|{arm}|{seed}", task, seed, settings, limit=limit))
+        lab.each(orders)
+        lab.each(partial(alone, lab, task, seed, ours) for seed in (SEARCH_SEEDS[0], *SEEDS[: lab.most]))
+
+
+def alone(lab, task, seed, ours):
+    """UEs that train by themselves, with the time and energy that AutoFL-J needed under this seed."""
+    key = f"{task}|alone|{seed}"
+    if key in lab.rows("judged") and not lab.again:
+        return
+    own = ours[f"{task}|now|{seed if seed in SEEDS else SEEDS[0]}"]
+    budgets = [[time, energy / 20] for time, energy in zip(own["time"], own["energy"], strict=True)]
+    told = ["algorithm=autofl-j", f"data.name={task.data}", *task.settings]
+    order = {"kind": "alone", "seed": seed, "scenario": task.scenario, "settings": told, "budgets": budgets}
+    lab.keep("judged", key, lab.ask("new", order | {"steps": ALONE_STEPS}))
 
 
 def guesses(lab):
     """Point 4: constants of the rule for step sizes that are ten times too large, or too small."""
+    orders = []
     for task in lab.among(("paper, mnist", "paper, fashion-mnist")):
         for constant in ("LONGEST", "INNER_LR"):
             for factor in (10.0, 0.1):
                 for seed in SEEDS[:5][: lab.most]:
                     key = f"{task}|{constant} × {factor:g}|{seed}"
-                    wrong = {constant: factor}
-                    lab.run("guesses", key, task, seed, ("algorithm=autofl-j",), times=wrong)
+                    asked = partial(lab.run, "guesses", key, task, seed, ("algorithm=autofl-j",))
+                    orders.append(partial(asked, times={constant: factor}))
+    lab.each(orders)
 
 
 STUDIES = {
@@ -335,9 +375,10 @@ def main() -> None:
     parser.add_argument("--cells", nargs="+", default=[], help="such as umi-phones or 'paper, mnist'")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="at most so many of each arm")
     parser.add_argument("--again", action="store_true", help="measure also what is there")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--table", action="store_true", help="measure nothing, only write the page")
     given = parser.parse_args()
-    lab = Lab(given.old, given.again, given.seeds, tuple(given.cells))
+    lab = Lab(given.old, given.again, given.seeds, tuple(given.cells), given.jobs)
     for name in () if given.table else given.only:
         STUDIES[name](lab)
     write(ROOT / "docs" / "decisions.md", RESULTS)
