@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autofl.channels import Channel, Exponential, Knowledge, PathLoss
+from autofl.channels.knowledge import _learned_margin
 from autofl.channels.radio import Radio
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
@@ -129,3 +130,18 @@ def test_a_delay_of_the_channels_own_estimate_is_in_the_margin():
         worse.append(at.estimate(cell, 9, k, gain) > gain)
     assert abs(np.mean(worse) - 0.1) < 0.03  # 1,000 values
     assert channel.at(3.0).estimate(cell, 9, 1, gain).mean() < 0.6 * radio.at(3.0).estimate(cell, 9, 1, gain).mean()
+
+
+def test_equal_channels_share_a_margin_and_another_cell_or_channel_has_its_own():
+    """A plan for a target looks at equal cells many times; each of its looks builds the channel anew."""
+    channel = Knowledge(Radio("uma", mobility="waypoint", speed=13.9, upload=1.0, estimate_delay=0.1), outage=0.1)
+    cell = cell_of(20)
+    before = _learned_margin.cache_info()
+    margin = channel._margin(cell)
+    assert replace(channel)._margin(cell_of(20)) == margin
+    assert _learned_margin.cache_info().misses == before.misses + 1
+
+    # Fading averages out over an upload by the rate, so the margin depends on the power too.
+    for other, there in ((channel, cell_of(20, max_power=1.0)), (replace(channel, outage=0.2), cell)):
+        assert other._margin(there) == other._quantile(there, other.outage)
+        assert other._margin(there) != margin

@@ -1,7 +1,7 @@
 """What a planner knows of a channel: gains that were measured with an error, or some rounds ago."""
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -74,14 +74,7 @@ class Knowledge(Channel):
             return 1.0
         if self.whole is not None:
             return self.whole._margin(cell)
-        place = cell.distance.tobytes()
-        if place not in self._learned:
-            self._learned[place] = self._quantile(cell, self.outage)
-        return self._learned[place]
-
-    @cached_property
-    def _learned(self) -> dict[bytes, float]:
-        return {}
+        return _learned_margin(_Case(self, cell, self.outage))
 
     def _is_outdated(self, cell: Cell) -> bool:
         gain = np.ones(cell.num_ue)
@@ -99,3 +92,32 @@ class Knowledge(Channel):
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratios.append(gain / self._measured(cell, seed, k, gain))
         return float(np.nanquantile(np.concatenate(ratios), outage))
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """What a margin depends on. Equal cases share one: a plan for a target looks at a cell many times."""
+
+    knowledge: Knowledge
+    cell: Cell
+    outage: float
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        values = [getattr(self.cell, field.name) for field in fields(self.cell)]
+        plain = [value.tobytes() if isinstance(value, np.ndarray) else value for value in values]
+        return self.knowledge, *plain
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self._key)
+        except TypeError:  # a part of a user's own that says nothing of when it is equal to another
+            return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Case) and self._key == other._key)
+
+
+@lru_cache(maxsize=64)
+def _learned_margin(case: _Case) -> float:
+    return case.knowledge._quantile(case.cell, case.outage)
