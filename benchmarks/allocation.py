@@ -1,4 +1,5 @@
-"""The exact allocation: 1,000 random cells against cvxpy with Clarabel, its certificate, and its CPU times.
+"""The exact allocation: 1,000 random cells against cvxpy with Clarabel, its certificate, and its
+CPU times.
 
 python benchmarks/allocation.py [number of cells]
 """
@@ -37,7 +38,9 @@ def typical(num_ue: int, seed: int = 0) -> Task:
     return Task(
         cycles=rng.uniform(0.8e5, 1.2e5, num_ue) * 80.0,
         bits=np.full(num_ue, 1.3e5),
-        gain_to_noise=rng.exponential(1.0, num_ue) * (300.0 * np.sqrt(rng.random(num_ue))) ** -3.8 / 10.0**-20.4,
+        gain_to_noise=rng.exponential(1.0, num_ue)
+        * (300.0 * np.sqrt(rng.random(num_ue))) ** -3.8
+        / 10.0**-20.4,
         max_energy=3e-3 * 10.0 ** rng.uniform(-1.0, 0.0, num_ue),
         max_power=np.full(num_ue, 0.01),
         min_frequency=np.full(num_ue, 1e8),
@@ -48,7 +51,13 @@ def typical(num_ue: int, seed: int = 0) -> Task:
 
 
 def times() -> None:
-    for num_ue, repeats, share in ((5, 200, 1e6), (5, 200, 1e5), (20, 200, 1e5), (10_000, 5, 1e6), (10_000, 5, 1e4)):
+    for num_ue, repeats, share in (
+        (5, 200, 1e6),
+        (5, 200, 1e5),
+        (20, 200, 1e5),
+        (10_000, 5, 1e6),
+        (10_000, 5, 1e4),
+    ):
         task, total_band = typical(num_ue), share * num_ue
         plan = allocate(task, total_band)
         fresh = cpu_time(lambda: allocate(dataclasses.replace(task), total_band), repeats)  # noqa: B023
@@ -89,9 +98,13 @@ def against_cvxpy(num_cells: int) -> None:
             float((served.phi * band / (power * served.gain_to_noise)).max()) - 1.0,
             float(band.sum()) / total_band - 1.0,
         )
-        off[KINDS[seed % len(KINDS)]].append(abs(conic_time(served, total_band, plan.time) / plan.time - 1.0))
+        off[KINDS[seed % len(KINDS)]].append(
+            abs(conic_time(served, total_band, plan.time) / plan.time - 1.0)
+        )
     for kind, values in off.items():
-        print(f"{kind:16s} {len(values):4d} cells, largest relative difference {max(values, default=0.0):.1e}")
+        print(
+            f"{kind:16s} {len(values):4d} cells, largest relative difference {max(values, default=0.0):.1e}"
+        )
     print(f"in {nobody} cells nobody can take part")
     print(f"largest gap {gap:.1e}, residual {residual:.1e}, violation {violation:.1e}")
 

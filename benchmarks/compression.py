@@ -1,9 +1,11 @@
-"""What it costs to compress every update: CPU time for each weight and UE, and memory as the UEs grow.
+"""What it costs to compress every update: CPU time for each weight and UE, and memory as the UEs
+grow.
 
     python benchmarks/compression.py [--ues 100] [--samples 40]
 
-The summed form of a round and the same round with every update formed, compressed and added up, one after the other in
-every repeat, medians of CPU time, one thread; then one update alone: compressed, packed, unpacked. Prints JSON.
+The summed form of a round and the same round with every update formed, compressed and added up, one
+after the other in every repeat, medians of CPU time, one thread; then one update alone: compressed,
+packed, unpacked. Prints JSON.
 """
 
 import argparse
@@ -44,7 +46,11 @@ def rounds(num_ue: int, samples: int, repeats: int, names: list[str]) -> dict[st
     dataset = load("mnist5k")
     model, params = model_of(dataset)
     data, ue, num = population(dataset, num_ue), np.arange(num_ue), np.full(num_ue, 3 * samples)
-    engine, algorithm, weight = make_engine("low_rank", model), PerFedAvg(INNER_LR, OUTER_LR), np.ones(num_ue)
+    engine, algorithm, weight = (
+        make_engine("low_rank", model),
+        PerFedAvg(INNER_LR, OUTER_LR),
+        np.ones(num_ue),
+    )
     weights = sum(p.numel() for p in params.values())
     times: dict[str, list[float]] = {name: [] for name in names}
     for k in range(repeats + 1):
@@ -58,21 +64,30 @@ def rounds(num_ue: int, samples: int, repeats: int, names: list[str]) -> dict[st
             updates.mean(weight)
             if k:  # the first repeat warms up
                 times[name].append(time.process_time() - begin)
-    return {name: statistics.median(values) for name, values in times.items()} | {"weights": weights}
+    return {name: statistics.median(values) for name, values in times.items()} | {
+        "weights": weights
+    }
 
 
 def packing(num_weights: int, repeats: int) -> dict[str, dict[str, float]]:
-    """Of one update with the tails that updates have: ns a weight to compress, pack and unpack it; bits; variance."""
+    """Of one update with the tails that updates have: ns a weight to compress, pack and unpack it;
+    bits; variance.
+    """
     change = torch.randn(num_weights, generator=torch.Generator().manual_seed(1)) ** 3
     results = {}
     for name, compressor in COMPRESSORS.items():
         if compressor is None:
             continue
-        budget, own = compressor.update_bits(num_weights) / num_weights, compressor.init(num_weights)
+        budget, own = (
+            compressor.update_bits(num_weights) / num_weights,
+            compressor.init(num_weights),
+        )
         times: list[list[float]] = [[], [], []]
         for repeat in range(repeats + 1):
             moments = [time.process_time()]
-            sent, _ = compressor(change, budget, functools.partial(np.random.default_rng, repeat), own)
+            sent, _ = compressor(
+                change, budget, functools.partial(np.random.default_rng, repeat), own
+            )
             moments.append(time.process_time())
             payload = sent.pack()
             moments.append(time.process_time())
@@ -83,7 +98,13 @@ def packing(num_weights: int, repeats: int) -> dict[str, dict[str, float]]:
         call, pack, unpack = (1e9 * statistics.median(spent[1:]) / num_weights for spent in times)
         variance = float(((sent.received - change) ** 2).sum() / (change**2).sum())
         bits = sent.bits / num_weights
-        results[name] = {"call": call, "pack": pack, "unpack": unpack, "bits": bits, "variance": variance}
+        results[name] = {
+            "call": call,
+            "pack": pack,
+            "unpack": unpack,
+            "bits": bits,
+            "variance": variance,
+        }
     return results
 
 
@@ -106,7 +127,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     given = parser.parse_args()
     use_machine(1)
-    memory = {num: peak_mb(num, given.samples) for num in (100, 400, 1600)}  # first: a child's peak begins at ours
+    memory = {
+        num: peak_mb(num, given.samples) for num in (100, 400, 1600)
+    }  # first: a child's peak begins at ours
     seconds = rounds(given.ues, given.samples, given.repeats, list(COMPRESSORS))
     parts = given.ues * seconds["weights"]
     result = {
@@ -114,7 +137,9 @@ def main() -> None:
         "samples": given.samples,
         "seconds": seconds,
         "ns_per_weight_and_ue": {
-            name: 1e9 * (seconds[name] - seconds["none"]) / parts for name in COMPRESSORS if name != "none"
+            name: 1e9 * (seconds[name] - seconds["none"]) / parts
+            for name in COMPRESSORS
+            if name != "none"
         },
         "ns_per_weight_of_one_update": packing(int(seconds["weights"]), given.repeats),
         "peak_mb": memory,

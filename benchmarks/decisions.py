@@ -1,11 +1,14 @@
-"""Every decision is one: what the joint planner's defaults are worth, against before, constants and its own parts.
+"""Every decision is one: what the joint planner's defaults are worth, against before, constants and
+its own parts.
 
-    python benchmarks/decisions.py [--old TREE] [--only defaults parts search judged guesses images] [--again]
+    python benchmarks/decisions.py [--old TREE] [--only defaults parts search judged guesses images]
+    [--again]
     python benchmarks/decisions.py --jobs 2     # two runs at a time
     python benchmarks/decisions.py --table      # only redraws docs/decisions.md
 
-Real MNIST, Fashion-MNIST and CIFAR-10 are read from AUTOFL_DATA. Each run is kept in docs/results/decisions as soon as
-it is made; what is there is not run again. TREE is a checkout of commit 724498f, the version before.
+Real MNIST, Fashion-MNIST and CIFAR-10 are read from AUTOFL_DATA. Each run is kept in
+docs/results/decisions as soon as it is made; what is there is not run again. TREE is a checkout of
+commit 724498f, the version before.
 """
 
 import argparse
@@ -45,7 +48,9 @@ class Task:
     scenario: str | None = None
     settings: tuple[str, ...] = ()
     band: float = 5e6  # [Hz] that five UEs have
-    at_most: tuple[float, float] | None = None  # simulated seconds to the two targets that were asked for
+    at_most: tuple[float, float] | None = (
+        None  # simulated seconds to the two targets that were asked for
+    )
     has_before: bool = True  # whether the version before has such settings
     seeds: tuple[int, ...] = SEEDS
     old_seeds: tuple[int, ...] = SEEDS[:6]
@@ -68,10 +73,15 @@ TASKS = (
     Task("paper", at_most=(0.022, 0.055)),
     Task("paper", "fashion-mnist", at_most=(0.021, 0.042)),
     Task("paper, 20 MHz", settings=WIDE, at_most=(0.0155, 0.026), has_before=False),
-    Task("paper, 20 MHz", "fashion-mnist", settings=WIDE, at_most=(0.0105, 0.024), has_before=False),
+    Task(
+        "paper, 20 MHz", "fashion-mnist", settings=WIDE, at_most=(0.0105, 0.024), has_before=False
+    ),
     Task("umi-phones", scenario="umi-phones", band=5.4e6, at_most=(0.075, 0.18)),
     Task("factory-hall", scenario="factory-hall", at_most=(0.11, 0.28)),
-    *(Task(name, scenario=name) for name in ("uma-phones", "rural-macro", "narrowband-sensors", "vehicles")),
+    *(
+        Task(name, scenario=name)
+        for name in ("uma-phones", "rural-macro", "narrowband-sensors", "vehicles")
+    ),
     *(Task(name, settings=CELLS[name]) for name in ("physical", "tight", "mixed")),
     Task("paper", "cifar10", settings=IMAGES, seeds=SEEDS[:3], old_seeds=SEEDS[:3]),
 )
@@ -80,7 +90,13 @@ FRONT = ("paper, mnist", "umi-phones, mnist")
 """The tasks of the factor in parts, and of the other end of the front."""
 JUDGED = tuple(
     BY_NAME[name]
-    for name in ("paper, mnist", "paper, fashion-mnist", "physical, mnist", "umi-phones, mnist", "mixed, mnist")
+    for name in (
+        "paper, mnist",
+        "paper, fashion-mnist",
+        "physical, mnist",
+        "umi-phones, mnist",
+        "mixed, mnist",
+    )
 )
 """The cells in which constants are searched."""
 LIMIT = {"paper": 0.15, "physical": 0.15, "umi-phones": 0.4, "mixed": 0.6}
@@ -98,7 +114,9 @@ class Lab:
     most: int = len(SEEDS)  # seeds of an arm
     cells: tuple[str, ...] = ()  # those to measure; none for all
     jobs: int = 1  # runs at a time
-    mine: threading.local = field(default_factory=threading.local)  # a thread has programs of its own
+    mine: threading.local = field(
+        default_factory=threading.local
+    )  # a thread has programs of its own
     writing: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
@@ -109,7 +127,11 @@ class Lab:
     def among(self, tasks):
         """Those of the tasks that are asked for; a name stands for a task."""
         tasks = [BY_NAME[task] if isinstance(task, str) else task for task in tasks]
-        return [task for task in tasks if not self.cells or task.name in self.cells or str(task) in self.cells]
+        return [
+            task
+            for task in tasks
+            if not self.cells or task.name in self.cells or str(task) in self.cells
+        ]
 
     def rows(self, file):
         path = RESULTS / f"{file}.json"
@@ -141,7 +163,11 @@ class Lab:
         if key in rows and not self.again:
             return rows[key]
         targets = TARGETS[task.data]
-        told = [f"data.name={task.data}", f"stop.target_accuracy={targets[1]}", f"stop.rounds={ROUNDS}"]
+        told = [
+            f"data.name={task.data}",
+            f"stop.target_accuracy={targets[1]}",
+            f"stop.rounds={ROUNDS}",
+        ]
         told += [] if limit is None else [f"stop.sim_time={limit}"]
         order = {"kind": "run", "seed": seed, "scenario": task.scenario, "targets": targets, **more}
         row = self.ask(tree, order | {"settings": [*told, *task.settings, *settings]})
@@ -167,7 +193,9 @@ def shortened(value):
 
 
 def defaults(lab, tasks=TASKS[:-1]):
-    """Points 1, 4 and 6: what comes without a setting, the version before, and the front's other end."""
+    """Points 1, 4 and 6: what comes without a setting, the version before, and the front's other
+    end.
+    """
     tasks = lab.among(tasks)
     plain = ("algorithm=autofl-j",)
     orders = []
@@ -175,17 +203,24 @@ def defaults(lab, tasks=TASKS[:-1]):
         for seed in task.seeds[: lab.most]:
             orders.append(partial(lab.run, "defaults", f"{task}|now|{seed}", task, seed, plain))
 
-    # A run of the version before takes five times as long, so no cell waits for another's last seeds.
-    comparable = sorted((task for task in tasks if task.has_before), key=lambda task: task.at_most is not None)
+    # A run of the version before takes five times as long, so no cell waits for another's last
+    # seeds.
+    comparable = sorted(
+        (task for task in tasks if task.has_before), key=lambda task: task.at_most is not None
+    )
     for seed in SEEDS[: lab.most] if lab.old is not None else ():
         for task in comparable:
             if seed in task.old_seeds:
-                orders.append(partial(lab.run, "defaults", f"{task}|before|{seed}", task, seed, plain, "old"))
+                orders.append(
+                    partial(lab.run, "defaults", f"{task}|before|{seed}", task, seed, plain, "old")
+                )
 
     thrifty = (*plain, "joint.thrift=1.0")
     for task in tasks:
         for seed in SEEDS[: lab.most] if str(task) in FRONT else ():
-            orders.append(partial(lab.run, "defaults", f"{task}|thrift 1|{seed}", task, seed, thrifty))
+            orders.append(
+                partial(lab.run, "defaults", f"{task}|thrift 1|{seed}", task, seed, thrifty)
+            )
     lab.each(orders)
 
 
@@ -209,7 +244,13 @@ def chain(task):
         "all UEs, in the same band": ("algorithm=autofl", *AUTO, *all_ues),
         "0.2 bit a weight, coded": ("algorithm=autofl", *AUTO, *all_ues, *bits),
         "local steps and samples": ("algorithm=autofl-j", *UNDECIDED, *all_ues, *bits, *whole),
-        "band, power, frequency": ("algorithm=autofl-j", *UNDECIDED[:1], *UNDECIDED[3:], *bits, *whole),
+        "band, power, frequency": (
+            "algorithm=autofl-j",
+            *UNDECIDED[:1],
+            *UNDECIDED[3:],
+            *bits,
+            *whole,
+        ),
         "admission, bits of each round": ("algorithm=autofl-j", *whole),
     }
     return arms | ({"the downlink": ("algorithm=autofl-j",)} if task.scenario else {})
@@ -221,7 +262,9 @@ def parts(lab):
     for task in lab.among(FRONT):
         for arm, settings in chain(task).items():
             for seed in SEEDS[:5][: lab.most]:
-                orders.append(partial(lab.run, "parts", f"{task}|{arm}|{seed}", task, seed, settings))
+                orders.append(
+                    partial(lab.run, "parts", f"{task}|{arm}|{seed}", task, seed, settings)
+                )
     lab.each(orders)
 
 
@@ -231,7 +274,15 @@ CHOICES = {
     "local_steps": (1, 2, 3, 4, 6, 8, 12, 16),
     "num_samples": (5, 8, 10, 12, 16, 20),
     "bits": (0.1, 0.15, 0.2, 0.3, 0.4, 0.8, 1.6),
-    "downlink": ("none", "quantise 4", "entropy 2.0", "entropy 1.0", "entropy 0.5", "nearest 1.0", "nearest 0.5"),
+    "downlink": (
+        "none",
+        "quantise 4",
+        "entropy 2.0",
+        "entropy 1.0",
+        "entropy 0.5",
+        "nearest 1.0",
+        "nearest 0.5",
+    ),
     "inner_lr": (0.03, 0.06, 0.1, 0.2),
     "outer_lr": (0.1, 0.25, 0.4, 0.6, 1.0),
     "lr_decay": (0.0, 0.1, 0.3, 1.0),
@@ -256,7 +307,10 @@ def constants(task, choice):
         f"cell.total_bandwidth={task.band}",
         "compressor.name=entropy",
         f"compressor.bits={choice['bits']}",
-        *(f"learning.{name}={choice[name]}" for name in ("local_steps", "inner_lr", "outer_lr", "lr_decay")),
+        *(
+            f"learning.{name}={choice[name]}"
+            for name in ("local_steps", "inner_lr", "outer_lr", "lr_decay")
+        ),
         "learning.grad_clip=0.0",
         "learning.guard=0.0",
         *(down if task.scenario else ()),
@@ -272,12 +326,16 @@ def score(row, limit):
 
 
 def search(lab):
-    """Point 2, the search: all settings on one seed, the best of them on a second, of those on a third."""
+    """Point 2, the search: all settings on one seed, the best of them on a second, of those on a
+    third.
+    """
     for task in lab.among(JUDGED):
         left, scores = list(range(NUM_DRAWN)), {}
         limit = LIMIT[task.name]
         for num, seed in zip(KEPT, SEARCH_SEEDS, strict=True):
-            left = sorted(left, key=lambda number: np.mean(scores[number]) if scores else number)[:num]
+            left = sorted(left, key=lambda number: np.mean(scores[number]) if scores else number)[
+                :num
+            ]
             orders = []
             for number in left:
                 settings = (*constants(task, drawn(number)), *FEWER)
@@ -291,11 +349,18 @@ def search(lab):
         for number in left:
             settings = (*constants(task, drawn(number)), *MEASURED_ALPHA, *FEWER)
             asked = partial(lab.run, "search", task=task, settings=settings, limit=limit)
-            orders = [partial(asked, f"{task}|{number}, alpha measured|{seed}", seed=seed) for seed in SEARCH_SEEDS]
+            orders = [
+                partial(asked, f"{task}|{number}, alpha measured|{seed}", seed=seed)
+                for seed in SEARCH_SEEDS
+            ]
             with_alpha[number] = [score(row, limit) for row in lab.each(orders)]
         best = min(left, key=lambda number: np.mean(scores[number]))
         other = min(left, key=lambda number: np.mean(with_alpha[number]))
-        lab.keep("found", str(task), {"constants": best, "alpha measured": other, **drawn_of(best, other), "cpu": 0.0})
+        lab.keep(
+            "found",
+            str(task),
+            {"constants": best, "alpha measured": other, **drawn_of(best, other), "cpu": 0.0},
+        )
 
 
 def drawn_of(best, other):
@@ -322,9 +387,15 @@ def judged(lab):
         orders = []
         for arm, settings in arms.items():
             for seed in SEEDS[: lab.most]:
-                orders.append(partial(lab.run, "judged", f"{task}|{arm}|{seed}", task, seed, settings, limit=limit))
+                orders.append(
+                    partial(
+                        lab.run, "judged", f"{task}|{arm}|{seed}", task, seed, settings, limit=limit
+                    )
+                )
         lab.each(orders)
-        lab.each(partial(alone, lab, task, seed, ours) for seed in (SEARCH_SEEDS[0], *SEEDS[: lab.most]))
+        lab.each(
+            partial(alone, lab, task, seed, ours) for seed in (SEARCH_SEEDS[0], *SEEDS[: lab.most])
+        )
 
 
 def alone(lab, task, seed, ours):
@@ -335,7 +406,13 @@ def alone(lab, task, seed, ours):
     own = ours[f"{task}|now|{seed if seed in SEEDS else SEEDS[0]}"]
     budgets = [[time, energy / 20] for time, energy in zip(own["time"], own["energy"], strict=True)]
     told = ["algorithm=autofl-j", f"data.name={task.data}", *task.settings]
-    order = {"kind": "alone", "seed": seed, "scenario": task.scenario, "settings": told, "budgets": budgets}
+    order = {
+        "kind": "alone",
+        "seed": seed,
+        "scenario": task.scenario,
+        "settings": told,
+        "budgets": budgets,
+    }
     lab.keep("judged", key, lab.ask("new", order | {"steps": ALONE_STEPS}))
 
 
@@ -369,10 +446,14 @@ def write(page: Path, results: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--old", type=Path, help="a checkout of commit 724498f")
     parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
-    parser.add_argument("--cells", nargs="+", default=[], help="such as umi-phones or 'paper, mnist'")
+    parser.add_argument(
+        "--cells", nargs="+", default=[], help="such as umi-phones or 'paper, mnist'"
+    )
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="at most so many of each arm")
     parser.add_argument("--again", action="store_true", help="measure also what is there")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")

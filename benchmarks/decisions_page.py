@@ -40,7 +40,9 @@ class Rows:
 
     def of(self, task: object, arm: str) -> dict[int, dict]:
         start = f"{task}|{arm}|"
-        found = {int(key[len(start) :]): row for key, row in self.rows.items() if key.startswith(start)}
+        found = {
+            int(key[len(start) :]): row for key, row in self.rows.items() if key.startswith(start)
+        }
         return dict(sorted(found.items()))
 
 
@@ -65,7 +67,11 @@ def ratios(ours: dict[int, dict], others: dict[int, dict], target: int) -> str:
 def factor(ours: dict[int, dict], others: dict[int, dict], target: int) -> float:
     """The median of these ratios; NaN where there are none."""
     seeds = sorted(ours.keys() & others.keys())
-    return median_ratio(times(ours, target, seeds), times(others, target, seeds)).median if seeds else math.nan
+    return (
+        median_ratio(times(ours, target, seeds), times(others, target, seeds)).median
+        if seeds
+        else math.nan
+    )
 
 
 def median(rows: dict[int, dict], name: str, target: int) -> float:
@@ -84,7 +90,9 @@ def shown(value: float, digits: int = 3) -> str:
 
 def both(rows: dict[int, dict], name: str = "time", factor: float = 1.0) -> str:
     """Of the two targets."""
-    return " / ".join(shown(factor * median(rows, name, target)) for target in (0, 1)) if rows else "–"
+    return (
+        " / ".join(shown(factor * median(rows, name, target)) for target in (0, 1)) if rows else "–"
+    )
 
 
 def each(rows: dict[int, dict]) -> str:
@@ -99,14 +107,22 @@ def each(rows: dict[int, dict]) -> str:
 
 def table(head: str, rows: list[list[str]]) -> str:
     num = head.count("|") + 1
-    return "\n".join([f"| {head} |", "|" + "---|" * num, *("| " + " | ".join(row) + " |" for row in rows)])
+    return "\n".join(
+        [f"| {head} |", "|" + "---|" * num, *("| " + " | ".join(row) + " |" for row in rows)]
+    )
 
 
 def verdict(task, rows: dict[int, dict]) -> str:
     if task.at_most is None or not rows:
         return "–"
-    missed = [shown(bound) for target, bound in enumerate(task.at_most) if median(rows, "time", target) > bound]
-    return " / ".join(map(shown, task.at_most)) + (f", **missed: {', '.join(missed)}**" if missed else "")
+    missed = [
+        shown(bound)
+        for target, bound in enumerate(task.at_most)
+        if median(rows, "time", target) > bound
+    ]
+    return " / ".join(map(shown, task.at_most)) + (
+        f", **missed: {', '.join(missed)}**" if missed else ""
+    )
 
 
 def defaults_table(rows: Rows, tasks) -> str:
@@ -115,8 +131,13 @@ def defaults_table(rows: Rows, tasks) -> str:
         now, before = rows.of(task, NOW), rows.of(task, BEFORE)
         faster = " / ".join(ratios(now, before, target) for target in (0, 1)) if before else "–"
         seeds = f"{len(now)}, {len(before)}"
-        lines.append([task.name, task.data, both(before), both(now), verdict(task, now), faster, seeds])
-    return table("cell | task | before [s] | now [s] | at most [s] | times as fast | seeds now, before", lines)
+        lines.append(
+            [task.name, task.data, both(before), both(now), verdict(task, now), faster, seeds]
+        )
+    return table(
+        "cell | task | before [s] | now [s] | at most [s] | times as fast | seeds now, before",
+        lines,
+    )
 
 
 def energy_table(rows: Rows, tasks) -> str:
@@ -127,7 +148,17 @@ def energy_table(rows: Rows, tasks) -> str:
             if of:
                 most = max(row["most"] for row in of.values())
                 over = sum(row["over"] for row in of.values())
-                lines.append([str(task), name, both(of), both(of, "energy", 1e3), each(of), f"{most:.3g}", str(over)])
+                lines.append(
+                    [
+                        str(task),
+                        name,
+                        both(of),
+                        both(of, "energy", 1e3),
+                        each(of),
+                        f"{most:.3g}",
+                        str(over),
+                    ]
+                )
     head = "task | planner | seconds | mJ of all UEs | mJ of a UE and round | most of E_max | above E_max"
     return table(head, lines)
 
@@ -144,7 +175,15 @@ def parts_table(rows: Rows, task: str, arms: list[str]) -> str:
             continue
         over_printed = " / ".join(ratios(here, printed, target) for target in (0, 1))
         step = "–" if last is None else " / ".join(ratios(here, last, target) for target in (0, 1))
-        lines.append([arm if last is None else f"+ {arm}", both(here), step, over_printed, both(here, "energy", 1e3)])
+        lines.append(
+            [
+                arm if last is None else f"+ {arm}",
+                both(here),
+                step,
+                over_printed,
+                both(here, "energy", 1e3),
+            ]
+        )
         last = here
     return table("what is decided | seconds | this step | in all | mJ of all UEs", lines)
 
@@ -155,19 +194,30 @@ def against_table(folder: Path, tasks) -> str:
     for task in (task for task in tasks if judged.of(task, "constants")):
         ours = now.of(task, NOW)
         arms = {"AutoFL-J": ours} | {
-            arm: judged.of(task, arm) for arm in ("constants", "constants, alpha measured", "FedAvg-J")
+            arm: judged.of(task, arm)
+            for arm in ("constants", "constants, alpha measured", "FedAvg-J")
         }
         for arm, of in arms.items():
             if of:
-                ahead = "–" if of is ours else " / ".join(ratios(ours, of, target) for target in (0, 1))
-                lines.append([str(task), arm, both(of), ahead, both(of, "energy", 1e3), str(len(of))])
-    return table("task | arm | seconds | AutoFL-J is so many times as fast | mJ of all UEs | seeds", lines)
+                ahead = (
+                    "–" if of is ours else " / ".join(ratios(ours, of, target) for target in (0, 1))
+                )
+                lines.append(
+                    [str(task), arm, both(of), ahead, both(of, "energy", 1e3), str(len(of))]
+                )
+    return table(
+        "task | arm | seconds | AutoFL-J is so many times as fast | mJ of all UEs | seeds", lines
+    )
 
 
 def of_ues_alone(alone: dict[int, dict], tuning_seed: int) -> tuple[np.ndarray, int]:
-    """Their accuracy when AutoFL-J reaches its targets, and which step size is best on the seed that chooses it."""
+    """Their accuracy when AutoFL-J reaches its targets, and which step size is best on the seed
+    that chooses it.
+    """
     best = int(np.argmax(np.array(alone[tuning_seed]["accuracy"]).sum(axis=0)))
-    judged = [np.array(row["accuracy"])[:, best] for seed, row in alone.items() if seed != tuning_seed]
+    judged = [
+        np.array(row["accuracy"])[:, best] for seed, row in alone.items() if seed != tuning_seed
+    ]
     return np.median(judged, axis=0), best
 
 
@@ -178,7 +228,14 @@ def alone_table(folder: Path, tasks, steps, tuning_seed: int) -> str:
         if tuning_seed not in alone or len(alone) < 2:
             continue
         share, best = of_ues_alone(alone, tuning_seed)
-        lines.append([str(task), f"{steps[best]:g}", " / ".join(f"{100 * one:.1f} %" for one in share), task.goals])
+        lines.append(
+            [
+                str(task),
+                f"{steps[best]:g}",
+                " / ".join(f"{100 * one:.1f} %" for one in share),
+                task.goals,
+            ]
+        )
     head = "task | step size | accuracy when AutoFL-J reaches its two targets | which are"
     return f"{ALONE}\n" + table(head, lines)
 
@@ -195,10 +252,21 @@ def search_table(folder: Path, tasks) -> str:
             ("constants", chosen["choice"]),
             ("constants, alpha measured", chosen["choice with alpha"]),
         ):
-            kept = {key: value for key, value in choice.items() if key != "downlink" or task.scenario}
+            kept = {
+                key: value for key, value in choice.items() if key != "downlink" or task.scenario
+            }
             if name != "constants":
                 kept.pop("inner_lr")
-            lines.append([str(task), name, ", ".join(f"{key} {value}" for key, value in kept.items()), "", "", ""])
+            lines.append(
+                [
+                    str(task),
+                    name,
+                    ", ".join(f"{key} {value}" for key, value in kept.items()),
+                    "",
+                    "",
+                    "",
+                ]
+            )
         lines[-2][3:] = [
             str(len(rows)),
             f"{sum(row['last'] for row in rows):.0f}",
@@ -219,11 +287,17 @@ def guesses_table(folder: Path) -> str:
 
 def failures(folder: Path) -> str:
     """How many runs of AutoFL-J diverged or never got to the second target."""
-    every = {key: row for file in ("defaults", "guesses") for key, row in Rows(folder, file).rows.items()}
+    every = {
+        key: row for file in ("defaults", "guesses") for key, row in Rows(folder, file).rows.items()
+    }
     ours = {key: row for key, row in every.items() if f"|{BEFORE}|" not in key}
     diverged = sum(row["stop"] == "diverged" for row in ours.values())
     short = sorted({key.rpartition("|")[0] for key, row in ours.items() if row["time"][1] is None})
-    late = f" Not every run reaches the second target: {'; '.join(short).replace('|', ', ')}." if short else ""
+    late = (
+        f" Not every run reaches the second target: {'; '.join(short).replace('|', ', ')}."
+        if short
+        else ""
+    )
     return f"Of {len(ours)} runs of AutoFL-J on this page, {diverged} diverged.{late}"
 
 
@@ -232,9 +306,13 @@ def summary(folder: Path, tasks, judged, chains, tuning_seed: int) -> str:
     rows, parts, rivals = Rows(folder, "defaults"), Rows(folder, "parts"), Rows(folder, "judged")
     said, missed = [], []
 
-    asked = [(task, target) for task in tasks if task.at_most and rows.of(task, NOW) for target in (0, 1)]
+    asked = [
+        (task, target) for task in tasks if task.at_most and rows.of(task, NOW) for target in (0, 1)
+    ]
     late = [
-        (task, target) for task, target in asked if median(rows.of(task, NOW), "time", target) > task.at_most[target]
+        (task, target)
+        for task, target in asked
+        if median(rows.of(task, NOW), "time", target) > task.at_most[target]
     ]
     gains = {
         (task, target): factor(rows.of(task, NOW), rows.of(task, BEFORE), target)
@@ -249,7 +327,11 @@ def summary(folder: Path, tasks, judged, chains, tuning_seed: int) -> str:
             f" before (commit 724498f), {np.median(values):.1f} times in the median of cells and targets, and keeps"
             f" {len(asked) - len(late)} of the {len(asked)} times that were asked of it."
         )
-        slower = [f"{task} at {name_of(target)}: {gain:.2f}" for (task, target), gain in gains.items() if gain < 1.0]
+        slower = [
+            f"{task} at {name_of(target)}: {gain:.2f}"
+            for (task, target), gain in gains.items()
+            if gain < 1.0
+        ]
         missed += [f"slower than before: {'; '.join(slower)}"] if slower else []
     dearer = [
         f"{task} at {name_of(target)}: {ratio:.2f} times"
@@ -270,12 +352,18 @@ def summary(folder: Path, tasks, judged, chains, tuning_seed: int) -> str:
             f"{after} (× {shown(factor(parts.of(task, after), parts.of(task, first), 0), 2)})"
             for first, after in itertools.pairwise(steps)
         ]
-        whole = factor(parts.of(task, steps[-1]), parts.of(task, steps[0]), 0) if steps else math.nan
+        whole = (
+            factor(parts.of(task, steps[-1]), parts.of(task, steps[0]), 0) if steps else math.nan
+        )
         if gains:
-            said.append(f"Over AutoFL as printed it is {whole:.0f} times as fast in {task}: {'; '.join(gains)}.")
+            said.append(
+                f"Over AutoFL as printed it is {whole:.0f} times as fast in {task}: {'; '.join(gains)}."
+            )
 
     ahead = {
-        (task.name, task.data, target): factor(rows.of(task, NOW), rivals.of(task, "constants"), target)
+        (task.name, task.data, target): factor(
+            rows.of(task, NOW), rivals.of(task, "constants"), target
+        )
         for task in judged
         for target in (0, 1)
         if rivals.of(task, "constants")
@@ -289,14 +377,20 @@ def summary(folder: Path, tasks, judged, chains, tuning_seed: int) -> str:
             if rivals.of(task, "constants, alpha measured")
         ]
         tenfold = [value for (name, _, _), value in ahead.items() if name == "mixed"]
-        there = f", {min(tenfold):.2f} to {max(tenfold):.2f} where UEs differ tenfold" if tenfold else ""
+        there = (
+            f", {min(tenfold):.2f} to {max(tenfold):.2f} where UEs differ tenfold"
+            if tenfold
+            else ""
+        )
         said.append(
             f"Against the best constants of a search in each cell it is {np.median(values):.2f} times as fast in the"
             f" median, {values.min():.2f} at least{there}; if the constants' UEs measure the step of their adaptation"
             f" as ours do, {np.median(alike):.2f} and {min(alike):.2f}."
         )
         if min(alike) < 0.95:
-            missed.append(f"slower than constants with a measured alpha: {min(alike):.2f} times as fast")
+            missed.append(
+                f"slower than constants with a measured alpha: {min(alike):.2f} times as fast"
+            )
         if np.median(values) < 1.5:
             missed.append(f"1.5 times the best constants in the median: {np.median(values):.2f}")
         if values.min() < 0.95:
@@ -325,12 +419,16 @@ def summary(folder: Path, tasks, judged, chains, tuning_seed: int) -> str:
                     f" {100 * share[0]:.1f} / {100 * share[1]:.1f} % when AutoFL-J is at {task.goals}"
                 )
     return " ".join(said) + (
-        "\n\nMissed, and what speaks against it:\n\n" + "\n".join(f"- {one}" for one in missed) if missed else ""
+        "\n\nMissed, and what speaks against it:\n\n" + "\n".join(f"- {one}" for one in missed)
+        if missed
+        else ""
     )
 
 
 def energy_ratio(ours: dict[int, dict], others: dict[int, dict], target: int) -> float:
-    """Energy of all UEs until the target, over that of another, median over the seeds that both have."""
+    """Energy of all UEs until the target, over that of another, median over the seeds that both
+    have.
+    """
     seeds = sorted(ours.keys() & others.keys())
     pairs = [(ours[seed]["energy"][target], others[seed]["energy"][target]) for seed in seeds]
     return float(np.median([one / other for one, other in pairs if one and other] or [math.nan]))
@@ -356,10 +454,17 @@ def write_page(path: Path, folder: Path, tasks, judged, chains, steps, tuning_se
     for task, arms in chains.items():
         if all(parts.of(task, arm) for arm in arms):
             num = len(parts.of(task, arms[0]))
-            blocks += [f"{task}, {num} seeds. Each row adds one decision to the row above. {EARLIER}\n"]
+            blocks += [
+                f"{task}, {num} seeds. Each row adds one decision to the row above. {EARLIER}\n"
+            ]
             blocks += [parts_table(parts, task, arms), ""]
     if Rows(folder, "found").rows:
-        blocks += ["## Against the best constants\n", f"{EARLIER_RIVALS}\n", against_table(folder, judged), ""]
+        blocks += [
+            "## Against the best constants\n",
+            f"{EARLIER_RIVALS}\n",
+            against_table(folder, judged),
+            "",
+        ]
         blocks += [SEARCH, search_table(folder, judged), ""]
     if any("|alone|" in key for key in Rows(folder, "judged").rows):
         blocks += ["## Each UE alone\n", alone_table(folder, judged, steps, tuning_seed), ""]
@@ -368,4 +473,6 @@ def write_page(path: Path, folder: Path, tasks, judged, chains, steps, tuning_se
     page = path.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    path.write_text(before + BEGIN + "\n\n" + "\n".join(blocks).strip() + "\n\n" + END + after, encoding="utf-8")
+    path.write_text(
+        before + BEGIN + "\n\n" + "\n".join(blocks).strip() + "\n\n" + END + after, encoding="utf-8"
+    )

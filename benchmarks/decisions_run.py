@@ -1,6 +1,8 @@
-"""Runs of `decisions.py`: orders come in as lines of JSON, what was measured goes out, a line for each.
+"""Runs of `decisions.py`: orders come in as lines of JSON, what was measured goes out, a line for
+each.
 
-It is a program of its own, since an earlier version of AutoFL is measured with it too: PYTHONPATH says which.
+It is a program of its own, since an earlier version of AutoFL is measured with it too: PYTHONPATH
+    says which.
 """
 
 import json
@@ -35,7 +37,9 @@ def settings_of(order):
 def built(order):
     """The simulation; samples are read, and dealt out under a seed, once for many runs."""
     settings = settings_of(order)
-    return build.build_simulation(settings, data=dealt_out(settings.data, settings.cell.count, settings.seed))
+    return build.build_simulation(
+        settings, data=dealt_out(settings.data, settings.cell.count, settings.seed)
+    )
 
 
 @lru_cache(maxsize=3)
@@ -45,7 +49,9 @@ def dealt_out(data, num_ue, seed):
 
 
 def measured(order):
-    """Simulated seconds, energy of all UEs and rounds to each target, and what went wrong on the way."""
+    """Simulated seconds, energy of all UEs and rounds to each target, and what went wrong on the
+    way.
+    """
     usual = {name: getattr(build, name) for name in order.get("times", {})}
     for name, factor in order.get("times", {}).items():
         setattr(build, name, factor * usual[name])  # a constant of the rule that is wrong
@@ -61,7 +67,9 @@ def measured(order):
     took_part = np.cumsum([(record.cost.energy > 0.0).sum() for record in records])
     judged = [place for place, record in enumerate(records) if record.evaluation is not None]
     accuracy = np.array([records[place].evaluation.adapted_accuracy for place in judged])
-    over = [record.cost.energy > sim.cell.max_energy[record.ue] * (1.0 + OVER) for record in records]
+    over = [
+        record.cost.energy > sim.cell.max_energy[record.ue] * (1.0 + OVER) for record in records
+    ]
     answer = {"time": [], "energy": [], "round": [], "ue_rounds": []}
     for target in order["targets"]:
         passed = np.flatnonzero(reaches(accuracy, target))
@@ -69,7 +77,12 @@ def measured(order):
         values = (
             (None, None, None, None)
             if place is None
-            else (records[place].sim_time, float(energy[place]), records[place].round, int(took_part[place]))
+            else (
+                records[place].sim_time,
+                float(energy[place]),
+                records[place].round,
+                int(took_part[place]),
+            )
         )
         for name, value in zip(answer, values, strict=True):
             answer[name].append(value)
@@ -79,16 +92,20 @@ def measured(order):
         "stop": records[-1].stop,
         "best": float(np.nanmax(accuracy)),
         "over": int(sum(int(one.sum()) for one in over)),
-        "most": float(max((r.cost.energy / sim.cell.max_energy[r.ue]).max() for r in records if len(r.ue))),
+        "most": float(
+            max((r.cost.energy / sim.cell.max_energy[r.ue]).max() for r in records if len(r.ue))
+        ),
         "cpu": time.process_time() - start,
     }
 
 
 def alone(order):
-    """Accuracy of UEs that train alone on their own samples, with the same time and energy each: by budget and step.
+    """Accuracy of UEs that train alone on their own samples, with the same time and energy each: by
+    budget and step.
 
     A UE that has T seconds and E joules computes at the frequency that lets it do most,
-    min(vartheta, (2 E / (varsigma T))^(1/3)). It begins with the same weights and takes plain gradient steps.
+    min(vartheta, (2 E / (varsigma T))^(1/3)). It begins with the same weights and takes plain
+    gradient steps.
     """
     start = time.process_time()
     sim = built(order)
@@ -105,10 +122,14 @@ def alone(order):
             for budget, (seconds, joules) in enumerate(order["budgets"]):
                 num = min(samples_within(cell, ue, seconds, joules), len(order_of))
                 while done + BATCH <= num:
-                    params = algorithm.client_update(loss, params, batch_of(data, order_of[done : done + BATCH]))
+                    params = algorithm.client_update(
+                        loss, params, batch_of(data, order_of[done : done + BATCH])
+                    )
                     done += BATCH
                 outputs = torch.func.functional_call(sim.model, params, (x,))
-                accuracy[budget][place] += float((outputs.argmax(-1) == y).double().mean()) / cell.num_ue
+                accuracy[budget][place] += (
+                    float((outputs.argmax(-1) == y).double().mean()) / cell.num_ue
+                )
     return {"accuracy": accuracy, "cpu": time.process_time() - start}
 
 

@@ -2,8 +2,9 @@
 
 python benchmarks/explore.py [planner ...]
 
-A plan is asked for as the page asks for it, and the time is that of server and client together, in one process: the
-median of five answers, after one that is not counted. Sizes are those of 10,000 UEs.
+A plan is asked for as the page asks for it, and the time is that of server and client together, in
+one process: the median of five answers, after one that is not counted. Sizes are those of 10,000
+UEs.
 """
 
 import statistics
@@ -23,7 +24,9 @@ NUM_UES = (100, 10_000)
 REPEATS = 5
 
 
-def asked(client: TestClient, scenario: str, planner: str, num_ue: int) -> tuple[float, int, int] | None:
+def asked(
+    client: TestClient, scenario: str, planner: str, num_ue: int
+) -> tuple[float, int, int] | None:
     """CPU seconds of an answer, its bytes as JSON and as sent; None where it is refused."""
     settings = {"cell": {"num_ue": num_ue}, "planner": {"name": planner}}
     if planner == "adaquantfl":
@@ -31,7 +34,9 @@ def asked(client: TestClient, scenario: str, planner: str, num_ue: int) -> tuple
     spent = []
     for _ in range(REPEATS + 1):
         begin = time.process_time()
-        answer = client.post("/api/plan", json={"scenario": scenario, "settings": settings, "digits": 6})
+        answer = client.post(
+            "/api/plan", json={"scenario": scenario, "settings": settings, "digits": 6}
+        )
         spent.append(time.process_time() - begin)
         if answer.status_code == 422:
             return None

@@ -1,8 +1,10 @@
-"""Command lines drawn at random over every command and option there is: each works or ends in one line.
+"""Command lines drawn at random over every command and option there is: each works or ends in one
+line.
 
-Options, values and settings are read off the program itself, so a new one is drawn by itself. A command that works may
-go on for long: it is told to end, and must. `deploy up` and `testbed up` are left out, since they leave processes
-behind by design, and so are downloads and Ray clusters that answer.
+Options, values and settings are read off the program itself, so a new one is drawn by itself. A
+command that works may
+go on for long: it is told to end, and must. `deploy up` and `testbed up` are left out, since they
+leave processes behind by design, and so are downloads and Ray clusters that answer.
 """
 
 import os
@@ -27,14 +29,66 @@ from autofl.registry import PARTS
 
 LEFT_OUT = ("deploy up", "testbed up")
 CHEAP = {**SMALL, "data": {"name": "mnist5k"}}
-"""What a line begins with: a full data set alone takes more than half of the memory that is granted."""
+"""What a line begins with: a full data set alone takes more than half of the memory that is
+granted.
+"""
 PATIENCE, ENDING = 6.0, 20.0
-"""Seconds after which a command is told to end, and which it then has on a shared machine; 10 s were asked for."""
+"""Seconds after which a command is told to end, and which it then has on a shared machine; 10 s
+were asked for.
+"""
 MOST_MEMORY = 300 * 2**20
 ODD = [
-    *("", " ", "0", "-1", "-0.0", "1e999", "nan", "-inf", "9" * 30, "9" * 5000, "1e-300", "0x10", "1_000", "½", "٣"),
-    *("é→😀", "\udcff\udcfe", "a=b", "--", "-", "=", ".", "..", "[", "{", "[]", "{}", "true", "null", "'", '"', "%s"),
-    *("x" * 5000, "a." * 500, "\n", "\t\r", "\x1b[31m", "*", "~", "$HOME", "a:b", "os:system", "json:", ":", "1,2,,x"),
+    *(
+        "",
+        " ",
+        "0",
+        "-1",
+        "-0.0",
+        "1e999",
+        "nan",
+        "-inf",
+        "9" * 30,
+        "9" * 5000,
+        "1e-300",
+        "0x10",
+        "1_000",
+        "½",
+        "٣",
+    ),
+    *(
+        "é→😀",
+        "\udcff\udcfe",
+        "a=b",
+        "--",
+        "-",
+        "=",
+        ".",
+        "..",
+        "[",
+        "{",
+        "[]",
+        "{}",
+        "true",
+        "null",
+        "'",
+        '"',
+        "%s",
+    ),
+    *(
+        "x" * 5000,
+        "a." * 500,
+        "\n",
+        "\t\r",
+        "\x1b[31m",
+        "*",
+        "~",
+        "$HOME",
+        "a:b",
+        "os:system",
+        "json:",
+        ":",
+        "1,2,,x",
+    ),
     *(
         "[" * 3000,
         "1,1e999,nan",
@@ -74,22 +128,40 @@ def make_places(place: Path) -> list[str]:
     (place / "wrong.toml").write_text("[cell]\nnum_eu = 3\n")
     np.savez(place / "data.npz", x=np.zeros((30, 4)), y=np.arange(30) % 3)
     (place / "locked").mkdir(mode=0o500)
-    others = ["/dev/null", "/dev/zero", "/", "/nowhere/at/all", "/proc/self/status", "x" * 300, "folder/none.toml"]
+    others = [
+        "/dev/null",
+        "/dev/zero",
+        "/",
+        "/nowhere/at/all",
+        "/proc/self/status",
+        "x" * 300,
+        "folder/none.toml",
+    ]
     names = ["empty", "good.toml", "bad.toml", "wrong.toml", "data.npz", "locked", "."]
     return [str(made), str(made / "config.toml"), *(str(place / name) for name in names), *others]
 
 
 def a_setting(dice: random.Random, keys: list[str]) -> str:
     """KEY=VALUE: a real key more often than not, and any value."""
-    key = dice.choice(keys) if dice.random() < 0.9 else dice.choice([*ODD, "cell", "stop.rounds.x", "data.nmae"])
-    return key + ("=" if dice.random() < 0.95 else "") + dice.choice([*ODD, *ROUND_NUMBERS, *ROUND_NUMBERS, *names()])
+    key = (
+        dice.choice(keys)
+        if dice.random() < 0.9
+        else dice.choice([*ODD, "cell", "stop.rounds.x", "data.nmae"])
+    )
+    return (
+        key
+        + ("=" if dice.random() < 0.95 else "")
+        + dice.choice([*ODD, *ROUND_NUMBERS, *ROUND_NUMBERS, *names()])
+    )
 
 
 def names() -> list[str]:
     return [name for kind in PARTS.values() for name in kind]
 
 
-def a_value(option: Any, dice: random.Random, places: list[str], keys: list[str], odd: float) -> str:
+def a_value(
+    option: Any, dice: random.Random, places: list[str], keys: list[str], odd: float
+) -> str:
     """A value for an option: of its type, or anything."""
     if "--set" in option.opts:
         return a_setting(dice, keys)
@@ -99,7 +171,12 @@ def a_value(option: Any, dice: random.Random, places: list[str], keys: list[str]
         return dice.choice(places[:2] if odd == 0.0 and option.name != "out" else places)
     if option.type.name in ("integer", "float"):
         return dice.choice(ROUND_NUMBERS)
-    usual = {"scale": ["smoke"], "device": ["cpu"], "names": ["fig2b", "joint-paper"], "target": ["0.3"]}
+    usual = {
+        "scale": ["smoke"],
+        "device": ["cpu"],
+        "names": ["fig2b", "joint-paper"],
+        "target": ["0.3"],
+    }
     known = [*PARTS.get(option.name, []), *usual.get(option.name, [])]
     anything = [*names(), *ROUND_NUMBERS, "cuda", "nowhere:1", "5,10"]
     return dice.choice(known if known and dice.random() < 0.8 else anything)
@@ -127,7 +204,9 @@ def a_line(dice: random.Random, places: list[str], keys: list[str], small: list[
         words += ["--scale", "smoke"]
     for _ in range(0 if careful else dice.choice([0, 0, 0, 1, 2])):  # a slip of the hand
         at = dice.randrange(len(words) + 1)
-        words[at:at] = [dice.choice([*ODD, "--nothing", "-x", "--help", "--json=1", "--seeds", "extra"])]
+        words[at:at] = [
+            dice.choice([*ODD, "--nothing", "-x", "--help", "--json=1", "--seeds", "extra"])
+        ]
     if words[:2] == ["data", "fetch"]:
         words = [word for word in words if word not in ("mnist", "fashion-mnist", "cifar10")]
     return [word for word in words if word not in ("local", "auto")]
@@ -160,7 +239,9 @@ def ends_well(words: list[str], place: Path) -> str | None:
         return text[text.index("Traceback") :][-1500:]
     if code not in (0, 2, 3, *((143,) if told else ())):
         return f"status {code}: {text[-300:]!r}"
-    if code in (2, 143) and not text.strip().splitlines()[-1].startswith(("autofl: ", "interrupted")):
+    if code in (2, 143) and not text.strip().splitlines()[-1].startswith(
+        ("autofl: ", "interrupted")
+    ):
         return f"no line of ours: {text[-300:]!r}"
     more = used.ru_maxrss * 1024 - idle
     return f"{more / 2**20:.0f} MiB above idle" if more > MOST_MEMORY else None
@@ -170,7 +251,10 @@ def _child(words: list[str], place: Path, said: Path) -> None:
     status = 70
     try:
         os.chdir(place)
-        null, sink = os.open(os.devnull, os.O_RDONLY), os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        null, sink = (
+            os.open(os.devnull, os.O_RDONLY),
+            os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+        )
         for number, handle in enumerate((null, sink, sink)):
             os.dup2(handle, number)
         speak("utf-8")
@@ -199,4 +283,11 @@ def fuzz_commands(place: Path, num: int, dice: random.Random, show: bool = True)
         if problem is not None and show:
             shown = [word if len(word) < 80 else f"{word[:20]}... ({len(word)})" for word in words]
             print(f"autofl {shown}: {problem}", flush=True)
-    return [Row("command lines, drawn at random", num, well, "work, or one line; within 300 MB; end when told to")]
+    return [
+        Row(
+            "command lines, drawn at random",
+            num,
+            well,
+            "work, or one line; within 300 MB; end when told to",
+        )
+    ]

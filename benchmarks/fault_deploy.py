@@ -1,7 +1,9 @@
-"""A real deployment on this machine, its command or its server app killed: it goes on to the same bytes.
+"""A real deployment on this machine, its command or its server app killed: it goes on to the same
+bytes.
 
 `make fault-deploy` starts a SuperLink and three SuperNodes, which takes minutes, and writes
-docs/results/faults/deploy-run.json, rows of docs/reliability.md. With --rounds it watches one long run instead.
+docs/results/faults/deploy-run.json, rows of docs/reliability.md. With --rounds it watches one long
+run instead.
 """
 
 import argparse
@@ -65,9 +67,13 @@ def deployment(folder: Path):  # type: ignore[no-untyped-def]
 
 
 def killed(site: Site, out: Path, after: int, seconds: float, server: bool) -> bool:
-    """A run whose command, or whose server app, is killed so long after a round; whether that was before its end."""
+    """A run whose command, or whose server app, is killed so long after a round; whether that was
+    before its end.
+    """
     with subprocess.Popen(
-        autofl("run", "--folder", site.folder, "--out", out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        autofl("run", "--folder", site.folder, "--out", out),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as command:
         while command.poll() is None and _rounds(out) < after:
             time.sleep(0.01)
@@ -82,7 +88,8 @@ def killed(site: Site, out: Path, after: int, seconds: float, server: bool) -> b
 def gone_on(site: Site, out: Path) -> bool:
     """Whether the run comes to its end: begun if it was killed before there was one, else resumed.
 
-    The server app of a command that was killed may still make the run's folder; then it is refused, and resumed.
+    The server app of a command that was killed may still make the run's folder; then it is refused,
+    and resumed.
     """
     if not is_run(out) and call("run", "--folder", site.folder, "--out", out) == 0:
         return True
@@ -90,7 +97,9 @@ def gone_on(site: Site, out: Path) -> bool:
 
 
 def _left(site: Site) -> int:
-    """Server apps that are still there ten seconds after the command ended: a run that is over closes its streams."""
+    """Server apps that are still there ten seconds after the command ended: a run that is over
+    closes its streams.
+    """
     end = time.monotonic() + ENDING
     while site.servers() and time.monotonic() < end:
         time.sleep(0.2)
@@ -105,8 +114,12 @@ def _rounds(out: Path) -> int:
         return -1
 
 
-def kill_runs(place: Path, num: int, dice: random.Random, keep: Callable[[list[Row]], None]) -> list[Row]:
-    """Every third time the server app is killed, else the command; then `deploy run --resume`. Each is kept at once."""
+def kill_runs(
+    place: Path, num: int, dice: random.Random, keep: Callable[[list[Row]], None]
+) -> list[Row]:
+    """Every third time the server app is killed, else the command; then `deploy run --resume`. Each
+    is kept at once.
+    """
     same = orphans = doubled = done = 0
     with deployment(place / "site") as site:
         begin = time.monotonic()
@@ -122,7 +135,9 @@ def kill_runs(place: Path, num: int, dice: random.Random, keep: Callable[[list[R
             same += ended and digest(out) == digest(place / "whole")
             orphans += _left(site)
             run = read_run(out)
-            asked = list(zip(run.devices["round"].tolist(), run.devices["ue"].tolist(), strict=True))
+            asked = list(
+                zip(run.devices["round"].tolist(), run.devices["ue"].tolist(), strict=True)
+            )
             doubled += len(asked) - len(set(asked))
             print(f"{same} of {done}, {orphans} orphans, {doubled} rounds twice", flush=True)
             keep(_kill_rows(done, same, done - orphans - doubled))
@@ -131,7 +146,12 @@ def kill_runs(place: Path, num: int, dice: random.Random, keep: Callable[[list[R
 
 def _kill_rows(done: int, same: int, clean: int) -> list[Row]:
     return [
-        Row("SIGKILL of deploy run, or of its server app", done, same, "goes on, same SHA-256 as without it"),
+        Row(
+            "SIGKILL of deploy run, or of its server app",
+            done,
+            same,
+            "goes on, same SHA-256 as without it",
+        ),
         Row("server apps left over after 10 s, rounds trained twice", done, clean, "none"),
     ]
 
@@ -140,14 +160,22 @@ def long_run(place: Path, num_rounds: int) -> tuple[Row, dict[str, float]]:
     """The server app of a run of so many rounds, watched."""
     out, settled = place / "long", max(2, num_rounds // 10)
     with deployment(place / "site") as site:
-        words = autofl("run", "--folder", site.folder, "--out", out, "--set", f"stop.rounds={num_rounds}")
-        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
+        words = autofl(
+            "run", "--folder", site.folder, "--out", out, "--set", f"stop.rounds={num_rounds}"
+        )
+        with subprocess.Popen(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as command:
             while not (pids := site.servers()) and command.poll() is None:
                 time.sleep(0.2)
             seen = watch(command, out / "rounds.csv", pid=pids[0])
         figures, flat = judge(seen, num_rounds, settled)
-    held = int(flat and command.returncode == 0 and len(read_run(out).rounds["round"]) == num_rounds + 1)
-    return Row(f"{num_rounds} rounds of a deployment, its server app", 1, held, words_of(figures, settled)), figures
+    held = int(
+        flat and command.returncode == 0 and len(read_run(out).rounds["round"]) == num_rounds + 1
+    )
+    return Row(
+        f"{num_rounds} rounds of a deployment, its server app", 1, held, words_of(figures, settled)
+    ), figures
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Broken and hostile files, and terminals that know ASCII alone: everything ends in one line, within bounds."""
+"""Broken and hostile files, and terminals that know ASCII alone: everything ends in one line,
+within bounds.
+"""
 
 import contextlib
 import gzip
@@ -126,7 +128,9 @@ def fuzz_runs(place: Path, num: int, dice: random.Random) -> list[Row]:
     names = ["manifest.json", "config.toml", "rounds.csv", "ues.csv"]
     manifest = json.loads((folder / "manifest.json").read_text())
     sums = ("sha256", "format", OWN_SUM)
-    unsummed = json.dumps({key: value for key, value in manifest.items() if key not in sums}, indent=2).encode()
+    unsummed = json.dumps(
+        {key: value for key, value in manifest.items() if key not in sums}, indent=2
+    ).encode()
     whole = {name: (folder / name).read_bytes() for name in names}
     well = 0
 
@@ -138,7 +142,9 @@ def fuzz_runs(place: Path, num: int, dice: random.Random) -> list[Row]:
             words(runs)
 
     for _ in range(num):
-        (folder / "manifest.json").write_bytes(unsummed)  # without checksums, or every fault is found at once
+        (folder / "manifest.json").write_bytes(
+            unsummed
+        )  # without checksums, or every fault is found at once
         name = dice.choice(names)
         (folder / name).write_bytes(mutated(unsummed if name == names[0] else whole[name], dice))
         well += _ends_well(report)
@@ -157,7 +163,11 @@ def fuzz_data(place: Path, num: int, dice: random.Random) -> list[Row]:
     for _ in range(num):
         reader = dice.choice([read_npz, read_device, read_table, read_idx])
         base = dice.choice([idx, gzip.compress(idx)]) if reader is read_idx else dice.choice(bases)
-        content = hostile_npz(dice) if reader is not read_idx and dice.random() < 0.3 else mutated(base, dice)
+        content = (
+            hostile_npz(dice)
+            if reader is not read_idx and dice.random() < 0.3
+            else mutated(base, dice)
+        )
         path.write_bytes(content)
         well += _ends_well(lambda reader=reader: reader(path))
     return [Row("data files, broken", num, well, "read, or one line")]
@@ -166,17 +176,40 @@ def fuzz_data(place: Path, num: int, dice: random.Random) -> list[Row]:
 def hostile_npz(dice: random.Random) -> bytes:
     """An archive whose arrays claim what they have not."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", dice.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as archive:
+    with zipfile.ZipFile(
+        packed, "w", dice.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    ) as archive:
         for name in ("x", "y", "gain", "ue", "train", "num_classes"):
             shape = dice.choice(
-                ["(4,)", "(10**9,)", "(2**62, 2**62)", "(-4,)", "()", "(4, 0)", "(True,)", "[4]", "(" * 500]
+                [
+                    "(4,)",
+                    "(10**9,)",
+                    "(2**62, 2**62)",
+                    "(-4,)",
+                    "()",
+                    "(4, 0)",
+                    "(True,)",
+                    "[4]",
+                    "(" * 500,
+                ]
             )
-            kind = dice.choice(["<f8", "|u1", "|O", "<U9", "<i8", "|b1", "<M8[s]", "[('a', '<f8')]", "x" * 9000])
-            head = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}".encode() + b"\n"
+            kind = dice.choice(
+                ["<f8", "|u1", "|O", "<U9", "<i8", "|b1", "<M8[s]", "[('a', '<f8')]", "x" * 9000]
+            )
+            head = (
+                f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+                + b"\n"
+            )
             body = dice.choice([b"", bytes(32), b"\xff" * 32, bytes(4)])
             magic = b"\x93NUMPY" + dice.choice([b"\x01\x00", b"\x02\x00", b"\x09\x00"])
-            length = len(head).to_bytes(2 if magic[-2] == 1 else 4, "little") if len(head) < 2**16 else b"\xff\xff"
-            archive.writestr(f"{name}.npy", dice.choice([magic + length + head + body, magic, b"", head]))
+            length = (
+                len(head).to_bytes(2 if magic[-2] == 1 else 4, "little")
+                if len(head) < 2**16
+                else b"\xff\xff"
+            )
+            archive.writestr(
+                f"{name}.npy", dice.choice([magic + length + head + body, magic, b"", head])
+            )
     return packed.getvalue()
 
 
@@ -197,7 +230,12 @@ def bombs(place: Path, size: int = 3_200_000_000) -> list[Row]:
         for _ in range(blocks):
             member.write(bytes(10**7))
     (place / "long.toml").write_text("a = [" + "[]," * (size // 50) + "]")
-    readers = {"bomb.gz": read_idx, "long.gz": read_idx, "bomb.npz": read_npz, "long.toml": load_settings}
+    readers = {
+        "bomb.gz": read_idx,
+        "long.gz": read_idx,
+        "bomb.npz": read_npz,
+        "long.toml": load_settings,
+    }
     held = [_is_refused_within_bounds(reader, place / name) for name, reader in readers.items()]
     large = _large_files(place, size)
     refused = [_is_refused_within_bounds(reader, path) for path, reader in large.items()]
@@ -205,7 +243,12 @@ def bombs(place: Path, size: int = 3_200_000_000) -> list[Row]:
     if shown:
         print(f"not refused within bounds: {', '.join(shown)}", flush=True)
     return [
-        Row(f"files that unpack to {size / 1e9:.1f} GB", len(held), sum(held), "one line, within 300 MB"),
+        Row(
+            f"files that unpack to {size / 1e9:.1f} GB",
+            len(held),
+            sum(held),
+            "one line, within 300 MB",
+        ),
         Row(LARGE, len(refused), sum(refused), "one line, within 300 MB and 20 s"),
     ]
 
@@ -249,8 +292,15 @@ def _large_files(place: Path, size: int) -> dict[Path, Callable]:
     (place / "line.csv").write_text("1," * (15 * 10**6))
     (place / "rows.csv").write_text("1,1,1,1,1,1,1,1\n" * 10**6)
     np.savez_compressed(place / "trace.npz", gain=np.ones((size // 20, 1), dtype=np.bool_))
-    np.savez_compressed(place / "data.npz", x=np.zeros((size // 30, 1), np.uint8), y=np.zeros(size // 30, np.int8))
-    readers |= {"line.csv": read_table, "rows.csv": read_table, "trace.npz": read_table, "data.npz": read_npz}
+    np.savez_compressed(
+        place / "data.npz", x=np.zeros((size // 30, 1), np.uint8), y=np.zeros(size // 30, np.int8)
+    )
+    readers |= {
+        "line.csv": read_table,
+        "rows.csv": read_table,
+        "trace.npz": read_table,
+        "data.npz": read_npz,
+    }
     whole = run(parse_settings(SMALL), place / "whole").folder
     for name in ("hole", "grown", "wide", "pipe", "toml-pipe", "checkpoint"):
         shutil.copytree(whole, place / name)
@@ -262,7 +312,9 @@ def _large_files(place: Path, size: int) -> dict[Path, Callable]:
     column = cells[0].split(",").index("status")
     long = cells[1].split(",")
     long[column] = "x" * 60_000
-    (place / "wide" / "ues.csv").write_text("\n".join([cells[0], ",".join(long), *[cells[1]] * 30_000]) + "\n")
+    (place / "wide" / "ues.csv").write_text(
+        "\n".join([cells[0], ",".join(long), *[cells[1]] * 30_000]) + "\n"
+    )
     readers |= {"hole": read_run, "grown": read_run, "wide": read_run}
     for name, file in {"pipe": ".lock", "toml-pipe": "config.toml"}.items():
         (place / name / file).unlink()
@@ -294,7 +346,9 @@ def _stopped(folder: Path) -> Path:
 
 
 def crafted_checkpoints(place: Path) -> list[Row]:
-    """Checkpoints with the right sum that say what no run does; every tenth by `simulate --resume`, which draws too."""
+    """Checkpoints with the right sum that say what no run does; every tenth by `simulate --resume`,
+    which draws too.
+    """
     checkpoint, said, well = _stopped(place / "crafted"), place / "crafted.txt", 0
     kept = {path.name: path.read_bytes() for path in checkpoint.parent.iterdir()}
     body = kept[checkpoint.name].partition(b"\n")[2]
@@ -306,8 +360,14 @@ def crafted_checkpoints(place: Path) -> list[Row]:
         *({"facts": one} for one in ({}, [], None, {"round": 2})),
         *({"number": one} for one in ("x", -1, 1.5, True, 10**30, None)),
         *({"names": one} for one in ([], {}, None, ["../x"], [*weights, "more"], [[1]])),
-        *({"tables": one} for one in ({}, [], {"../../etc/passwd": [1, "x"]}, {**tables, "/etc/passwd": [1, "x"]})),
-        *({"tables": {name: [num, tables[name][1]] for name in tables}} for num in (10**12, -1, "1", 10**30, None)),
+        *(
+            {"tables": one}
+            for one in ({}, [], {"../../etc/passwd": [1, "x"]}, {**tables, "/etc/passwd": [1, "x"]})
+        ),
+        *(
+            {"tables": {name: [num, tables[name][1]] for name in tables}}
+            for num in (10**12, -1, "1", 10**30, None)
+        ),
         *({"tables": dict.fromkeys(tables, extent)} for extent in (1, [], [1], {}, [1, 2])),
     ]
 
@@ -320,9 +380,13 @@ def crafted_checkpoints(place: Path) -> list[Row]:
 
     for number, change in enumerate(changes):
         text = json.dumps({**json.loads(about), **change}).encode() + b"\n" + packed
-        checkpoint.write_bytes(b"autofl-checkpoint 1 " + hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+        checkpoint.write_bytes(
+            b"autofl-checkpoint 1 " + hashlib.sha256(text).hexdigest().encode() + b"\n" + text
+        )
         command = ["simulate", "--resume", str(checkpoint.parent)]
-        status, _ = forked((lambda command=command: run_command(command)) if number % 10 == 0 else go_on, said)
+        status, _ = forked(
+            (lambda command=command: run_command(command)) if number % 10 == 0 else go_on, said
+        )
         text = said.read_text()
         refused = status == 2 and text.count("autofl: ") == 1
         started_over = status == 0 and read_run(checkpoint.parent).manifest["rounds"] == 3
@@ -334,13 +398,26 @@ def crafted_checkpoints(place: Path) -> list[Row]:
         for name, content in kept.items():
             (checkpoint.parent / name).write_bytes(content)
     seen = "--resume refuses it in one line, or starts over"
-    return [Row("checkpoints with the right sum that say what no run does", len(changes), well, seen)]
+    return [
+        Row("checkpoints with the right sum that say what no run does", len(changes), well, seen)
+    ]
 
 
 CRAFTED_FACTS: list[dict[str, Any]] = [
     *({"round": one} for one in (10**9, -1, "3", None, 1.5, True, 10**30)),
     *({"sim_time": one} for one in (float("nan"), float("inf"), -1.0, "x", None)),
-    *({"history": one} for one in ([[1, {"bogus": 1}]], [[1, {"train_loss": "x"}]], {}, "x", [1], [["x", {}]], None)),
+    *(
+        {"history": one}
+        for one in (
+            [[1, {"bogus": 1}]],
+            [[1, {"train_loss": "x"}]],
+            {},
+            "x",
+            [1],
+            [["x", {}]],
+            None,
+        )
+    ),
     *({"host_time": one} for one in ("x", None, float("nan"), [])),
     *({"stop": one} for one in (1, [], {})),
     *({"downlink_bits": one} for one in ("x", None, -1.0)),
@@ -350,7 +427,14 @@ CRAFTED_FACTS: list[dict[str, Any]] = [
 def ascii_terminals(place: Path) -> list[Row]:
     """Every table of ours on a terminal that knows ASCII alone."""
     made = run(parse_settings(SMALL), place / "shown").folder
-    commands = [["plan"], ["report", str(made), "--out", str(place)], ["parts"], ["data"], ["settings"], ["--help"]]
+    commands = [
+        ["plan"],
+        ["report", str(made), "--out", str(place)],
+        ["parts"],
+        ["data"],
+        ["settings"],
+        ["--help"],
+    ]
     fine = 0
     for words in commands:
 
@@ -363,16 +447,35 @@ def ascii_terminals(place: Path) -> list[Row]:
     return [
         Row("commands on an ASCII terminal", len(commands), fine, "the whole table, in ASCII"),
         Row(
-            "`simulate` into a folder whose name an ASCII system cannot spell", 1, _odd_folder(place), "run and report"
+            "`simulate` into a folder whose name an ASCII system cannot spell",
+            1,
+            _odd_folder(place),
+            "run and report",
         ),
     ]
 
 
 def _odd_folder(place: Path) -> int:
     """A real command where Python itself knows ASCII alone, as in a container without a locale."""
-    plain = {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    plain = {
+        "LANG": "C",
+        "LC_ALL": "C",
+        "PYTHONIOENCODING": "ascii",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+    }
     folder = place / "d\u00e9\u2192"
-    command = [sys.executable, "-m", "autofl", "--log-file", "log.txt", "simulate", "--out", str(folder), *sets(SMALL)]
+    command = [
+        sys.executable,
+        "-m",
+        "autofl",
+        "--log-file",
+        "log.txt",
+        "simulate",
+        "--out",
+        str(folder),
+        *sets(SMALL),
+    ]
     done = subprocess.run(command, env={**os.environ, **plain}, cwd=place, capture_output=True)
     page = folder / "report.md"
     whole = done.returncode == 0 and b"Traceback" not in done.stderr and done.stderr.isascii()

@@ -1,4 +1,6 @@
-"""Runs killed at any moment, by SIGKILL: with the same command, or --resume, they end as if nothing had happened."""
+"""Runs killed at any moment, by SIGKILL: with the same command, or --resume, they end as if nothing
+had happened.
+"""
 
 import atexit
 import contextlib
@@ -29,7 +31,11 @@ from autofl.records import is_run, read_manifest, tables
 from autofl.reproduction import recipes
 
 ROOT = Path(__file__).parents[1]
-REMEMBERING = {"algorithm": "scaffold", "compressor": {"name": "top-k"}, "downlink": {"name": "quantise"}}
+REMEMBERING = {
+    "algorithm": "scaffold",
+    "compressor": {"name": "top-k"},
+    "downlink": {"name": "quantise"},
+}
 SAME = ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors", "pilots.json", "mnist*.csv")
 """Files of runs, pilots and figures that must not depend on what happened on the way."""
 DEPLOYED = {
@@ -43,7 +49,9 @@ PILOTS = {**SMALL, "cell": {"num_ue": 12}, "stop": {"rounds": 2}}
 
 
 class Moments:
-    """Counts the moments before, in and after each write, fsync and rename; kills this process at one of them."""
+    """Counts the moments before, in and after each write, fsync and rename; kills this process at
+    one of them.
+    """
 
     def __init__(self, kill_at: int | None = None) -> None:
         self.count, self.kill_at = 0, kill_at
@@ -85,7 +93,10 @@ class Moments:
 def digest(folder: Path) -> dict[str, str]:
     """The SHA-256 of everything in a folder that must not depend on what happened on the way."""
     paths = sorted(path for kind in SAME for path in folder.rglob(kind))
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+    }
 
 
 Work = Callable[[Path, bool], object]
@@ -103,15 +114,44 @@ def works() -> dict[str, Work]:
 
     def reproduce(folder: Path, resume: bool) -> None:
         recipes.SCALES["smoke"] = tiny
-        words = ["reproduce", "fig2b", "--scale", "smoke", "--device", "cpu", "--workers", "1", "--out", str(folder)]
+        words = [
+            "reproduce",
+            "fig2b",
+            "--scale",
+            "smoke",
+            "--device",
+            "cpu",
+            "--workers",
+            "1",
+            "--out",
+            str(folder),
+        ]
         assert run_cli(words) == 0
 
     def pilot(folder: Path, resume: bool) -> None:
-        words = ["pilot", "--seeds", "1", "--workers", "1", "--out", str(folder / "pilots.json"), *sets(PILOTS)]
+        words = [
+            "pilot",
+            "--seeds",
+            "1",
+            "--workers",
+            "1",
+            "--out",
+            str(folder / "pilots.json"),
+            *sets(PILOTS),
+        ]
         assert run_cli(words) == 0
 
     def sweep(folder: Path, resume: bool) -> None:
-        words = ["sweep", "--over", "planner.name=paper,exact", "--workers", "1", "--out", str(folder), *sets(SMALL)]
+        words = [
+            "sweep",
+            "--over",
+            "planner.name=paper,exact",
+            "--workers",
+            "1",
+            "--out",
+            str(folder),
+            *sets(SMALL),
+        ]
         assert run_cli(words) == 0
 
     def command(words: list[str], folder: Path, resume: bool) -> None:
@@ -120,16 +160,23 @@ def works() -> dict[str, Work]:
             assert run_cli([*words, "--out", str(folder), "--force", *sets(SMALL)]) == 0
 
     def batch(folder: Path, resume: bool) -> None:
-        """What a GPU does, on this machine's CPU; one of the three runs leaves the batch before the others."""
+        """What a GPU does, on this machine's CPU; one of the three runs leaves the batch before the
+        others.
+        """
         ends = [{"stop": {"rounds": 3 + 2 * (seed == 1)}, "seed": seed} for seed in (1, 2, 3)]
-        runs = [Job(parse_settings({**SMALL, **one}), folder / str(one["seed"]), "", resume) for one in ends]
+        runs = [
+            Job(parse_settings({**SMALL, **one}), folder / str(one["seed"]), "", resume)
+            for one in ends
+        ]
         jobs._run_together(runs, lambda _: None)
 
     return {
         "a run": lambda folder, resume: simulate(plain, folder, resume),
         "a run, UEs that remember": lambda folder, resume: simulate(remembering, folder, resume),
         "a run, ended by a rule": lambda folder, resume: simulate(ruled, folder, resume),
-        "a comparison in one process": lambda folder, resume: run_comparison(plain, folder, resume=resume),
+        "a comparison in one process": lambda folder, resume: run_comparison(
+            plain, folder, resume=resume
+        ),
         "`autofl simulate`": lambda folder, resume: command(["simulate"], folder, resume),
         "`autofl compare` with two workers": lambda folder, resume: command(
             ["compare", "--workers", "2"], folder, resume
@@ -138,12 +185,18 @@ def works() -> dict[str, Work]:
         "`autofl sweep`": sweep,
         "`autofl reproduce`": reproduce,
         "`autofl pilot`": pilot,
-        **({} if importlib.util.find_spec("flwr") is None else {"a deployment's server app": serve_once}),
+        **(
+            {}
+            if importlib.util.find_spec("flwr") is None
+            else {"a deployment's server app": serve_once}
+        ),
     }
 
 
 def serve_once(folder: Path, resume: bool) -> None:
-    """The server app of a deployment, ended early by a rule; its devices answer in the same process."""
+    """The server app of a deployment, ended early by a rule; its devices answer in the same
+    process.
+    """
     sys.path.insert(0, str(ROOT / "tests"))
     from flwr.app import Context, RecordDict
 
@@ -153,8 +206,16 @@ def serve_once(folder: Path, resume: bool) -> None:
     if resume and is_run(folder) and read_manifest(folder)["status"] == "finished":
         return  # as `deploy run --resume` does
     settings = parse_settings(DEPLOYED).resolved()
-    nodes = {9000 - ue: {"ue": ue, "data": str(_device_data() / f"ue{ue}.npz")} for ue in range(settings.cell.count)}
-    config = {"settings": dump_settings(settings), "folder": str(folder), "resume": resume, "attempt": "1"}
+    nodes = {
+        9000 - ue: {"ue": ue, "data": str(_device_data() / f"ue{ue}.npz")}
+        for ue in range(settings.cell.count)
+    }
+    config = {
+        "settings": dump_settings(settings),
+        "folder": str(folder),
+        "resume": resume,
+        "attempt": "1",
+    }
     serve(Loopback(nodes, config), Context(1, 1, {}, RecordDict(), config))
 
 
@@ -167,7 +228,10 @@ def _device_data() -> Path:
     partition = dataset.partition(ByLabels(5), 4, seed=1)
     for ue in range(4):
         write_device(
-            Path(place.name) / f"ue{ue}.npz", dataset, partition.train_of(ue)[:200], partition.test_of(ue)[:40]
+            Path(place.name) / f"ue{ue}.npz",
+            dataset,
+            partition.train_of(ue)[:200],
+            partition.test_of(ue)[:40],
         )
     return Path(place.name)
 
@@ -194,9 +258,9 @@ class Death:
 
 
 def kills(place: Path, num: int, dice: random.Random, only: tuple[str, ...] = ()) -> list[Row]:
-    """SIGKILL at `num` moments of each: half of them before, in and after writes, spread over all of them, half at
-    random times; more of these where there are few writes. What goes on is killed once more in every third case, and
-    then goes on to its end.
+    """SIGKILL at `num` moments of each: half of them before, in and after writes, spread over all
+    of them, half at random times; more of these where there are few writes. What goes on is killed
+    once more in every third case, and then goes on to its end.
     """
     rows = []
     for name, work in works().items():
@@ -205,19 +269,28 @@ def kills(place: Path, num: int, dice: random.Random, only: tuple[str, ...] = ()
         here = place / name.strip("`").replace("`", "")
         whole, said = here / "whole", here / "said.txt"
         here.mkdir(parents=True)
-        with Moments() as moments, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with (
+            Moments() as moments,
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             work(whole, False)  # here: what it loads, all children have
         begin = time.perf_counter()
         forked(lambda work=work, here=here: work(here / "timed", False), said)
         spent = time.perf_counter() - begin
-        at_writes = min(moments.count, num - num // 2)  # with workers, most of the writes are theirs
+        at_writes = min(
+            moments.count, num - num // 2
+        )  # with workers, most of the writes are theirs
         deaths = [Death(moment=moment) for moment in dice.sample(range(moments.count), at_writes)]
         deaths += [Death(seconds=spent * dice.random()) for _ in range(num - at_writes)]
         same = 0
         for number, death in enumerate(deaths):
             folder = here / str(number)
             while not (died := death.of(work, folder, False, said)) and death.seconds is not None:
-                death, folder = Death(seconds=0.7 * death.seconds), folder.with_name(f"{folder.name}-again")
+                death, folder = (
+                    Death(seconds=0.7 * death.seconds),
+                    folder.with_name(f"{folder.name}-again"),
+                )
             if number % 3 == 0:
                 Death(seconds=spent * dice.random()).of(work, folder, True, said)
             ended = forked(lambda work=work, folder=folder: work(folder, True), said)[0] == 0

@@ -1,4 +1,5 @@
-"""Broken messages of devices through everything the server reads them with: used or refused, never anything else.
+"""Broken messages of devices through everything the server reads them with: used or refused, never
+anything else.
 
 python benchmarks/fault_messages.py [--num 2000]     # writes docs/results/faults/messages.json
 """
@@ -20,7 +21,14 @@ from flwr.proto.recorddict_pb2 import RecordDict as Proto
 from autofl.compressors.quantise import Quantise
 from autofl.config import parse_settings
 from autofl.deploy.fleet import Form, introduction
-from autofl.deploy.messages import checked_params, checked_payload, digest_of, params_bytes, params_record, unpacked
+from autofl.deploy.messages import (
+    checked_params,
+    checked_payload,
+    digest_of,
+    params_bytes,
+    params_record,
+    unpacked,
+)
 from autofl.deploy.schema import MOST_PIXELS, SMALL, STAMP, RefusedError, check_parts, read
 from autofl.experiments.cell import build_cell
 from autofl.rng import stream
@@ -32,7 +40,22 @@ BITS = 8.0
 MEMORY = 300e6
 """Bytes that reading hostile messages may take beyond what was taken before."""
 HOSTILE = (
-    *(math.nan, math.inf, -math.inf, -1, 0, 2**63 - 1, 1e300, 1e-300, True, "", "7", "a" * 5000, b"", b"\0" * 9),
+    *(
+        math.nan,
+        math.inf,
+        -math.inf,
+        -1,
+        0,
+        2**63 - 1,
+        1e300,
+        1e-300,
+        True,
+        "",
+        "7",
+        "a" * 5000,
+        b"",
+        b"\0" * 9,
+    ),
     *([], [1] * 5000, [0, -1], [1e9, 1e9], ["x"], [28, 28]),
 )
 
@@ -40,23 +63,41 @@ HOSTILE = (
 def honest(dice: random.Random) -> dict[str, RecordDict]:
     """A good reply of each kind."""
     rng = np.random.default_rng(dice.getrandbits(32))
-    change = {name: torch.tensor(rng.normal(size=tuple(p.shape)), dtype=torch.float32) for name, p in LIKE.items()}
+    change = {
+        name: torch.tensor(rng.normal(size=tuple(p.shape)), dtype=torch.float32)
+        for name, p in LIKE.items()
+    }
     row = torch.cat([p.flatten() for p in change.values()])
     packed, _ = Quantise(8)(row, BITS, lambda: stream(1, "test"), {})
     pixels = rng.integers(0, 256, (10, 16))
     sums = {"num": np.array(10), "total": pixels.sum(axis=0), "squares": (pixels**2).sum(axis=0)}
-    quality = {"train_loss": 1.0, "adapted_train_loss": 0.5, "global_accuracy": 0.5, "adapted_accuracy": 0.75}
-    device = {"ue": 1, "data-size": 10, "num-classes": 10, "sample-shape": [16], "cpu_frequency": 1e9}
+    quality = {
+        "train_loss": 1.0,
+        "adapted_train_loss": 0.5,
+        "global_accuracy": 0.5,
+        "adapted_accuracy": 0.75,
+    }
+    device = {
+        "ue": 1,
+        "data-size": 10,
+        "num-classes": 10,
+        "sample-shape": [16],
+        "cpu_frequency": 1e9,
+    }
     measured = ConfigRecord({"train-time": 0.5, "guarded": 0})
     replies = {
         "introduction": RecordDict(
             {
                 "device": ConfigRecord(device),
-                "pixels": ArrayRecord({name: Array(np.asarray(part, np.int64)) for name, part in sums.items()}),
+                "pixels": ArrayRecord(
+                    {name: Array(np.asarray(part, np.int64)) for name, part in sums.items()}
+                ),
             }
         ),
         "update": RecordDict({"params": params_record(change), "measured": measured}),
-        "compressed update": RecordDict({"packed": ConfigRecord({"update": packed.pack()}), "measured": measured}),
+        "compressed update": RecordDict(
+            {"packed": ConfigRecord({"update": packed.pack()}), "measured": measured}
+        ),
         "evaluation": RecordDict({"quality": MetricRecord(quality)}),
         "channel": RecordDict({"measured": ConfigRecord({"gain": 1e-9})}),
     }
@@ -67,17 +108,27 @@ def honest(dice: random.Random) -> dict[str, RecordDict]:
 
 def use(kind: str, content: RecordDict) -> None:
     """What the server does with a reply of this kind, up to the point where its numbers are used."""
-    parts = {"introduction": ("device", "pixels"), "update": ("params", "measured"), "evaluation": ("quality",)}
+    parts = {
+        "introduction": ("device", "pixels"),
+        "update": ("params", "measured"),
+        "evaluation": ("quality",),
+    }
     parts |= {"compressed update": ("packed", "measured"), "channel": ("measured",)}
     most = {"introduction": 16.0 * MOST_PIXELS + SMALL, "update": params_bytes(LIKE)}
     check_parts(content, parts[kind], most.get(kind, SMALL))
     if read(content, STAMP, ("nonce",))["nonce"] != "0" * 32:
         raise RefusedError("a reply to another message: its stamp is old")
     if kind == "introduction":
-        cell = build_cell(parse_settings({"cell": {"num_ue": 4}}).resolved(), np.zeros(4, dtype=np.int64), 1)
+        cell = build_cell(
+            parse_settings({"cell": {"num_ue": 4}}).resolved(), np.zeros(4, dtype=np.int64), 1
+        )
         Form((16,), 10).check(introduction(7, content, cell))
     elif kind == "evaluation":
-        said = read(content, "quality", ("train_loss", "adapted_train_loss", "global_accuracy", "adapted_accuracy"))
+        said = read(
+            content,
+            "quality",
+            ("train_loss", "adapted_train_loss", "global_accuracy", "adapted_accuracy"),
+        )
         assert all(math.isfinite(value) for value in said.values())
     elif kind == "channel":
         assert read(content, "measured", ("gain",))["gain"] >= 0.0
@@ -87,7 +138,9 @@ def use(kind: str, content: RecordDict) -> None:
             params = checked_params(content, LIKE)
             assert all(bool(torch.isfinite(p).all()) for p in params.values())
         else:
-            row = unpacked(checked_payload(content, BITS * NUM_WEIGHTS + 8 * SMALL), Quantise(8), LIKE)
+            row = unpacked(
+                checked_payload(content, BITS * NUM_WEIGHTS + 8 * SMALL), Quantise(8), LIKE
+            )
             assert bool(torch.isfinite(row).all())
         assert len(digest_of(content)) == 32
 
@@ -121,7 +174,9 @@ def _values(content: RecordDict, dice: random.Random) -> RecordDict:
 def _records(content: RecordDict, dice: random.Random) -> RecordDict:
     """A record less, one too many, one of another kind, or two that have changed places."""
     name = dice.choice(list(content))
-    other = dice.choice((ConfigRecord({"a": 1}), MetricRecord({"a": 1.0}), ArrayRecord({"a": Array(np.zeros(3))})))
+    other = dice.choice(
+        (ConfigRecord({"a": 1}), MetricRecord({"a": 1.0}), ArrayRecord({"a": Array(np.zeros(3))}))
+    )
     way = dice.randrange(4)
     if way == 0:
         del content[name]
@@ -137,7 +192,9 @@ def _records(content: RecordDict, dice: random.Random) -> RecordDict:
 
 
 def _arrays(content: RecordDict, dice: random.Random) -> RecordDict:
-    """An array of other values, shape or type, a lie about what it is, a pickle, or bytes cut short."""
+    """An array of other values, shape or type, a lie about what it is, a pickle, or bytes cut
+    short.
+    """
     names = [name for name, record in content.items() if isinstance(record, ArrayRecord) and record]
     if not names:
         return _values(content, dice)
@@ -155,9 +212,13 @@ def _arrays(content: RecordDict, dice: random.Random) -> RecordDict:
         lambda: Array(good.astype(dice.choice((np.float64, np.int8, np.complex64)))),
         lambda: Array(np.zeros((0,))),
         lambda: Array("float32", (2**40,), "numpy.ndarray", array.data),
-        lambda: Array("object", array.shape, "numpy.ndarray", b"\x80\x04cos\nsystem\n(S'true'\ntR."),
+        lambda: Array(
+            "object", array.shape, "numpy.ndarray", b"\x80\x04cos\nsystem\n(S'true'\ntR."
+        ),
         lambda: Array(array.dtype, array.shape, "torch.tensor", array.data),
-        lambda: Array(array.dtype, array.shape, array.stype, array.data[: dice.randrange(len(array.data) + 1)]),
+        lambda: Array(
+            array.dtype, array.shape, array.stype, array.data[: dice.randrange(len(array.data) + 1)]
+        ),
         lambda: Array(array.dtype, array.shape, array.stype, _flipped(array.data, dice)),
     ]
     record[dice.choice((key, key, "more"))] = dice.choice(ways)()
@@ -198,15 +259,29 @@ def fuzz(num: int, dice: random.Random) -> list[Row]:
                 refused += 1
                 held += len(str(error).splitlines()) == 1 and len(str(error)) < 400
         rows.append(
-            Row(f"{kind}: broken messages", num // len(replies), held, f"refused with one line ({refused}), or valid")
+            Row(
+                f"{kind}: broken messages",
+                num // len(replies),
+                held,
+                f"refused with one line ({refused}), or valid",
+            )
         )
     grown = 1024.0 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-    rows.append(Row("memory while all of them are read", 1, int(grown < MEMORY), f"{grown / 1e6:.0f} MB, at most 300"))
+    rows.append(
+        Row(
+            "memory while all of them are read",
+            1,
+            int(grown < MEMORY),
+            f"{grown / 1e6:.0f} MB, at most 300",
+        )
+    )
     return rows
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--num", type=int, default=2000, help="how many messages")
     rows = fuzz(parser.parse_args().num, random.Random(15))
     for row in rows:

@@ -1,4 +1,6 @@
-"""What the injection of faults shares: rows of the page and where they are kept, a child process, a small run."""
+"""What the injection of faults shares: rows of the page and where they are kept, a child process, a
+small run.
+"""
 
 import ctypes
 import gc
@@ -48,8 +50,12 @@ def source() -> str:
     return code.hexdigest()[:12]
 
 
-def keep_rows(table: str, kind: str, rows: Sequence[Row], figures: Mapping[str, object], out: Path = RESULTS) -> None:
-    """The rows of one kind into the file of a table, with the date and the code; other kinds stay as they are."""
+def keep_rows(
+    table: str, kind: str, rows: Sequence[Row], figures: Mapping[str, object], out: Path = RESULTS
+) -> None:
+    """The rows of one kind into the file of a table, with the date and the code; other kinds stay
+    as they are.
+    """
     file = out / f"{table}.json"
     counts = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     counts.setdefault("kinds", {})[kind] = [asdict(row) for row in rows]
@@ -61,10 +67,11 @@ def keep_rows(table: str, kind: str, rows: Sequence[Row], figures: Mapping[str, 
 
 
 def forked(work: Callable[[], object], stderr: Path | None = None) -> tuple[int, int]:
-    """Exit status and signal of a child that does this work; what it says goes through a pipe to a file.
+    """Exit status and signal of a child that does this work; what it says goes through a pipe to a
+    file.
 
-    What the parent had made is never collected in the child: gRPC's queues wait, when they are, for a thread that only
-    the parent has.
+    What the parent had made is never collected in the child: gRPC's queues wait, when they are, for
+    a thread that only the parent has.
     """
     source, sink = os.pipe()
     pid = os.fork()
@@ -97,8 +104,8 @@ CLONE_NEWPID, CLONE_NEWUSER = 0x20000000, 0x10000000
 
 
 def in_container(work: Callable[[], object], said: Path) -> int | None:
-    """Exit status of a process that does this work as number 1 of a PID namespace, as in a container; None where the
-    system allows no namespace.
+    """Exit status of a process that does this work as number 1 of a PID namespace, as in a
+    container; None where the system allows no namespace.
     """
 
     def enter() -> None:

@@ -1,4 +1,6 @@
-"""What was once seen to go wrong, and the test that injects it: the second table of docs/reliability.md."""
+"""What was once seen to go wrong, and the test that injects it: the second table of
+docs/reliability.md.
+"""
 
 SEEN: list[tuple[str, list[str]]] = [
     (
@@ -25,7 +27,9 @@ SEEN: list[tuple[str, list[str]]] = [
     ),
     (
         "400-digit data size, wrong sample shape, num-classes 100000, cpu_frequency 1e-300",
-        ["faults/test_liars.py::test_a_device_that_introduces_itself_with_lies_is_named_and_the_others_go_on"],
+        [
+            "faults/test_liars.py::test_a_device_that_introduces_itself_with_lies_is_named_and_the_others_go_on"
+        ],
     ),
     (
         "`deploy run` killed, then `--resume`",
@@ -65,7 +69,9 @@ SEEN: list[tuple[str, list[str]]] = [
     ),
     (
         "a checkpoint with the right sum that says what no run does",
-        ["faults/test_store.py::test_a_checkpoint_with_the_right_sum_and_wrong_content_is_one_line"],
+        [
+            "faults/test_store.py::test_a_checkpoint_with_the_right_sum_and_wrong_content_is_one_line"
+        ],
     ),
     (
         "a divergence that a few caused names nobody",
@@ -106,11 +112,15 @@ SEEN: list[tuple[str, list[str]]] = [
     ),
     (
         "little is enough: a lie that hides among the others",
-        ["faults/test_evenness.py::test_in_a_run_every_liar_is_left_out_in_every_round_and_nobody_else"],
+        [
+            "faults/test_evenness.py::test_in_a_run_every_liar_is_left_out_in_every_round_and_nobody_else"
+        ],
     ),
     (
         "honest UEs left out once training had come to rest",
-        ["faults/test_history.py::test_at_rest_where_everybody_opposes_the_others_nobody_is_left_out"],
+        [
+            "faults/test_history.py::test_at_rest_where_everybody_opposes_the_others_nobody_is_left_out"
+        ],
     ),
     (
         "`simulate`, `compare`, `pilot`, `reproduce` killed",
@@ -134,7 +144,9 @@ SEEN: list[tuple[str, list[str]]] = [
     ),
     (
         "`deploy run --set cell.num_ue=7` on three nodes",
-        ["faults/test_lease.py::test_settings_for_other_devices_than_those_that_are_up_are_refused"],
+        [
+            "faults/test_lease.py::test_settings_for_other_devices_than_those_that_are_up_are_refused"
+        ],
     ),
     (
         "`data.folder` of MNIST given as Fashion-MNIST",
@@ -142,7 +154,9 @@ SEEN: list[tuple[str, list[str]]] = [
     ),
     (
         "a node's first reply lost",
-        ["faults/test_liars.py::test_a_node_whose_first_replies_are_lost_is_asked_again_and_has_rows"],
+        [
+            "faults/test_liars.py::test_a_node_whose_first_replies_are_lost_is_asked_again_and_has_rows"
+        ],
     ),
     (
         "honest updates left out by the bound of lengths, 2 of 600 with three UEs",
@@ -151,11 +165,15 @@ SEEN: list[tuple[str, list[str]]] = [
     (
         "hostile messages over the real transport: broken frames, 1 GB, 64 MB, wrong shape, NaN, 1e30, an old stamp, "
         "another device's number and certificate, byte by byte",
-        ["faults/test_hostile.py::test_every_lie_on_the_stream_is_refused_and_named_and_the_run_goes_on"],
+        [
+            "faults/test_hostile.py::test_every_lie_on_the_stream_is_refused_and_named_and_the_run_goes_on"
+        ],
     ),
     (
         "Ctrl-C while the workers of a comparison import",
-        ["records/test_runs.py::test_a_comparison_interrupted_while_its_workers_still_import_ends_without_a_traceback"],
+        [
+            "records/test_runs.py::test_a_comparison_interrupted_while_its_workers_still_import_ends_without_a_traceback"
+        ],
     ),
     (
         "20,000 evaluations with a plateau rule",
@@ -195,7 +213,9 @@ SEEN: list[tuple[str, list[str]]] = [
     ),
     (
         "a device that words its error as `ok`, `not connected`, a formula or nothing at all",
-        ["faults/test_liars.py::test_an_error_that_a_device_words_itself_is_its_refusal_and_nothing_else"],
+        [
+            "faults/test_liars.py::test_an_error_that_a_device_words_itself_is_its_refusal_and_nothing_else"
+        ],
     ),
     (
         "a shape of 5,000 digits; a reply that Flower cannot read; any other error while one reply is read",
@@ -207,11 +227,15 @@ SEEN: list[tuple[str, list[str]]] = [
     ),
     (
         "15.7 MB of empty arrays took 898 MB",
-        ["deploy/test_stream.py::test_many_small_things_in_a_message_are_refused_before_any_of_them_is_made"],
+        [
+            "deploy/test_stream.py::test_many_small_things_in_a_message_are_refused_before_any_of_them_is_made"
+        ],
     ),
     (
         "an old update in other bytes: another header, type or order of its axes",
-        ["faults/test_liars.py::test_the_same_numbers_are_the_same_update_however_they_are_written"],
+        [
+            "faults/test_liars.py::test_the_same_numbers_are_the_same_update_however_they_are_written"
+        ],
     ),
     (
         "honest devices called too even: two classes, many samples",

@@ -1,7 +1,8 @@
 """Faults injected into runs, checkpoints, disks and files, and what was seen: docs/reliability.md.
 
-`make faults` runs all of it; the tests take a sample (tests/faults). Processes are forked, not started anew, so that a
-thousand faults take minutes. Each function gives rows (fault, how many were injected, how many ended as they must).
+`make faults` runs all of it; the tests take a sample (tests/faults). Processes are forked, not
+started anew, so that a thousand faults take minutes. Each function gives rows (fault, how many were
+injected, how many ended as they must).
 """
 
 import argparse
@@ -21,9 +22,28 @@ from pathlib import Path
 
 import numpy as np
 from fault_commands import fuzz_commands
-from fault_files import ascii_terminals, bombs, crafted_checkpoints, fuzz_data, fuzz_runs, fuzz_settings, misnamed_data
+from fault_files import (
+    ascii_terminals,
+    bombs,
+    crafted_checkpoints,
+    fuzz_data,
+    fuzz_runs,
+    fuzz_settings,
+    misnamed_data,
+)
 from fault_kills import kills
-from fault_processes import RESULTS, ROOT, SMALL, TITLES, Row, forked, in_container, keep_rows, sets, source
+from fault_processes import (
+    RESULTS,
+    ROOT,
+    SMALL,
+    TITLES,
+    Row,
+    forked,
+    in_container,
+    keep_rows,
+    sets,
+    source,
+)
 from fault_rows import seen_table
 
 from autofl.cli.main import main
@@ -83,9 +103,14 @@ def flips(place: Path, num: int, dice: random.Random) -> list[Row]:
 
 
 def flipped_runs(place: Path, num: int, dice: random.Random) -> list[Row]:
-    """Bits flipped in the tables, settings and manifest of a finished run, and in the settings of one that goes on."""
+    """Bits flipped in the tables, settings and manifest of a finished run, and in the settings of
+    one that goes on.
+    """
     folder = run(parse_settings(SMALL), place / "run").folder
-    whole, detected = read_run(folder).manifest, {"rounds.csv, ues.csv or config.toml": 0, "manifest.json": 0}
+    whole, detected = (
+        read_run(folder).manifest,
+        {"rounds.csv, ues.csv or config.toml": 0, "manifest.json": 0},
+    )
     for names in detected:
         for _ in range(num):
             path = folder / dice.choice(re.findall(r"\w+\.\w+", names))
@@ -96,7 +121,12 @@ def flipped_runs(place: Path, num: int, dice: random.Random) -> list[Row]:
                 except AutoFLError as error:
                     detected[names] += "\n" not in str(error)
     rows = [
-        Row(f"one bit of a finished run's {names} flipped", num, held, "refused, one line, or without meaning")
+        Row(
+            f"one bit of a finished run's {names} flipped",
+            num,
+            held,
+            "refused, one line, or without meaning",
+        )
         for names, held in detected.items()
     ]
     return [*rows, _flipped_settings(place, max(3, num // 50), dice)]
@@ -116,7 +146,9 @@ def flipped(path: Path, dice: random.Random) -> Iterator[None]:
 
 
 def _flipped_settings(place: Path, num: int, dice: random.Random) -> Row:
-    """`simulate --resume` of an interrupted run whose config.toml has one other bit, which may be its seed."""
+    """`simulate --resume` of an interrupted run whose config.toml has one other bit, which may be
+    its seed.
+    """
 
     def stop(record: RoundRecord) -> None:
         if record.round == 2:
@@ -131,7 +163,12 @@ def _flipped_settings(place: Path, num: int, dice: random.Random) -> Row:
             status, _ = forked(lambda: main(["simulate", "--resume", str(folder)]), said)
         same = {path.name: path.read_bytes() for path in folder.iterdir()} == kept
         refused += status == 2 and "SHA-256" in said.read_text() and is_one_line(said) and same
-    return Row("one bit of an interrupted run's config.toml flipped", num, refused, "--resume refuses it, one line")
+    return Row(
+        "one bit of an interrupted run's config.toml flipped",
+        num,
+        refused,
+        "--resume refuses it, one line",
+    )
 
 
 def two_writers(place: Path, num: int) -> list[Row]:
@@ -141,7 +178,9 @@ def two_writers(place: Path, num: int) -> list[Row]:
         lock = FolderLock(place / f"one-{k}")
         said = place / f"said-{k}"
         status, _ = forked(lambda k=k: main(["simulate", "--out", str(place / f"one-{k}")]), said)
-        refused += status == 2 and "another process writes" in said.read_text() and is_one_line(said)
+        refused += (
+            status == 2 and "another process writes" in said.read_text() and is_one_line(said)
+        )
         lock.release()
     pids = []
     for k in range(8):
@@ -161,7 +200,12 @@ def two_writers(place: Path, num: int) -> list[Row]:
     except AutoFLError as error:
         stopped = int("taken this folder over" in str(error))
     return [
-        Row("`simulate` into a folder that another process holds", num, refused, "refused, one line, status 2"),
+        Row(
+            "`simulate` into a folder that another process holds",
+            num,
+            refused,
+            "refused, one line, status 2",
+        ),
         *(_started_together(place, command, num) for command in ("simulate", "compare")),
         Row("folders asked for at the same moment", 8, len(names), "a folder each"),
         Row("a writer that another has overruled", 1, stopped, "stops itself before it writes"),
@@ -169,14 +213,27 @@ def two_writers(place: Path, num: int) -> list[Row]:
 
 
 def _started_together(place: Path, command: str, num: int) -> Row:
-    """Two real commands with other seeds into one folder, started at once: short enough to follow one another."""
+    """Two real commands with other seeds into one folder, started at once: short enough to follow
+    one another.
+    """
     one_left = 0
     for k in range(num):
         folder, told = place / f"{command}-{k}", []
-        words = [sys.executable, "-m", "autofl", command, "--out", str(folder), "--json", *sets(SMALL)]
+        words = [
+            sys.executable,
+            "-m",
+            "autofl",
+            command,
+            "--out",
+            str(folder),
+            "--json",
+            *sets(SMALL),
+        ]
         words += ["--workers", "1"] if command == "compare" else []
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started = {seed: subprocess.Popen([*words, "--set", f"seed={seed}"], **pipes) for seed in (11, 22)}
+        started = {
+            seed: subprocess.Popen([*words, "--set", f"seed={seed}"], **pipes) for seed in (11, 22)
+        }
         for seed, process in started.items():
             shown, said = process.communicate(timeout=600)
             told.append((process.returncode, seed, shown, said))
@@ -185,7 +242,9 @@ def _started_together(place: Path, command: str, num: int) -> Row:
         runs = [read_run(path) for path in find_runs(folder)]
         refused = lost == 2 and said.count("autofl: ") == 1 and "Traceback" not in said
         whole = all(run.config["seed"] == seed == run.manifest["seed"] for run in runs)
-        one_left += won == 0 and refused and whole and all(row["seeds"] == [seed] for row in reported)
+        one_left += (
+            won == 0 and refused and whole and all(row["seeds"] == [seed] for row in reported)
+        )
     seen = "one makes its run and reports it; the other is refused, one line, status 2"
     return Row(f"two `{command}` into one folder, started at once", num, one_left, seen)
 
@@ -195,24 +254,37 @@ def liveness(place: Path) -> list[Row]:
     lock = FolderLock(place / "live")
     note_file = place / "live" / ".lock"
     held = note_file.read_text()
-    note_file.write_text(json.dumps({**json.loads(held), "process": 2**22 - 1, "machine": "elsewhere"}))
-    alive = int(is_locked(place / "live"))  # its process number is nobody's here, as in another container
+    note_file.write_text(
+        json.dumps({**json.loads(held), "process": 2**22 - 1, "machine": "elsewhere"})
+    )
+    alive = int(
+        is_locked(place / "live")
+    )  # its process number is nobody's here, as in another container
     note_file.write_text(held)
     lock.release()
     swept = _swept(place)
     writer = RunWriter(place / "dead", "seed = 1\n", {"algorithm": "autofl", "seed": 1})
     writer.close()  # without a word: the manifest still says running
     honest = int(read_manifest(place / "dead")["status"] == "interrupted")
-    on_disk = int(json.loads((place / "dead" / "manifest.json").read_text())["status"] == "interrupted")
+    on_disk = int(
+        json.loads((place / "dead" / "manifest.json").read_text())["status"] == "interrupted"
+    )
     return [
-        Row("a live run whose process number is nobody's here", 1, alive, "it is alive: its lock is held"),
+        Row(
+            "a live run whose process number is nobody's here",
+            1,
+            alive,
+            "it is alive: its lock is held",
+        ),
         *swept,
         Row("a killed run's manifest", 1, honest & on_disk, "interrupted, with the reason"),
     ]
 
 
 def _swept(place: Path) -> list[Row]:
-    """A live run, and the commands that would make it anew or go on with it, from another PID namespace."""
+    """A live run, and the commands that would make it anew or go on with it, from another PID
+    namespace.
+    """
     folder, said = place / "shared", place / "swept.txt"
     run(parse_settings({**SMALL, "stop": {"rounds": 2}}), folder)
     writer = RunWriter.go_on(folder, 1)
@@ -228,27 +300,52 @@ def _swept(place: Path) -> list[Row]:
     looked = in_container(lambda: sys.exit(read_manifest(folder)["status"] == "running"), said)
     writer.close()
     what = "a live run swept from another PID namespace"
-    return [Row(what, len(commands) + 1, kept + (looked == 1), "refused, nothing touched; it is said to be running")]
+    return [
+        Row(
+            what,
+            len(commands) + 1,
+            kept + (looked == 1),
+            "refused, nothing touched; it is said to be running",
+        )
+    ]
 
 
 def is_one_line(said: Path) -> bool:
-    """Whether a command ends in one line of ours: the last is the only one, and there is no traceback."""
+    """Whether a command ends in one line of ours: the last is the only one, and there is no
+    traceback.
+    """
     text = said.read_text()
     ours = [line for line in text.splitlines() if line.startswith(("autofl: ", "interrupted"))]
     return "Traceback" not in text and len(ours) == 1 and text.splitlines()[-1] == ours[0]
 
 
 def signals(place: Path) -> list[Row]:
-    """Signals to end in the middle of a run, each once, and twice within milliseconds, as an impatient user does."""
-    ended, seconds, cases = 0, 0.0, [(number, gap) for number in ENDING for gap in (None, 0.0005, 0.003, 0.01)]
-    endless = ["--set", "stop.rounds=1000000", "--set", "evaluation.test_samples=5", "--set", "simulation.device=cpu"]
+    """Signals to end in the middle of a run, each once, and twice within milliseconds, as an
+    impatient user does.
+    """
+    ended, seconds, cases = (
+        0,
+        0.0,
+        [(number, gap) for number in ENDING for gap in (None, 0.0005, 0.003, 0.01)],
+    )
+    endless = [
+        "--set",
+        "stop.rounds=1000000",
+        "--set",
+        "evaluation.test_samples=5",
+        "--set",
+        "simulation.device=cpu",
+    ]
     for case, (number, gap) in enumerate(cases):
         folder, said = place / str(case), place / f"{case}.txt"
 
         def work(folder: Path = folder, number: int = number, gap: float | None = gap) -> None:
             parent = os.getpid()
             if os.fork() == 0:  # waits for some rounds, then tells its parent to end
-                while not (folder / "rounds.csv").is_file() or (folder / "rounds.csv").read_bytes().count(b"\n") < 9:
+                while (
+                    not (folder / "rounds.csv").is_file()
+                    or (folder / "rounds.csv").read_bytes().count(b"\n") < 9
+                ):
                     time.sleep(0.02)
                 (folder.parent / "sent").write_text(str(time.time()))
                 os.kill(parent, number)
@@ -266,10 +363,15 @@ def signals(place: Path) -> list[Row]:
         fine = status == 128 + number and manifest["status"] == "interrupted" and is_one_line(said)
         why = "by a user" if number == signal.SIGINT else number.name
         ended += fine and kept is not None and why in manifest["problem"]
-    seen = (
-        f"a checkpoint, the reason, one line; within {max(seconds, 0.1):.1f} s, the model being small (79,510 weights)"
-    )
-    return [Row("SIGINT, SIGTERM, SIGHUP of `simulate`, once, and twice within 0.5 to 10 ms", len(cases), ended, seen)]
+    seen = f"a checkpoint, the reason, one line; within {max(seconds, 0.1):.1f} s, the model being small (79,510 weights)"
+    return [
+        Row(
+            "SIGINT, SIGTERM, SIGHUP of `simulate`, once, and twice within 0.5 to 10 ms",
+            len(cases),
+            ended,
+            seen,
+        )
+    ]
 
 
 def full_disk(place: Path) -> list[Row]:
@@ -284,19 +386,42 @@ def full_disk(place: Path) -> list[Row]:
     for limit in limits:
         folder, said = place / f"limit-{limit}", place / f"limit-{limit}.txt"
         status, _ = forked(lambda folder=folder, limit=limit: limited(folder, max(limit, 1)), said)
-        manifest = json.loads(text) if (text := _text(folder / "manifest.json")) else {"status": "none"}
+        manifest = (
+            json.loads(text) if (text := _text(folder / "manifest.json")) else {"status": "none"}
+        )
         held += status == 2 and manifest["status"] in ("failed", "none") and is_one_line(said)
-    rows.append(Row("no more bytes may be written, at four sizes", len(limits), held, "failed, status 2, no traceback"))
+    rows.append(
+        Row(
+            "no more bytes may be written, at four sizes",
+            len(limits),
+            held,
+            "failed, status 2, no traceback",
+        )
+    )
     disk = place / "disk"
     disk.mkdir()
-    if os.geteuid() == 0 and os.system(f"mount -t tmpfs -o size=280k tmpfs {disk} 2>/dev/null") == 0:
+    if (
+        os.geteuid() == 0
+        and os.system(f"mount -t tmpfs -o size=280k tmpfs {disk} 2>/dev/null") == 0
+    ):
         said = place / "disk.txt"
         try:
-            status, _ = forked(lambda: main(["simulate", "--out", str(disk / "run"), *sets(SMALL)]), said)
+            status, _ = forked(
+                lambda: main(["simulate", "--out", str(disk / "run"), *sets(SMALL)]), said
+            )
             manifest = json.loads((disk / "run" / "manifest.json").read_text())
-            fine = status == 2 and manifest["status"] == "failed" and "No space left" in manifest["problem"]
+            fine = (
+                status == 2
+                and manifest["status"] == "failed"
+                and "No space left" in manifest["problem"]
+            )
             rows.append(
-                Row("a disk that is full", 1, int(fine and is_one_line(said)), "failed, with the reason, one line")
+                Row(
+                    "a disk that is full",
+                    1,
+                    int(fine and is_one_line(said)),
+                    "failed, with the reason, one line",
+                )
             )
         finally:
             os.system(f"umount {disk}")
@@ -305,14 +430,22 @@ def full_disk(place: Path) -> list[Row]:
 
 
 def _full_at_the_beginning(disk: Path) -> Row:
-    """Disks of so few blocks that the lock, the reserve, the manifest, the settings or a table has no room."""
+    """Disks of so few blocks that the lock, the reserve, the manifest, the settings or a table has
+    no room.
+    """
     held, blocks = 0, range(1, 9)
     for num in blocks:
         os.system(f"mount -t tmpfs -o size={4 * num}k tmpfs {disk}")
         said, folder = disk.parent / "beginning.txt", disk / "run"
         try:
-            status, _ = forked(lambda folder=folder: main(["simulate", "--out", str(folder), *sets(SMALL)]), said)
-            manifest = json.loads(text) if (text := _text(folder / "manifest.json")) else {"status": "none"}
+            status, _ = forked(
+                lambda folder=folder: main(["simulate", "--out", str(folder), *sets(SMALL)]), said
+            )
+            manifest = (
+                json.loads(text)
+                if (text := _text(folder / "manifest.json"))
+                else {"status": "none"}
+            )
             honest = manifest["status"] == "none" or (
                 manifest["status"] == "failed" and str(folder) in manifest["problem"]
             )
@@ -322,7 +455,12 @@ def _full_at_the_beginning(disk: Path) -> Row:
                 print(num, status, manifest, said.read_text()[-400:], flush=True)
         finally:
             os.system(f"umount {disk}")
-    return Row("a disk that is full at the beginning", len(blocks), held, "the file is named; no manifest says running")
+    return Row(
+        "a disk that is full at the beginning",
+        len(blocks),
+        held,
+        "the file is named; no manifest says running",
+    )
 
 
 def _text(path: Path) -> str:
@@ -350,7 +488,10 @@ def plateau(num: int) -> list[Row]:
 
 def inject(size: str, only: list[str]) -> Iterator[tuple[str, list[Row]]]:
     """Every kind of fault, or some, as often as a size says."""
-    num_kills, num_flips, num_files, num_lines = {"full": (50, 1000, 10_000, 500), "quick": (4, 60, 200, 40)}[size]
+    num_kills, num_flips, num_files, num_lines = {
+        "full": (50, 1000, 10_000, 500),
+        "quick": (4, 60, 200, 40),
+    }[size]
     kinds: dict[str, Callable[[Path, random.Random], list[Row]]] = {
         "kills": lambda place, dice: kills(place, num_kills, dice),
         "flips": lambda place, dice: flips(place, num_flips, dice),
@@ -375,7 +516,9 @@ def inject(size: str, only: list[str]) -> Iterator[tuple[str, list[Row]]]:
 
 
 def draw_page(results: Path = RESULTS, page: Path = PAGE) -> None:
-    """docs/reliability.md from the counts beside it, every file a table, and the tests that inject them."""
+    """docs/reliability.md from the counts beside it, every file a table, and the tests that inject
+    them.
+    """
     text = [
         "# What was broken on purpose, and what happened",
         "",
@@ -400,7 +543,10 @@ def draw_page(results: Path = RESULTS, page: Path = PAGE) -> None:
             "|---|---|---|---|",
         ]
         rows = [row for of_kind in counted["kinds"].values() for row in of_kind]
-        text += [f"| {row['fault']} | {row['injected']:,} | {row['held']:,} | {row['seen']} |" for row in rows]
+        text += [
+            f"| {row['fault']} | {row['injected']:,} | {row['held']:,} | {row['seen']} |"
+            for row in rows
+        ]
     text += ["", "## Where each is injected", "", *seen_table()]
     page.write_text("\n".join(text) + "\n", encoding="utf-8")
 
@@ -410,8 +556,12 @@ if __name__ == "__main__":
     parser.add_argument("--size", choices=["full", "quick"], default="full")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--only", nargs="*", default=[], help="kinds of faults; the others keep their numbers")
-    parser.add_argument("--code", action="store_true", help="only print the code that rows are marked with")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="kinds of faults; the others keep their numbers"
+    )
+    parser.add_argument(
+        "--code", action="store_true", help="only print the code that rows are marked with"
+    )
     chosen = parser.parse_args()
     if chosen.code:
         sys.exit(print(source()))

@@ -1,4 +1,5 @@
-"""CPU seconds of one core for the gains of a round: path loss, line of sight, shadowing and correlated fading.
+"""CPU seconds of one core for the gains of a round: path loss, line of sight, shadowing and
+correlated fading.
 
 python benchmarks/gains.py [--ues 1000000]      a row for each scenario and way of moving
 """
@@ -26,12 +27,20 @@ CASES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ues", type=int, default=1_000_000)
     given = parser.parse_args()
-    print(f"| {given.ues:,} UEs | CPU s of a round, median of 5 | largest | median gain [dB] |\n|---|---|---|---|")
+    print(
+        f"| {given.ues:,} UEs | CPU s of a round, median of 5 | largest | median gain [dB] |\n|---|---|---|---|"
+    )
     for name, (radio, radius) in CASES.items():
-        cell, seconds, begin = Cell.disc(given.ues, radius), [], 1800.0 if "half an hour" in name else 0.0
+        cell, seconds, begin = (
+            Cell.disc(given.ues, radius),
+            [],
+            1800.0 if "half an hour" in name else 0.0,
+        )
         radio.gain_at(cell, 1, begin)
         for k in range(1, 6):
             start = time.process_time()

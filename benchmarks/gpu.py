@@ -1,9 +1,10 @@
-"""Many runs in one batch on a GPU: rounds a second, the fraction of the GPU's limit, and the same results as a CPU.
+"""Many runs in one batch on a GPU: rounds a second, the fraction of the GPU's limit, and the same
+results as a CPU.
 
     python benchmarks/gpu.py [--data FOLDER] [--runs 64] [--rounds 200] [--json FILE]
 
-Needs NumPy, SciPy and PyTorch alone, and in FOLDER MNIST's four idx files, and for LeNet-5 CIFAR-10's binary files (see
-`autofl data`).
+Needs NumPy, SciPy and PyTorch alone, and in FOLDER MNIST's four idx files, and for LeNet-5
+CIFAR-10's binary files (see `autofl data`).
 """
 
 import argparse
@@ -43,7 +44,9 @@ def pair(name, alpha, beta):
 
 
 def simulations(dataset, names, seeds, law, rounds, device, every=5, dtype=torch.float32):
-    """The paper's setting (20 UEs within 200 m, 5 a round) for each algorithm and seed, over one pool of samples."""
+    """The paper's setting (20 UEs within 200 m, 5 a round) for each algorithm and seed, over one
+    pool of samples.
+    """
     sims, pool = [], None
     images = len(dataset.sample_shape) == 3
     alpha, beta = (0.06, 0.02) if images else (0.03, 0.07)
@@ -51,10 +54,14 @@ def simulations(dataset, names, seeds, law, rounds, device, every=5, dtype=torch
         data = federate(dataset, dataset.partition(LAWS[law], NUM_UE, seed), dtype)
         pool = pool or data.to(device)
         data = dataclasses.replace(data, x=pool.x, y=pool.y).to(device)
-        model = build(lenet5 if images else mlp, dataset.sample_shape, 10, stream(seed, "init")).to(device, dtype)
+        model = build(lenet5 if images else mlp, dataset.sample_shape, 10, stream(seed, "init")).to(
+            device, dtype
+        )
         params = params_of(model, dtype)
         cell = Cell(
-            distance=np.linalg.norm(drop_in_disc(stream(seed, "cell.distance"), NUM_UE, 200.0), axis=-1),
+            distance=np.linalg.norm(
+                drop_in_disc(stream(seed, "cell.distance"), NUM_UE, 200.0), axis=-1
+            ),
             cycles_per_sample=stream(seed, "cell.cycles_per_sample").uniform(0.8e5, 1.2e5, NUM_UE),
             cpu_frequency=1e9,
             data_size=data.partition.train_size,
@@ -101,12 +108,16 @@ def count(sims, together=True):
 
 
 def same_as_cpu(dataset, device, dtype):
-    """Four runs of ten rounds on both devices: plans, times, and the weights relative to the way they travelled."""
+    """Four runs of ten rounds on both devices: plans, times, and the weights relative to the way
+    they travelled.
+    """
     names = ["autofl", "per-fedavg"]
     here = simulations(dataset, names, (1, 2), "labels", 10, device, 10, dtype)
     on_gpu = {r: (record, state) for r, record, state in simulate_together(here)}
     worst, same_plan = 0.0, True
-    for r, sim in enumerate(simulations(dataset, names, (1, 2), "labels", 10, torch.device("cpu"), 10, dtype)):
+    for r, sim in enumerate(
+        simulations(dataset, names, (1, 2), "labels", 10, torch.device("cpu"), 10, dtype)
+    ):
         *_, (record, state) = simulate(sim)
         gpu_record, gpu_state = on_gpu[r]
         same_plan &= bool((record.plan.num_samples == gpu_record.plan.num_samples).all())
@@ -123,7 +134,11 @@ def rate(dataset, device, num_runs, rounds, every):
     sims = simulations(dataset, names, range(1, num_runs // 2 + 1), "labels", rounds, device, every)
     timed(lambda: [next(iter(simulate_together(sims)))])
     seconds, _ = timed(lambda: count(sims))
-    row = {"runs": num_runs, "seconds": seconds, "run_rounds_per_second": num_runs * rounds / seconds}
+    row = {
+        "runs": num_runs,
+        "seconds": seconds,
+        "run_rounds_per_second": num_runs * rounds / seconds,
+    }
     if sims[0].params.keys() == {"0.weight", "0.bias", "2.weight", "2.bias"}:
         # Products with the shared weights: 3 forward, 2 gradients.
         samples = sum(50 if sim.arm.planner is PLANNED else 5 for sim in sims) * SELECTED * rounds
@@ -158,7 +173,10 @@ def main():
     parser.add_argument("--json")
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    result = {"device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu", "torch": torch.__version__}
+    result = {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+    }
 
     def note(name, value):
         result[name] = value

@@ -1,10 +1,13 @@
-"""What a server can see of one image in an update made of it: MNIST-5k, the project's own model and client update.
+"""What a server can see of one image in an update made of it: MNIST-5k, the project's own model and
+client update.
 
-    python benchmarks/inversion.py      # writes docs/images/inversion.png and docs/results/inversion.json
+    python benchmarks/inversion.py      # writes docs/images/inversion.png and
+    docs/results/inversion.json
 
-The first layer is linear, so its gradient for one sample is a product, dW = delta x^T: its first right singular vector
-is the image, up to its scale (Phong et al., IEEE TIFS 2018, divide by the bias' gradient instead). No search, no
-knowledge of labels. With noise on the update it is the best approximation of rank one.
+The first layer is linear, so its gradient for one sample is a product, dW = delta x^T: its first
+right singular vector is the image, up to its scale (Phong et al., IEEE TIFS 2018, divide by the
+bias' gradient instead). No search, no knowledge of labels. With noise on the update it is the best
+approximation of rank one.
 """
 
 import json
@@ -47,16 +50,24 @@ def client_update(params, loss, x, y):
 
 def released(sent, update, noise_multiplier):
     """The update as a device with deploy.clip and deploy.noise_multiplier sends it."""
-    message = Message(RecordDict({"params": params_record(sent)}), dst_node_id=1, message_type="train")
+    message = Message(
+        RecordDict({"params": params_record(sent)}), dst_node_id=1, message_type="train"
+    )
     reply = Message(RecordDict({"params": params_record(update)}), reply_to=message)
-    noised = local_noise(CLIP, noise_multiplier)(message, Context(1, 1, {}, RecordDict(), {}), lambda m, c: reply)
+    noised = local_noise(CLIP, noise_multiplier)(
+        message, Context(1, 1, {}, RecordDict(), {}), lambda m, c: reply
+    )
     return params_of(noised.content)
 
 
 def inverted(sent, update):
     """x up to a factor, of the sign that most pixels of an image have."""
     name = next(iter(sent))
-    guess = torch.linalg.svd(update[name].double() - sent[name].double(), full_matrices=False).Vh[0].numpy()
+    guess = (
+        torch.linalg.svd(update[name].double() - sent[name].double(), full_matrices=False)
+        .Vh[0]
+        .numpy()
+    )
     return guess * np.sign(guess.sum())
 
 
@@ -71,7 +82,9 @@ def main() -> None:
     sent, loss = params_of_model(model), loss_of(model)
     order = np.random.default_rng(1).permutation(len(data.x))
     x, y = data.x[order].float(), data.y[order]
-    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # of no run: messages ask for them
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = (
+        1  # of no run: messages ask for them
+    )
     logging.disable(logging.INFO)  # Flower has a line for every update
     torch.manual_seed(1)
     np.random.seed(1)  # noqa: NPY002 - Flower's noise comes from here
@@ -83,17 +96,34 @@ def main() -> None:
             seen.append(inverted(sent, update if noise is None else released(sent, update, noise)))
         name = "as it is" if noise is None else "clipped" if noise == 0.0 else f"noise {noise:g}"
         pictures[name] = np.array(seen[:SHOWN])
-        values = [correlation(guess, true) for guess, true in zip(seen, x[:MEASURED].numpy(), strict=True)]
+        values = [
+            correlation(guess, true) for guess, true in zip(seen, x[:MEASURED].numpy(), strict=True)
+        ]
         epsilon = spent(noise, 40, DELTA) if noise else None
-        rows.append({"update": name, "samples": 1, "correlation": float(np.median(values)), "epsilon": epsilon})
+        rows.append(
+            {
+                "update": name,
+                "samples": 1,
+                "correlation": float(np.median(values)),
+                "epsilon": epsilon,
+            }
+        )
     for size in SIZES[1:]:
         values, others = [], []
         for i in range(MEASURED // 4):
             own = slice(i * size, (i + 1) * size)
             guess = inverted(sent, client_update(sent, loss, x[own], y[own]))
             values.append(max(correlation(guess, true) for true in x[own].numpy()))
-            others.append(max(correlation(guess, true) for true in x[len(x) - size - own.start :][:size].numpy()))
-        seen_of = {"correlation": float(np.median(values)), "of_strangers": float(np.median(others))}
+            others.append(
+                max(
+                    correlation(guess, true)
+                    for true in x[len(x) - size - own.start :][:size].numpy()
+                )
+            )
+        seen_of = {
+            "correlation": float(np.median(values)),
+            "of_strangers": float(np.median(others)),
+        }
         rows.append({"update": "as it is", "samples": size, **seen_of, "epsilon": None})
     results = {"clip": CLIP, "delta": DELTA, "releases": 40, "rows": rows}
     (ROOT / "docs" / "results" / "inversion.json").write_text(json.dumps(results, indent=1) + "\n")

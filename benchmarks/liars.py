@@ -1,6 +1,8 @@
-"""What each aggregator withstands: accuracy on MNIST-5k with liars among the UEs, by attack and share.
+"""What each aggregator withstands: accuracy on MNIST-5k with liars among the UEs, by attack and
+share.
 
-    python benchmarks/liars.py            # runs what is missing, then writes docs/reliability-aggregation.md
+    python benchmarks/liars.py            # runs what is missing, then writes
+    docs/reliability-aggregation.md
     python benchmarks/liars.py --page     # only the page, from docs/results/liars.json
 
 Every run is kept as it ends, so an interrupted command goes on where it was.
@@ -24,7 +26,10 @@ from autofl.experiments.data import load_federated
 from autofl.simulation import simulate
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGE = ROOT / "docs" / "results" / "liars.json", ROOT / "docs" / "reliability-aggregation.md"
+RESULTS, PAGE = (
+    ROOT / "docs" / "results" / "liars.json",
+    ROOT / "docs" / "reliability-aggregation.md",
+)
 ROUNDS, NUM_SELECTED, SEEDS = 200, 10, (1, 2, 3, 4, 5)
 FEW = 3
 """Seeds of the rules that are not a mean."""
@@ -61,7 +66,10 @@ ATTACKS: dict[str, tuple[str, list[str]]] = {
 LATE = 60
 """The round in which liars begin who wait until `checks.history` has stopped judging."""
 SLY: dict[str, tuple[str, list[str]]] = {
-    "little is enough, z drawn anew for every weight": ("little-is-enough", ["attack.z=2.0", "attack.spread=0.5"]),
+    "little is enough, z drawn anew for every weight": (
+        "little-is-enough",
+        ["attack.z=2.0", "attack.spread=0.5"],
+    ),
     "together, later": ("together", [f"attack.begin={LATE}"]),
     "together x3, later": ("together", ["attack.scale=3.0", f"attack.begin={LATE}"]),
     "sign flip x3, later": ("sign-flip", ["attack.scale=3.0", f"attack.begin={LATE}"]),
@@ -76,8 +84,18 @@ LONG: dict[str, tuple[str, list[str]]] = {
 LONG_SHARES = (0.1, 0.2)
 LONG_RULES = ("mean", "mean, shortened", "mean, shortened, history")
 """The second is the default; all others are made with `checks.shorten = 0`."""
-QUICK = ("sign flip x10", "sign flip x3", "noise x3", "label flip", "little is enough", "together", "together x3")
-"""Those that are worth a run for every rule; the others are left out by the checks, or are harmless."""
+QUICK = (
+    "sign flip x10",
+    "sign flip x3",
+    "noise x3",
+    "label flip",
+    "little is enough",
+    "together",
+    "together x3",
+)
+"""Those that are worth a run for every rule; the others are left out by the checks, or are
+harmless.
+"""
 MEANS = RULES[:3]
 MANY, ONE = 100, 0.01
 """The run of one liar among many."""
@@ -93,10 +111,14 @@ OTHERS = {
 }
 """Other settings, in which nobody lies: what the history costs."""
 CHECKS = 7
-"""Number of the server's checks that runs were made with; those of an earlier number are made again."""
+"""Number of the server's checks that runs were made with; those of an earlier number are made
+again.
+"""
 
 
-def settings_of(attack: str | None, share: float, rule: str, seed: int, num_ue: int = 20, other: str = ""):
+def settings_of(
+    attack: str | None, share: float, rule: str, seed: int, num_ue: int = 20, other: str = ""
+):
     changes = [
         f"cell.num_ue={num_ue}",
         f"seed={seed}",
@@ -108,7 +130,9 @@ def settings_of(attack: str | None, share: float, rule: str, seed: int, num_ue: 
         *([] if "shortened" in rule else ["checks.shorten=0.0"]),
         *(["checks.history=0.3"] if rule.endswith("history") else []),
     ]
-    name, own = (ATTACKS | SLY | LONG)[attack] if attack else ("zeros", [])  # without liars the checks are made too
+    name, own = (
+        (ATTACKS | SLY | LONG)[attack] if attack else ("zeros", [])
+    )  # without liars the checks are made too
     changes += [f"attack.name={name}", f"attack.share={share}", *own, *OTHERS.get(other, [])]
     return load_settings(overrides=changes)
 
@@ -118,9 +142,11 @@ def data_of(seed: int, num_ue: int, other: str = ""):
     return load_federated(settings_of(None, 0.0, "mean", seed, num_ue, other).resolved(), None)
 
 
-def measure(attack: str | None, share: float, rule: str, seed: int, num_ue: int, other: str = "") -> dict:
-    """Accuracy on the way and at the end, of each UE too, how often liars and honest UEs were left out, and who was
-    when it last sent something.
+def measure(
+    attack: str | None, share: float, rule: str, seed: int, num_ue: int, other: str = ""
+) -> dict:
+    """Accuracy on the way and at the end, of each UE too, how often liars and honest UEs were left
+    out, and who was when it last sent something.
     """
     use_machine(1)
     settings = settings_of(attack, share, rule, seed, num_ue, other).resolved()
@@ -173,7 +199,9 @@ def cases(seeds, attacks):
         for seed in some:
             for rule in rules:
                 yield None, 0.0, rule, seed, 20
-            for attack in attacks if rules == MEANS else [attack for attack in attacks if attack in QUICK]:
+            for attack in (
+                attacks if rules == MEANS else [attack for attack in attacks if attack in QUICK]
+            ):
                 for share in SHARES:
                     for rule in rules:
                         yield attack, share, rule, seed, 20
@@ -192,13 +220,23 @@ def cases(seeds, attacks):
 
 
 def key_of(attack, share, rule, seed, num_ue=20, other="") -> str:
-    words = [attack or "nobody", f"{share:g}", rule, str(seed), *([str(num_ue)] if num_ue != 20 else [])]
+    words = [
+        attack or "nobody",
+        f"{share:g}",
+        rule,
+        str(seed),
+        *([str(num_ue)] if num_ue != 20 else []),
+    ]
     return "|".join([*words, *([other] if other else [])])
 
 
 def run_all(seeds, attacks, workers) -> None:
     results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    todo = [case for case in cases(seeds, attacks) if results.get(key_of(*case), {}).get("checks") != CHECKS]
+    todo = [
+        case
+        for case in cases(seeds, attacks)
+        if results.get(key_of(*case), {}).get("checks") != CHECKS
+    ]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         running = {pool.submit(measure, *case): key_of(*case) for case in todo}
         for number, done in enumerate(as_completed(running), 1):
@@ -211,12 +249,16 @@ def mean_of(results, attack, share, rule, seeds, num_ue=20, other="") -> str:
     keys = [key_of(attack, share, rule, seed, num_ue, other) for seed in seeds]
     if not keys or not all(key in results for key in keys):
         return "–"
-    values = [results[key]["adapted"] if results[key]["stop"] != "diverged" else np.nan for key in keys]
+    values = [
+        results[key]["adapted"] if results[key]["stop"] != "diverged" else np.nan for key in keys
+    ]
     return "lost" if not np.isfinite(values).all() else f"{100 * np.mean(values):.1f}"
 
 
 def sums_of(results, attack, share, rule, seeds, num_ue=20, other="") -> list[str]:
-    """Lies left out of those told, honest updates left out, liars named of all; who was left out when it last sent."""
+    """Lies left out of those told, honest updates left out, liars named of all; who was left out
+    when it last sent.
+    """
     keys = [key_of(attack, share, rule, seed, num_ue, other) for seed in seeds]
     if not all("named" in results.get(key, {}) for key in keys):
         return ["–"] * 4
@@ -227,19 +269,29 @@ def sums_of(results, attack, share, rule, seeds, num_ue=20, other="") -> list[st
 
 
 def table(rows, head) -> str:
-    return "\n".join([f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)])
+    return "\n".join(
+        [
+            f"| {' | '.join(head)} |",
+            f"|{'---|' * len(head)}",
+            *(f"| {' | '.join(row)} |" for row in rows),
+        ]
+    )
 
 
 def whole_seeds(results, rules, attacks, shares, num_ue=20) -> list[int]:
     """The seeds of which every such run was made."""
     cells = [(None, 0.0), *((attack, share) for attack in attacks for share in shares)]
     return [
-        seed for seed in SEEDS if all(key_of(*cell, rule, seed, num_ue) in results for cell in cells for rule in rules)
+        seed
+        for seed in SEEDS
+        if all(key_of(*cell, rule, seed, num_ue) in results for cell in cells for rule in rules)
     ]
 
 
 def behind(results, attack, share, rule, seeds, num_ue=20, honest=False) -> tuple[float, float]:
-    """Points below the run without liars, of all UEs or of the honest alone: mean and largest over the seeds."""
+    """Points below the run without liars, of all UEs or of the honest alone: mean and largest over
+    the seeds.
+    """
     gaps = []
     for seed in seeds:
         clean, lied = (
@@ -252,7 +304,9 @@ def behind(results, attack, share, rule, seeds, num_ue=20, honest=False) -> tupl
 
 
 def horizons(results, seeds) -> list[list[str]]:
-    """Points that the honest UEs alone are behind the run without liars, after fewer and after more rounds."""
+    """Points that the honest UEs alone are behind the run without liars, after fewer and after more
+    rounds.
+    """
     rows = []
     for mark in map(str, MARKS):
         clean, alone = (
@@ -260,7 +314,15 @@ def horizons(results, seeds) -> list[list[str]]:
             for case in ((None, 0.0), ("NaN", max(SHARES)))
         )
         gaps = np.subtract(clean, alone)
-        rows.append([mark, f"{np.mean(clean):.1f}", f"{np.mean(alone):.1f}", f"{gaps.mean():.1f}", f"{gaps.max():.1f}"])
+        rows.append(
+            [
+                mark,
+                f"{np.mean(clean):.1f}",
+                f"{np.mean(alone):.1f}",
+                f"{gaps.mean():.1f}",
+                f"{gaps.max():.1f}",
+            ]
+        )
     return rows
 
 
@@ -279,7 +341,8 @@ def write_page() -> None:
         for share in SHARES if attack else (0.0,):
             accuracy = [mean_of(results, attack, share, rule, main) for rule in MEANS[1:]]
             of_all, of_honest = (
-                behind(results, attack, share, MEANS[2], main, honest=honest) for honest in (False, True)
+                behind(results, attack, share, MEANS[2], main, honest=honest)
+                for honest in (False, True)
             )
             gaps = [f"{of_all[0]:.1f}", f"{of_all[1]:.1f}", f"{of_honest[0]:.1f}"]
             named = sums_of(results, attack, share, MEANS[2], main)
@@ -288,7 +351,10 @@ def write_page() -> None:
     few = [
         [
             attack or "nobody",
-            *(mean_of(results, attack, ONE if attack else 0.0, rule, one, MANY) for rule in MEANS[1:]),
+            *(
+                mean_of(results, attack, ONE if attack else 0.0, rule, one, MANY)
+                for rule in MEANS[1:]
+            ),
             *sums_of(results, attack, ONE if attack else 0.0, MEANS[2], one, MANY),
         ]
         for attack in (None, *ATTACKS)
@@ -296,16 +362,31 @@ def write_page() -> None:
     rows = [["nobody", "0 %", *(mean_of(results, None, 0.0, rule, every) for rule in RULES)]]
     for attack in QUICK:
         rows += [
-            [attack, f"{100 * share:g} %", *(mean_of(results, attack, share, rule, every) for rule in RULES)]
+            [
+                attack,
+                f"{100 * share:g} %",
+                *(mean_of(results, attack, share, rule, every) for rule in RULES),
+            ]
             for share in SHARES
         ]
     caught = []
     for attack in ATTACKS:
         for share in SHARES:
-            both = [mean_of(results, attack, share, rule, main) for rule in ("mean", "mean, unchecked")]
-            caught.append([attack, f"{100 * share:g} %", *sums_of(results, attack, share, "mean", main), *both])
+            both = [
+                mean_of(results, attack, share, rule, main) for rule in ("mean", "mean, unchecked")
+            ]
+            caught.append(
+                [
+                    attack,
+                    f"{100 * share:g} %",
+                    *sums_of(results, attack, share, "mean", main),
+                    *both,
+                ]
+            )
     clean, most = mean_of(results, None, 0.0, "mean", main), max(SHARES)
-    largest = max(behind(results, attack, share, MEANS[2], main)[1] for attack in ATTACKS for share in SHARES)
+    largest = max(
+        behind(results, attack, share, MEANS[2], main)[1] for attack in ATTACKS for share in SHARES
+    )
     fresh, fresh_clean = (
         [100 * results[key_of(*case, MEANS[2], seed)]["adapted"] for seed in FRESH]
         for case in (("sign flip x3", most), (None, 0.0))
@@ -328,13 +409,20 @@ def write_page() -> None:
                 mean_of(results, None, 0.0, rule, few_seeds, other=other)
                 for rule in (MEANS[1], LONG_RULES[1], MEANS[2])
             ),
-            *(sums_of(results, None, 0.0, MEANS[2], few_seeds, other=other)[place] for place in (1, 3)),
+            *(
+                sums_of(results, None, 0.0, MEANS[2], few_seeds, other=other)[place]
+                for place in (1, 3)
+            ),
         ]
         for other in OTHERS
     ]
-    nobody, nobody_many = (sums_of(results, None, 0.0, MEANS[2], *of)[1] for of in ((main,), (one, MANY)))
+    nobody, nobody_many = (
+        sums_of(results, None, 0.0, MEANS[2], *of)[1] for of in ((main,), (one, MANY))
+    )
     nobody_mean = sums_of(results, None, 0.0, "mean", main)[1]
-    flips, replays = (sums_of(results, attack, most, "mean", main) for attack in ("sign flip x10", "replay"))
+    flips, replays = (
+        sums_of(results, attack, most, "mean", main) for attack in ("sign flip x10", "replay")
+    )
     left = ["lies left out", "honest updates left out", "liars named", "honest named"]
     below = ["points below", "worst seed", "points below, honest UEs"]
     text = f"""# What aggregators withstand
@@ -484,7 +572,9 @@ of the rounds.
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many seeds")
     parser.add_argument("--attacks", nargs="*", default=list(ATTACKS), help="which attacks")

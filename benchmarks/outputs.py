@@ -41,7 +41,9 @@ def _lasting(value: object) -> object:
 
 
 def settings_of(name: str) -> list[str]:
-    """The words of a command that name the settings: their file, and the scenario that a comment in it names."""
+    """The words of a command that name the settings: their file, and the scenario that a comment in
+    it names.
+    """
     path = SETTINGS / f"{name}.toml"
     words = [str(path)]
     for line in path.read_text().splitlines():
@@ -53,7 +55,10 @@ def settings_of(name: str) -> list[str]:
 def planned(name: str, folder: Path) -> dict[str, object]:
     """The two commands that train nothing."""
     over = ("--plan", "--over", "cell.max_power=0.005,0.01", "--out", str(folder / f"{name}-sweep"))
-    return {"plan": said("plan", *settings_of(name)), "sweep": said("sweep", *settings_of(name), *over)}
+    return {
+        "plan": said("plan", *settings_of(name)),
+        "sweep": said("sweep", *settings_of(name), *over),
+    }
 
 
 def outputs(name: str, folder: Path) -> dict[str, object]:
@@ -61,13 +66,17 @@ def outputs(name: str, folder: Path) -> dict[str, object]:
     out = str(folder / name)
     return {
         **planned(name, folder),
-        "compare": said("compare", *settings_of(name), "--seeds", "1", "--workers", "1", "--out", out),
+        "compare": said(
+            "compare", *settings_of(name), "--seeds", "1", "--workers", "1", "--out", out
+        ),
         "report": said("report", out, "--target", "0.6"),
     }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--record", action="store_true")
     record = parser.parse_args().record
     differ = []
@@ -79,7 +88,9 @@ def main() -> int:
                 kept.write_text(json.dumps({"machine": fingerprint(), **now}, indent=1) + "\n")
             else:
                 before = json.loads(kept.read_text())
-                differ += [f"{name}: {command}" for command in now if now[command] != before[command]]
+                differ += [
+                    f"{name}: {command}" for command in now if now[command] != before[command]
+                ]
             print(name, "recorded" if record else "compared", flush=True)
     print("different:", ", ".join(differ) or "nothing")
     return 1 if differ else 0

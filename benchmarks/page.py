@@ -1,4 +1,6 @@
-"""docs/performance.md and its pictures from the results of `bench.py`: tables between marks, nothing measured."""
+"""docs/performance.md and its pictures from the results of `bench.py`: tables between marks,
+nothing measured.
+"""
 
 from pathlib import Path
 
@@ -6,18 +8,35 @@ from autofl.report.plots import COLOURS, figure_of
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-NAMES = {"autofl": "AutoFL", "fedjax": "FedJAX", "pfl": "pfl-research", "fluke": "fluke", "flower": "Flower simulation"}
+NAMES = {
+    "autofl": "AutoFL",
+    "fedjax": "FedJAX",
+    "pfl": "pfl-research",
+    "fluke": "fluke",
+    "flower": "Flower simulation",
+}
 MODELS = {"mlp": "MLP 784-100-10", "lenet5": "LeNet-5 on CIFAR-10"}
 REST = "the rest"
 NOT_MEASURED = "Not measured in this run.\n"
 
 
 def table(headings: list[str], rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [headings, ["---"] * len(headings), *rows]) + "\n"
+    return (
+        "\n".join(
+            "| " + " | ".join(cells) + " |" for cells in [headings, ["---"] * len(headings), *rows]
+        )
+        + "\n"
+    )
 
 
 def ms(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1e3 * seconds:,.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.3g}"
+    return (
+        "–"
+        if seconds is None
+        else f"{1e3 * seconds:,.0f}"
+        if seconds >= 0.1
+        else f"{1e3 * seconds:.3g}"
+    )
 
 
 def percent(share: float | None) -> str:
@@ -28,13 +47,22 @@ def engine_table(found: list[dict]) -> str:
     rows = []
     for row in found:
         slow = [
-            f"{ms(row.get(name))} ({row[name] / row['limit']:.1f})" if name in row else "–" for name in ("vmap", "loop")
+            f"{ms(row.get(name))} ({row[name] / row['limit']:.1f})" if name in row else "–"
+            for name in ("vmap", "loop")
         ]
         narrow = row.get("narrow_limit")
         rows.append([f"{row['num_ue']:,}", str(row["samples"]), ms(row["limit"]), f"**{ms(row['low_rank'])}**",
                      f"**{row['ratio']:.2f}**", *([f"{row['low_rank'] / narrow:.2f}"] if narrow else []),
                      *slow])  # fmt: skip
-    headings = ["UEs", "samples a batch", "plain SGD [ms]", "low_rank, exact [ms]", "ratio", "vmap [ms]", "loop [ms]"]
+    headings = [
+        "UEs",
+        "samples a batch",
+        "plain SGD [ms]",
+        "low_rank, exact [ms]",
+        "ratio",
+        "vmap [ms]",
+        "loop [ms]",
+    ]
     if any("narrow_limit" in row for row in found):
         headings.insert(5, "ratio, zeros left out of both")
     return table(headings, rows)
@@ -59,20 +87,28 @@ def scale_table(rows: list[dict]) -> str:
          f"{row['peak_mb']:.0f}"]
         for row in rows
     ]  # fmt: skip
-    return table(["UEs", "selected", "samples a batch", "hidden units", "round [ms]", "peak memory [MB]"], cells)
+    return table(
+        ["UEs", "selected", "samples a batch", "hidden units", "round [ms]", "peak memory [MB]"],
+        cells,
+    )
 
 
 def profile_tables(profile: dict) -> str:
     rounds = profile["rounds"]
-    kinds = list(dict.fromkeys(kind for found in rounds.values() for kind in found["shares"] if kind != REST))
-    cells = [[kind, *(percent(found["shares"].get(kind)) for found in rounds.values())] for kind in (*kinds, REST)]
+    kinds = list(
+        dict.fromkeys(kind for found in rounds.values() for kind in found["shares"] if kind != REST)
+    )
+    cells = [
+        [kind, *(percent(found["shares"].get(kind)) for found in rounds.values())]
+        for kind in (*kinds, REST)
+    ]
     heads = [f"{MODELS[name]}, {ms(found['round_seconds'])} ms" for name, found in rounds.items()]
-    slower = max(found["profiled_seconds"] / found["round_seconds"] for found in rounds.values()) - 1
+    slower = (
+        max(found["profiled_seconds"] / found["round_seconds"] for found in rounds.values()) - 1
+    )
     whole = profile["comparison"]
     parts = [[kind, percent(share)] for kind, share in whole["shares"].items()]
-    head = (
-        f"{whole['runs']} runs of {whole['rounds']} rounds on {whole['data']}, {whole['seconds']:.0f} s in one process"
-    )
+    head = f"{whole['runs']} runs of {whole['rounds']} rounds on {whole['data']}, {whole['seconds']:.0f} s in one process"
     return (
         f"{table(['part of a round', *heads], cells)}\n{table(['part of a comparison', head], parts)}\n"
         f"The profiler itself makes a round up to {percent(slower)} slower. With a process for each of the"
@@ -90,7 +126,9 @@ def field_tables(rows: list[dict]) -> str:
             )
         for threads in sorted({row["threads"] for row in there}, reverse=True):
             mine = field_table([row for row in there if row["threads"] == threads])
-            parts.append(f"{MODELS[model]}, {threads} thread{'s' if threads > 1 else ''}:\n\n{mine}")
+            parts.append(
+                f"{MODELS[model]}, {threads} thread{'s' if threads > 1 else ''}:\n\n{mine}"
+            )
     return "\n".join(parts)
 
 
@@ -105,39 +143,62 @@ def field_table(rows: list[dict]) -> str:
             for algorithm in ("per-fedavg", "fedavg"):
                 row, own = mine.get((num_ue, algorithm)), ours[num_ue, algorithm]
                 ratio = (
-                    "" if row is None or peer == "autofl" else f" ({row['round_seconds'] / own['round_seconds']:.1f}x)"
+                    ""
+                    if row is None or peer == "autofl"
+                    else f" ({row['round_seconds'] / own['round_seconds']:.1f}x)"
                 )
                 cells.append("–" if row is None else f"{ms(row['round_seconds'])}{ratio}")
         any_row = next(iter(mine.values()))
         memory = max(row["peak_rss_mb"] for row in mine.values())
-        lines.append([f"{NAMES[peer]} {any_row['version']}", *cells, f"{memory:,.0f}", any_row["per_fedavg"]])
+        lines.append(
+            [f"{NAMES[peer]} {any_row['version']}", *cells, f"{memory:,.0f}", any_row["per_fedavg"]]
+        )
     heads = [
-        f"{kind}, {n:,}" if n == a else f"{kind}, {a:,} of {n:,}" for n, a in works for kind in ("Per-FedAvg", "FedAvg")
+        f"{kind}, {n:,}" if n == a else f"{kind}, {a:,} of {n:,}"
+        for n, a in works
+        for kind in ("Per-FedAvg", "FedAvg")
     ]
     return table(["framework", *heads, "memory [MB]", "its Per-FedAvg"], lines)
 
 
 def draw_rounds(engines: dict, field: list[dict]) -> None:
     """Time of a round against the number of UEs that train: our engines, and everyone on the MLP."""
-    labels = {"low_rank": "low_rank, exact Per-FedAvg", "limit": "plain SGD, the limit", "vmap": "vmap", "loop": "loop"}
+    labels = {
+        "low_rank": "low_rank, exact Per-FedAvg",
+        "limit": "plain SGD, the limit",
+        "vmap": "vmap",
+        "loop": "loop",
+    }
     with figure_of(9.0, 3.8) as figure:
         left, right = figure.subplots(1, 2)
         rounds = [row for row in engines["rounds"] if row["samples"] == 40]
         for colour, (name, label) in zip(COLOURS, labels.items(), strict=False):
             there = [row for row in rounds if name in row]
             left.loglog(
-                [row["num_ue"] for row in there], [1e3 * row[name] for row in there], "o-", color=colour, label=label
+                [row["num_ue"] for row in there],
+                [1e3 * row[name] for row in there],
+                "o-",
+                color=colour,
+                label=label,
             )
-        left.set(xlabel="UEs in a round", ylabel="CPU time of a round [ms]", title="Our engines, 40 samples a batch")
+        left.set(
+            xlabel="UEs in a round",
+            ylabel="CPU time of a round [ms]",
+            title="Our engines, 40 samples a batch",
+        )
         most = max((row["threads"] for row in field), default=1)
         shown = [
-            row for row in field if (row["model"], row["algorithm"], row["threads"]) == ("mlp", "per-fedavg", most)
+            row
+            for row in field
+            if (row["model"], row["algorithm"], row["threads"]) == ("mlp", "per-fedavg", most)
         ]
         for colour, peer in zip(COLOURS, dict.fromkeys(row["peer"] for row in shown), strict=False):
             there = [row for row in shown if row["peer"] == peer]
             right.loglog([row["selected"] for row in there], [1e3 * row["round_seconds"] for row in there], "o-",
                          color=colour, label=NAMES[peer])  # fmt: skip
-        right.set(xlabel="UEs in a round", ylabel="time of a round [ms]", title="Per-FedAvg in the field")
+        right.set(
+            xlabel="UEs in a round", ylabel="time of a round [ms]", title="Per-FedAvg in the field"
+        )
         for axes in (left, right):
             if axes.get_legend_handles_labels()[0]:
                 axes.legend(fontsize=8)
@@ -145,14 +206,24 @@ def draw_rounds(engines: dict, field: list[dict]) -> None:
 
 
 def draw_scale(rows: list[dict]) -> None:
-    """Time and memory of a round against n, d and the width of the network, the two others as they are by default."""
+    """Time and memory of a round against n, d and the width of the network, the two others as they
+    are by default.
+    """
     default = {"num_ue": 100, "samples": 40, "width": 100}
-    titles = {"num_ue": "n, UEs in a round", "samples": "d, samples of a UE in a round", "width": "hidden units"}
+    titles = {
+        "num_ue": "n, UEs in a round",
+        "samples": "d, samples of a UE in a round",
+        "width": "hidden units",
+    }
     there = [row for row in rows if row["num_ue"] == row["selected"]]
     with figure_of(9.0, 3.2) as figure:
         panels = figure.subplots(1, 3, sharey=True)
         for axes, (key, title) in zip(panels, titles.items(), strict=True):
-            line = [row for row in there if all(row[name] == default[name] for name in titles if name != key)]
+            line = [
+                row
+                for row in there
+                if all(row[name] == default[name] for name in titles if name != key)
+            ]
             line.sort(key=lambda row: row[key])
             x = [3 * row[key] if key == "samples" else row[key] for row in line]
             axes.loglog(x, [1e3 * row["round_seconds"] for row in line], "o-", color=COLOURS[0])
@@ -163,7 +234,10 @@ def draw_scale(rows: list[dict]) -> None:
             axes.set_xticks(x, [f"{value:,}" for value in x])
             axes.set_xticks([], minor=True)
             memory.set_ylim(100, max(1000.0, *(1.1 * row["peak_mb"] for row in there)))
-            memory.set_yticks([100, 200, 500, 1000], ["100", "200", "500", "1,000"] if axes is panels[-1] else [""] * 4)
+            memory.set_yticks(
+                [100, 200, 500, 1000],
+                ["100", "200", "500", "1,000"] if axes is panels[-1] else [""] * 4,
+            )
             memory.set_yticks([], minor=True)
             memory.tick_params(axis="y", colors=COLOURS[1])
             memory.grid(visible=False)
@@ -185,7 +259,9 @@ def machine_text(results: dict) -> str:
 
 
 def write(results: dict) -> None:
-    """The tables between the marks of docs/performance.md, and the pictures; a part not there is said to be missing."""
+    """The tables between the marks of docs/performance.md, and the pictures; a part not there is
+    said to be missing.
+    """
     page = ROOT / "docs" / "performance.md"
     text = page.read_text(encoding="utf-8")
     engines = results["engines"]

@@ -1,4 +1,5 @@
-"""CPU time of `autofl plan` from start to end, of planning a million UEs, and of all decisions of the joint planner.
+"""CPU time of `autofl plan` from start to end, of planning a million UEs, and of all decisions of
+the joint planner.
 
 python benchmarks/planning.py
 """
@@ -25,7 +26,11 @@ def started() -> float:
     times = []
     for _ in range(7):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "autofl", "plan", "--json"], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "autofl", "plan", "--json"],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return statistics.median(times)
@@ -63,7 +68,9 @@ def main() -> None:
             begin = time.process_time()
             planner(cell, gain, memory)
             times.append(time.process_time() - begin)
-        print(f"{type(planner).__name__}: {statistics.median(times):.2f} s of CPU time for {NUM_UE:,} UEs")
+        print(
+            f"{type(planner).__name__}: {statistics.median(times):.2f} s of CPU time for {NUM_UE:,} UEs"
+        )
     for num_ue in (5, 10_000):
         times = joint_times(num_ue)
         rest = statistics.median(times[1:])

@@ -1,4 +1,5 @@
-"""Planners with every rate law, amplifier and circuits against brute force on dense grids: 1,000 random cells.
+"""Planners with every rate law, amplifier and circuits against brute force on dense grids: 1,000
+random cells.
 
 python benchmarks/radio.py [number of cells]
 """
@@ -17,8 +18,13 @@ def main(num_cells: int) -> None:
         for seed in range(num_cells):
             check(seed, worst)
         spent = time.process_time() - before
-        print(f"{check.__name__:24s} {worst.count:5d} UEs or cells, worse than brute force by at most {worst.off:.1e}")
-        print(f"{'':24s} constraints broken by at most {worst.violation:.1e}; {spent:.0f} s of CPU time", flush=True)
+        print(
+            f"{check.__name__:24s} {worst.count:5d} UEs or cells, worse than brute force by at most {worst.off:.1e}"
+        )
+        print(
+            f"{'':24s} constraints broken by at most {worst.violation:.1e}; {spent:.0f} s of CPU time",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

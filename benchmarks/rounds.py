@@ -1,4 +1,5 @@
-"""Rounds of a deployment on this machine: what they take beside computing and sending, and what memory they keep.
+"""Rounds of a deployment on this machine: what they take beside computing and sending, and what
+memory they keep.
 
     python benchmarks/rounds.py [--nodes 3] [--rounds 100] [--transport stream] [--json FILE]
 
@@ -89,7 +90,9 @@ def line_of(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--transport", choices=("stream", "messages"), default="stream")

@@ -1,11 +1,15 @@
 """Do two versions of AutoFL give the same bytes? A small matrix of runs, hashed.
 
-    python benchmarks/same_bytes.py --write tests/reference/bytes.json                     hash the runs of this tree
-    python benchmarks/same_bytes.py --tree OLD --write tests/reference/bytes.json          of another checkout
-    python benchmarks/same_bytes.py --compare tests/reference/bytes.json                   say what differs
+    python benchmarks/same_bytes.py --write tests/reference/bytes.json                     hash the
+    runs of this tree
+    python benchmarks/same_bytes.py --tree OLD --write tests/reference/bytes.json          of
+    another checkout
+    python benchmarks/same_bytes.py --compare tests/reference/bytes.json                   say what
+    differs
 
-Floating-point sums depend on the processor and the libraries, so hashes are compared on one machine; a file of hashes
-says where it was made. The matrix is the paper's four algorithms on MNIST-5k, and on CIFAR-10 where it is found.
+Floating-point sums depend on the processor and the libraries, so hashes are compared on one
+machine; a file of hashes says where it was made. The matrix is the paper's four algorithms on
+MNIST-5k, and on CIFAR-10 where it is found.
 """
 
 import argparse
@@ -33,7 +37,12 @@ MATRIX = {
         "simulation.outage=wait",
         "seed=2",
     ),
-    "two steps, first-order": (*SHORT, "learning.local_steps=2", "learning.variant=first-order", "seed=3"),
+    "two steps, first-order": (
+        *SHORT,
+        "learning.local_steps=2",
+        "learning.variant=first-order",
+        "seed=3",
+    ),
     "i.i.d., computed power": (
         *SHORT,
         "data.partition=iid",
@@ -42,10 +51,27 @@ MATRIX = {
         "simulation.num_selected=10",
     ),
     "far": (*SHORT, "cell.distance={disc=900}", "data.labels=2", "seed=4"),
-    "loop": ("stop.rounds=3", "evaluation.every=3", "learning.engine=loop", "evaluation.test_samples=20"),
-    "vmap": ("stop.rounds=3", "evaluation.every=3", "learning.engine=vmap", "evaluation.test_samples=20"),
+    "loop": (
+        "stop.rounds=3",
+        "evaluation.every=3",
+        "learning.engine=loop",
+        "evaluation.test_samples=20",
+    ),
+    "vmap": (
+        "stop.rounds=3",
+        "evaluation.every=3",
+        "learning.engine=vmap",
+        "evaluation.test_samples=20",
+    ),
 }
-CIFAR = {"CIFAR-10": ("data.name=cifar10", "stop.rounds=3", "evaluation.every=3", "evaluation.test_samples=20")}
+CIFAR = {
+    "CIFAR-10": (
+        "data.name=cifar10",
+        "stop.rounds=3",
+        "evaluation.every=3",
+        "evaluation.test_samples=20",
+    )
+}
 ROUND_COLUMNS = (
     "round",
     "sim_time",
@@ -83,17 +109,26 @@ def fingerprint() -> str:
 
     about = Path("/proc/cpuinfo")
     lines = about.read_text(encoding="utf-8").splitlines() if about.is_file() else []
-    facts = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
+    facts = dict(
+        reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line])
+    )
     wanted = ("model name", "cpu family", "model", "stepping")
     cpu = " ".join(facts.get(name, "?") for name in wanted) if facts else platform.processor()
-    widest = "avx512" if "avx512f" in facts.get("flags", "") else "avx2" if "avx2" in facts.get("flags", "") else "sse"
+    widest = (
+        "avx512"
+        if "avx512f" in facts.get("flags", "")
+        else "avx2"
+        if "avx2" in facts.get("flags", "")
+        else "sse"
+    )
     return f"{cpu} {widest}, {platform.system()}, torch {torch.__version__}"
 
 
 def digests(folder: Path) -> dict[str, str]:
     """Hashes of a run's tables and weights."""
     rounds = "".join(
-        f"{line}\r\n" for line in (",".join(ROUND_COLUMNS), *lines_of(folder / "rounds.csv", ROUND_COLUMNS))
+        f"{line}\r\n"
+        for line in (",".join(ROUND_COLUMNS), *lines_of(folder / "rounds.csv", ROUND_COLUMNS))
     )
     contents = {
         "rounds": rounds.encode(),
@@ -119,16 +154,33 @@ def runs_of(tree: Path, with_cifar: bool) -> dict[str, dict[str, str]]:
             for algorithm in ALGORITHMS:
                 folder = Path(scratch) / f"{len(found)}"
                 sets = [word for each in overrides for word in ("--set", each)]
-                command = [sys.executable, "-m", "autofl", "simulate", "--algorithm", algorithm, "--device", "cpu"]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "autofl",
+                    "simulate",
+                    "--algorithm",
+                    algorithm,
+                    "--device",
+                    "cpu",
+                ]
                 command += ["--out", str(folder), "--json", *sets]
-                subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                subprocess.run(
+                    command,
+                    check=True,
+                    env=environment,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                )
                 found[f"{name}: {algorithm}"] = digests(folder)
                 print(f"{name}: {algorithm}", file=sys.stderr, flush=True)
     return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tree", type=Path, default=ROOT)
     parser.add_argument("--write", type=Path)
     parser.add_argument("--compare", type=Path)
@@ -145,7 +197,10 @@ def main() -> int:
         print(f"made on another machine ({kept['machine']}): bytes may differ by rounding")
     wrong = [f"{name}, {part}" for name, parts in runs.items() for part, value in parts.items()
              if kept["runs"].get(name, {}).get(part) != value]  # fmt: skip
-    print("\n".join(f"differs: {each}" for each in wrong) or f"all {len(runs)} runs are the same to the byte")
+    print(
+        "\n".join(f"differs: {each}" for each in wrong)
+        or f"all {len(runs)} runs are the same to the byte"
+    )
     return 1 if wrong else 0
 
 

@@ -1,10 +1,11 @@
-"""Large populations on one machine: time and memory of a simulated round, planning and costs included.
+"""Large populations on one machine: time and memory of a simulated round, planning and costs
+included.
 
     python benchmarks/scale.py [--threads 1]
 
-10,000 UEs with 1,000 a round and 1,000,000 UEs with 10,000 a round, exact Per-FedAvg under the exact planner; then
-the time of a round against the number of UEs, the samples of a batch and the width of the network, one at a time
-from 100 UEs, 40 samples and 100 hidden units.
+10,000 UEs with 1,000 a round and 1,000,000 UEs with 10,000 a round, exact Per-FedAvg under the
+exact planner; then the time of a round against the number of UEs, the samples of a batch and the
+width of the network, one at a time from 100 UEs, 40 samples and 100 hidden units.
 """
 
 import argparse
@@ -90,9 +91,18 @@ def main():
         return
     works = [(10_000, 1_000, 40, 100), (1_000_000, 10_000, 5, 100)]
     works += [(n, n, 40, 100) for n in (20, 100, 1_000, 10_000)]
-    works += [(100, 100, s, 100) for s in (5, 13, 120)] + [(100, 100, 40, w) for w in (25, 400, 1600)]
+    works += [(100, 100, s, 100) for s in (5, 13, 120)] + [
+        (100, 100, 40, w) for w in (25, 400, 1600)
+    ]
     for work in works:  # each in a process of its own, for its own peak of memory
-        command = [sys.executable, __file__, "--threads", str(given.threads), "--one", ",".join(map(str, work))]
+        command = [
+            sys.executable,
+            __file__,
+            "--threads",
+            str(given.threads),
+            "--one",
+            ",".join(map(str, work)),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         print(done.stdout.strip(), flush=True)
 

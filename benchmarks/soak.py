@@ -1,7 +1,8 @@
-"""One long run of the real command, watched from outside: its memory and its CPU time for each round stay flat.
+"""One long run of the real command, watched from outside: its memory and its CPU time for each
+round stay flat.
 
-`make soak` takes minutes and writes docs/results/faults/soak.json, a row of docs/reliability.md; the tests watch a
-shorter run (tests/faults). Linux only: it reads /proc.
+`make soak` takes minutes and writes docs/results/faults/soak.json, a row of docs/reliability.md;
+the tests watch a shorter run (tests/faults). Linux only: it reads /proc.
 """
 
 import argparse
@@ -25,14 +26,20 @@ MEMORY_GROWTH, CPU_GROWTH = 1.05, 1.10
 LONG = {**SMALL, "evaluation": {"every": 20, "test_samples": 5, "train_samples": 20}}
 
 
-def watch(process: subprocess.Popen[bytes], rounds: Path, pause: float = 0.25, pid: int = 0) -> np.ndarray:
-    """Round, resident bytes and CPU seconds of a process, or of another one that works for it, until its end."""
+def watch(
+    process: subprocess.Popen[bytes], rounds: Path, pause: float = 0.25, pid: int = 0
+) -> np.ndarray:
+    """Round, resident bytes and CPU seconds of a process, or of another one that works for it,
+    until its end.
+    """
     pid, seen = pid or process.pid, []
     while process.poll() is None:
         time.sleep(pause)
         try:
             done = int(_last_line(rounds).split(b",")[0])
-            resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+            resident = (
+                int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+            )
             words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except (OSError, ValueError):  # not begun yet, or ended meanwhile
             continue
@@ -49,8 +56,12 @@ def _last_line(path: Path) -> bytes:
 def judge(
     seen: np.ndarray, num_rounds: int, settled: int = SETTLED, most: float = CPU_GROWTH
 ) -> tuple[dict[str, float], bool]:
-    """Memory after the first rounds and its extremes later; CPU time a round, early and late; whether both are flat."""
-    done, resident, cpu = seen[(seen[:, 0] >= settled) & (seen[:, 0] < num_rounds)].T  # the report at the end is not it
+    """Memory after the first rounds and its extremes later; CPU time a round, early and late;
+    whether both are flat.
+    """
+    done, resident, cpu = seen[
+        (seen[:, 0] >= settled) & (seen[:, 0] < num_rounds)
+    ].T  # the report at the end is not it
     quarter = (num_rounds - settled) // 4
     early, late = done < settled + quarter, done >= num_rounds - quarter
     each_round = [float(np.polyfit(done[part], cpu[part], 1)[0]) for part in (early, late)]
@@ -68,9 +79,15 @@ def judge(
 
 
 def soak(
-    place: Path, num_rounds: int, settled: int = SETTLED, pause: float = 0.25, most: float = CPU_GROWTH
+    place: Path,
+    num_rounds: int,
+    settled: int = SETTLED,
+    pause: float = 0.25,
+    most: float = CPU_GROWTH,
 ) -> tuple[Row, dict[str, float]]:
-    """`autofl simulate` for so many rounds; `most` is the factor by which the CPU time of a round may grow."""
+    """`autofl simulate` for so many rounds; `most` is the factor by which the CPU time of a round
+    may grow.
+    """
     words = [sys.executable, "-m", "autofl", "simulate", "--out", str(place / "run")]
     words += sets({**LONG, "stop": {"rounds": num_rounds, "target_accuracy": 1.0}})
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

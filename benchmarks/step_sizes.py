@@ -1,7 +1,10 @@
-"""Rules for the step size compared, with everything else of AutoFL-J as it ships: seconds to a target accuracy.
+"""Rules for the step size compared, with everything else of AutoFL-J as it ships: seconds to a
+target accuracy.
 
-python benchmarks/step_sizes.py [--only TASK ...] [--rules RULE ...] [--seeds 101 ...]    runs what is missing
-python benchmarks/step_sizes.py --table                                  docs/step-sizes.md again, without training
+python benchmarks/step_sizes.py [--only TASK ...] [--rules RULE ...] [--seeds 101 ...]    runs what
+is missing
+python benchmarks/step_sizes.py --table                                  docs/step-sizes.md again,
+without training
 """
 
 import argparse
@@ -39,7 +42,8 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results" / "step-sizes.json"
 PAGE = Path(__file__).parents[1] / "docs" / "step-sizes.md"
 
 
-# ---------------------------------------------------------------------------------------------------------------- tasks
+# --------------------------------------------------------------------------------------------------
+# -------------- tasks
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ class Task:
     words: str
     settings: tuple[str, ...]
     targets: tuple[float, float]
-    adapted: bool = True  # else the global model's accuracy: with one label at each UE every adapted model is right
+    # else the global model's accuracy: with one label at each UE every adapted model is right
+    adapted: bool = True
     rounds: int = 30
     seeds: tuple[int, ...] = (101, 102, 103)
 
@@ -63,19 +68,40 @@ TASKS = {
     "mnist": _task("MNIST, l = 5", "mnist", (0.85, 0.90)),
     "fashion": _task("Fashion-MNIST, l = 5", "fashion-mnist", (0.80, 0.84)),
     "mnist5k": _task("MNIST-5k, l = 5", "mnist5k", (0.85, 0.90)),
-    "mnist-iid": _task("MNIST, i.i.d.", "mnist", (0.85, 0.90), "data.partition=iid", seeds=(101, 102)),
+    "mnist-iid": _task(
+        "MNIST, i.i.d.", "mnist", (0.85, 0.90), "data.partition=iid", seeds=(101, 102)
+    ),
     "fashion-iid": _task(
-        "Fashion-MNIST, i.i.d.", "fashion-mnist", (0.80, 0.84), "data.partition=iid", seeds=(101, 102)
+        "Fashion-MNIST, i.i.d.",
+        "fashion-mnist",
+        (0.80, 0.84),
+        "data.partition=iid",
+        seeds=(101, 102),
     ),
-    "mnist-1": _task("MNIST, l = 1, global", "mnist", (0.60, 0.70), "data.labels=1", adapted=False, seeds=(101, 102)),
+    "mnist-1": _task(
+        "MNIST, l = 1, global",
+        "mnist",
+        (0.60, 0.70),
+        "data.labels=1",
+        adapted=False,
+        seeds=(101, 102),
+    ),
     "fashion-1": _task(
-        "Fashion-MNIST, l = 1, global", "fashion-mnist", (0.50, 0.60), "data.labels=1", adapted=False, seeds=(101, 102)
+        "Fashion-MNIST, l = 1, global",
+        "fashion-mnist",
+        (0.50, 0.60),
+        "data.labels=1",
+        adapted=False,
+        seeds=(101, 102),
     ),
-    "cifar10": _task("CIFAR-10 LeNet-5, l = 5", "cifar10", (0.45, 0.50), *FEW, rounds=16, seeds=(101,)),
+    "cifar10": _task(
+        "CIFAR-10 LeNet-5, l = 5", "cifar10", (0.45, 0.50), *FEW, rounds=16, seeds=(101,)
+    ),
 }
 
 
-# ---------------------------------------------------------------------------------------------------------------- rules
+# --------------------------------------------------------------------------------------------------
+# -------------- rules
 
 
 @dataclass(frozen=True)
@@ -91,9 +117,9 @@ class Here:
     def fresh(self, num: int) -> Iterator[Batch]:
         """`num` samples of each UE of the round, drawn apart from those it trains with."""
         ones = np.ones(len(self.ue), dtype=np.int64)
-        batch = self.sim.data.draw(self.ue, num * ones, ones, self.sim.seed + 1000, self.k, (1.0, 0.0, 0.0)).take(
-            np.arange(len(self.ue))
-        )
+        batch = self.sim.data.draw(
+            self.ue, num * ones, ones, self.sim.seed + 1000, self.k, (1.0, 0.0, 0.0)
+        ).take(np.arange(len(self.ue)))
         for row in range(len(self.ue)):
             yield Batch(batch.x[0, row, 0], batch.y[0, row, 0], batch.mask[0, row, 0])
 
@@ -103,7 +129,9 @@ def part(batch: Batch, begin: int, end: int | None = None) -> Batch:
 
 
 class Rule:
-    """The algorithm of each round, and what is learned from the round's updates; one object for each run."""
+    """The algorithm of each round, and what is learned from the round's updates; one object for
+    each run.
+    """
 
     def algorithm(self, here: Here) -> Algorithm:
         """As it ships."""
@@ -129,9 +157,11 @@ class Longer(Rule):
 class Tried(Longer):
     """The constant is corrected at the start of each round, before anybody moves.
 
-    UEs say what steps of a thirtieth to thirty times the length along their own gradient do to their loss on samples
-    that nobody used; all take the length after which the mean is least. The lengths are a factor of 2.6 apart and wider
-    than any error that is tried: a guess ten times too long has neither the right length among them nor at their end.
+    UEs say what steps of a thirtieth to thirty times the length along their own gradient do to
+    their loss on samples that nobody used; all take the length after which the mean is least. The
+    lengths are a factor of 2.6 apart and wider
+    than any error that is tried: a guess ten times too long has neither the right length among them
+        nor at their end.
     """
 
     def algorithm(self, here: Here) -> Algorithm:
@@ -142,7 +172,10 @@ class Tried(Longer):
             gradient = grad(loss)(here.sent, part(batch, 0, 10))
             whole = float(length_of(gradient))
             if whole > 0.0:
-                said += [float(loss(minus(here.sent, x / whole, gradient), part(batch, 10))) for x in lengths]
+                said += [
+                    float(loss(minus(here.sent, x / whole, gradient), part(batch, 10)))
+                    for x in lengths
+                ]
         return replace(algorithm, outer_lr=float(lengths[np.argmin(said)]))
 
 
@@ -163,7 +196,9 @@ class Beta(Rule):
 
 @dataclass
 class Curvature(Beta):
-    """beta_k = c / kappa of the round before, kappa = mean over UEs of <v, H v> / |v|^2, v and H on other samples."""
+    """beta_k = c / kappa of the round before, kappa = mean over UEs of <v, H v> / |v|^2, v and H on
+    other samples.
+    """
 
     share: float = 0.5  # c
     kappa: float | None = field(default=None, init=False)
@@ -173,7 +208,9 @@ class Curvature(Beta):
         for batch in here.fresh(20):
             v = grad(loss)(here.sent, part(batch, 0, 10))
             product = hessian_product(loss, here.sent, v, part(batch, 10))
-            found.append(float(sum((v[name] * product[name]).sum() for name in v)) / float(length_of(v)) ** 2)
+            found.append(
+                float(sum((v[name] * product[name]).sum() for name in v)) / float(length_of(v)) ** 2
+            )
         now = max(float(np.mean(found)), 0.02)  # a saddle is no reason for a step without end
         before, self.kappa = self.kappa or now, now
         return self.share / before
@@ -181,9 +218,11 @@ class Curvature(Beta):
 
 @dataclass
 class LateLineSearch(Beta):
-    """UEs say what half, the full and twice the last step did to the adapted loss on samples that nobody used.
+    """UEs say what half, the full and twice the last step did to the adapted loss on samples that
+    nobody used.
 
-    A parabola through the three gives the best length; beta is multiplied by its square root, and never below 0.02.
+    A parabola through the three gives the best length; beta is multiplied by its square root, and
+    never below 0.02.
     """
 
     last: Params | None = field(default=None, init=False)
@@ -191,12 +230,18 @@ class LateLineSearch(Beta):
     def beta(self, here: Here) -> float:
         beta = self.now or self.first
         if self.last is not None:
-            move, loss, tried = minus(here.sent, 1.0, self.last), loss_of(here.sim.model), (0.5, 1.0, 2.0)
+            move, loss, tried = (
+                minus(here.sent, 1.0, self.last),
+                loss_of(here.sim.model),
+                (0.5, 1.0, 2.0),
+            )
             said = np.zeros(3)
             for batch in here.fresh(20):
                 for index, length in enumerate(tried):
                     there = minus(self.last, -length, move)
-                    adapted = minus(there, here.algorithm.inner_lr, grad(loss)(there, part(batch, 0, 10)))
+                    adapted = minus(
+                        there, here.algorithm.inner_lr, grad(loss)(there, part(batch, 0, 10))
+                    )
                     said[index] += float(loss(adapted, part(batch, 10)))
             a, b, _ = np.polyfit(tried, said, 2)
             best = -b / (2.0 * a) if a > 0.0 else tried[int(np.argmin(said))]
@@ -207,7 +252,9 @@ class LateLineSearch(Beta):
 
 @dataclass
 class DistanceOverGradients(Beta):
-    """beta_k = max_j |w_j - w_1| / sqrt(sum_j |G_j|^2), G_j = (w_j - w_{j+1}) / beta_j (DoG, Ivgi et al. 2023)."""
+    """beta_k = max_j |w_j - w_1| / sqrt(sum_j |G_j|^2), G_j = (w_j - w_{j+1}) / beta_j (DoG, Ivgi
+    et al. 2023).
+    """
 
     start: Params | None = field(default=None, init=False)
     last: Params | None = field(default=None, init=False)
@@ -226,7 +273,9 @@ class DistanceOverGradients(Beta):
 
 @dataclass
 class Noise(Beta):
-    """beta_k = beta_1 f_{k-1} / f_1, f = S / (S + N/m): S the squared length that m updates share, N the rest."""
+    """beta_k = beta_1 f_{k-1} / f_1, f = S / (S + N/m): S the squared length that m updates share,
+    N the rest.
+    """
 
     memory: float = 0.6
     sums: Array = field(default_factory=lambda: np.zeros(2), init=False)
@@ -247,26 +296,38 @@ class Noise(Beta):
         self.sums = self.memory * self.sums + np.array([shared, whole / m**2])
 
 
-# -------------------------------------------------------------------------------------------------- rules in the engine
+# --------------------------------------------------------------------------------------------------
+# rules in the engine
 
 
 @dataclass
 class Stepped:
-    """An engine that lets a rule choose the algorithm of each round: nothing else of the run knows of it."""
+    """An engine that lets a rule choose the algorithm of each round: nothing else of the run knows
+    of it.
+    """
 
     sim: Simulation
     rule: Rule
     k: int = 0
 
     def __call__(
-        self, algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+        self,
+        algorithm: Algorithm,
+        sent: Params,
+        batches: Batches,
+        ue: IntArray,
+        memory: ClientMemory | None = None,
     ) -> Updates:
         self.k += 1
         chosen = self.rule.algorithm(Here(self.sim, algorithm, self.k, sent, ue))
         if isinstance(self.rule, Noise):
             updates, first = self.sim.engine(chosen, sent, batches, ue, memory), next(iter(sent))
             parts = [some for _, some in updates.each()]
-            rows = [flat({name: p[i] for name, p in some.items()}) for some in parts for i in range(len(some[first]))]
+            rows = [
+                flat({name: p[i] for name, p in some.items()})
+                for some in parts
+                for i in range(len(some[first]))
+            ]
             self.rule.see(rows)
         return self.sim.engine(chosen, sent, batches, ue, memory)
 
@@ -277,7 +338,9 @@ def _learning(**values: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Entry:
-    """A rule as it stands in the table: its words, settings beyond the task's, and what chooses the algorithm."""
+    """A rule as it stands in the table: its words, settings beyond the task's, and what chooses the
+    algorithm.
+    """
 
     words: str
     settings: Callable[[str], tuple[str, ...]] = lambda data: ()
@@ -322,7 +385,8 @@ RULES |= {
 }
 RULES |= {
     f"{name}-{first:g}": Entry(
-        f"{RULES[name].words}, first beta {first:g}", make=lambda make=make, first=first: make(first)
+        f"{RULES[name].words}, first beta {first:g}",
+        make=lambda make=make, first=first: make(first),
     )
     for name, make in (("line", LateLineSearch), ("dog", DistanceOverGradients), ("noise", Noise))
     for first in (6.0, 0.06)
@@ -337,12 +401,23 @@ COMPARED = ("shipped", "curvature", "line", "dog", "noise", "hand", "paper")
 ALPHAS = ("shipped", "shipped-0.03", "shipped-0.1", "hand", "hand-0.03", "hand-0.1")
 WRONG = (
     *("shipped", "times-10", "times-3", "by-3", "by-10", "tried-1", "tried-10", "tried-0.1"),
-    *("line-6", "line-0.06", "dog-6", "dog-0.06", "noise-6", "noise-0.06", "beta-0.6", "beta-6", "beta-0.06"),
+    *(
+        "line-6",
+        "line-0.06",
+        "dog-6",
+        "dog-0.06",
+        "noise-6",
+        "noise-0.06",
+        "beta-0.6",
+        "beta-6",
+        "beta-0.06",
+    ),
 )
 MAIN = ("mnist", "fashion")
 
 
-# ------------------------------------------------------------------------------------------------------- runs and times
+# --------------------------------------------------------------------------------------------------
+# ----- runs and times
 
 
 def measure(task: Task, rule: Entry, seed: int) -> dict[str, Any]:
@@ -380,7 +455,13 @@ def read() -> dict[str, Any]:
 def wanted() -> Iterator[tuple[str, str, int]]:
     """Every task, rule and seed of the page."""
     rest = tuple(task for task in TASKS if task not in (*MAIN, "cifar10"))
-    parts = ((COMPARED, MAIN), (WRONG, MAIN), (COMPARED, rest), (ALPHAS, MAIN), (COMPARED + WRONG[1:5], ("cifar10",)))
+    parts = (
+        (COMPARED, MAIN),
+        (WRONG, MAIN),
+        (COMPARED, rest),
+        (ALPHAS, MAIN),
+        (COMPARED + WRONG[1:5], ("cifar10",)),
+    )
     for rules, tasks in parts:
         for task in tasks:
             for seed in TASKS[task].seeds:
@@ -389,7 +470,9 @@ def wanted() -> Iterator[tuple[str, str, int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--table", action="store_true", help="only write the tables again")
     parser.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
@@ -415,18 +498,23 @@ def main() -> None:
         PAGE.write_text(with_tables(PAGE.read_text(), read()))
 
 
-# --------------------------------------------------------------------------------------------------------------- tables
+# --------------------------------------------------------------------------------------------------
+# ------------- tables
 
 
 def median(results: dict[str, Any], task: str, rule: str, target: int) -> float:
     """Median over seeds, inf where most runs do not get there, nan where nothing was measured."""
     runs = results.get(task, {}).get(rule, {}).values()
-    seconds = [math.inf if run["seconds"][target] is None else run["seconds"][target] for run in runs]
+    seconds = [
+        math.inf if run["seconds"][target] is None else run["seconds"][target] for run in runs
+    ]
     return float(np.median(seconds)) if seconds else math.nan
 
 
 def cell(results: dict[str, Any], task: str, rule: str) -> str:
-    """Both medians, a dash for a target that most runs miss, and how many seeds where it is not all of them."""
+    """Both medians, a dash for a target that most runs miss, and how many seeds where it is not all
+    of them.
+    """
     both = [median(results, task, rule, target) for target in (0, 1)]
     if any(math.isnan(value) for value in both):
         return ""
@@ -436,7 +524,10 @@ def cell(results: dict[str, Any], task: str, rule: str) -> str:
 
 
 def table(results: dict[str, Any], rules: tuple[str, ...], tasks: tuple[str, ...]) -> str:
-    head = [f"{TASKS[t].words}, to {' / '.join(f'{100 * x:.0f}' for x in TASKS[t].targets)} %" for t in tasks]
+    head = [
+        f"{TASKS[t].words}, to {' / '.join(f'{100 * x:.0f}' for x in TASKS[t].targets)} %"
+        for t in tasks
+    ]
     rows = [[RULES[rule].words, *(cell(results, task, rule) for task in tasks)] for rule in rules]
     rows = [row for row in rows if any(row[1:])]  # those measured
     lines = [["", *head], ["---"] * (len(tasks) + 1), *rows]
@@ -454,7 +545,12 @@ def with_tables(page: str, results: dict[str, Any]) -> str:
     }
     for name, drawn in tables.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end {name} -->)"
-        page = re.sub(pattern, lambda found, drawn=drawn: f"{found[1]}\n{drawn}\n\n{found[2]}", page, flags=re.DOTALL)
+        page = re.sub(
+            pattern,
+            lambda found, drawn=drawn: f"{found[1]}\n{drawn}\n\n{found[2]}",
+            page,
+            flags=re.DOTALL,
+        )
     return page
 
 

@@ -1,6 +1,7 @@
 """Variance of entropy-coded updates, E|Q(x) - x|^2 / |x|^2, on the updates of AutoFL-J itself.
 
-python benchmarks/variance.py [--set data.name=mnist]      the table that compressors/entropy.py offers to planners
+python benchmarks/variance.py [--set data.name=mnist]      the table that compressors/entropy.py
+offers to planners
 """
 
 import argparse
@@ -21,11 +22,19 @@ NUM_SAMPLES, LOCAL_STEPS = 8, 2
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--set", action="append", default=[], help="override a setting")
     given = parser.parse_args()
     settings = load_settings(
-        overrides=["algorithm=autofl-j", "seed=101", f"stop.rounds={ROUNDS[-1]}", "evaluation.every=1000", *given.set]
+        overrides=[
+            "algorithm=autofl-j",
+            "seed=101",
+            f"stop.rounds={ROUNDS[-1]}",
+            "evaluation.every=1000",
+            *given.set,
+        ]
     )
     sim = build_simulation(settings)
     compressor, ue = Entropy(), np.arange(5)
@@ -40,11 +49,17 @@ def main() -> None:
                 change = flat({name: p[row] for name, p in changes.items()})
                 for bits in variances:
                     sent, _ = compressor(change, bits, lambda k=k: stream(1, "variance", k), {})  # type: ignore[misc]
-                    variances[bits].append(float((sent.received - change).square().sum() / change.square().sum()))
-    print("| bits a weight | variance, mean | lowest | highest | in compressors/entropy.py |\n|---|---|---|---|---|")
+                    variances[bits].append(
+                        float((sent.received - change).square().sum() / change.square().sum())
+                    )
+    print(
+        "| bits a weight | variance, mean | lowest | highest | in compressors/entropy.py |\n|---|---|---|---|---|"
+    )
     for bits, offered in MEASURED:
         found = variances[bits]
-        print(f"| {bits} | {np.mean(found):.3g} | {min(found):.3g} | {max(found):.3g} | {offered} |")
+        print(
+            f"| {bits} | {np.mean(found):.3g} | {min(found):.3g} | {max(found):.3g} | {offered} |"
+        )
     assert all(low[1] > high[1] for low, high in pairwise(MEASURED))
 
 

@@ -2,15 +2,20 @@
 
     python benchmarks/weights.py
 
-Who is heard comes from the real network (planner, fading, selection), 600 rounds. UE i pulls to a corner c_i of its
-own, f_i = |w - c_i|^2/2, with noise of variance 1: gamma_F^2 = mean |c_i - mean c|^2 = 1, and grad F = w - mean c.
+Who is heard comes from the real network (planner, fading, selection), 600 rounds. UE i pulls to a
+corner c_i of its own, f_i = |w - c_i|^2/2, with noise of variance 1: gamma_F^2 = mean |c_i - mean
+c|^2 = 1, and grad F = w - mean c.
 """
 
 import numpy as np
 
 SETTINGS = {
     "everybody near (paper, R = 200 m)": [],
-    "exact, physical, R = 300 m": ["preset=physical", "cell.distance={disc=300}", "planner.name=exact"],
+    "exact, physical, R = 300 m": [
+        "preset=physical",
+        "cell.distance={disc=300}",
+        "planner.name=exact",
+    ],
     "exact, R = 1000 m": ["cell.distance={disc=1000}", "planner.name=exact"],
 }
 STEPS = (0.2, 0.05, 0.01)
@@ -25,19 +30,32 @@ def main() -> None:
     from autofl.rounds.horizon import draw_horizon
     from autofl.theory import participation
 
-    headings = ["setting", "least q_i", "chi^2", "E sum a_i^2, mean / 1/(n q)", "Var sum a_i of 1/(n q)"]
+    headings = [
+        "setting",
+        "least q_i",
+        "chi^2",
+        "E sum a_i^2, mean / 1/(n q)",
+        "Var sum a_i of 1/(n q)",
+    ]
     print("|", " | ".join([*headings, *(f"beta = {beta:g}" for beta in STEPS)]), "|")
     print("|---|---|---|---|---|" + "---|" * len(STEPS))
     for name, overrides in SETTINGS.items():
-        horizon = draw_horizon(build_network(autofl.load_settings(overrides=overrides).resolved()), NUM_ROUNDS)
+        horizon = draw_horizon(
+            build_network(autofl.load_settings(overrides=overrides).resolved()), NUM_ROUNDS
+        )
         heard, num_ue = horizon.decoded, horizon.decoded.shape[1]
         reached = heard.any(axis=0)
         q = heard.mean(axis=0)
         plain = heard / np.maximum(heard.sum(axis=1, keepdims=True), 1)
-        inverse = np.where(heard, np.minimum(1.0 / np.where(reached, q, 1.0), LARGEST), 0.0) / num_ue
+        inverse = (
+            np.where(heard, np.minimum(1.0 / np.where(reached, q, 1.0), LARGEST), 0.0) / num_ue
+        )
         c = np.eye(num_ue) * np.sqrt(num_ue / (num_ue - 1))  # corners of a simplex: spread 1
         cells = [
-            " / ".join(f"{_settled(weight, c, beta, stream(1, 'weights')):.3g}" for weight in (plain, inverse))
+            " / ".join(
+                f"{_settled(weight, c, beta, stream(1, 'weights')):.3g}"
+                for weight in (plain, inverse)
+            )
             for beta in STEPS
         ]
         square = [float((weight**2).sum(axis=1).mean()) for weight in (plain, inverse)]
@@ -48,7 +66,9 @@ def main() -> None:
 
 
 def _settled(weight: np.ndarray, c: np.ndarray, beta: float, rng: np.random.Generator) -> float:
-    """Mean of |grad F|^2 over the second half of the rounds, played again until the start is forgotten."""
+    """Mean of |grad F|^2 over the second half of the rounds, played again until the start is
+    forgotten.
+    """
     num_ue, w, squares = len(c), c.mean(axis=0), []
     rounds = max(len(weight), int(20 / beta))
     for k in range(rounds):

@@ -1,10 +1,12 @@
-"""Where the time goes: of a round of exact Per-FedAvg in the engine low_rank, and of a comparison of the paper's size.
+"""Where the time goes: of a round of exact Per-FedAvg in the engine low_rank, and of a comparison
+of the paper's size.
 
     python benchmarks/where.py [--threads 1] [--data mnist5k] [--seeds 5] [--json]
 
-A round (20 UEs, 40 samples a batch) is taken apart by torch.profiler: operators by what they are, and whatever runs
-inside drawing, gathering and convolutions by that. A comparison (four algorithms, 10 of 20 UEs a round, 200 rounds,
-evaluation every 5) is taken apart by a stopwatch around the functions named below. LeNet-5 needs CIFAR-10.
+A round (20 UEs, 40 samples a batch) is taken apart by torch.profiler: operators by what they are,
+and whatever runs inside drawing, gathering and convolutions by that. A comparison (four algorithms,
+10 of 20 UEs a round, 200 rounds, evaluation every 5) is taken apart by a stopwatch around the
+functions named below. LeNet-5 needs CIFAR-10.
 """
 
 import argparse
@@ -54,7 +56,10 @@ COMPARISON_PARTS = [
     (Mean, "__call__", "training"),  # updates are computed when they are summed
     (Evaluator, "prepare", "preparing the evaluation"),
     (PreparedEvaluator, "__call__", "evaluation"),
-    *((RunWriter, name, "writing") for name in ("__init__", "write", "write_weights", "finish", "close")),
+    *(
+        (RunWriter, name, "writing")
+        for name in ("__init__", "write", "write_weights", "finish", "close")
+    ),
 ]
 COPIES = ("copy_", "clone", "contiguous", "cat", "fill_", "zero_")
 
@@ -86,7 +91,8 @@ def shares_of(seconds: dict[str, float]) -> dict[str, float]:
     return {part: seconds[part] / total for part in order}
 
 
-# --- a round ---------------------------------------------------------------------------------------------------------
+# --- a round --------------------------------------------------------------------------------------
+# -------------------
 
 
 def kind_of(event: FunctionEvent, num_inputs: int) -> str:
@@ -105,7 +111,9 @@ def kind_of(event: FunctionEvent, num_inputs: int) -> str:
 
 
 def of_round(data_name: str, rounds: int, threads: int) -> dict[str, object]:
-    """Shares of a round's time; `round_seconds` is the median without the profiler, CPU time with one thread."""
+    """Shares of a round's time; `round_seconds` is the median without the profiler, CPU time with
+    one thread.
+    """
     clock = time.process_time if threads == 1 else time.perf_counter
     dataset = load(data_name)
     model, params = model_of(dataset)
@@ -114,7 +122,9 @@ def of_round(data_name: str, rounds: int, threads: int) -> dict[str, object]:
 
     def play(k: int) -> float:
         begin = clock()
-        engine(PerFedAvg(INNER_LR, OUTER_LR), params, data.draw(ue, num, 1, 1, k), ue).mean(np.ones(NUM_UE))
+        engine(PerFedAvg(INNER_LR, OUTER_LR), params, data.draw(ue, num, 1, 1, k), ue).mean(
+            np.ones(NUM_UE)
+        )
         return clock() - begin
 
     plain = statistics.median([play(k) for k in range(rounds + 1)][1:])
@@ -136,7 +146,8 @@ def of_round(data_name: str, rounds: int, threads: int) -> dict[str, object]:
             "shares": shares_of(seconds)}  # fmt: skip
 
 
-# --- a comparison ----------------------------------------------------------------------------------------------------
+# --- a comparison ---------------------------------------------------------------------------------
+# -------------------
 
 
 class Stopwatch:
@@ -167,7 +178,9 @@ class Stopwatch:
 def of_comparison(data_name: str, seeds: int, rounds: int) -> dict[str, object]:
     """Shares of a comparison's time in one process, and its time with a process for each core."""
     chosen = [f"data.name={data_name}", f"compare.seeds={seeds}", f"stop.rounds={rounds}"]
-    settings = load_settings(overrides=[*chosen, "simulation.num_selected=10", "simulation.device=cpu"])
+    settings = load_settings(
+        overrides=[*chosen, "simulation.num_selected=10", "simulation.device=cpu"]
+    )
     cores, watch = os.cpu_count() or 1, Stopwatch()
 
     def tell(progress: experiments.Progress) -> None:
@@ -186,7 +199,9 @@ def of_comparison(data_name: str, seeds: int, rounds: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--data", default="mnist5k", choices=["mnist5k", "mnist"])
     parser.add_argument("--seeds", type=int, default=5, help="of the comparison")
@@ -194,14 +209,21 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of tables")
     given = parser.parse_args()
     if find(given.data) is None:
-        parser.error(f"{given.data} is not here: run 'autofl data fetch {given.data}', or take another with --data")
+        parser.error(
+            f"{given.data} is not here: run 'autofl data fetch {given.data}', or take another with --data"
+        )
     use_machine(given.threads)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler need not say that it starts and stops
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "99"
+    )  # the profiler need not say that it starts and stops
     rounds = {"mlp": of_round(given.data, 50, given.threads)}
     if find("cifar10"):
         rounds["lenet5"] = of_round("cifar10", 8, given.threads)
     else:
-        print("CIFAR-10 is not here ('autofl data fetch cifar10'): LeNet-5 is left out", file=sys.stderr)
+        print(
+            "CIFAR-10 is not here ('autofl data fetch cifar10'): LeNet-5 is left out",
+            file=sys.stderr,
+        )
     found = {"rounds": rounds, "comparison": of_comparison(given.data, given.seeds, given.rounds)}
     print(json.dumps(found) if given.json else profile_tables(found))
 

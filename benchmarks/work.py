@@ -1,4 +1,6 @@
-"""The work every benchmark does: one round of federated learning on a given number of UEs and samples."""
+"""The work every benchmark does: one round of federated learning on a given number of UEs and
+samples.
+"""
 
 import numpy as np
 import torch
@@ -9,7 +11,8 @@ from autofl.models import Params, build, lenet5, mlp, params_of
 from autofl.rng import stream
 
 OWNED = 150
-"""Training samples of each UE; UEs share samples where there are more of them than samples to own."""
+"""Training samples of each UE; UEs share samples where there are more of them than samples to own.
+"""
 INNER_LR, OUTER_LR = 0.03, 0.07
 
 
@@ -30,9 +33,16 @@ def model_of(dataset: Dataset | FederatedData) -> tuple[torch.nn.Module, Params]
 
 
 def plain_sgd(
-    data: FederatedData, model: torch.nn.Module, ue: np.ndarray, num_samples: np.ndarray, k: int, rows: int
+    data: FederatedData,
+    model: torch.nn.Module,
+    ue: np.ndarray,
+    num_samples: np.ndarray,
+    k: int,
+    rows: int,
 ) -> list[torch.Tensor]:
-    """The limit: one SGD gradient on the samples of a round, drawn and gathered in the same way, by autograd."""
+    """The limit: one SGD gradient on the samples of a round, drawn and gathered in the same way, by
+    autograd.
+    """
     batches = data.draw(ue, num_samples, 1, seed=1, round_index=k)
     params = list(model.parameters())
     total = [torch.zeros_like(p) for p in params]

@@ -1,10 +1,11 @@
-"""Your own algorithm: Per-FedAvg with momentum at the server, compared with Per-FedAvg under the same planner.
+"""Your own algorithm: Per-FedAvg with momentum at the server, compared with Per-FedAvg under the
+same planner.
 
     python examples/own_algorithm.py
     autofl compare --algorithms autofl,own_algorithm:PerFedAvgM    # in the folder of this file
 
-An algorithm is a frozen dataclass with `init`, `client_update` and `server_update`. Here the client is
-that of Per-FedAvg, and the server remembers its last move.
+An algorithm is a frozen dataclass with `init`, `client_update` and `server_update`. Here the client
+is that of Per-FedAvg, and the server remembers its last move.
 """
 
 import sys
@@ -32,8 +33,13 @@ class PerFedAvgM(fl.PerFedAvg):
 
     def server_update(self, state: fl.State, average: fl.Params) -> MomentumState:
         assert isinstance(state, MomentumState)
-        velocity = {name: self.momentum * v + average[name] - state.params[name] for name, v in state.velocity.items()}
-        return MomentumState({name: p + velocity[name] for name, p in state.params.items()}, velocity)
+        velocity = {
+            name: self.momentum * v + average[name] - state.params[name]
+            for name, v in state.velocity.items()
+        }
+        return MomentumState(
+            {name: p + velocity[name] for name, p in state.params.items()}, velocity
+        )
 
 
 def main(rounds: int = 40) -> fl.Runs:

@@ -1,7 +1,9 @@
-"""Your own model, compared with ours: a function (sample_shape, num_classes) that returns any torch.nn.Module.
+"""Your own model, compared with ours: a function (sample_shape, num_classes) that returns any
+torch.nn.Module.
 
     python examples/own_model.py
-    autofl simulate --set model.name=own_model:smooth --set model.width=32    # in the folder of this file
+    autofl simulate --set model.name=own_model:smooth --set model.width=32    # in the folder of
+    this file
 
 Its size sets the bits of an update, and so the upload time and the plan.
 """
@@ -33,7 +35,9 @@ def main(rounds: int = 40) -> dict[str, fl.Runs]:
     for model in (fl.mlp, smooth):
         runs = fl.compare(arms, cell, data, model, rounds=rounds, seeds=2, progress=False)
         seconds = runs[0].rounds["round_time"][1:].mean()
-        print(f"{model.__name__}: {runs[0].manifest['num_weights']} weights, {seconds:.3f} s a round")
+        print(
+            f"{model.__name__}: {runs[0].manifest['num_weights']} weights, {seconds:.3f} s a round"
+        )
         print(runs.table(target=0.8))
         compared[model.__name__] = runs
     return compared

@@ -1,4 +1,6 @@
-"""Shared small problems: real digits, few of them, and the real data sets where AUTOFL_DATA has them."""
+"""Shared small problems: real digits, few of them, and the real data sets where AUTOFL_DATA has
+them.
+"""
 
 import os
 

@@ -16,10 +16,16 @@ def data():
 
 
 def test_the_cell_of_a_disc_is_that_of_the_settings():
-    ours, theirs = fl.Cell.disc(num_ue=20, radius=200, seed=3), build_cell(fl.load_settings(overrides=["seed=3"]))
+    ours, theirs = (
+        fl.Cell.disc(num_ue=20, radius=200, seed=3),
+        build_cell(fl.load_settings(overrides=["seed=3"])),
+    )
     for name in fl.Cell.PER_UE:
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
-    assert fl.Cell.disc(num_ue=4, max_power=0.02, cycles_per_sample=1e5).max_power.tolist() == [0.02] * 4
+    assert (
+        fl.Cell.disc(num_ue=4, max_power=0.02, cycles_per_sample=1e5).max_power.tolist()
+        == [0.02] * 4
+    )
     with pytest.raises(fl.AutoFLError):
         fl.Cell.disc(num_ue=0)
     with pytest.raises(fl.AutoFLError):
@@ -52,7 +58,14 @@ def test_runs_are_a_table_and_a_figure(data):
     }
     told = []
     runs = fl.compare(
-        arms, fl.Cell.disc(radius=300), data, fl.mlp, rounds=4, seeds=2, evaluate_every=2, progress=told.append
+        arms,
+        fl.Cell.disc(radius=300),
+        data,
+        fl.mlp,
+        rounds=4,
+        seeds=2,
+        evaluate_every=2,
+        progress=told.append,
     )
     assert len(runs) == 4
     assert list(runs.by_arm()) == ["AutoFL", "mine"]
@@ -61,7 +74,9 @@ def test_runs_are_a_table_and_a_figure(data):
     assert "<table" in table._repr_html_()
     assert "AutoFL" in repr(runs)
     assert isinstance(runs.plot("sim_time", "adapted_accuracy"), Figure)
-    assert {each.label for each in told} == {f"{arm} seed {seed}" for arm in arms for seed in (1, 2)}
+    assert {each.label for each in told} == {
+        f"{arm} seed {seed}" for arm in arms for seed in (1, 2)
+    }
     assert runs[0].manifest["parts"]["planner"]["name"] == "ExactPlanner(epsilon=0.02)"
     assert len(runs[:2]) == 2
 
@@ -90,7 +105,9 @@ def test_a_simulation_can_be_played_round_by_round(data):
     assert len(records[1].ue) == 4
     assert sim.cell.update_bits[0] == 32 * 79_510
     odd = fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(10), compressor=OddSize())
-    assert fl.simulation_of(odd, fl.Cell.disc(), data, fl.mlp).cell.update_bits[0] == 2**24 + 1  # no float32 on the way
+    assert (
+        fl.simulation_of(odd, fl.Cell.disc(), data, fl.mlp).cell.update_bits[0] == 2**24 + 1
+    )  # no float32 on the way
     np.testing.assert_array_equal(sim.cell.data_size, data.partition.train_size)
 
 
@@ -99,7 +116,9 @@ def test_arms_whose_names_have_no_letters_keep_a_folder_each(data, tmp_path):
         "β = 0.07": fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(5)),
         "α = 0.07": fl.Arm(fl.FedAvg(0.01), fl.FixedPlanner(5)),
     }
-    runs = fl.compare(arms, fl.Cell.disc(), data, fl.mlp, rounds=1, seeds=1, folder=tmp_path, progress=False)
+    runs = fl.compare(
+        arms, fl.Cell.disc(), data, fl.mlp, rounds=1, seeds=1, folder=tmp_path, progress=False
+    )
     assert len({run.folder for run in runs}) == 2
     assert list(runs.by_arm()) == list(arms)
 

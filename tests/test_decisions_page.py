@@ -1,4 +1,6 @@
-"""docs/decisions.md says what is in docs/results/decisions, and every time asked for that is missed is named."""
+"""docs/decisions.md says what is in docs/results/decisions, and every time asked for that is missed
+is named.
+"""
 
 import json
 import sys
@@ -36,11 +38,18 @@ def test_a_median_counts_a_run_that_does_not_get_there_as_endless():
 
 
 def test_a_ratio_is_taken_seed_by_seed():
-    ours = {1: {"time": [1.0], "last": 9.0}, 2: {"time": [10.0], "last": 99.0}, 3: {"time": [1.0], "last": 9.0}}
+    ours = {
+        1: {"time": [1.0], "last": 9.0},
+        2: {"time": [10.0], "last": 99.0},
+        3: {"time": [1.0], "last": 9.0},
+    }
     others = {1: {"time": [2.0], "last": 9.0}, 2: {"time": [20.0], "last": 99.0}}
     assert page.factor(ours, others, 0) == pytest.approx(2.0)
 
 
 def test_the_same_number_draws_the_same_constants_of_the_search():
     assert study.drawn(7) == study.drawn(7)
-    assert len({json.dumps(study.drawn(number)) for number in range(study.NUM_DRAWN)}) == study.NUM_DRAWN
+    assert (
+        len({json.dumps(study.drawn(number)) for number in range(study.NUM_DRAWN)})
+        == study.NUM_DRAWN
+    )

@@ -1,4 +1,6 @@
-"""Only files with a known sha256 are installed, and the list of them covers what pyproject.toml asks for."""
+"""Only files with a known sha256 are installed, and the list of them covers what pyproject.toml
+asks for.
+"""
 
 import hashlib
 import re
@@ -19,7 +21,17 @@ pytest.importorskip("pip", reason="needs pip")
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from dependencies import CPU_TORCH, OTHER_FLOWER, Pin, closure, insist, install_torch, pip_install, read_pins, required  # noqa: E402
+from dependencies import (  # noqa: E402
+    CPU_TORCH,
+    OTHER_FLOWER,
+    Pin,
+    closure,
+    insist,
+    install_torch,
+    pip_install,
+    read_pins,
+    required,
+)
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
@@ -38,8 +50,12 @@ def make_wheel(folder: Path, name: str, version: str) -> str:
     """Writes an empty package as a wheel into a folder; returns the sha256 of the file."""
     path, about = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         wheel.writestr(f"{about}/RECORD", "")
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -77,8 +93,12 @@ def test_the_list_is_written_as_it_is_read():
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_every_requirement_of_an_extra_is_in_the_list(extra):
-    asked = {re.split(r"[^\w-]", line)[0] for line in EXTRAS[extra]} - {PYPROJECT["project"]["name"]}
-    assert asked | {"torch", "numpy", "hatchling"} <= names(closure(PINS, required(PYPROJECT, [extra])))
+    asked = {re.split(r"[^\w-]", line)[0] for line in EXTRAS[extra]} - {
+        PYPROJECT["project"]["name"]
+    }
+    assert asked | {"torch", "numpy", "hatchling"} <= names(
+        closure(PINS, required(PYPROJECT, [extra]))
+    )
 
 
 def test_versions_are_in_the_ranges_of_pyproject():
@@ -86,14 +106,24 @@ def test_versions_are_in_the_ranges_of_pyproject():
     lines = [*PYPROJECT["project"]["dependencies"], *PYPROJECT["build-system"]["requires"]]
     lines += [line for extra in EXTRAS.values() for line in extra]
     wanted = [requirements.Requirement(line) for line in lines]
-    wrong = [str(one) for one in wanted if one.name in PINS and PINS[one.name].version not in one.specifier]
+    wrong = [
+        str(one)
+        for one in wanted
+        if one.name in PINS and PINS[one.name].version not in one.specifier
+    ]
     assert not wrong
 
 
 def test_an_extra_brings_what_it_needs_and_nothing_of_the_others():
-    assert "clarabel" in names(closure(PINS, required(PYPROJECT, ["dev"])))  # dev asks for autofl-edge[solver]
-    assert {"flwr", "ray", "mlflow"}.isdisjoint(names(closure(PINS, required(PYPROJECT, ["demo", "dev"]))))
-    assert {"flwr", "dp-accounting", "mpmath"} <= names(closure(PINS, required(PYPROJECT, ["flower"])))
+    assert "clarabel" in names(
+        closure(PINS, required(PYPROJECT, ["dev"]))
+    )  # dev asks for autofl-edge[solver]
+    assert {"flwr", "ray", "mlflow"}.isdisjoint(
+        names(closure(PINS, required(PYPROJECT, ["demo", "dev"])))
+    )
+    assert {"flwr", "dp-accounting", "mpmath"} <= names(
+        closure(PINS, required(PYPROJECT, ["flower"]))
+    )
 
 
 def test_an_unknown_extra_and_a_requirement_without_hashes_are_told():
@@ -107,10 +137,14 @@ def test_both_supported_versions_of_flower_are_named():
     requirements = pytest.importorskip("packaging.requirements", reason="needs the extra dev")
     (asked,) = (requirements.Requirement(line) for line in EXTRAS["flower"])
     minors = [one.rpartition(".")[0] for one in (PINS["flwr"].version, OTHER_FLOWER[0])]
-    assert [minor for minor in ("1.40", "1.41", "1.42", "1.43") if asked.specifier.contains(f"{minor}.0")] == minors
-    assert f"Flower {' and '.join(minors)} are supported" in (ROOT / "docs" / "deployment.md").read_text(
-        encoding="utf-8"
-    )
+    assert [
+        minor
+        for minor in ("1.40", "1.41", "1.42", "1.43")
+        if asked.specifier.contains(f"{minor}.0")
+    ] == minors
+    assert f"Flower {' and '.join(minors)} are supported" in (
+        ROOT / "docs" / "deployment.md"
+    ).read_text(encoding="utf-8")
 
 
 def test_the_readme_asks_for_the_tested_torch_without_cuda():
@@ -132,11 +166,18 @@ def test_what_only_the_unneeded_need_is_left_out():
     }
     assert names(closure(pins, ["torch"])) == {"torch", "filelock", "cuda", "driver"}
     assert names(closure(pins, ["torch"], {"cuda"})) == {"torch", "filelock"}
-    assert names(closure(pins, ["torch", "fast"], {"cuda"})) == {"torch", "fast", "filelock", "driver"}
+    assert names(closure(pins, ["torch", "fast"], {"cuda"})) == {
+        "torch",
+        "fast",
+        "filelock",
+        "driver",
+    }
 
 
 def test_builds_of_torch_without_cuda_are_of_its_version_and_in_the_list():
-    assert {sha256 for (version, *_), sha256 in CPU_TORCH.items() if version == PINS["torch"].version}
+    assert {
+        sha256 for (version, *_), sha256 in CPU_TORCH.items() if version == PINS["torch"].version
+    }
     assert PINS["torch"].hashes >= set(CPU_TORCH.values())
 
 

@@ -29,12 +29,18 @@ def missing_names(text: str, beside: Path) -> list[str]:
 
 
 def _is_there(path: str) -> bool:
-    """Whether a path leads somewhere from the root, from the package, or, as a bare file name, from anywhere."""
+    """Whether a path leads somewhere from the root, from the package, or, as a bare file name, from
+    anywhere.
+    """
     if "/" not in path:
         return path in PYTHON_FILES
     first = path.split("/")[0]
     ours = path.endswith((".py", "/")) or first in OURS or (PACKAGE / first).is_dir()
-    return f"{first}/" in MADE_BY_USE or not ours or any((start / path).exists() for start in (ROOT, PACKAGE))
+    return (
+        f"{first}/" in MADE_BY_USE
+        or not ours
+        or any((start / path).exists() for start in (ROOT, PACKAGE))
+    )
 
 
 def _is_module_or_its_name(parts: list[str]) -> bool:
@@ -46,7 +52,10 @@ def _is_module_or_its_name(parts: list[str]) -> bool:
         elif (place / f"{part}.py").is_file():
             return True
         else:
-            return re.search(rf"\b{part}\b", (place / "__init__.py").read_text(encoding="utf-8")) is not None
+            return (
+                re.search(rf"\b{part}\b", (place / "__init__.py").read_text(encoding="utf-8"))
+                is not None
+            )
     return True
 
 
@@ -63,7 +72,9 @@ def test_docstrings_name_only_what_is_there():
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         able = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         text = "\n".join(ast.get_docstring(node) or "" for node in nodes if isinstance(node, able))
-        missing += [f"{path.relative_to(PACKAGE)}: {name}" for name in missing_names(text, path.parent)]
+        missing += [
+            f"{path.relative_to(PACKAGE)}: {name}" for name in missing_names(text, path.parent)
+        ]
     assert not missing, "\n".join(missing)
 
 
@@ -73,7 +84,13 @@ def rows_of_notation() -> list[tuple[str, list[str], list[str]]]:
     for line in (ROOT / "docs" / "notation.md").read_text(encoding="utf-8").splitlines():
         cells = re.split(r"(?<!\\)\|", line)[1:-1]
         if len(cells) == 6 and "`" in cells[1] and "`" in cells[5]:
-            rows.append((cells[0].strip(), re.findall(r"`([^`]+)`", cells[1]), re.findall(r"`([^`]+)`", cells[5])))
+            rows.append(
+                (
+                    cells[0].strip(),
+                    re.findall(r"`([^`]+)`", cells[1]),
+                    re.findall(r"`([^`]+)`", cells[5]),
+                )
+            )
     return rows
 
 
@@ -82,7 +99,11 @@ def test_each_letter_is_in_the_modules_that_notation_names():
     astray = []
     for letter, names, modules in rows_of_notation():
         places = [PACKAGE / module for module in modules]
-        files = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])]
+        files = [
+            file
+            for place in places
+            for file in (place.rglob("*.py") if place.is_dir() else [place])
+        ]
         words = re.findall(r"\w+", names[0].split("(")[0])
         texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
         if not any(all(re.search(rf"\b{word}\b", text) for word in words) for text in texts):
@@ -95,25 +116,43 @@ def test_the_page_of_parts_lists_every_part_with_its_settings():
     from autofl.config.describe import describe_parts
 
     page = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8")
-    rows = [f"| {kind} | `{name}` | {label} | {settings} |" for kind, name, label, settings in describe_parts()]
+    rows = [
+        f"| {kind} | `{name}` | {label} | {settings} |"
+        for kind, name, label, settings in describe_parts()
+    ]
     listed = page.partition("## The list")[2].splitlines()
-    assert [line for line in listed if line.startswith("| ") and not line.startswith("| kind |")] == rows
+    assert [
+        line for line in listed if line.startswith("| ") and not line.startswith("| kind |")
+    ] == rows
     starts = tuple(row[: row.index("`", row.index("`") + 1) + 1] for row in rows)
-    assert sum(line.startswith(starts) for line in page.splitlines()) == len(rows)  # nothing is listed twice
+    assert sum(line.startswith(starts) for line in page.splitlines()) == len(
+        rows
+    )  # nothing is listed twice
 
 
 def time_to_85_percent(file: str, reading: str) -> float:
     """Of Per-FedAvg over AutoFL, median over paired seeds, from the committed results."""
     times: dict[str, dict[str, float]] = {"AutoFL": {}, "Per-FedAvg": {}}
-    with (ROOT / "docs" / "results" / "reproduction" / f"{file}.csv").open(encoding="utf-8") as lines:
+    with (ROOT / "docs" / "results" / "reproduction" / f"{file}.csv").open(
+        encoding="utf-8"
+    ) as lines:
         for row in csv.DictReader(lines):
-            if row["reading"] == reading and row["study"] in ("mnist", file) and row["arm"] in times:
+            if (
+                row["reading"] == reading
+                and row["study"] in ("mnist", file)
+                and row["arm"] in times
+            ):
                 times[row["arm"]][row["seed"]] = float(row["time4_adapted"] or "inf")
-    return statistics.median(times["Per-FedAvg"][seed] / time for seed, time in times["AutoFL"].items())
+    return statistics.median(
+        times["Per-FedAvg"][seed] / time for seed, time in times["AutoFL"].items()
+    )
 
 
 def test_the_departures_tell_the_reproduced_ratio_of_times():
     page = (ROOT / "docs" / "departures.md").read_text(encoding="utf-8")
     five, alike = time_to_85_percent("mnist", ""), time_to_85_percent("mnist-iid", "")
     ten, twenty = (time_to_85_percent("sensitivity", f"|A_k| = {number}") for number in (10, 20))
-    assert f"{five:.2f} times with 5 (20 seeds; {alike:.2f} if i.i.d.), {ten:.2f} with 10, {twenty:.2f} with 20" in page
+    assert (
+        f"{five:.2f} times with 5 (20 seeds; {alike:.2f} if i.i.d.), {ten:.2f} with 10, {twenty:.2f} with 20"
+        in page
+    )

@@ -1,4 +1,6 @@
-"""The examples run as they stand, and the pages list what there is. tests/test_site.py runs what the pages show."""
+"""The examples run as they stand, and the pages list what there is. tests/test_site.py runs what
+the pages show.
+"""
 
 import json
 import re
@@ -15,22 +17,32 @@ from autofl.experiments.run import run
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem
+)
 def test_an_example_runs(path, tmp_path):
-    done = subprocess.run([sys.executable, str(path), "4"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(path), "4"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "%" in done.stdout
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.stem
+)
 def test_a_notebook_runs_from_its_first_cell_to_its_last(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     names: dict[str, object] = {"__name__": "notebook"}
     for cell in cells:
-        assert cell["cell_type"] == "markdown" or not cell["outputs"], "a notebook is committed without its output"
+        assert cell["cell_type"] == "markdown" or not cell["outputs"], (
+            "a notebook is committed without its output"
+        )
         if cell["cell_type"] == "code":
-            short = re.sub(r"^(ROUNDS.*) = \d+", r"\1 = 4", "".join(cell["source"]), flags=re.MULTILINE)
+            short = re.sub(
+                r"^(ROUNDS.*) = \d+", r"\1 = 4", "".join(cell["source"]), flags=re.MULTILINE
+            )
             exec(compile(short.replace("4, 3", "4, 1"), path.name, "exec"), names)
     assert len(names) > 5
 
@@ -62,6 +74,10 @@ def test_the_page_of_settings_lists_every_setting_with_its_default():
 
 
 def test_pictures_and_files_the_docs_point_to_are_there():
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for page in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -1,4 +1,6 @@
-"""One direction of imports: each row may import from the rows above it, and within a row from the left."""
+"""One direction of imports: each row may import from the rows above it, and within a row from the
+left.
+"""
 
 import ast
 import re
@@ -79,9 +81,15 @@ def test_each_row_imports_only_from_above(path):
             assert {own, other} != {"simulation", "deploy"}
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if part_of(path) in THIRD_PARTY], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if part_of(path) in THIRD_PARTY], ids=lambda p: p.stem
+)
 def test_the_core_needs_numpy_scipy_and_torch_only(path):
-    outside = {name.split(".")[0] for name in imports_of(path)} - set(sys.stdlib_module_names) - {"autofl"}
+    outside = (
+        {name.split(".")[0] for name in imports_of(path)}
+        - set(sys.stdlib_module_names)
+        - {"autofl"}
+    )
     assert outside <= THIRD_PARTY[part_of(path)]
 
 
@@ -95,7 +103,13 @@ def loaded_by(*modules: str) -> set[str]:
 @pytest.mark.parametrize(
     "module",
     [
-        *("autofl.network", "autofl.theory", "autofl.channels", "autofl.selection", "autofl.compressors"),
+        *(
+            "autofl.network",
+            "autofl.theory",
+            "autofl.channels",
+            "autofl.selection",
+            "autofl.compressors",
+        ),
         *("autofl.planner", "autofl.records", "autofl.rounds.round", "autofl.rounds.horizon"),
     ],
 )
@@ -134,9 +148,14 @@ NOT_BY_MAKE_TEST = {
     **dict.fromkeys(("autofl.deploy", "flwr", "grpc", "cryptography"), "flwr"),
     **dict.fromkeys(("autofl.explore", "fastapi", "uvicorn"), "fastapi"),
     **dict.fromkeys(("hypothesis", "schemathesis"), "schemathesis"),
-    **{name: name for name in ("cvxpy", "httpx", "mlflow", "playwright", "ray", "sionna", "yaml", "zensical")},
+    **{
+        name: name
+        for name in ("cvxpy", "httpx", "mlflow", "playwright", "ray", "sionna", "yaml", "zensical")
+    },
 }
-"""What a test imports of the extras that `make test` does not install, and the package without which it is skipped."""
+"""What a test imports of the extras that `make test` does not install, and the package without
+which it is skipped.
+"""
 
 
 def imports_without_a_skip(body: list[ast.stmt], told: frozenset[str] = frozenset()) -> set[str]:
@@ -144,19 +163,29 @@ def imports_without_a_skip(body: list[ast.stmt], told: frozenset[str] = frozense
     missing: set[str] = set()
     for statement in body:
         told |= set(re.findall(r"^(?:\w+ = )?pytest.importorskip\('(\w+)", ast.unparse(statement)))
-        names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
+        names = (
+            [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
+        )
         names += [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
         for name in names:
             missing |= {
-                f"{name} needs {of}" for own, of in NOT_BY_MAKE_TEST.items() if f"{name}.".startswith(f"{own}.")
+                f"{name} needs {of}"
+                for own, of in NOT_BY_MAKE_TEST.items()
+                if f"{name}.".startswith(f"{own}.")
             }
         missing |= imports_without_a_skip(getattr(statement, "body", []), told)
     return {line for line in missing if line.split()[-1] not in told}
 
 
 def test_a_test_that_imports_what_make_test_does_not_install_is_skipped_without_it():
-    trees = {str(path): ast.parse(path.read_text("utf-8")) for path in sorted(TESTS.rglob("test_*.py"))}
-    assert {name: missing for name, tree in trees.items() if (missing := imports_without_a_skip(tree.body))} == {}
+    trees = {
+        str(path): ast.parse(path.read_text("utf-8")) for path in sorted(TESTS.rglob("test_*.py"))
+    }
+    assert {
+        name: missing
+        for name, tree in trees.items()
+        if (missing := imports_without_a_skip(tree.body))
+    } == {}
     skips = [re.findall(r"importorskip\((.*)\)", ast.unparse(tree)) for tree in trees.values()]
     assert {"flwr", "fastapi"} <= {words.split("'")[1] for lines in skips for words in lines}
     assert not [words for lines in skips for words in lines if "reason='needs " not in words]

@@ -1,4 +1,6 @@
-"""Every name says what it holds; the words below are those of a hand that is still thinking (STYLE, "Words")."""
+"""Every name says what it holds; the words below are those of a hand that is still thinking (STYLE,
+"Words").
+"""
 
 import ast
 from collections.abc import Iterator
@@ -11,9 +13,15 @@ PACKAGE = Path(autofl.__file__).parent
 
 
 def bound_names(node: ast.AST) -> list[str | None]:
-    """The names that a node binds: variables, fields, parameters, functions, classes, imports, handlers, patterns."""
+    """The names that a node binds: variables, fields, parameters, functions, classes, imports,
+    handlers, patterns.
+    """
     match node:
-        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+        case (
+            ast.Name(id=name, ctx=ast.Store())
+            | ast.Attribute(attr=name, ctx=ast.Store())
+            | ast.arg(arg=name)
+        ):
             return [name]
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.ExceptHandler():
             return [node.name]
@@ -32,7 +40,9 @@ def each_of_updates(tree: ast.Module) -> set[ast.AST]:
     allowed: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            methods = {method.name: method for method in node.body if isinstance(method, ast.FunctionDef)}
+            methods = {
+                method.name: method for method in node.body if isinstance(method, ast.FunctionDef)
+            }
             allowed |= {methods["each"]} if {"each", "mean"} <= methods.keys() else set()
     return allowed
 
@@ -49,7 +59,11 @@ def offenders(source: str, where: str) -> Iterator[str]:
 def test_no_name_in_the_package_is_a_placeholder():
     paths = sorted(PACKAGE.rglob("*.py"))
     assert paths
-    wrong = [line for path in paths for line in offenders(path.read_text(), str(path.relative_to(PACKAGE)))]
+    wrong = [
+        line
+        for path in paths
+        for line in offenders(path.read_text(), str(path.relative_to(PACKAGE)))
+    ]
     assert not wrong, "name these by what they hold:\n" + "\n".join(wrong)
 
 

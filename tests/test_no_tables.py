@@ -1,4 +1,6 @@
-"""What is decided by the name of a data set: Table I of the paper, sizes of models, and nothing else."""
+"""What is decided by the name of a data set: Table I of the paper, sizes of models, and nothing
+else.
+"""
 
 import ast
 from pathlib import Path
@@ -17,7 +19,9 @@ ALLOWED = {
 
 
 def keys_by_data_set(tree: ast.AST) -> list[ast.expr]:
-    """Keys that are, or hold, the name of a data set, and have numbers as their values; names and files are words."""
+    """Keys that are, or hold, the name of a data set, and have numbers as their values; names and
+    files are words.
+    """
     pairs = [
         pair
         for node in ast.walk(tree)
@@ -31,7 +35,10 @@ def keys_by_data_set(tree: ast.AST) -> list[ast.expr]:
         for key, value in pairs
         if key is not None
         and any(isinstance(part, ast.Constant) and part.value in names for part in ast.walk(key))
-        and any(isinstance(part, ast.Constant) and isinstance(part.value, int | float) for part in ast.walk(value))
+        and any(
+            isinstance(part, ast.Constant) and isinstance(part.value, int | float)
+            for part in ast.walk(value)
+        )
     ]
 
 
@@ -39,16 +46,25 @@ def tables(path: Path) -> list[tuple[str, int]]:
     """Name and line of each statement with such a table."""
     found = []
     for statement in ast.parse(path.read_text()).body:
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+        target = (
+            statement.targets[0]
+            if isinstance(statement, ast.Assign)
+            else getattr(statement, "target", None)
+        )
         found += [
-            (target.id if isinstance(target, ast.Name) else "", key.lineno) for key in keys_by_data_set(statement)
+            (target.id if isinstance(target, ast.Name) else "", key.lineno)
+            for key in keys_by_data_set(statement)
         ]
     return found
 
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in sorted(SRC.rglob("*.py")) if path.relative_to(SRC).parts[0] not in ("data", "reproduction")],
+    [
+        path
+        for path in sorted(SRC.rglob("*.py"))
+        if path.relative_to(SRC).parts[0] not in ("data", "reproduction")
+    ],
     ids=lambda path: str(path.relative_to(SRC)),
 )
 def test_no_table_goes_by_the_name_of_a_data_set(path):

@@ -5,7 +5,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "autofl"
 OWN_PLACES = {"files.py", "data"}
-"""The door itself and the cache of data sets, which is the user's own, never a folder of runs or of a deployment."""
+"""The door itself and the cache of data sets, which is the user's own, never a folder of runs or of
+a deployment.
+"""
 WRITING = {"write_text", "write_bytes", "truncate", "savetxt", "touch"}
 
 
@@ -13,7 +15,11 @@ def writes(call: ast.Call) -> bool:
     """Whether a call opens or writes a file by its name."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if name == "open":
-        modes = [word.value for word in (*call.args, *(key.value for key in call.keywords)) if is_text(word)]
+        modes = [
+            word.value
+            for word in (*call.args, *(key.value for key in call.keywords))
+            if is_text(word)
+        ]
         return any(set(mode) <= set("rwaxbt+") and set(mode) & set("wax+") for mode in modes)
     owner = getattr(getattr(call.func, "value", None), "id", "")
     return name in WRITING and owner not in ("log", "file")  # which are open already

@@ -1,4 +1,6 @@
-"""What is published: a wheel and an sdist with all of the package and nothing else, built without a network."""
+"""What is published: a wheel and an sdist with all of the package and nothing else, built without a
+network.
+"""
 
 import subprocess
 import sys
@@ -11,16 +13,41 @@ import pytest
 pytest.importorskip("hatchling", reason="needs hatchling, which make setup installs")
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "autofl").rglob("*") if path.is_file()}
+PACKAGE = {
+    str(path.relative_to(ROOT / "src"))
+    for path in (ROOT / "src" / "autofl").rglob("*")
+    if path.is_file()
+}
 PACKAGE = {name for name in PACKAGE if "__pycache__" not in name}
-ONLY_IN_A_CLONE = {"Makefile", "tests", "docs", "benchmarks", "tools", "hashes.txt", "zensical.toml"}
-"""What works only with all the others: `make docs` and the tests want the benchmarks and the results of 12 MB."""
+ONLY_IN_A_CLONE = {
+    "Makefile",
+    "tests",
+    "docs",
+    "benchmarks",
+    "tools",
+    "hashes.txt",
+    "zensical.toml",
+}
+"""What works only with all the others: `make docs` and the tests want the benchmarks and the
+results of 12 MB.
+"""
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    words = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", str(folder)]
+    words = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "sdist",
+        "-t",
+        "wheel",
+        "-d",
+        str(folder),
+    ]
     subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
     return folder
 

@@ -121,17 +121,27 @@ def test_reports_and_pictures(form, tmp_path, few_digits, monkeypatch):
     assert report.path == tmp_path / "out" / "report.md"
     assert plot_runs([folder], out, 0.85) == list(report.pictures)
     assert plot_devices([], out) == []
-    assert save(plot(folder, "round", "train_loss"), form(tmp_path / "loss"))[0] == tmp_path / "loss.png"
+    assert (
+        save(plot(folder, "round", "train_loss"), form(tmp_path / "loss"))[0]
+        == tmp_path / "loss.png"
+    )
     monkeypatch.setattr(theory, "draw_theory", lambda result: plot(folder, "round", "energy"))
     assert theory.plot_theory({}, form(tmp_path / "theory"))[1] == tmp_path / "theory.svg"
     partition = few_digits.partition(Iid(), 4, seed=1)
-    pictures = plot_partition(partition, few_digits.y, few_digits.num_classes, form(tmp_path / "who"), "who owns what")
+    pictures = plot_partition(
+        partition, few_digits.y, few_digits.num_classes, form(tmp_path / "who"), "who owns what"
+    )
     assert [path.name for path in pictures if path.is_file()] == ["who.png", "who.svg"]
 
 
 def test_a_run_can_be_written_and_drawn_with_strings_alone(tmp_path):
     settings = load_settings(
-        overrides=["stop.rounds=1", "evaluation.test_samples=5", "evaluation.train_samples=20", "cell.num_ue=5"]
+        overrides=[
+            "stop.rounds=1",
+            "evaluation.test_samples=5",
+            "evaluation.train_samples=20",
+            "cell.num_ue=5",
+        ]
     )
     place = os.path.join(str(tmp_path), "run")
     run(settings, place)

@@ -1,4 +1,6 @@
-"""The names of `import autofl as fl`: the same in every list of them, and each with a type that an editor can show."""
+"""The names of `import autofl as fl`: the same in every list of them, and each with a type that an
+editor can show.
+"""
 
 import ast
 import dataclasses
@@ -22,9 +24,15 @@ NOTEBOOK = ROOT / "examples" / "compare_your_algorithm.ipynb"
 def imported_for_types() -> dict[str, str]:
     """The names that `__init__.py` imports for type checkers alone, each with its module."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
-    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    blocks = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {alias.asname or alias.name: node.module or "" for node in imports for alias in node.names}
+    return {
+        alias.asname or alias.name: node.module or "" for node in imports for alias in node.names
+    }
 
 
 def test_the_three_lists_of_public_names_are_one():
@@ -35,18 +43,29 @@ def test_the_three_lists_of_public_names_are_one():
 
 def test_each_public_name_is_there():
     for name, module in autofl._MODULES.items():
-        assert getattr(sys.modules.get(module) or __import__(module, fromlist=[name]), name) is not None, name
+        assert (
+            getattr(sys.modules.get(module) or __import__(module, fromlist=[name]), name)
+            is not None
+        ), name
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         autofl.Nothing  # noqa: B018
 
 
 def notebook_with_types() -> str:
-    """The notebook, and at its end a question for the type of everything it uses of AutoFL and everything it makes."""
+    """The notebook, and at its end a question for the type of everything it uses of AutoFL and
+    everything it makes.
+    """
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     tree = ast.parse(text)
-    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_public(node)}
-    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    used = {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and _is_public(node)
+    }
+    targets = [
+        target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
+    ]
     made = {target.id for target in targets if isinstance(target, ast.Name)}
     assert {"fl.Arm", "fl.compare", "cell", "data", "arms", "runs"} <= used | made
     questions = "".join(f"reveal_type({name})\n" for name in sorted(used | made))
@@ -76,14 +95,19 @@ reveal_type(near)
 def test_what_a_user_gives_as_lists_comes_out_as_arrays():
     names: dict[str, Any] = {}
     exec(LISTS.replace("reveal_type", "type"), names)
-    assert [names["cell"].distance.tolist(), names["disc"].data_size.tolist()] == [[50, 100, 150], [2000] * 3]
+    assert [names["cell"].distance.tolist(), names["disc"].data_size.tolist()] == [
+        [50, 100, 150],
+        [2000] * 3,
+    ]
     assert names["plan"].num_samples.tolist() == [10, 0]
     assert names["plan"].feasible.tolist() == [True, False]
     assert names["arrives"].shape == (3,)
 
 
 def test_every_public_name_has_a_type(tmp_path):
-    """mypy --strict finds no error, and no name that is `Any` itself; `Any` inside a type, as NumPy has, is fine."""
+    """mypy --strict finds no error, and no name that is `Any` itself; `Any` inside a type, as NumPy
+    has, is fine.
+    """
     pytest.importorskip("mypy", reason="needs the extra dev")
     names = "".join(f"reveal_type(fl.{name})\n" for name in autofl.__all__)
     pages = {
@@ -95,14 +119,23 @@ def test_every_public_name_has_a_type(tmp_path):
         (tmp_path / file).write_text(text, encoding="utf-8")
     examples = sorted(str(path) for path in (ROOT / "examples").glob("*.py"))
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *(str(tmp_path / file) for file in pages), *examples],
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            *(str(tmp_path / file) for file in pages),
+            *examples,
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     assert ": error:" not in done.stdout, done.stdout
     assert not done.stderr
-    types = re.findall(r'^(.*?):(\d+): note: Revealed type is "(.*)"$', done.stdout, flags=re.MULTILINE)
+    types = re.findall(
+        r'^(.*?):(\d+): note: Revealed type is "(.*)"$', done.stdout, flags=re.MULTILINE
+    )
     assert len(types) == sum(text.count("reveal_type(") for text in pages.values())
     untyped = [f"{Path(file).name}:{line}" for file, line, found in types if found == "Any"]
     assert not untyped, "Any, as far as mypy knows: " + ", ".join(untyped)
@@ -110,7 +143,11 @@ def test_every_public_name_has_a_type(tmp_path):
 
 def test_the_reference_says_of_every_field_of_a_cell_what_it_is():
     """The page shows the docstring; a number with a unit says its unit, in brackets."""
-    told = dict(re.findall(r"^    (\w+): (.+)$", inspect.cleandoc(autofl.Cell.__doc__ or ""), flags=re.MULTILINE))
+    told = dict(
+        re.findall(
+            r"^    (\w+): (.+)$", inspect.cleandoc(autofl.Cell.__doc__ or ""), flags=re.MULTILINE
+        )
+    )
     assert list(told) == [field.name for field in dataclasses.fields(autofl.Cell)]
     assert "::: autofl.network.Cell" in (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert sum(bool(re.search(r"\[[\w/ ^]+\]", words)) for words in told.values()) >= 17

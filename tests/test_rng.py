@@ -7,18 +7,28 @@ from scipy import stats
 from autofl.rng import stream, ue_uniforms
 from reference.rng_reference import splitmix64, uniforms_of_one_ue
 
-# The seeds are fixed, so these tests give the same answer every time; a sound generator fails one choice of seed in a
+# The seeds are fixed, so these tests give the same answer every time; a sound generator fails one
+# choice of seed in a
 # thousand at this level, a broken one nearly all of them.
 LEAST_P_VALUE = 1e-3
 
 
 def test_the_same_seed_purpose_and_index_give_the_same_draws():
-    np.testing.assert_array_equal(stream(7, "fading", 40).random(100), stream(7, "fading", 40).random(100))
+    np.testing.assert_array_equal(
+        stream(7, "fading", 40).random(100), stream(7, "fading", 40).random(100)
+    )
 
 
 @pytest.mark.parametrize(
     "other",
-    [(8, "fading", 5), (7, "batch", 5), (7, "fading", 6), (7, "fading"), (7, "fading", 5, 0), (7, "fading", 0, 5)],
+    [
+        (8, "fading", 5),
+        (7, "batch", 5),
+        (7, "fading", 6),
+        (7, "fading"),
+        (7, "fading", 5, 0),
+        (7, "fading", 0, 5),
+    ],
 )
 def test_another_seed_purpose_or_index_gives_other_draws(other):
     ours = stream(7, "fading", 5).random(100)
@@ -29,7 +39,8 @@ def test_an_index_is_not_the_same_as_that_index_followed_by_zero():
     # NumPy pads a seed list with zeros, which would make these two equal.
     assert stream(7, "fading", 5).random() != stream(7, "fading", 5, 0).random()
     assert not np.array_equal(
-        ue_uniforms(7, "batch", (5,), np.arange(4), 3), ue_uniforms(7, "batch", (5, 0), np.arange(4), 3)
+        ue_uniforms(7, "batch", (5,), np.arange(4), 3),
+        ue_uniforms(7, "batch", (5, 0), np.arange(4), 3),
     )
 
 
@@ -43,7 +54,9 @@ def test_a_draw_from_one_stream_does_not_shift_another():
 def test_neighbouring_streams_are_uncorrelated_and_their_first_numbers_uniform():
     draws = np.array([stream(7, "fading", k).random(500) for k in range(400)])
     assert stats.kstest(draws[:, 0], "uniform").pvalue > LEAST_P_VALUE
-    pairs = (draws[1:] - 0.5) * (draws[:-1] - 0.5) * 12.0  # mean 0, variance 1 for independent uniforms
+    pairs = (
+        (draws[1:] - 0.5) * (draws[:-1] - 0.5) * 12.0
+    )  # mean 0, variance 1 for independent uniforms
     assert abs(pairs.mean()) < 5.0 / np.sqrt(pairs.size)
 
 
@@ -58,7 +71,9 @@ def test_the_reference_generator_gives_the_published_numbers_of_splitmix64():
     ]
 
 
-@pytest.mark.parametrize(("seed", "purpose", "index"), [(0, "batch", ()), (7, "batch", (40,)), (2**40, "x", (3, 0, 9))])
+@pytest.mark.parametrize(
+    ("seed", "purpose", "index"), [(0, "batch", ()), (7, "batch", (40,)), (2**40, "x", (3, 0, 9))]
+)
 def test_uniforms_equal_plain_python_splitmix64_bit_for_bit(seed, purpose, index):
     ue = np.array([0, 1, 2, 19, 12345, 2**40])
     expected = [uniforms_of_one_ue(seed, purpose, index, int(i), 17) for i in ue]
@@ -75,10 +90,14 @@ def test_the_row_of_a_ue_depends_on_that_ue_alone():
 
 def test_asking_for_more_numbers_keeps_the_first_ones():
     ue = np.arange(20)
-    np.testing.assert_array_equal(ue_uniforms(7, "batch", (3,), ue, 50)[:, :8], ue_uniforms(7, "batch", (3,), ue, 8))
+    np.testing.assert_array_equal(
+        ue_uniforms(7, "batch", (3,), ue, 50)[:, :8], ue_uniforms(7, "batch", (3,), ue, 8)
+    )
 
 
-@pytest.mark.parametrize("other", [(8, "batch", (3,)), (7, "split", (3,)), (7, "batch", (4,)), (7, "batch", ())])
+@pytest.mark.parametrize(
+    "other", [(8, "batch", (3,)), (7, "split", (3,)), (7, "batch", (4,)), (7, "batch", ())]
+)
 def test_another_seed_purpose_or_index_gives_other_uniforms(other):
     ue = np.arange(50)
     ours = ue_uniforms(7, "batch", (3,), ue, 8)
@@ -97,15 +116,22 @@ def test_uniforms_are_uniform_over_ues_over_positions_and_over_rounds():
     draws = ue_uniforms(7, "batch", (3,), np.arange(20_000), 20)
     assert stats.kstest(draws[:, 0], "uniform").pvalue > LEAST_P_VALUE
     assert stats.kstest(draws.ravel(), "uniform").pvalue > LEAST_P_VALUE
-    assert stats.kstest(ue_uniforms(7, "batch", (3,), np.array([5]), 20_000)[0], "uniform").pvalue > LEAST_P_VALUE
+    assert (
+        stats.kstest(ue_uniforms(7, "batch", (3,), np.array([5]), 20_000)[0], "uniform").pvalue
+        > LEAST_P_VALUE
+    )
     over_rounds = [ue_uniforms(7, "batch", (k,), np.array([5]), 1)[0, 0] for k in range(2000)]
     assert stats.kstest(over_rounds, "uniform").pvalue > LEAST_P_VALUE
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [(np.s_[:-1, :], np.s_[1:, :]), (np.s_[:, :-1], np.s_[:, 1:])], ids=["UEs", "positions"]
+    ("ours", "theirs"),
+    [(np.s_[:-1, :], np.s_[1:, :]), (np.s_[:, :-1], np.s_[:, 1:])],
+    ids=["UEs", "positions"],
 )
 def test_neighbouring_uniforms_fill_the_unit_square_evenly(ours, theirs):
     draws = ue_uniforms(11, "batch", (3,), np.arange(2000), 100)
-    counts, _, _ = np.histogram2d(draws[ours].ravel(), draws[theirs].ravel(), bins=16, range=[[0.0, 1.0]] * 2)
+    counts, _, _ = np.histogram2d(
+        draws[ours].ravel(), draws[theirs].ravel(), bins=16, range=[[0.0, 1.0]] * 2
+    )
     assert stats.chisquare(counts.ravel()).pvalue > LEAST_P_VALUE

@@ -101,7 +101,12 @@ def commands(text: str) -> list[str]:
 
 
 def console(page: Path) -> list[str]:
-    return [command for language, text in blocks(page) if language in ("", "console") for command in commands(text)]
+    return [
+        command
+        for language, text in blocks(page)
+        if language in ("", "console")
+        for command in commands(text)
+    ]
 
 
 def is_only_parsed(command: str) -> bool:
@@ -112,7 +117,12 @@ def small(command: str) -> list[str]:
     """The words of a command of `autofl`, with settings that take a second."""
     name, *words = shlex.split(command.removeprefix("autofl "))
     if name == "plan" and "joint" in words and {"--target", "--within", "--budget"} & set(words):
-        words += ["--set", "cell.num_ue=2", "--pilots", str(write_pilots(Path("joint.json"), "cell.num_ue=2"))]
+        words += [
+            "--set",
+            "cell.num_ue=2",
+            "--pilots",
+            str(write_pilots(Path("joint.json"), "cell.num_ue=2")),
+        ]
     if name == "reproduce":
         words = [word for word in words if word not in ("--scale", "full")]
         words += ["--scale", "smoke", "--workers", "1", "--device", "cpu"]
@@ -134,7 +144,9 @@ def run_command(command: str) -> None:
     ALREADY_RUN.append(words)
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, f"{command}: {done.output[-500:]} {done.exception}"
-    assert "nobody can take part" not in done.output, f"{command} shows a cell in which nobody takes part"
+    assert "nobody can take part" not in done.output, (
+        f"{command} shows a cell in which nobody takes part"
+    )
 
 
 def file_named_before(block: str, page: Path) -> str | None:
@@ -172,7 +184,9 @@ def server(folder):
     process.wait(PATIENCE)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem
+)
 def test_what_a_page_shows_can_be_run(page, folder, monkeypatch, request):
     names = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", names)  # dataclasses look their module up
@@ -203,21 +217,39 @@ def test_what_a_page_shows_can_be_run(page, folder, monkeypatch, request):
 
 def test_no_command_escapes_both_lists():
     shown = [command for page in PAGES for command in console(page)]
-    strange = [command for command in shown if not is_only_parsed(command) and not command.startswith("autofl ")]
+    strange = [
+        command
+        for command in shown
+        if not is_only_parsed(command) and not command.startswith("autofl ")
+    ]
     assert not strange, f"neither run nor listed: {strange}"
-    unused = [start for start in ONLY_PARSED if not any(f"{command} ".startswith(start) for command in shown)]
+    unused = [
+        start
+        for start in ONLY_PARSED
+        if not any(f"{command} ".startswith(start) for command in shown)
+    ]
     assert not unused, f"listed, but on no page: {unused}"
-    named = [name for reason in ONLY_PARSED.values() for name in re.findall(r"tests/[\w/]+\.py", reason)]
+    named = [
+        name for reason in ONLY_PARSED.values() for name in re.findall(r"tests/[\w/]+\.py", reason)
+    ]
     assert all((ROOT / name).is_file() for name in named)
-    code = "".join(text for page in PAGES for language, text in blocks(page) if language == "python")
+    code = "".join(
+        text for page in PAGES for language, text in blocks(page) if language == "python"
+    )
     assert all(long in code for long in SHORTER)
     assert sum(not is_only_parsed(command) for command in shown) > sum(map(is_only_parsed, shown))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if console(page)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if console(page)], ids=lambda page: page.stem
+)
 def test_every_command_of_a_page_is_understood(page):
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    targets = re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    targets = re.findall(
+        r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     for command in console(page):
         words = shlex.split(command.removeprefix("sudo "))
         if words[0] == "make":
@@ -258,7 +290,10 @@ def test_the_site_builds_and_its_links_lead_somewhere(tmp_path):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "zensical.toml", tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "zensical", "build", "--strict", "--clean"], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "No issues found" in done.stdout + done.stderr
@@ -266,14 +301,22 @@ def test_the_site_builds_and_its_links_lead_somewhere(tmp_path):
     pages = {path: Links(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
     broken = []
     for path, links in pages.items():
-        assert not [one for one in links.loads if "://" in one or one.startswith("//")], f"{path} loads from outside"
+        assert not [one for one in links.loads if "://" in one or one.startswith("//")], (
+            f"{path} loads from outside"
+        )
         for link in [*links.to, *links.loads]:
-            if "://" in link or link.startswith(("mailto:", "data:", "javascript:")) or path.name == "404.html":
+            if (
+                "://" in link
+                or link.startswith(("mailto:", "data:", "javascript:"))
+                or path.name == "404.html"
+            ):
                 continue
             name, _, anchor = link.partition("#")
             target = (path.parent / name.split("?")[0]).resolve() if name else path
             target = target / "index.html" if target.is_dir() else target
-            if not target.exists() or (anchor and target in pages and anchor not in pages[target].anchors):
+            if not target.exists() or (
+                anchor and target in pages and anchor not in pages[target].anchors
+            ):
                 broken.append(f"{path.relative_to(site)}: {link}")
     assert len(pages) > 15
     assert not broken, "\n".join(broken)

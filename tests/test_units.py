@@ -16,10 +16,14 @@ from autofl.units import db_to_ratio, dbm_to_watt
     ],
 )
 def test_dbm_counts_tenfold_powers_from_one_milliwatt(power_dbm, power):
-    assert dbm_to_watt(power_dbm) == pytest.approx(power, rel=1e-13)  # 10^x multiplies the rounding of x by x ln 10
+    assert dbm_to_watt(power_dbm) == pytest.approx(
+        power, rel=1e-13
+    )  # 10^x multiplies the rounding of x by x ln 10
 
 
-@pytest.mark.parametrize(("ratio_db", "ratio"), [(0.0, 1.0), (10.0, 10.0), (30.0, 1000.0), (-20.0, 0.01)])
+@pytest.mark.parametrize(
+    ("ratio_db", "ratio"), [(0.0, 1.0), (10.0, 10.0), (30.0, 1000.0), (-20.0, 0.01)]
+)
 def test_ten_decibels_are_a_factor_of_ten(ratio_db, ratio):
     assert db_to_ratio(ratio_db) == pytest.approx(ratio, rel=1e-14)
 

@@ -1,7 +1,9 @@
-"""What the peers share: the work, the command line, the clock and the check. NumPy and the standard library only.
+"""What the peers share: the work, the command line, the clock and the check. NumPy and the standard
+library only.
 
-A round is the selection of the UEs, the drawing of their batches, the client updates and the averaging; nothing is
-evaluated. FedAvg takes one SGD step on `samples` samples of each UE, Per-FedAvg one meta step on three times as many.
+A round is the selection of the UEs, the drawing of their batches, the client updates and the
+averaging; nothing is evaluated. FedAvg takes one SGD step on `samples` samples of each UE,
+Per-FedAvg one meta step on three times as many.
 """
 
 import argparse
@@ -17,7 +19,9 @@ import numpy as np
 
 STARTED = time.perf_counter()
 Weights = list[np.ndarray]
-"""Weight and bias of each layer in turn, as PyTorch keeps them: the MLP's four arrays or LeNet-5's ten."""
+"""Weight and bias of each layer in turn, as PyTorch keeps them: the MLP's four arrays or LeNet-5's
+ten.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,9 @@ class Work:
     inner_lr: float
     outer_lr: float
     weights: Weights  # before the first round
-    expected: dict[str, Weights]  # AutoFL's loop engine: one client's result and one round's, of each algorithm
+    expected: dict[
+        str, Weights
+    ]  # AutoFL's loop engine: one client's result and one round's, of each algorithm
 
     @property
     def num_ue(self) -> int:
@@ -45,10 +51,14 @@ class Work:
         return self.samples if algorithm == "fedavg" else 3 * self.samples
 
     def constant(self) -> "Work":
-        """The same work with one sample a UE, repeated: whatever is drawn, the round gives `expected`."""
+        """The same work with one sample a UE, repeated: whatever is drawn, the round gives
+        `expected`.
+        """
         first = self.train[self.train_start[: self.selected]]
         size = 3 * self.samples
-        return replace(self, train=np.repeat(first, size), train_start=np.arange(self.selected + 1) * size)
+        return replace(
+            self, train=np.repeat(first, size), train_start=np.arange(self.selected + 1) * size
+        )
 
 
 def read_work(path: Path) -> Work:
@@ -76,13 +86,17 @@ def read_work(path: Path) -> Work:
 
 
 def arguments(doc: str | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, required=True, help="a file of make_work.py")
     parser.add_argument("--algorithm", choices=["per-fedavg", "fedavg"], default="per-fedavg")
     parser.add_argument("--rounds", type=int, default=30, help="rounds measured")
     parser.add_argument("--warmup", type=int, default=5, help="rounds before them")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--check", action="store_true", help="compare with AutoFL's loop engine and stop")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with AutoFL's loop engine and stop"
+    )
     return parser.parse_args()
 
 
@@ -120,7 +134,10 @@ def report(
     peak_mb: float | None = None,
 ) -> None:
     """The result as one line of JSON, the last of the output."""
-    print(f"{peer} {options.algorithm}: {1e3 * statistics.median(clock.round_seconds):.1f} ms a round", file=sys.stderr)
+    print(
+        f"{peer} {options.algorithm}: {1e3 * statistics.median(clock.round_seconds):.1f} ms a round",
+        file=sys.stderr,
+    )
     result = {
         "peer": peer,
         "version": version,
@@ -136,7 +153,9 @@ def report(
 
 
 def difference(work: Work, what: str, weights: Weights) -> float:
-    """|w - w_expected| / |w_expected - w_0|: the error of the step, relative to its length. Printed and returned."""
+    """|w - w_expected| / |w_expected - w_0|: the error of the step, relative to its length. Printed
+    and returned.
+    """
     expected = work.expected[what]
     error = sum(float(((a - b) ** 2).sum()) for a, b in zip(weights, expected, strict=True))
     length = sum(float(((a - b) ** 2).sum()) for a, b in zip(expected, work.weights, strict=True))
@@ -146,7 +165,11 @@ def difference(work: Work, what: str, weights: Weights) -> float:
 
 
 def demand(work: Work, what: str, weights: Weights, at_most: float = 2e-4) -> None:
-    """Stops where a step differs from AutoFL's by more than float32 rounding (weights of size 1, steps of 0.01)."""
+    """Stops where a step differs from AutoFL's by more than float32 rounding (weights of size 1,
+    steps of 0.01).
+    """
     relative = difference(work, what, weights)
     if not relative <= at_most:
-        sys.exit(f"{what}: the peer's step is not the one asked for: {relative:.2e} > {at_most:.0e}")
+        sys.exit(
+            f"{what}: the peer's step is not the one asked for: {relative:.2e} > {at_most:.0e}"
+        )

@@ -1,4 +1,6 @@
-"""The ClientApp of `run_flower.py`: a module of its own, so that Ray's actors import it instead of unpickling it."""
+"""The ClientApp of `run_flower.py`: a module of its own, so that Ray's actors import it instead of
+unpickling it.
+"""
 
 from functools import cache
 from pathlib import Path
@@ -38,5 +40,8 @@ def train(message: Message, context: Context) -> Message:
     with torch.no_grad():
         torch._foreach_add_(w, step, alpha=-work.outer_lr)
 
-    reply = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(index)})}
+    reply = {
+        "arrays": ArrayRecord(model.state_dict()),
+        "metrics": MetricRecord({"num-examples": len(index)}),
+    }
     return Message(content=RecordDict(reply), reply_to=message)

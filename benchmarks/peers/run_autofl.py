@@ -1,4 +1,6 @@
-"""AutoFL itself on the same work: engine low_rank, exact Per-FedAvg or FedAvg, in the environment AutoFL lives in."""
+"""AutoFL itself on the same work: engine low_rank, exact Per-FedAvg or FedAvg, in the environment
+AutoFL lives in.
+"""
 
 import numpy as np
 import torch
@@ -21,9 +23,15 @@ def run(work, algorithm, num_rounds, clock):
     names = [name for name, _ in model.named_parameters()]
     params = {name: torch.from_numpy(w) for name, w in zip(names, work.weights, strict=True)}
     none = np.zeros(0, dtype=np.int64)
-    partition = Partition(work.train, work.train_start, none, np.zeros(work.num_ue + 1, dtype=np.int64))
+    partition = Partition(
+        work.train, work.train_start, none, np.zeros(work.num_ue + 1, dtype=np.int64)
+    )
     data = FederatedData("work", torch.from_numpy(work.x), torch.from_numpy(work.y), 10, partition)
-    chosen = PerFedAvg(work.inner_lr, work.outer_lr) if algorithm == "per-fedavg" else FedAvg(work.outer_lr)
+    chosen = (
+        PerFedAvg(work.inner_lr, work.outer_lr)
+        if algorithm == "per-fedavg"
+        else FedAvg(work.outer_lr)
+    )
     engine = make_engine("low_rank", model)
     num = np.full(work.selected, work.num_drawn(algorithm))
     selection, everybody = Uniform(work.selected), Cell(distance=np.ones(work.num_ue))
@@ -40,7 +48,9 @@ if __name__ == "__main__":
     use_machine(options.threads)
     work, clock = read_work(options.work), Clock(options.warmup)
     if options.check:
-        demand(work, f"round {options.algorithm}", run(work.constant(), options.algorithm, 1, clock))
+        demand(
+            work, f"round {options.algorithm}", run(work.constant(), options.algorithm, 1, clock)
+        )
     else:
         run(work, options.algorithm, clock.warmup + options.rounds, clock)
         report("autofl", __version__, options, "shipped: exact", clock, "engine low_rank")

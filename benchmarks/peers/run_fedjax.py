@@ -1,10 +1,13 @@
-"""FedJAX: its `federated_averaging`, `UniformGetClientSampler` and client data sets; what a client computes is jitted.
+"""FedJAX: its `federated_averaging`, `UniformGetClientSampler` and client data sets; what a client
+computes is jitted.
 
-FedJAX ships no Per-FedAvg. Its `federated_averaging` takes any function (params, batch, rng) -> gradients, so ours
-gives it the exact meta-gradient of a batch of 3 * samples cut in three. The clients' data sets hold the indices of
-their samples, and a batch preprocessor gathers them from one pool: as fast as a copy for each client, with less
-memory. FedJAX 0.0.17 (2023) needs `jax.tree_map`, which newer JAX has dropped: we put the name back, since today's JAX
-runs these rounds a fifth faster than 0.5.3, which still has it.
+FedJAX ships no Per-FedAvg. Its `federated_averaging` takes any function (params, batch, rng) ->
+gradients, so ours gives it the exact meta-gradient of a batch of 3 * samples cut in three. The
+clients' data sets hold the indices of
+their samples, and a batch preprocessor gathers them from one pool: as fast as a copy for each
+client, with less memory. FedJAX 0.0.17 (2023) needs `jax.tree_map`, which newer JAX has dropped: we
+put the name back, since today's JAX runs these rounds a fifth faster than 0.5.3, which still has
+it.
 """
 
 import os
@@ -30,9 +33,12 @@ work = read_work(options.work)
 
 
 def pool(x):
-    """The largest of each 2 x 2 square: written so, XLA runs it faster on a CPU than by `reduce_window`."""
+    """The largest of each 2 x 2 square: written so, XLA runs it faster on a CPU than by
+    `reduce_window`.
+    """
     return jnp.maximum(
-        jnp.maximum(x[:, :, ::2, ::2], x[:, :, 1::2, ::2]), jnp.maximum(x[:, :, ::2, 1::2], x[:, :, 1::2, 1::2])
+        jnp.maximum(x[:, :, ::2, ::2], x[:, :, 1::2, ::2]),
+        jnp.maximum(x[:, :, ::2, 1::2], x[:, :, 1::2, 1::2]),
     )
 
 
@@ -57,7 +63,9 @@ def plain(params, batch, rng):
 def meta(params, batch, rng):
     """(I - alpha H(w; D_h)) g(w - alpha g(w; D_in); D_o)."""
     d_in, d_o, d_h = zip(jnp.split(batch["x"], 3), jnp.split(batch["y"], 3), strict=True)
-    adapted = jax.tree_util.tree_map(lambda w, g: w - work.inner_lr * g, params, gradient(params, *d_in))
+    adapted = jax.tree_util.tree_map(
+        lambda w, g: w - work.inner_lr * g, params, gradient(params, *d_in)
+    )
     outer = gradient(adapted, *d_o)
     _, hess = jax.jvp(lambda w: gradient(w, *d_h), (params,), (outer,))
     return jax.tree_util.tree_map(lambda g, h: g - work.inner_lr * h, outer, hess)
@@ -69,8 +77,12 @@ GRADIENTS = {"fedavg": plain, "per-fedavg": meta}
 def rounds(work, algorithm):
     """A function that runs one round and returns the weights after it."""
     num = work.num_drawn(algorithm)
-    clients = fedjax.InMemoryFederatedData({ue: {"index": work.owned(ue)} for ue in range(work.num_ue)})
-    clients = clients.preprocess_batch(lambda batch: {"x": work.x[batch["index"]], "y": work.y[batch["index"]]})
+    clients = fedjax.InMemoryFederatedData(
+        {ue: {"index": work.owned(ue)} for ue in range(work.num_ue)}
+    )
+    clients = clients.preprocess_batch(
+        lambda batch: {"x": work.x[batch["index"]], "y": work.y[batch["index"]]}
+    )
     sampler = fedjax.client_samplers.UniformGetClientSampler(clients, work.selected, seed=0)
     learner = fed_avg.federated_averaging(
         GRADIENTS[algorithm],
@@ -93,9 +105,13 @@ if options.check:
     own = work.owned(0)[: 3 * work.samples]
     for name, grad in GRADIENTS.items():
         index = own[: work.num_drawn(name)]
-        step = jax.jit(grad)([jnp.asarray(w) for w in work.weights], {"x": work.x[index], "y": work.y[index]}, None)
+        step = jax.jit(grad)(
+            [jnp.asarray(w) for w in work.weights], {"x": work.x[index], "y": work.y[index]}, None
+        )
         demand(
-            work, f"client {name}", [w - work.outer_lr * np.asarray(g) for w, g in zip(work.weights, step, strict=True)]
+            work,
+            f"client {name}",
+            [w - work.outer_lr * np.asarray(g) for w, g in zip(work.weights, step, strict=True)],
         )
         demand(work, f"round {name}", rounds(work.constant(), name)())
 else:

@@ -1,10 +1,10 @@
-"""Flower's simulation engine (Ray) with its Message API: the strategy `FedAvg` as shipped, the client in
-`flower_client.py`.
+"""Flower's simulation engine (Ray) with its Message API: the strategy `FedAvg` as shipped, the
+client in `flower_client.py`.
 
-Flower ships no Per-FedAvg; ours is the train handler of the ClientApp. One thread is one Ray actor with one PyTorch
-thread. The rounds are run by `run_simulation`, the same engine `flwr run` starts, without the SuperLink and the
-installation of the app before it, so the start is the shortest one. A round includes the waiting of Flower's queues:
-the engine looks for new messages every 0.1 s.
+Flower ships no Per-FedAvg; ours is the train handler of the ClientApp. One thread is one Ray actor
+with one PyTorch thread. The rounds are run by `run_simulation`, the same engine `flwr run` starts,
+without the SuperLink and the installation of the app before it, so the start is the shortest one. A
+round includes the waiting of Flower's queues: the engine looks for new messages every 0.1 s.
 """
 
 import os
@@ -32,7 +32,10 @@ from torch_step import Net  # noqa: E402
 def memory_mb():
     """Of this process and all it started, shared pages counted once."""
     me = psutil.Process()
-    return sum(process.memory_full_info().pss for process in [me, *me.children(recursive=True)]) / 2**20
+    return (
+        sum(process.memory_full_info().pss for process in [me, *me.children(recursive=True)])
+        / 2**20
+    )
 
 
 def run(work, algorithm, num_rounds, clock, constant=False):
@@ -42,7 +45,9 @@ def run(work, algorithm, num_rounds, clock, constant=False):
     @app.main()
     def main(grid, context):
         strategy = FedAvg(
-            fraction_train=work.selected / work.num_ue, fraction_evaluate=0.0, min_available_nodes=work.num_ue
+            fraction_train=work.selected / work.num_ue,
+            fraction_evaluate=0.0,
+            min_available_nodes=work.num_ue,
         )
         config = {"work": str(options.work.resolve()), "algorithm": algorithm, "constant": constant}
         result = strategy.start(

@@ -1,8 +1,10 @@
-"""pfl-research: its `FederatedAveraging` on its `SimulatedBackend`, users as `PyTorchTensorDataset`.
+"""pfl-research: its `FederatedAveraging` on its `SimulatedBackend`, users as
+`PyTorchTensorDataset`.
 
-pfl-research ships Reptile, but no Per-FedAvg. Ours is a subclass of its `FederatedAveraging` with another train step,
-as its FedProx is. A user's data set is what the user draws that round from a pool in memory; users are taken by the
-`minimize_reuse` sampler pfl recommends, its `random` one may take a user twice in a round.
+pfl-research ships Reptile, but no Per-FedAvg. Ours is a subclass of its `FederatedAveraging` with
+another train step, as its FedProx is. A user's data set is what the user draws that round from a
+pool in memory; users are taken by the `minimize_reuse` sampler pfl recommends, its `random` one may
+take a user twice in a round.
 """
 
 from importlib.metadata import version
@@ -29,7 +31,9 @@ class Model(Net):
 
 
 def meta_step(model, optimizer, batch, train_kwargs, train_step_args, inner_lr):
-    for p, g in zip(model.parameters(), meta_gradient(model, *thirds(*batch), inner_lr), strict=True):
+    for p, g in zip(
+        model.parameters(), meta_gradient(model, *thirds(*batch), inner_lr), strict=True
+    ):
         p.grad = g
     optimizer.step()
 
@@ -40,7 +44,9 @@ class PerFedAvg(FederatedAveraging):
         self.inner_lr = inner_lr
 
     def train_one_user(self, initial_model_state, model, user_dataset, central_context):
-        model.do_multiple_epochs_of(user_dataset, central_context.model_train_params, meta_step, inner_lr=self.inner_lr)
+        model.do_multiple_epochs_of(
+            user_dataset, central_context.model_train_params, meta_step, inner_lr=self.inner_lr
+        )
         return model.get_model_difference(initial_model_state), Metrics()
 
 
@@ -75,7 +81,9 @@ def run(work, algorithm, num_rounds, clock):
         ),
         SimulatedBackend(training_data=data, val_data=data),
         model,
-        NNTrainHyperParams(local_num_epochs=1, local_learning_rate=work.outer_lr, local_batch_size=None),
+        NNTrainHyperParams(
+            local_num_epochs=1, local_learning_rate=work.outer_lr, local_batch_size=None
+        ),
         callbacks=[Tick(clock)],
         send_metrics_to_platform=False,
     )
@@ -89,7 +97,9 @@ clock = Clock(options.warmup)
 if options.check:
     module, index = Net(work.weights), torch.from_numpy(work.owned(0)[: 3 * work.samples])
     step = meta_gradient(
-        module, *thirds(torch.from_numpy(work.x)[index], torch.from_numpy(work.y)[index]), work.inner_lr
+        module,
+        *thirds(torch.from_numpy(work.x)[index], torch.from_numpy(work.y)[index]),
+        work.inner_lr,
     )
     demand(
         work,

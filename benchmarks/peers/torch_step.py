@@ -17,7 +17,11 @@ class Net(nn.Module):
         layers: list[nn.Module] = []
         for w in weights[::2]:  # each layer's weight; its bias follows
             if w.ndim == 4:
-                layers += [nn.Conv2d(w.shape[1], w.shape[0], w.shape[2:]), nn.ReLU(), nn.MaxPool2d(2)]
+                layers += [
+                    nn.Conv2d(w.shape[1], w.shape[0], w.shape[2:]),
+                    nn.ReLU(),
+                    nn.MaxPool2d(2),
+                ]
             else:
                 flat = [nn.Flatten()] if layers and isinstance(layers[-1], nn.MaxPool2d) else []
                 layers += [*flat, nn.Linear(w.shape[1], w.shape[0]), nn.ReLU()]
@@ -37,9 +41,11 @@ class Net(nn.Module):
 
 
 def meta_gradient(model: Net, d_in: Batch, d_o: Batch, d_h: Batch, inner_lr: float) -> list[Tensor]:
-    """(I - alpha H(w; D_h)) g(w - alpha g(w; D_in); D_o), the Hessian product by two backward passes.
+    """(I - alpha H(w; D_h)) g(w - alpha g(w; D_in); D_o), the Hessian product by two backward
+    passes.
 
-    The weights are moved in place and put back: faster on this small model than `torch.func`, which keeps them.
+    The weights are moved in place and put back: faster on this small model than `torch.func`, which
+        keeps them.
     """
     w = list(model.parameters())
     before = [p.detach().clone() for p in w]

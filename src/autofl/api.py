@@ -1,7 +1,7 @@
 """AutoFL for notebooks: objects in, runs out.
 
-runs = compare({"AutoFL": Arm(PerFedAvg(0.03, 0.07), ExactPlanner(0.02))}, cell, data, mlp, rounds=200, seeds=5)
-runs.table(target=0.85); runs.plot("sim_time", "adapted_accuracy")
+runs = compare({"AutoFL": Arm(PerFedAvg(0.03, 0.07), ExactPlanner(0.02))}, cell, data, mlp,
+rounds=200, seeds=5) runs.table(target=0.85); runs.plot("sim_time", "adapted_accuracy")
 """
 
 import contextlib
@@ -72,7 +72,8 @@ def part(kind: Literal["aggregator"], name: str, **settings: object) -> Aggregat
 @overload
 def part(kind: Literal["partition"], name: str, **settings: object) -> PartitionLaw: ...
 def part(kind: Kind, name: str, **settings: object) -> object:
-    """A part by its name, as settings find it: `part("algorithm", "fedprox", outer_lr=0.07, mu=0.1)`.
+    """A part by its name, as settings find it: `part("algorithm", "fedprox", outer_lr=0.07,
+    mu=0.1)`.
 
     One of ours (`autofl parts`), or `module:object` of your own.
     """
@@ -84,7 +85,9 @@ class Runs(Sequence[Run]):
     """The runs of a comparison; a notebook shows their table."""
 
     def __init__(self, runs: Sequence[Run], keep: object = None) -> None:
-        self._runs, self._keep = list(runs), keep  # a temporary folder lives as long as what was read from it
+        # a temporary folder lives as long as what was read from it
+        self._runs = list(runs)
+        self._keep = keep
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -94,14 +97,18 @@ class Runs(Sequence[Run]):
     @overload
     def __getitem__(self, index: slice) -> "Runs": ...
     def __getitem__(self, index: int | slice) -> "Run | Runs":
-        return Runs(self._runs[index], self._keep) if isinstance(index, slice) else self._runs[index]
+        return (
+            Runs(self._runs[index], self._keep) if isinstance(index, slice) else self._runs[index]
+        )
 
     def by_arm(self) -> dict[str, list[Run]]:
         """The runs of each arm, in the order of their seeds."""
         return group(self._runs)
 
     def table(self, target: float = 0.85) -> Table:
-        """Learning time to a target accuracy, final accuracies, rounds and energy, means over seeds with intervals."""
+        """Learning time to a target accuracy, final accuracies, rounds and energy, means over seeds
+        with intervals.
+        """
         if not 0.0 < target <= 1.0:
             raise AutoFLError(f"target {target}: must lie between 0 and 1, for example 0.85")
         return table(summarise(self._runs, target), target)
@@ -131,10 +138,11 @@ def simulation_of(
     engine: str = "auto",
     outage: Outage = "skip",
 ) -> Simulation:
-    """One run from objects: `for record, state in simulate(simulation_of(arm, cell, data, mlp)): ...`
+    """One run from objects: `for record, state in simulate(simulation_of(arm, cell, data, mlp)):
+    ...`
 
-    D_i comes from the data, Z from the model and the compressor. A model that is already made keeps its weights;
-    a factory's are drawn from the seed.
+    D_i comes from the data, Z from the model and the compressor. A model that is already made keeps
+    its weights; a factory's are drawn from the seed.
 
     Args:
         stop: by default after 200 rounds.
@@ -143,7 +151,9 @@ def simulation_of(
     """
     for value, kind in ((arm, Arm), (cell, Cell), (data, FederatedData)):
         if not isinstance(value, kind):
-            raise AutoFLError(f"{type(value).__name__} given where {kind.__name__} is needed: (arm, cell, data, model)")
+            raise AutoFLError(
+                f"{type(value).__name__} given where {kind.__name__} is needed: (arm, cell, data, model)"
+            )
     if not callable(model):
         raise AutoFLError(f"model: {model!r}; give a function such as fl.mlp, or a torch.nn.Module")
     check_part("channel", channel or DEFAULT_CHANNEL)
@@ -200,26 +210,33 @@ def compare(
     folder: PathLike | None = None,
     progress: bool | OnProgress = True,
 ) -> Runs:
-    """Every arm with every seed over the same cell and data; a seed decides selection, channels, batches and weights.
+    """Every arm with every seed over the same cell and data; a seed decides selection, channels,
+    batches and weights.
 
     Args:
         seeds: how many (1, 2, ...), or which.
         stop: instead of `rounds`.
-        evaluator: the same for all arms; by default one adaptation step with the largest inner_lr among them.
+        evaluator: the same for all arms; by default one adaptation step with the largest inner_lr
+            among them.
         folder: where the run folders go; by default they live as long as the result.
         progress: a bar, nothing, or a function that is told after each evaluation.
     """
     if not isinstance(arms, Mapping):
-        raise AutoFLError(f"compare: arms is a {type(arms).__name__}; give a name to each, {{'mine': Arm(...)}}")
+        raise AutoFLError(
+            f"compare: arms is a {type(arms).__name__}; give a name to each, {{'mine': Arm(...)}}"
+        )
     if not arms:
-        raise AutoFLError("compare: no arms; give at least one, such as {'mine': Arm(FedAvg(0.07), FixedPlanner(40))}")
+        raise AutoFLError(
+            "compare: no arms; give at least one, such as {'mine': Arm(FedAvg(0.07), FixedPlanner(40))}"
+        )
     chosen = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
     stop = stop or Stop(rounds)
     rates = [float(getattr(arm.algorithm, "inner_lr", 0.0)) for arm in arms.values()]
     evaluator = evaluator or Evaluator(inner_lr=max(rates) or 0.03)
     temporary = tempfile.TemporaryDirectory() if folder is None else None
     place = Path(temporary.name) if temporary is not None else Path(str(folder))
-    files, runs = file_names(arms), []
+    files = file_names(arms)
+    runs = []
     with _shown(progress, len(arms) * len(chosen) * stop.rounds) as tell:
         for seed in chosen:
             for label, arm in arms.items():
@@ -237,7 +254,11 @@ def compare(
                 )
                 where = inside(place, f"{files[label]}-seed{seed}")
                 on_round = _telling(tell, f"{label} seed {seed}", stop.rounds)
-                runs.append(write_run(sim, where, tomli_w.dumps(_config(sim)), _manifest(label, sim), on_round))
+                runs.append(
+                    write_run(
+                        sim, where, tomli_w.dumps(_config(sim)), _manifest(label, sim), on_round
+                    )
+                )
     return Runs(runs, temporary)
 
 
@@ -254,9 +275,17 @@ def _config(sim: Simulation) -> dict[str, Any]:
 
 
 def _manifest(label: str, sim: Simulation) -> dict[str, Any]:
-    parts = {name: {"name": repr(part)} for name, part in sim.arm.__dict__.items() if part is not None}
+    parts = {
+        name: {"name": repr(part)} for name, part in sim.arm.__dict__.items() if part is not None
+    }
     parts["channel"] = {"name": repr(sim.channel)}
-    about = {"algorithm": label, "label": label, "seed": sim.seed, "own": sorted(parts), "parts": parts}
+    about = {
+        "algorithm": label,
+        "label": label,
+        "seed": sim.seed,
+        "own": sorted(parts),
+        "parts": parts,
+    }
     return {**about, **facts_of(sim)}
 
 
@@ -271,14 +300,17 @@ def _shown(progress: bool | OnProgress, total_rounds: int) -> Iterator[OnProgres
         yield None
 
 
-def _telling(tell: OnProgress | None, label: str, num_rounds: int) -> Callable[[RoundRecord], None] | None:
+def _telling(
+    tell: OnProgress | None, label: str, num_rounds: int
+) -> Callable[[RoundRecord], None] | None:
     if tell is None:
         return None
     begin = time.perf_counter()
 
     def on_round(record: RoundRecord) -> None:
         if record.evaluation is not None:
-            accuracy, spent = record.evaluation.adapted_accuracy, time.perf_counter() - begin
+            accuracy = record.evaluation.adapted_accuracy
+            spent = time.perf_counter() - begin
             done = record.stop is not None
             tell(Progress(label, record.round, num_rounds, record.sim_time, accuracy, spent, done))
 

@@ -16,22 +16,30 @@ class Terminated(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         by_user = number == signal.SIGINT
-        super().__init__("interrupted by a user" if by_user else f"ended by {signal.Signals(number).name}")
+        super().__init__(
+            "interrupted by a user" if by_user else f"ended by {signal.Signals(number).name}"
+        )
         self.number = number
 
     def __reduce__(self) -> tuple[type["Terminated"], tuple[int]]:
         return Terminated, (self.number,)  # a worker's comes back to the process that started it
 
 
-ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+ENDING = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 LAST_WORDS = 10.0
 """Seconds for closing what is open; a signal that comes later ends the process at once."""
 TOLD: list[int] = []
-"""The signals that raised `Terminated`: a library may have made another error of it, as imports of C code do."""
+"""The signals that raised `Terminated`: a library may have made another error of it, as imports of
+C code do.
+"""
 
 
 def raise_when_told_to_end() -> None:
-    """From now on the usual signals to end raise `Terminated` once, so that what is open can be closed."""
+    """From now on the usual signals to end raise `Terminated` once, so that what is open can be
+    closed.
+    """
 
     def end(number: int, _: object) -> None:
         patience = time.monotonic() + LAST_WORDS
@@ -53,7 +61,9 @@ def raise_when_told_to_end() -> None:
                 signal.signal(number, end)
 
     def again(raised: "sys.UnraisableHookArgs") -> None:
-        """A signal may come while an object is destroyed, where Python drops exceptions: it is told once more."""
+        """A signal may come while an object is destroyed, where Python drops exceptions: it is told
+        once more.
+        """
         if not isinstance(raised.exc_value, Terminated):
             return sys.__unraisablehook__(raised)
         listen()
@@ -71,7 +81,9 @@ def ending_later() -> Iterator[None]:
         yield
         return
     told: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: told.append(number)) for number in ENDING}
+    before = {
+        number: signal.signal(number, lambda number, _: told.append(number)) for number in ENDING
+    }
     try:
         yield
     finally:
@@ -82,13 +94,16 @@ def ending_later() -> Iterator[None]:
 
 
 def end_if_told() -> None:
-    """Raise `Terminated` once more where it was dropped on its way: a library may clear the errors of what it calls."""
+    """Raise `Terminated` once more where it was dropped on its way: a library may clear the errors
+    of what it calls.
+    """
     if TOLD:
         raise Terminated(TOLD[-1])
 
 
 def end_with_parent() -> None:
-    """From now on this process, one of `multiprocessing`, ends when the one that started it is gone.
+    """From now on this process, one of `multiprocessing`, ends when the one that started it is
+    gone.
 
     Here, so that a process that does nothing else need not import PyTorch.
     """
@@ -106,9 +121,11 @@ def end_with_parent() -> None:
 
 @contextlib.contextmanager
 def starting_pythons() -> Iterator[None]:
-    """Python processes that are started in here look for no module in the working folder, which may be a stranger's.
+    """Python processes that are started in here look for no module in the working folder, which may
+    be a stranger's.
 
-    `multiprocessing` starts them with `python -c`, which looks there first; its own path they get afterwards.
+    `multiprocessing` starts them with `python -c`, which looks there first; its own path they get
+    afterwards.
     """
     name = "PYTHONSAFEPATH"
     before = os.environ.get(name)
@@ -130,20 +147,27 @@ class AutoFLError(Exception):
 
 
 def setup_with(extra: str) -> str:
-    """The command that installs an extra in a clone: the package is on no index, so pip knows nothing of its name."""
+    """The command that installs an extra in a clone: the package is on no index, so pip knows
+    nothing of its name.
+    """
     return f"make setup EXTRAS={','.join(dict.fromkeys(('demo', 'dev', extra)))}"
 
 
 def lacks(what: str, extra: str) -> AutoFLError:
     """What cannot be done without an extra."""
-    return AutoFLError(f"{what} needs the extra {extra}; in the clone of AutoFL run: {setup_with(extra)}")
+    return AutoFLError(
+        f"{what} needs the extra {extra}; in the clone of AutoFL run: {setup_with(extra)}"
+    )
 
 
 def in_own_code(error: BaseException) -> AutoFLError | None:
-    """An error raised in a user's own part as one line that names the place; None where it was raised elsewhere."""
+    """An error raised in a user's own part as one line that names the place; None where it was
+    raised elsewhere.
+    """
     ours = Path(__file__).parent
     libraries = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
-    place, trace = None, error.__traceback__
+    place = None
+    trace = error.__traceback__
     while trace is not None:
         path = Path(trace.tb_frame.f_code.co_filename)
         if ours in path.parents:

@@ -1,8 +1,11 @@
-"""One door for files: what is read is bounded and fails in one line, what is written is there whole or not at all.
+"""One door for files: what is read is bounded and fails in one line, what is written is there whole
+or not at all.
 
-Sizes are looked at before memory is taken. The readers of every format end here, so that a damaged or hostile file is
-an `AutoFLError` that names the file and the reason. A folder may come from a stranger, so nothing is written through a
-link that lies in it: a file is replaced (`write_whole`), or it must have one name and no other (`open_own`).
+Sizes are looked at before memory is taken. The readers of every format end here, so that a damaged
+or hostile file is an `AutoFLError` that names the file and the reason. A folder may come from a
+stranger, so nothing is written through a
+link that lies in it: a file is replaced (`write_whole`), or it must have one name and no other
+    (`open_own`).
 """
 
 import contextlib
@@ -34,13 +37,15 @@ MOST_TEXT = 8 * 2**20
 """Bytes of a settings or JSON file: as Python objects they take up to 40 times the memory."""
 MOST_DEPTH = 40
 """Most levels of nested tables or lists; what walks them recurses once for each."""
-MOST_PARTS, MOST_KEYS = 8, 10_000
+MOST_PARTS = 8
+MOST_KEYS = 10_000
 """Most parts of a dotted key, and most keys of a TOML file; ours have 3 and some hundred."""
 _PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 MANY_PARTS = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MOST_PARTS}}}")
 HEADINGS = re.compile(r"^[ \t]*+\[", re.MULTILINE)
 SMALL_ARRAYS = 64 * 2**20
-"""Bytes that the packed arrays of a file may take as they are used, however well they are packed."""
+"""Bytes that the packed arrays of a file may take as they are used, however well they are packed.
+"""
 MOST_UNPACKED = 20
 """How many times its packed size a larger array may unpack to."""
 
@@ -71,7 +76,9 @@ def opening(path: PathLike, what: str, mend: str = "") -> Iterator[None]:
 
 
 def read_bytes(path: PathLike, most: int = MOST_TEXT) -> bytes:
-    """The content of a file of at most `most` bytes; of a pipe only if it has no name, like a shell's `<(...)`."""
+    """The content of a file of at most `most` bytes; of a pipe only if it has no name, like a
+    shell's `<(...)`.
+    """
     if Path(path).is_fifo() and os.path.exists(os.path.realpath(path)):
         raise AutoFLError(f"{path}: a pipe, which may never answer")
     with open(path, "rb") as file:
@@ -94,8 +101,8 @@ def read_toml(path: PathLike) -> dict[str, Any]:
 def parse_toml(text: str) -> dict[str, Any]:
     """A table from TOML text, nested no deeper than settings are.
 
-    Dotted keys are looked for before they are parsed: each costs the square of its parts, and a table costs a thousand
-    times the bytes that name it.
+    Dotted keys are looked for before they are parsed: each costs the square of its parts, and a
+    table costs a thousand times the bytes that name it.
     """
     if MANY_PARTS.search(text):
         raise ValueError(f"a key of more than {MOST_PARTS} parts")
@@ -108,10 +115,14 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def _check_whole(value: object) -> None:
-    """Refuse whole numbers of more than 64 bits, which TOML does not have: Python cannot even print the largest."""
+    """Refuse whole numbers of more than 64 bits, which TOML does not have: Python cannot even print
+    the largest.
+    """
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError("a whole number of more than 64 bits")
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         _check_whole(inner)
 
 
@@ -122,7 +133,9 @@ def read_json(path: PathLike, what: str = "valid JSON") -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """What JSON text holds, nested no deeper than our own files are, its words such as a file or screen can show."""
+    """What JSON text holds, nested no deeper than our own files are, its words such as a file or
+    screen can show.
+    """
     value = json.loads(text)
     if "\\ud" in text.lower():
         json.dumps(value, ensure_ascii=False).encode("utf-8")  # half a character is none
@@ -131,7 +144,9 @@ def parse_json(text: str) -> Any:
 
 
 def finite_or_null(value: Any) -> Any:
-    """The same for JSON, which has neither NaN nor infinity: None in their place, in tables and lists too."""
+    """The same for JSON, which has neither NaN nor infinity: None in their place, in tables and
+    lists too.
+    """
     if isinstance(value, dict):
         return {key: finite_or_null(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -156,22 +171,30 @@ def check_depth(value: object, most: int = MOST_DEPTH) -> None:
 
 
 def read_arrays(
-    path: PathLike, names: Mapping[str, int], what: str = "a readable .npz file", texts: Collection[str] = ()
+    path: PathLike,
+    names: Mapping[str, int],
+    what: str = "a readable .npz file",
+    texts: Collection[str] = (),
 ) -> dict[str, NDArray[Any]]:
-    """Those of the named arrays that an .npz file holds, numbers or truth values. No pickle is read.
+    """Those of the named arrays that an .npz file holds, numbers or truth values. No pickle is
+    read.
 
     Args:
-        names: of each array the bytes that a number of it takes where it is used, which may be more than in the file.
+        names: of each array the bytes that a number of it takes where it is used, which may be more
+            than in the file.
         texts: the arrays that may hold words instead.
     """
-    arrays, room = {}, SMALL_ARRAYS
+    arrays = {}
+    room = SMALL_ARRAYS
     if Path(path).is_fifo():
         raise AutoFLError(f"{path}: not {what} (a pipe)")
     with opening(path, what), zipfile.ZipFile(path) as archive:
         members = {info.filename: info for info in archive.infolist()}
         for name, item in names.items():
             if (info := members.get(f"{name}.npy")) is not None:
-                array = _read_array(archive, info, name, os.path.getsize(path), room // item, name in texts)
+                array = _read_array(
+                    archive, info, name, os.path.getsize(path), room // item, name in texts
+                )
                 arrays[name], room = array, max(0, room - item * array.size)
     return arrays
 
@@ -181,11 +204,16 @@ def _read_array(
 ) -> NDArray[Any]:
     """One array; its header, the archive's directory and the bytes must agree.
 
-    More than a few numbers must be worth their bytes: an array that is packed to almost nothing is none of ours.
+    More than a few numbers must be worth their bytes: an array that is packed to almost nothing is
+        none of ours.
     """
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, by_columns, dtype = read_header(member)
         if dtype.hasobject or dtype.kind not in ("biufUS" if text else "biuf"):
             raise ValueError(f"array {name!r} holds {dtype}, neither numbers nor truth values")
@@ -193,7 +221,9 @@ def _read_array(
         if size != info.file_size - member.tell():
             raise ValueError(f"array {name!r} of shape {shape} does not have the bytes it claims")
         if math.prod(shape) > few and size > MOST_UNPACKED * min(info.compress_size, packed):
-            raise ValueError(f"array {name!r} unpacks to {size:,} bytes; save it with numpy.savez, unpacked")
+            raise ValueError(
+                f"array {name!r} unpacks to {size:,} bytes; save it with numpy.savez, unpacked"
+            )
         content = np.empty(size, dtype=np.uint8)
         _fill(member, content)
     if dtype.kind == "b" and content.max(initial=0) > 1:
@@ -203,7 +233,8 @@ def _read_array(
 
 def _fill(file: IO[bytes], content: NDArray[np.uint8]) -> None:
     """Read exactly as much as there is room for, and find the end after it."""
-    room, done = content.data, 0
+    room = content.data
+    done = 0
     while done < len(room):
         num = file.readinto(room[done : done + 2**20])  # type: ignore[attr-defined]
         if not num:
@@ -235,13 +266,17 @@ def read_rest(file: IO[bytes], num_bytes: int) -> NDArray[np.uint8]:
 
 
 def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
-    """Write a file so that a reader sees the old one or the new one, never half, also after a power cut; its SHA-256.
+    """Write a file so that a reader sees the old one or the new one, never half, also after a power
+    cut; its SHA-256.
 
-    Aside, fsync, rename, fsync of the folder. `sync=False` leaves out both where a later write makes up for it. A link
-    at this place is replaced, not followed, and nobody can guess the name of the file aside.
+    Aside, fsync, rename, fsync of the folder. `sync=False` leaves out both where a later write
+    makes up for it. A link at this place is replaced, not followed, and nobody can guess the name
+    of the file aside.
     """
     path = Path(path)
-    content = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content  # odd file names
+    content = (
+        content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    )  # odd file names
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}{PART}")
     try:
         with open(part, "xb", buffering=0) as file:
@@ -259,9 +294,11 @@ def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
 
 
 def open_own(path: PathLike, flags: int, mode: int = 0o644) -> int:
-    """A file that is kept open or locked. It must be a regular file, and for writing one that has no other name.
+    """A file that is kept open or locked. It must be a regular file, and for writing one that has
+    no other name.
 
-    The target of a link and the other names of a file may lie anywhere; a pipe may never answer. So no flag may empty
+    The target of a link and the other names of a file may lie anywhere; a pipe may never answer. So
+    no flag may empty
     the file: that is for whoever has it.
     """
     try:
@@ -270,11 +307,16 @@ def open_own(path: PathLike, flags: int, mode: int = 0o644) -> int:
         if error.errno not in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
             raise
         raise AutoFLError(f"{path}: not a regular file; remove it") from None
-    about, writes = os.fstat(handle), flags & (os.O_WRONLY | os.O_RDWR)
+    about = os.fstat(handle)
+    writes = flags & (os.O_WRONLY | os.O_RDWR)
     if stat.S_ISREG(about.st_mode) and not (writes and about.st_nlink > 1):
         return handle
     os.close(handle)
-    what = "a file with another name elsewhere (a hard link)" if stat.S_ISREG(about.st_mode) else "not a regular file"
+    what = (
+        "a file with another name elsewhere (a hard link)"
+        if stat.S_ISREG(about.st_mode)
+        else "not a regular file"
+    )
     raise AutoFLError(f"{path}: {what}; remove it")
 
 

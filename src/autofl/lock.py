@@ -1,8 +1,10 @@
-"""Who may write into a folder: one process at a time, by a lock that the system drops when the process is gone.
+"""Who may write into a folder: one process at a time, by a lock that the system drops when the
+process is gone.
 
-The lock is `flock` on FOLDER/.lock. It holds between containers, where process numbers mean nothing, and over NFS. The
-file notes who holds it (machine, boot, process) and how often it was handed on. Where locks are not shared, a note of
-another boot counts until its holder has been silent for long, and a holder that was overruled stops at its next write.
+The lock is `flock` on FOLDER/.lock. It holds between containers, where process numbers mean
+nothing, and over NFS. The file notes who holds it (machine, boot, process) and how often it was
+handed on. Where locks are not shared, a note of another boot counts until its holder has been
+silent for long, and a holder that was overruled stops at its next write.
 """
 
 import contextlib
@@ -27,12 +29,15 @@ except ImportError:  # no POSIX system: the note alone counts
 
 LOCK = ".lock"
 SILENCE = 600.0
-"""Seconds without a sign after which a holder on another machine counts as gone, where locks are not shared."""
+"""Seconds without a sign after which a holder on another machine counts as gone, where locks are
+not shared.
+"""
 SIGN = 20.0
 """Seconds between two signs."""
 PATIENCE = 2.0
 """Seconds to wait for somebody who only looks whether the lock is free."""
-MOST, NOTE = 4096, 512
+MOST = 4096
+NOTE = 512
 """Bytes of the note: of one that is read, and of one that is written."""
 MOST_ATTEMPTS = 2**53
 
@@ -78,9 +83,13 @@ class FolderLock:
         try:
             same = os.stat(self._path).st_ino == os.fstat(self._handle).st_ino
         except OSError:
-            raise AutoFLError(f"{self.folder}: the folder is gone; this process stops writing into it") from None
+            raise AutoFLError(
+                f"{self.folder}: the folder is gone; this process stops writing into it"
+            ) from None
         if not same or _note(self._path).get("attempt") != self.attempt:
-            raise AutoFLError(f"{self.folder}: another process has taken this folder over; this one stops")
+            raise AutoFLError(
+                f"{self.folder}: another process has taken this folder over; this one stops"
+            )
         if time.monotonic() - self._said > SIGN:
             self._said = time.monotonic()
             os.utime(self._handle)
@@ -88,7 +97,8 @@ class FolderLock:
     def release(self) -> None:
         if self._handle is None:
             return
-        handle, self._handle = self._handle, None
+        handle = self._handle
+        self._handle = None
         with contextlib.suppress(OSError, AutoFLError):
             if _note(self._path).get("attempt") == self.attempt:
                 self._handle = handle
@@ -104,11 +114,18 @@ class FolderLock:
     def _write(self, state: Literal["held", "free"]) -> None:
         """The note has always the same length, so it never needs more room on the disk."""
         assert self._handle is not None
-        note = {"attempt": self.attempt, "state": state, "machine": socket.gethostname(), "boot": boot_id()}
+        note = {
+            "attempt": self.attempt,
+            "state": state,
+            "machine": socket.gethostname(),
+            "boot": boot_id(),
+        }
         text = json.dumps({**note, "process": os.getpid(), "since": round(time.time(), 3)})
         try:
             os.pwrite(self._handle, text.ljust(NOTE).encode(), 0)
-            os.ftruncate(self._handle, max(NOTE, len(text)))  # of a longer one that somebody left, nothing stays
+            os.ftruncate(
+                self._handle, max(NOTE, len(text))
+            )  # of a longer one that somebody left, nothing stays
         except OSError as error:
             raise naming(self._path, error) from None
         self._said = time.monotonic()
@@ -126,7 +143,8 @@ def locked(folder: PathLike) -> Iterator[None]:
 
 
 def overrule(folder: PathLike) -> None:
-    """Take the right to write into a folder from whoever holds it: it stops before its next write, by `check`.
+    """Take the right to write into a folder from whoever holds it: it stops before its next write,
+    by `check`.
 
     For a process that may still live but that nobody listens to any more.
     """
@@ -170,14 +188,22 @@ def _flock(handle: int, shared: bool = False) -> bool | None:
     except BlockingIOError:
         return False
     except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF):
+        if error.errno not in (
+            errno.ENOLCK,
+            errno.ENOSYS,
+            errno.EOPNOTSUPP,
+            errno.EINVAL,
+            errno.EBADF,
+        ):
             raise
         return None
     return True
 
 
 def _is_theirs(path: Path, given: bool | None) -> bool:
-    """Whether somebody else holds the lock, by what the system says, and by the note where it may not know."""
+    """Whether somebody else holds the lock, by what the system says, and by the note where it may
+    not know.
+    """
     if given is False:
         return True
     note = _note(path)
@@ -195,7 +221,11 @@ def _note(path: Path) -> dict[str, Any]:
         note = json.loads(_read(path))
     except (OSError, AutoFLError, ValueError, RecursionError):
         return {}
-    valid = isinstance(note, dict) and type(note.get("attempt")) is int and 0 <= note["attempt"] < MOST_ATTEMPTS
+    valid = (
+        isinstance(note, dict)
+        and type(note.get("attempt")) is int
+        and 0 <= note["attempt"] < MOST_ATTEMPTS
+    )
     return note if valid else {}
 
 

@@ -1,7 +1,9 @@
-"""Parts by name: ours from a short list, a user's own as `module:object`, in TOML, on the command line and in Python.
+"""Parts by name: ours from a short list, a user's own as `module:object`, in TOML, on the command
+line and in Python.
 
-A part is a class or a function whose parameters are its settings. What a parameter needs and nobody sets comes from the
-run it becomes part of (`Part.build`). Modules are imported when a part is asked for, so planning loads no PyTorch.
+A part is a class or a function whose parameters are its settings. What a parameter needs and nobody
+sets comes from the run it becomes part of (`Part.build`). Modules are imported when a part is asked
+for, so planning loads no PyTorch.
 """
 
 import difflib
@@ -45,7 +47,9 @@ class Entry:
     target: str  # module:object
     label: str
     plan: "PlannedBy" = "planner"  # of an algorithm: the section of settings that plans for it
-    brings: "Mapping[str, Mapping[str, Any]]" = field(default_factory=dict)  # settings it has unless others are given
+    brings: "Mapping[str, Mapping[str, Any]]" = field(
+        default_factory=dict
+    )  # settings it has unless others are given
 
 
 JOINT: dict[str, dict[str, Any]] = {
@@ -57,7 +61,9 @@ JOINT: dict[str, dict[str, Any]] = {
 
 The downlink only where it takes time."""
 THRIFTY = {**JOINT, "joint": {"thrift": 0.5}}
-"""The same with rounds that are half as long again: another point of the front between time and energy."""
+"""The same with rounds that are half as long again: another point of the front between time and
+energy.
+"""
 
 PARTS: dict[Kind, dict[str, Entry]] = {
     "algorithm": {
@@ -65,11 +71,18 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "per-fedavg": Entry("autofl.algorithms.perfedavg:PerFedAvg", "Per-FedAvg", plan="baseline"),
         "fedavg-1": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-1", plan="baseline"),
         "fedavg-2": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-2"),
-        "autofl-j": Entry("autofl.algorithms.perfedavg:PerFedAvg", "AutoFL-J", plan="joint", brings=JOINT),
-        "autofl-j-thrifty": Entry(
-            "autofl.algorithms.perfedavg:PerFedAvg", "AutoFL-J, thrifty", plan="joint", brings=THRIFTY
+        "autofl-j": Entry(
+            "autofl.algorithms.perfedavg:PerFedAvg", "AutoFL-J", plan="joint", brings=JOINT
         ),
-        "fedavg-j": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-J", plan="joint", brings=JOINT),
+        "autofl-j-thrifty": Entry(
+            "autofl.algorithms.perfedavg:PerFedAvg",
+            "AutoFL-J, thrifty",
+            plan="joint",
+            brings=THRIFTY,
+        ),
+        "fedavg-j": Entry(
+            "autofl.algorithms.fedavg:FedAvg", "FedAvg-J", plan="joint", brings=JOINT
+        ),
         "fedprox": Entry("autofl.algorithms.fedprox:FedProx", "FedProx"),
         "ditto": Entry("autofl.algorithms.ditto:Ditto", "Ditto"),
         "scaffold": Entry("autofl.algorithms.scaffold:Scaffold", "SCAFFOLD"),
@@ -79,15 +92,25 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "paper": Entry("autofl.planner.paper:PaperPlanner", "Algorithm 2 as printed"),
         "exact": Entry("autofl.planner.exact:ExactPlanner", "joint optimum of (P3) and (P4)"),
         "joint": Entry(
-            "autofl.planner.joint:JointPlanner", "every decision at once, for the least learning time", brings=JOINT
+            "autofl.planner.joint:JointPlanner",
+            "every decision at once, for the least learning time",
+            brings=JOINT,
         ),
         "fixed": Entry("autofl.planner.fixed:FixedPlanner", "fixed samples"),
-        "adaquantfl": Entry("autofl.planner.adaquant:AdaQuantPlanner", "bits that grow as the loss falls (AdaQuantFL)"),
-        "yang": Entry("autofl.planner.yang:YangPlanner", "least delay by band, power and frequency (Yang et al.)"),
+        "adaquantfl": Entry(
+            "autofl.planner.adaquant:AdaQuantPlanner",
+            "bits that grow as the loss falls (AdaQuantFL)",
+        ),
+        "yang": Entry(
+            "autofl.planner.yang:YangPlanner",
+            "least delay by band, power and frequency (Yang et al.)",
+        ),
     },
     "channel": {
         "path-loss": Entry("autofl.channels.path_loss:PathLoss", "path loss times fading"),
-        "radio": Entry("autofl.channels.radio:Radio", "a radio link: 3GPP TR 38.901, shadows, fading, mobility"),
+        "radio": Entry(
+            "autofl.channels.radio:Radio", "a radio link: 3GPP TR 38.901, shadows, fading, mobility"
+        ),
         "trace": Entry("autofl.channels.trace:Trace", "gains from a file"),
     },
     "link": {
@@ -103,21 +126,35 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "fedcs": Entry("autofl.selection.fedcs:FedCS", "by deadline, the quickest first (FedCS)"),
     },
     "compressor": {
-        "entropy": Entry("autofl.compressors.entropy:Entropy", "unbiased rounding to one step, entropy-coded"),
-        "nearest": Entry("autofl.compressors.nearest:Nearest", "nearest multiple of one step, for the way down"),
+        "entropy": Entry(
+            "autofl.compressors.entropy:Entropy", "unbiased rounding to one step, entropy-coded"
+        ),
+        "nearest": Entry(
+            "autofl.compressors.nearest:Nearest", "nearest multiple of one step, for the way down"
+        ),
         "ternary": Entry("autofl.compressors.ternary:Ternary", "unbiased ternary in blocks"),
-        "quantise": Entry("autofl.compressors.quantise:Quantise", "unbiased b-bit quantisation in blocks"),
+        "quantise": Entry(
+            "autofl.compressors.quantise:Quantise", "unbiased b-bit quantisation in blocks"
+        ),
         "top-k": Entry("autofl.compressors.top_k:TopK", "largest weights, with error feedback"),
     },
     "aggregator": {
         "mean": Entry("autofl.aggregators.mean:Mean", "weighted mean"),
         "unbiased": Entry("autofl.aggregators.unbiased:Unbiased", "weights 1/(n q_i)"),
-        "norm-bound": Entry("autofl.aggregators.norm_bound:NormBound", "mean of updates cut to a median length"),
+        "norm-bound": Entry(
+            "autofl.aggregators.norm_bound:NormBound", "mean of updates cut to a median length"
+        ),
         "median": Entry("autofl.aggregators.median:Median", "coordinate-wise median"),
-        "trimmed-mean": Entry("autofl.aggregators.trimmed_mean:TrimmedMean", "mean without the extremes"),
+        "trimmed-mean": Entry(
+            "autofl.aggregators.trimmed_mean:TrimmedMean", "mean without the extremes"
+        ),
         "krum": Entry("autofl.aggregators.krum:Krum", "multi-Krum"),
-        "geometric-median": Entry("autofl.aggregators.geometric_median:GeometricMedian", "geometric median (RFA)"),
-        "centred-clipping": Entry("autofl.aggregators.centred_clipping:CentredClipping", "centred clipping"),
+        "geometric-median": Entry(
+            "autofl.aggregators.geometric_median:GeometricMedian", "geometric median (RFA)"
+        ),
+        "centred-clipping": Entry(
+            "autofl.aggregators.centred_clipping:CentredClipping", "centred clipping"
+        ),
         "mixed": Entry("autofl.aggregators.mixed:Mixed", "nearest-neighbour mixing, trimmed mean"),
     },
     "attack": {
@@ -128,9 +165,15 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "zeros": Entry("autofl.attacks.zeros:Zeros", "no change"),
         "noise": Entry("autofl.attacks.noise:Noise", "Gaussian noise"),
         "replay": Entry("autofl.attacks.replay:Replay", "their first update again"),
-        "label-flip": Entry("autofl.attacks.label_flip:LabelFlip", "honest training on wrong labels"),
-        "little-is-enough": Entry("autofl.attacks.little_is_enough:LittleIsEnough", "hidden among the honest (ALIE)"),
-        "together": Entry("autofl.attacks.together:Together", "one direction for all, against the honest mean"),
+        "label-flip": Entry(
+            "autofl.attacks.label_flip:LabelFlip", "honest training on wrong labels"
+        ),
+        "little-is-enough": Entry(
+            "autofl.attacks.little_is_enough:LittleIsEnough", "hidden among the honest (ALIE)"
+        ),
+        "together": Entry(
+            "autofl.attacks.together:Together", "one direction for all, against the honest mean"
+        ),
     },
     "model": {
         "mlp": Entry("autofl.models.mlp:mlp", "MLP with 100 hidden units"),
@@ -154,7 +197,9 @@ PARTS: dict[Kind, dict[str, Entry]] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A parameter of a part: its type, its default (`inspect.Parameter.empty` for none) and what it means."""
+    """A parameter of a part: its type, its default (`inspect.Parameter.empty` for none) and what it
+    means.
+    """
 
     type: Any
     default: Any
@@ -202,12 +247,17 @@ class Part:
         """The parameters of the part by name; none for one that is made already."""
         return _parameters(self.target) if self.is_factory else {}
 
-    def build(self, given: Mapping[str, Any] | None = None, context: Mapping[str, Any] | None = None) -> Any:
-        """The part with these settings; parameters that are not among them come from the context by their names.
+    def build(
+        self, given: Mapping[str, Any] | None = None, context: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The part with these settings; parameters that are not among them come from the context by
+        their names.
 
         A `Lazy` value of the context is made only if a parameter asks for it.
         """
-        given, context, settings = given or {}, context or {}, self.settings
+        given = given or {}
+        context = context or {}
+        settings = self.settings
         for name in given:
             if name not in settings:
                 raise AutoFLError(unknown_key(f"{self.kind} {self.name}", name, settings))
@@ -222,7 +272,11 @@ class Part:
                 value = context[name]
                 values[name] = value.make() if isinstance(value, Lazy) else value
             elif setting.is_needed:
-                makes = "; a function is called to make the part" if inspect.isfunction(self.target) else ""
+                makes = (
+                    "; a function is called to make the part"
+                    if inspect.isfunction(self.target)
+                    else ""
+                )
                 raise AutoFLError(
                     f"{self.kind} {self.name}: its setting {name!r} has no default; give it a value{makes}"
                 )
@@ -238,14 +292,20 @@ class Part:
             raise AutoFLError(f"{self.kind} {self.name}: {type(error).__name__}: {error}") from None
 
     def origin(self) -> dict[str, str]:
-        """Where the part came from, for a manifest: its name and, for a user's own, the file and its hash."""
+        """Where the part came from, for a manifest: its name and, for a user's own, the file and
+        its hash.
+        """
         if self.name in PARTS[self.kind]:
             return {"name": self.name}
         module = sys.modules.get(self.name.partition(":")[0])
         path = Path(getattr(module, "__file__", None) or "")
         if not path.is_file():
             return {"name": self.name}
-        return {"name": self.name, "file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        return {
+            "name": self.name,
+            "file": path.name,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
 
 
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -263,15 +323,21 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 
 def check_part(kind: str, part: object, name: str = "") -> None:
-    """Refuse in one line what cannot be a part of this kind: a class instead of an object, or a function missing."""
+    """Refuse in one line what cannot be a part of this kind: a class instead of an object, or a
+    function missing.
+    """
     said = f"{kind} {name}".strip()
     if inspect.isclass(part):
-        raise AutoFLError(f"{said}: got the class {part.__name__}; give an object of it, {part.__name__}(...)")
+        raise AutoFLError(
+            f"{said}: got the class {part.__name__}; give an object of it, {part.__name__}(...)"
+        )
     if inspect.isbuiltin(part):
         raise AutoFLError(
             f"{said}: a function of Python's own, not such a part; docs/parts.md says what each kind needs"
         )
-    missing = [function for function in NEEDS.get(kind, ()) if not callable(getattr(part, function, None))]
+    missing = [
+        function for function in NEEDS.get(kind, ()) if not callable(getattr(part, function, None))
+    ]
     if missing:
         raise AutoFLError(
             f"{said}: {type(part).__name__} has no {missing[0]}; docs/parts.md says what a part of each kind needs"
@@ -294,7 +360,9 @@ def unknown_key(owner: str, name: str, known: Mapping[str, Any]) -> str:
 
 
 def find(kind: Kind, name: str) -> Part:
-    """The part of this name: one of ours, or `module:object` of the user's, looked for in the working folder too."""
+    """The part of this name: one of ours, or `module:object` of the user's, looked for in the
+    working folder too.
+    """
     entry = PARTS[kind].get(name)
     if entry is not None:
         return Part(kind, name, entry.label, _object(entry.target), entry.plan)
@@ -307,7 +375,9 @@ def check_name(kind: Kind, name: str, also: tuple[str, ...] = ()) -> None:
     """Refuse a name that is neither ours nor `module:object`, without importing anything."""
     if ":" not in name and name not in PARTS[kind] and name not in also:
         known = ", ".join((*also, *PARTS[kind]))
-        raise AutoFLError(f"{kind} {name!r} is unknown; there are {known}, or your own as module:object")
+        raise AutoFLError(
+            f"{kind} {name!r} is unknown; there are {known}, or your own as module:object"
+        )
 
 
 def label_of(kind: Kind, name: str) -> str:
@@ -322,17 +392,25 @@ def _own(kind: Kind, name: str) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)  # a program that pip installs does not look where it is started
     if module.endswith(".py") or not attribute:
-        raise AutoFLError(f"{kind} {name}: write it as module:object, for example {module.removesuffix('.py')}:Name")
+        raise AutoFLError(
+            f"{kind} {name}: write it as module:object, for example {module.removesuffix('.py')}:Name"
+        )
     try:
         return _object(name)
     except ModuleNotFoundError as error:
         if error.name is not None and module.split(".")[0] == error.name.split(".")[0]:
-            raise AutoFLError(f"{kind} {name}: no module {module!r} in {here} or among the installed ones") from None
-        raise AutoFLError(f"{kind} {name}: {module} needs {error.name}, which is not installed") from None
+            raise AutoFLError(
+                f"{kind} {name}: no module {module!r} in {here} or among the installed ones"
+            ) from None
+        raise AutoFLError(
+            f"{kind} {name}: {module} needs {error.name}, which is not installed"
+        ) from None
     except AttributeError:
         raise AutoFLError(f"{kind} {name}: {module} has no {attribute!r}") from None
     except (Exception, SystemExit) as error:  # the user's own code: anything may go wrong in it
-        raise AutoFLError(f"{kind} {name}: {module} cannot be imported ({type(error).__name__}: {error})") from None
+        raise AutoFLError(
+            f"{kind} {name}: {module} cannot be imported ({type(error).__name__}: {error})"
+        ) from None
 
 
 def _object(target: str) -> Any:

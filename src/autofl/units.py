@@ -16,7 +16,9 @@ PathLike = str | os.PathLike[str]
 if TYPE_CHECKING:
 
     class PerUE:
-        """A field that is given as one number, a list or an array, and is an array over the UEs when it is read."""
+        """A field that is given as one number, a list or an array, and is an array over the UEs
+        when it is read.
+        """
 
         def __get__(self, cell: object, kind: object = None) -> Array: ...
         def __set__(self, cell: object, value: ArrayLike) -> None: ...

@@ -49,7 +49,12 @@ def test_over_many_rounds_every_ue_counts_the_same_and_with_the_mean_it_does_not
 
 def test_how_often_a_ue_is_heard_is_counted_in_the_network_alone():
     settings = load_settings(
-        overrides=["preset=physical", "cell.distance={disc=500}", "planner.name=exact", "aggregator.name=unbiased"]
+        overrides=[
+            "preset=physical",
+            "cell.distance={disc=500}",
+            "planner.name=exact",
+            "aggregator.name=unbiased",
+        ]
     )
     sim = build_simulation(settings)
     counted = heard_probability(sim.network(sim.air))
@@ -63,9 +68,15 @@ def test_how_often_a_ue_is_heard_is_counted_in_the_network_alone():
 
 
 def test_it_is_counted_among_the_rounds_a_ue_was_selected_in_whatever_the_rule():
-    overrides = ["preset=physical", "cell.distance={disc=300}", "planner.name=exact", "aggregator.name=unbiased"]
+    overrides = [
+        "preset=physical",
+        "cell.distance={disc=300}",
+        "planner.name=exact",
+        "aggregator.name=unbiased",
+    ]
     uniform, by_data = (
-        load_settings(overrides=[*overrides, f"selection.name={name}"]) for name in ("uniform", "by-data")
+        load_settings(overrides=[*overrides, f"selection.name={name}"])
+        for name in ("uniform", "by-data")
     )
     sims = [build_simulation(settings) for settings in (uniform, by_data)]
     left, right = (sim.arm.aggregator.heard_probability for sim in sims)

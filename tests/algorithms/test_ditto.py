@@ -37,11 +37,17 @@ def test_a_ue_that_has_not_trained_begins_with_and_uses_the_global_model():
 
 def test_the_accuracy_called_adapted_is_that_of_the_ue_s_own_models():
     settings = load_settings(
-        overrides=["algorithm=ditto", "stop.rounds=4", "evaluation.every=4", "simulation.num_selected=20"]
+        overrides=[
+            "algorithm=ditto",
+            "stop.rounds=4",
+            "evaluation.every=4",
+            "simulation.num_selected=20",
+        ]
     )
     sim = build_simulation(settings)
     *_, (last, state) = simulate(sim)
-    # By hand: play the four rounds again for one UE after another, and judge its own model on its own test samples.
+    # By hand: play the four rounds again for one UE after another, and judge its own model on its
+    # own test samples.
     ditto, loss, accuracy = sim.arm.algorithm, loss_of(sim.model), []
     states = {0: sim.params}
     for record, after in simulate(sim):
@@ -52,7 +58,9 @@ def test_the_accuracy_called_adapted_is_that_of_the_ue_s_own_models():
         for record in rounds[1:]:
             if record.decoded[ue]:
                 plan = record.plan
-                batches = sim.data.draw(np.array([ue]), plan.num_samples[[ue]], 1, sim.seed, record.round)
+                batches = sim.data.draw(
+                    np.array([ue]), plan.num_samples[[ue]], 1, sim.seed, record.round
+                )
                 one = MetaBatch.of(Batch(*(part[:, 0] for part in batches.take(np.array([0])))))
                 _, own = ditto.client_step(loss, states[record.round - 1], one, own)
         x, y = sim.data.gather(sim.data.partition.test_of(ue))

@@ -20,13 +20,21 @@ def test_momentum_by_hand():
     state = rule.init(params_of(0.0))
     state = rule.server_update(state, params_of(2.0))  # m = 2, w = 1
     assert state.params["w"].item() == 1.0
-    state = rule.server_update(state, params_of(2.0))  # the move is 2 - 1 = 1: m = 0.5 * 2 + 1 = 2, w = 2
+    state = rule.server_update(
+        state, params_of(2.0)
+    )  # the move is 2 - 1 = 1: m = 0.5 * 2 + 1 = 2, w = 2
     assert state.params["w"].item() == 2.0
 
 
 def test_momentum_is_pytorch_s_sgd_on_the_negative_move():
-    rule, moves = FedOpt(0.1, server="momentum", server_lr=0.3, momentum=0.8), [1.0, -0.5, 0.25, 2.0]
-    state, weight = rule.init(params_of(1.0)), torch.nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+    rule, moves = (
+        FedOpt(0.1, server="momentum", server_lr=0.3, momentum=0.8),
+        [1.0, -0.5, 0.25, 2.0],
+    )
+    state, weight = (
+        rule.init(params_of(1.0)),
+        torch.nn.Parameter(torch.tensor([1.0], dtype=torch.float64)),
+    )
     theirs = torch.optim.SGD([weight], lr=0.3, momentum=0.8)
     for move in moves:
         state = rule.server_update(state, {"w": state.params["w"] + move})
@@ -46,12 +54,19 @@ def test_adam_by_hand():
 def test_a_server_that_takes_the_whole_move_and_forgets_is_fedavg():
     rule, plain = FedOpt(0.1, server="momentum", server_lr=1.0, momentum=0.0), FedAvg(0.1)
     average = params_of(0.7)
-    ours, theirs = (each.server_update(each.init(params_of(0.2)), average) for each in (rule, plain))
+    ours, theirs = (
+        each.server_update(each.init(params_of(0.2)), average) for each in (rule, plain)
+    )
     torch.testing.assert_close(ours.params, theirs.params)
 
 
 def test_runs_in_one_batch_take_the_server_s_step_too():
-    overrides = ["algorithm=fedopt", "stop.rounds=4", "evaluation.every=4", "evaluation.test_samples=20"]
+    overrides = [
+        "algorithm=fedopt",
+        "stop.rounds=4",
+        "evaluation.every=4",
+        "evaluation.test_samples=20",
+    ]
     sim = build_simulation(load_settings(overrides=overrides))
     assert fit_together(sim, sim)
     together = [state for r, record, state in simulate_together([sim, sim]) if r == 0]
@@ -60,7 +75,9 @@ def test_runs_in_one_batch_take_the_server_s_step_too():
             torch.testing.assert_close(ours.params[name], p, rtol=1e-3, atol=2e-5)
 
 
-@pytest.mark.parametrize("wrong", [{"server_lr": 0.0}, {"momentum": 1.0}, {"floor": 0.0}, {"decay": -0.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"server_lr": 0.0}, {"momentum": 1.0}, {"floor": 0.0}, {"decay": -0.1}]
+)
 def test_nonsense_is_refused(wrong):
     with pytest.raises(AutoFLError):
         FedOpt(0.1, **wrong)

@@ -1,4 +1,6 @@
-"""The guard of the meta-gradient: worked by hand, the same in every engine, counted, and it keeps a run learning."""
+"""The guard of the meta-gradient: worked by hand, the same in every engine, counted, and it keeps a
+run learning.
+"""
 
 import numpy as np
 import pytest
@@ -30,7 +32,8 @@ def steps(*curvatures):
     return MetaBatch(*(Batch(x, x, torch.ones_like(x)) for x in roles))
 
 
-# w = 2 and alpha = 0.1: w' = 2 - 0.1 * 1 * 2 = 1.8, v = 1.8, alpha H v = 0.1 * 30 * 1.8 = 5.4 or 0.1 * 5 * 1.8 = 0.9.
+# w = 2 and alpha = 0.1: w' = 2 - 0.1 * 1 * 2 = 1.8, v = 1.8, alpha H v = 0.1 * 30 * 1.8 = 5.4 or
+# 0.1 * 5 * 1.8 = 0.9.
 @pytest.mark.parametrize(
     ("hess", "settings", "gradient", "count"),
     [
@@ -48,7 +51,9 @@ def steps(*curvatures):
 )
 def test_a_guarded_step_is_the_one_worked_by_hand(hess, settings, gradient, count):
     algorithm = PerFedAvg(0.1, 0.5, **settings)
-    params, guarded = algorithm.guarded_update(curved, {"w": torch.tensor(2.0).double()}, steps((1.0, 1.0, hess)))
+    params, guarded = algorithm.guarded_update(
+        curved, {"w": torch.tensor(2.0).double()}, steps((1.0, 1.0, hess))
+    )
     assert float(params["w"]) == pytest.approx(2.0 - 0.5 * gradient, rel=1e-12, abs=1e-12)
     assert int(guarded) == count
 
@@ -60,7 +65,9 @@ def test_a_gradient_that_is_not_finite_makes_no_step_and_is_counted():
     expected, _ = algorithm.guarded_update(curved, start, steps(good, good))
     assert int(guarded) == 1
     assert float(params["w"]) == float(expected["w"]) != 2.0
-    assert not torch.isfinite(PerFedAvg(0.1, 0.5).client_update(curved, start, steps(good, bad))["w"])
+    assert not torch.isfinite(
+        PerFedAvg(0.1, 0.5).client_update(curved, start, steps(good, bad))["w"]
+    )
 
 
 def test_only_an_algorithm_that_is_set_to_and_computes_its_own_update_is_guarded():
@@ -88,9 +95,13 @@ def problem(few_digits, federated):
 @pytest.mark.parametrize("variant", ["exact", "first-order", "finite-difference"])
 def test_engines_count_the_same_steps(problem, variant):
     data, model, params = problem
-    algorithm = PerFedAvg(0.1, 0.1, variant, difference=1e-2, split=(0.1, 0.8, 0.1), guard=0.3, grad_clip=4.0)
+    algorithm = PerFedAvg(
+        0.1, 0.1, variant, difference=1e-2, split=(0.1, 0.8, 0.1), guard=0.3, grad_clip=4.0
+    )
     assert pick_engine("auto", model, algorithm) == "low_rank"
-    batches = data.draw(UE, NUM_SAMPLES, np.array([4, 2, 4, 3, 4]), seed=1, round_index=2, split=algorithm.split)
+    batches = data.draw(
+        UE, NUM_SAMPLES, np.array([4, 2, 4, 3, 4]), seed=1, round_index=2, split=algorithm.split
+    )
     counts = []
     for engine in ("loop", "vmap", "low_rank"):
         updates = make_engine(engine, model)(algorithm, params, batches, UE)
@@ -110,7 +121,9 @@ def test_a_ue_whose_gradients_overflow_sends_what_it_got_and_the_others_count(pr
     batch = data.draw(UE, NUM_SAMPLES, 2, seed=1, round_index=2).take(np.arange(5))
     spoiled = Batch(batch.x.clone(), batch.y, batch.mask)
     spoiled.x[:, 1] *= 1e30
-    healthy, sick = (make_engine(engine, model)(algorithm, params, InMemory(b), UE) for b in (batch, spoiled))
+    healthy, sick = (
+        make_engine(engine, model)(algorithm, params, InMemory(b), UE) for b in (batch, spoiled)
+    )
     mean, share = sick.mean(np.ones(5)), healthy.mean(np.array([1.0, 0.0, 1.0, 1.0, 1.0]))
     assert sick.guarded[1] == 2
     assert sick.guarded[[0, 2, 3, 4]].tolist() == healthy.guarded[[0, 2, 3, 4]].tolist()
@@ -132,7 +145,10 @@ def test_a_run_of_bold_steps_learns_with_the_guard_and_not_without(tmp_path):
     accuracy, words = {}, {}
     for name, guard in {"off": {}, "on": {"guard": 1.0, "grad_clip": 5.0}}.items():
         kept = run(parse_settings({**BOLD, "learning": {**STEPS, **guard}}), tmp_path / name)
-        accuracy[name], words[name] = kept.rounds["adapted_accuracy"][-1], reported.guarded_words([kept])
+        accuracy[name], words[name] = (
+            kept.rounds["adapted_accuracy"][-1],
+            reported.guarded_words([kept]),
+        )
         assert (kept.ues["guarded"] <= kept.ues["local_steps"]).all()
         assert (kept.ues["guarded"].sum() > 0) == (name == "on")
     assert accuracy["on"] > accuracy["off"] + 0.2
@@ -143,14 +159,20 @@ def test_a_run_of_bold_steps_learns_with_the_guard_and_not_without(tmp_path):
 
 def test_where_a_bound_cuts_every_step_a_warning_says_so_in_words(tmp_path):
     learning = {**STEPS, "grad_clip": 1e-6}
-    kept = run(parse_settings({**BOLD, "learning": learning, "stop": {"rounds": 1}}), tmp_path / "run")
+    kept = run(
+        parse_settings({**BOLD, "learning": learning, "stop": {"rounds": 1}}), tmp_path / "run"
+    )
     words = reported.guarded_words([kept])
-    assert words.startswith("careful: learning.guard or learning.grad_clip cut most local steps short")
+    assert words.startswith(
+        "careful: learning.guard or learning.grad_clip cut most local steps short"
+    )
     assert "AutoFL seed 1 100.0 %" in words
 
 
 def test_guarded_steps_are_in_the_records_of_every_ue():
-    settings = parse_settings({**BOLD, "learning": {**STEPS, "guard": 1.0, "engine": "loop"}, "stop": {"rounds": 2}})
+    settings = parse_settings(
+        {**BOLD, "learning": {**STEPS, "guard": 1.0, "engine": "loop"}, "stop": {"rounds": 2}}
+    )
     sim = build_simulation(settings)
     (_, before), *rounds = simulate(sim)
     state = before

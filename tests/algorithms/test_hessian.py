@@ -1,4 +1,6 @@
-"""The exact meta-gradient of models that PyTorch cannot differentiate forwards, against finite differences."""
+"""The exact meta-gradient of models that PyTorch cannot differentiate forwards, against finite
+differences.
+"""
 
 import numpy as np
 import pytest
@@ -21,7 +23,9 @@ class Transformer(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, activation="gelu")
+        self.encoder = nn.TransformerEncoderLayer(
+            8, 2, 16, dropout=0.0, batch_first=True, activation="gelu"
+        )
         self.scores = nn.Linear(8, 3)
 
     def forward(self, x):
@@ -58,7 +62,10 @@ class Cubed(nn.Module):
 
 def weight_normed():
     return nn.Sequential(
-        nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(40, 6)), nn.Tanh(), nn.Linear(6, 3)
+        nn.Flatten(),
+        nn.utils.parametrizations.weight_norm(nn.Linear(40, 6)),
+        nn.Tanh(),
+        nn.Linear(6, 3),
     )
 
 
@@ -71,14 +78,25 @@ def problem(request):
     model = MODELS[request.param]().double()
     check_model(model, (5, 8), 3)
     generator = torch.Generator().manual_seed(1)
-    x = torch.randn(3, 2, 1, 6, 5, 8, dtype=torch.float64, generator=generator)  # role, UE, step, sample
+    x = torch.randn(
+        3, 2, 1, 6, 5, 8, dtype=torch.float64, generator=generator
+    )  # role, UE, step, sample
     y = torch.randint(3, (3, 2, 1, 6), generator=generator)
-    return model, params_of(model, torch.float64), Batch(x, y, torch.ones(y.shape, dtype=torch.float64))
+    return (
+        model,
+        params_of(model, torch.float64),
+        Batch(x, y, torch.ones(y.shape, dtype=torch.float64)),
+    )
 
 
 def part_of(batch, ue):
     """The three batches of one UE's only step."""
-    return MetaBatch(*(Batch(batch.x[role, ue, 0], batch.y[role, ue, 0], batch.mask[role, ue, 0]) for role in range(3)))
+    return MetaBatch(
+        *(
+            Batch(batch.x[role, ue, 0], batch.y[role, ue, 0], batch.mask[role, ue, 0])
+            for role in range(3)
+        )
+    )
 
 
 def plain_gradient(model, params, batch):
@@ -93,11 +111,19 @@ def moved(params, step, direction):
 
 
 def reference(model, params, batch):
-    """Eq. (7) with H v as a central difference: an error of some 1e-9 in float64 with smooth models."""
-    outer = plain_gradient(model, moved(params, -ALPHA, plain_gradient(model, params, batch.inner)), batch.outer)
+    """Eq. (7) with H v as a central difference: an error of some 1e-9 in float64 with smooth
+    models.
+    """
+    outer = plain_gradient(
+        model, moved(params, -ALPHA, plain_gradient(model, params, batch.inner)), batch.outer
+    )
     step = 1e-5
-    ahead, behind = (plain_gradient(model, moved(params, sign * step, outer), batch.hess) for sign in (1, -1))
-    return {name: outer[name] - ALPHA * (ahead[name] - behind[name]) / (2 * step) for name in outer}, outer
+    ahead, behind = (
+        plain_gradient(model, moved(params, sign * step, outer), batch.hess) for sign in (1, -1)
+    )
+    return {
+        name: outer[name] - ALPHA * (ahead[name] - behind[name]) / (2 * step) for name in outer
+    }, outer
 
 
 def test_the_exact_meta_gradient_equals_a_finite_difference(problem):
@@ -107,7 +133,9 @@ def test_the_exact_meta_gradient_equals_a_finite_difference(problem):
     expected, outer = reference(model, params, one)
     for name, p in expected.items():
         torch.testing.assert_close(found[name], p, rtol=1e-6, atol=1e-8)
-    assert max(float((outer[name] - p).abs().max()) for name, p in expected.items()) > 1e-4  # the Hessian's part counts
+    assert (
+        max(float((outer[name] - p).abs().max()) for name, p in expected.items()) > 1e-4
+    )  # the Hessian's part counts
 
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
@@ -132,7 +160,9 @@ def test_a_second_backward_pass_is_the_forward_derivative_where_there_are_both()
     def forward_less(at, on):
         return loss({name: Refusing.apply(p) for name, p in at.items()}, on)
 
-    forwards, backwards = (hessian_product(each, params, direction, batch) for each in (loss, forward_less))
+    forwards, backwards = (
+        hessian_product(each, params, direction, batch) for each in (loss, forward_less)
+    )
     for name in params:
         torch.testing.assert_close(forwards[name], backwards[name], rtol=1e-12, atol=1e-14)
 

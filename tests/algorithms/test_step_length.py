@@ -1,4 +1,6 @@
-"""Steps of the model's own length, worked by hand: the bound, the decay, gradients that are none, who is refused."""
+"""Steps of the model's own length, worked by hand: the bound, the decay, gradients that are none,
+who is refused.
+"""
 
 import math
 
@@ -29,7 +31,9 @@ def bowl_gradient(w):
 
 
 def ones(steps):
-    part = Batch(torch.ones(steps, 2).double(), torch.zeros(steps, 2).long(), torch.ones(steps, 2).double())
+    part = Batch(
+        torch.ones(steps, 2).double(), torch.zeros(steps, 2).long(), torch.ones(steps, 2).double()
+    )
     return MetaBatch(part, part, part)
 
 
@@ -45,7 +49,9 @@ def test_a_step_is_a_share_of_the_model_s_length_and_shorter_in_later_rounds():
     w = start(3.0, 4.0)  # 5 long; the gradient is (6, 15)
     for k, longest in ((1, 1.5), (4, 0.75), (9, 0.5)):
         after = flat(at_round(FedAvg(**RULE), k, w).client_update(bowl, w, ones(1)))
-        np.testing.assert_allclose(after, flat(w) - longest * np.array([6.0, 15.0]) / math.sqrt(261.0), rtol=1e-12)
+        np.testing.assert_allclose(
+            after, flat(w) - longest * np.array([6.0, 15.0]) / math.sqrt(261.0), rtol=1e-12
+        )
 
 
 def test_the_length_is_the_round_s_for_all_its_local_steps():
@@ -72,10 +78,14 @@ def test_a_number_for_beta_is_followed_up_to_the_length(beta):
     for clip, cut in ((0.0, 1.0), (2.0, min(1.0, 2.0 / np.linalg.norm(gradient)))):
         rule = FedAvg(beta, lr_decay=1.0, longest_step=0.3, grad_clip=clip)
         after = flat(at_round(rule, k, w).client_update(bowl, w, ones(1)))
-        np.testing.assert_allclose(after, flat(w) - min(step, cut * beta / 2.0) * gradient, rtol=1e-12)
+        np.testing.assert_allclose(
+            after, flat(w) - min(step, cut * beta / 2.0) * gradient, rtol=1e-12
+        )
 
 
-@pytest.mark.parametrize("rule", [FedAvg(**RULE), PerFedAvg(0.1, **RULE), FedProx(**RULE), Ditto(**RULE)])
+@pytest.mark.parametrize(
+    "rule", [FedAvg(**RULE), PerFedAvg(0.1, **RULE), FedProx(**RULE), Ditto(**RULE)]
+)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, 1e-25])
 def test_gradients_that_are_not_finite_or_vanish_make_no_step(rule, value):
     w = {"w": torch.tensor([0.5, 2.0])}  # single precision, in which the square of 1e-25 is 0
@@ -95,11 +105,17 @@ def test_the_unit_of_the_loss_changes_nothing(unit):
         return unit * bowl(params, batch)
 
     for k in (1, 5):
-        plain, other = (at_round(FedAvg(**RULE), k, w).client_update(f, w, ones(3)) for f in (bowl, scaled))
+        plain, other = (
+            at_round(FedAvg(**RULE), k, w).client_update(f, w, ones(3)) for f in (bowl, scaled)
+        )
         np.testing.assert_allclose(flat(other), flat(plain), rtol=1e-9)
         for variant in ("exact", "first-order"):  # alpha is a step size: it has the loss's unit
-            first = at_round(PerFedAvg(0.1, **RULE, variant=variant), k, w).client_update(bowl, w, ones(3))
-            again = at_round(PerFedAvg(0.1 / unit, **RULE, variant=variant), k, w).client_update(scaled, w, ones(3))
+            first = at_round(PerFedAvg(0.1, **RULE, variant=variant), k, w).client_update(
+                bowl, w, ones(3)
+            )
+            again = at_round(PerFedAvg(0.1 / unit, **RULE, variant=variant), k, w).client_update(
+                scaled, w, ones(3)
+            )
             np.testing.assert_allclose(flat(again), flat(first), rtol=1e-9)
 
 
@@ -128,7 +144,12 @@ def test_ditto_s_own_model_makes_steps_of_the_global_model_s_length():
 def test_a_round_s_algorithm_says_what_it_does():
     w = start(3.0, 4.0)
     now = at_round(FedAvg(**RULE), 4, w)
-    assert (now.outer_lr, now.unit, now.longest_step, now.lr_decay) == (pytest.approx(0.75), True, 0.0, 0.0)
+    assert (now.outer_lr, now.unit, now.longest_step, now.lr_decay) == (
+        pytest.approx(0.75),
+        True,
+        0.0,
+        0.0,
+    )
     assert at_round(FedAvg(0.1), 4, w) == FedAvg(0.1)
     assert at_round(FedAvg(0.1, lr_decay=1.0), 4, w) == FedAvg(0.05)
     # Nothing of it counts as guarded: a step of this length is the rule, not an accident.
@@ -142,7 +163,9 @@ def test_a_subclass_that_computes_its_own_update_is_refused_in_one_line():
             def client_update(self, loss, params, batch):
                 return params
 
-        with pytest.raises(AutoFLError, match="Own computes its own update, which they do not reach") as refused:
+        with pytest.raises(
+            AutoFLError, match="Own computes its own update, which they do not reach"
+        ) as refused:
             Own(*first, **RULE)
         assert "\n" not in str(refused.value)
         Own(*first, 0.1)  # with a number for beta and no bound it is nobody's business
@@ -162,7 +185,9 @@ def test_what_makes_no_sense_is_refused():
 
 
 def test_one_weight_comes_within_the_last_step_of_its_target():
-    """|w - 4| after k rounds is at most the length of a step, which shrinks: no constant is needed to converge."""
+    """|w - 4| after k rounds is at most the length of a step, which shrinks: no constant is needed
+    to converge.
+    """
     w = {"w": torch.tensor([0.0], dtype=torch.float64)}
     for k in range(1, 401):
         w = at_round(FedAvg(**RULE), k, w).client_update(quadratic, w, batch_of(1))

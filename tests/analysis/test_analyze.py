@@ -1,4 +1,6 @@
-"""Which theorem speaks of a run: whether who is heard depends on earlier rounds, and what is not covered at all."""
+"""Which theorem speaks of a run: whether who is heard depends on earlier rounds, and what is not
+covered at all.
+"""
 
 from dataclasses import replace
 
@@ -21,8 +23,12 @@ def drawn(*overrides, rounds=50):
 
 
 def test_one_law_in_every_round_is_checked_against_planner_selection_and_channel():
-    assert remembers(*drawn()) == []  # the paper's planner remembers, but everybody selected is heard
-    assert remembers(*drawn(*FAR, "planner.name=exact")) == []  # UEs are lost, and nothing is remembered
+    assert (
+        remembers(*drawn()) == []
+    )  # the paper's planner remembers, but everybody selected is heard
+    assert (
+        remembers(*drawn(*FAR, "planner.name=exact")) == []
+    )  # UEs are lost, and nothing is remembered
     sim, horizon = drawn(*FAR)
     assert remembers(sim, horizon) == ["planner PaperPlanner remembers earlier rounds"]
     radio = drawn("channel.name=radio", "planner.name=exact", "cell.distance={disc=900}", rounds=5)

@@ -1,4 +1,6 @@
-"""Choosing |A_k|, accuracy and thrift, and explaining it, on small cells with pilots that follow a law."""
+"""Choosing |A_k|, accuracy and thrift, and explaining it, on small cells with pilots that follow a
+law.
+"""
 
 import itertools
 import math
@@ -51,7 +53,9 @@ def test_thrift_trades_time_for_energy(pilots):
 def test_on_the_front_nobody_is_beaten_in_both(pilots):
     choice = choose(settings_of(), target=0.85, pilots=pilots, **QUICK)
     for one in choice.candidates:
-        beaten = any(other.time <= one.time and other.energy < one.energy for other in choice.candidates)
+        beaten = any(
+            other.time <= one.time and other.energy < one.energy for other in choice.candidates
+        )
         assert (one in choice.front) != beaten
 
 
@@ -81,12 +85,16 @@ def test_a_choice_runs_as_autofl_j_with_what_was_chosen(pilots):
     assert again.compressor.name == "entropy"
     assert again.simulation.num_selected == choice.best.num_selected
     one, other = (draw_horizon(build_network(its), 3) for its in (again, choice.best.settings))
-    np.testing.assert_allclose(one.round_time, other.round_time, rtol=0.02)  # the pace is written with four digits
+    np.testing.assert_allclose(
+        one.round_time, other.round_time, rtol=0.02
+    )  # the pace is written with four digits
 
 
 def test_more_energy_is_never_slower(pilots):
     times = [
-        choose(settings_of(f"cell.max_energy={energy}"), target=0.85, pilots=pilots, **QUICK).best.time
+        choose(
+            settings_of(f"cell.max_energy={energy}"), target=0.85, pilots=pilots, **QUICK
+        ).best.time
         for energy in (0.0002, 0.0006, 0.003)
     ]
     assert times[0] > 1.2 * times[1]
@@ -143,13 +151,17 @@ def test_nonsense_is_refused_in_a_line(pilots, asked, says):
 def test_only_the_joint_planner_chooses_and_only_with_its_pilots(pilots):
     with pytest.raises(AutoFLError, match="add --planner joint"):
         choose(autofl.load_settings(overrides=CELL), target=0.85, pilots=pilots)
-    with pytest.raises(AutoFLError, match=r"no pilots of this learning problem \(num_ue is 8 there, 20 here\)"):
+    with pytest.raises(
+        AutoFLError, match=r"no pilots of this learning problem \(num_ue is 8 there, 20 here\)"
+    ):
         choose(autofl.load_settings(overrides=["planner.name=joint"]), target=0.85, pilots=pilots)
 
 
 @pytest.mark.parametrize("data", ["mnist5k", "cifar10"])
 def test_the_joint_planner_brings_the_same_to_autofl_as_autofl_j_has(data):
-    """Whoever plans with it, by [planner] or by [joint]: one round, one compressor, one set of step sizes."""
+    """Whoever plans with it, by [planner] or by [joint]: one round, one compressor, one set of step
+    sizes.
+    """
     ours = autofl.load_settings(overrides=["planner.name=joint", f"data.name={data}"]).resolved()
     theirs = autofl.load_settings(overrides=["algorithm=autofl-j", f"data.name={data}"]).resolved()
     assert ours.compressor == theirs.compressor
@@ -161,7 +173,9 @@ def test_the_joint_planner_brings_the_same_to_autofl_as_autofl_j_has(data):
 
 def test_a_plan_is_made_by_the_planner_that_a_run_has():
     for algorithm in ("autofl", "autofl-j", "per-fedavg", "fedavg-2"):
-        settings = autofl.load_settings(overrides=[f"algorithm={algorithm}", "simulation.num_selected=20"])
+        settings = autofl.load_settings(
+            overrides=[f"algorithm={algorithm}", "simulation.num_selected=20"]
+        )
         planned, first = plan(settings).round, draw_horizon(build_network(settings), 1)
         np.testing.assert_allclose(first.round_time[0], planned.cost.time, rtol=1e-12)
 
@@ -170,7 +184,9 @@ def test_the_waterfall_goes_from_exact_to_the_joint_figure(pilots):
     best = choose(settings_of(), target=0.85, pilots=pilots, **QUICK).best
     told = explain(best, pilots, effort=QUICK["effort"])
     assert told.waterfall[-1].time == best.time
-    assert told.before.time == pytest.approx(best.time * np.prod([step.factor for step in told.waterfall]), rel=1e-9)
+    assert told.before.time == pytest.approx(
+        best.time * np.prod([step.factor for step in told.waterfall]), rel=1e-9
+    )
     exact = autofl.load_settings(
         overrides=[*CELL, "algorithm=autofl-j", "joint.name=exact", "compressor.name=none",
                    f"simulation.num_selected={best.num_selected}",
@@ -180,7 +196,9 @@ def test_the_waterfall_goes_from_exact_to_the_joint_figure(pilots):
     fitted = Pilots.read(pilots).fitted(exact, 0.85)
     assert (
         told.before.time
-        == forecast_of(exact, fitted, list(draw_networks(exact, *QUICK["effort"])), few=True).sim_time[0]
+        == forecast_of(
+            exact, fitted, list(draw_networks(exact, *QUICK["effort"])), few=True
+        ).sim_time[0]
     )
     assert {step.decision for step in told.left_out} == {step.decision for step in told.waterfall}
     without = {step.decision: step.factor for step in told.left_out}
@@ -206,14 +224,18 @@ def test_shadow_prices_are_what_a_trifle_more_gains_where_only_the_allocation_is
     for name, gained in price.items():
         richer = getattr(settings.cell, name).scaled(1.0005)
         cell = settings.cell.model_copy(update={name: richer})
-        again = draw_horizon(build_network(settings.model_copy(update={"cell": cell})), 6).round_time.sum()
+        again = draw_horizon(
+            build_network(settings.model_copy(update={"cell": cell})), 6
+        ).round_time.sum()
         assert gained == pytest.approx((again - time) / time / 0.0005, rel=0.02, abs=2e-4)
     assert price["bandwidth"] < -0.01
     assert (price["max_energy"] < -0.01) == (energy < 0.001)
 
 
 def test_what_binds_a_ue_is_what_it_has_used_up():
-    settings = settings_of("cell.max_energy=0.0003", "preset=physical", "cell.distance={disc=450}").resolved()
+    settings = settings_of(
+        "cell.max_energy=0.0003", "preset=physical", "cell.distance={disc=450}"
+    ).resolved()
     made = plan(settings)
     bounds = bounds_of(settings, made)
     this_round = made.round

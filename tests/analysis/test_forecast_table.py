@@ -1,4 +1,6 @@
-"""The committed table of forecasts against runs: its score follows from its rows, and the page tells it."""
+"""The committed table of forecasts against runs: its score follows from its rows, and the page
+tells it.
+"""
 
 import importlib.util
 import json
@@ -22,14 +24,18 @@ def test_the_score_of_the_table_follows_from_its_rows():
         for time in row["times"]:
             runs += 1
             inside += low <= (math.inf if time is None else time) <= high
-        error = row["forecast_time"] / statistics.median(time or math.inf for time in row["times"]) - 1
+        error = (
+            row["forecast_time"] / statistics.median(time or math.inf for time in row["times"]) - 1
+        )
         assert row["error"] == pytest.approx(error)
         errors += abs(error) <= 0.25
     score = TABLE["score"]
     assert (score["runs"], score["settings"]) == (runs, len(TABLE["rows"]))
     assert score["coverage"] == pytest.approx(inside / runs)
     assert score["within_25_percent"] == pytest.approx(errors / len(told))
-    assert score["median_error"] == pytest.approx(statistics.median(abs(row["error"]) for row in told))
+    assert score["median_error"] == pytest.approx(
+        statistics.median(abs(row["error"]) for row in told)
+    )
 
 
 def test_the_forecast_is_as_good_as_was_asked_for():
@@ -50,12 +56,16 @@ def test_the_page_tells_the_score():
 
 
 def test_the_page_has_the_table_of_the_results():
-    spec = importlib.util.spec_from_file_location("forecast", DOCS.parent / "benchmarks" / "forecast.py")
+    spec = importlib.util.spec_from_file_location(
+        "forecast", DOCS.parent / "benchmarks" / "forecast.py"
+    )
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
     table = benchmark.table_of(TABLE)
     assert table in (DOCS / "theory.md").read_text(encoding="utf-8")
-    *groups, total = [[cell.strip() for cell in line.split("|")[2:5]] for line in table.splitlines()[2:]]
+    *groups, total = [
+        [cell.strip() for cell in line.split("|")[2:5]] for line in table.splitlines()[2:]
+    ]
     assert sum(int(number) for number, *_ in groups) == int(total[0]) == TABLE["score"]["settings"]
     assert sum(int(runs) for _, runs, _ in groups) == int(total[1]) == TABLE["score"]["runs"]
     assert total[2] == f"{100 * TABLE['score']['coverage']:.0f} %"

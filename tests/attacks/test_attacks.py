@@ -29,13 +29,17 @@ RNG = np.random.default_rng(1)
 
 def attacked(honest, liars):
     table = torch.tensor(honest, dtype=torch.float64)
-    return Attacked(table, np.array(liars), 5.0 * torch.ones(len(liars), table.shape[1], dtype=torch.float64))
+    return Attacked(
+        table, np.array(liars), 5.0 * torch.ones(len(liars), table.shape[1], dtype=torch.float64)
+    )
 
 
 def test_lies_by_hand():
     honest = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     assert SignFlip(10.0)(attacked(honest, [1]), RNG).tolist() == [[-30.0, -40.0]]
-    assert Noise(3.0)(attacked(honest, [1, 2]), RNG).norm(dim=1).tolist() == pytest.approx([15.0, 3 * math.sqrt(61)])
+    assert Noise(3.0)(attacked(honest, [1, 2]), RNG).norm(dim=1).tolist() == pytest.approx(
+        [15.0, 3 * math.sqrt(61)]
+    )
     assert LabelFlip().labels(torch.tensor([0, 3, 9]), 10).tolist() == [9, 6, 0]
 
 
@@ -43,7 +47,9 @@ def test_liars_together_send_one_direction_against_the_others_each_as_long_as_it
     """The honest mean is (3, 4), of length 5; the liars' own lengths are 13 and 10."""
     told = Together()(attacked([[2.0, 4.0], [5.0, 12.0], [4.0, 4.0], [6.0, -8.0]], [1, 3]), RNG)
     np.testing.assert_allclose(told.numpy(), [[-7.8, -10.4], [-6.0, -8.0]])
-    alone = Together(2.0)(attacked([[3.0, 4.0]], [0]), RNG)  # nobody is honest: against their own mean
+    alone = Together(2.0)(
+        attacked([[3.0, 4.0]], [0]), RNG
+    )  # nobody is honest: against their own mean
     np.testing.assert_allclose(alone.numpy(), [[-6.0, -8.0]])
 
 
@@ -58,7 +64,9 @@ def test_little_is_enough_by_the_papers_formula():
 
 
 def test_little_is_enough_with_a_spread_draws_its_deviations_anew_for_every_weight_and_liar():
-    """With normal draws the number of deviations has mean z and standard deviation z times the spread."""
+    """With normal draws the number of deviations has mean z and standard deviation z times the
+    spread.
+    """
     honest = np.random.default_rng(3).normal(size=(12, 20_000))
     told = LittleIsEnough(z=2.0, spread=0.5)(attacked(honest, [0, 1]), RNG).numpy()
     deviations = (honest[2:].mean(axis=0) - told) / honest[2:].std(axis=0, ddof=1)
@@ -72,7 +80,11 @@ def test_a_bound_by_the_median_by_hand():
 
     def left_out(*norm, bound=2.0, screen=None):
         num = len(norm)
-        return list((screen or Screen(bound))(np.arange(num), np.array(norm), steps[:num], samples[:num], 1.0))
+        return list(
+            (screen or Screen(bound))(
+                np.arange(num), np.array(norm), steps[:num], samples[:num], 1.0
+            )
+        )
 
     # l = 1, 1, 1.5, x: the median is 1.25 for large x; the bound is 2 * (1 + 5/10) * 1.25 = 3.75
     assert left_out(1.0, 1.0, 3.0, 3.7) == []
@@ -83,7 +95,8 @@ def test_a_bound_by_the_median_by_hand():
     # Of two nothing is usual yet: 10 times 1 + the model, which is 20.
     assert left_out(1.0, 21.0) == [1]
     assert left_out(1.0, 19.0) == []
-    # The second round has three liars of four; usual is 1, so what was 1.5 at most counts: 2 * 1.5 * 1.5 = 4.5.
+    # The second round has three liars of four; usual is 1, so what was 1.5 at most counts: 2 * 1.5
+    # * 1.5 = 4.5.
     screen = Screen(2.0)
     assert left_out(1.0, 1.0, 2.0, 1.0, screen=screen) == []
     assert left_out(1.0, 7.0, 14.0, 7.0, screen=screen) == [1, 2, 3]
@@ -97,12 +110,16 @@ def test_one_long_update_among_short_ones_is_no_lie_and_a_third_is():
     screen = Screen(2.0)
 
     def left_out(*norm):
-        return list(screen(np.arange(4), np.array(norm), ones, 5 * ones, 1.0))  # the bound is 4 medians
+        return list(
+            screen(np.arange(4), np.array(norm), ones, 5 * ones, 1.0)
+        )  # the bound is 4 medians
 
     for _ in range(3):
         assert left_out(1.0, 1.0, 1.0, 1.0) == []
     for _ in range(40):
-        assert left_out(0.1, 0.1, 0.1, 0.1) == []  # usual is 0.1, and counts as a third of the longest
+        assert (
+            left_out(0.1, 0.1, 0.1, 0.1) == []
+        )  # usual is 0.1, and counts as a third of the longest
     assert left_out(0.1, 0.1, 0.1, 1.4) == []  # more than 4/3, once
     assert left_out(0.1, 0.1, 0.1, 0.1) == []
     assert left_out(0.1, 0.1, 0.1, 4.1) == [3]  # more than 4 times the longest there was
@@ -115,24 +132,41 @@ def test_one_long_update_among_short_ones_is_no_lie_and_a_third_is():
 
 @pytest.mark.parametrize("algorithm", ["autofl", "per-fedavg", "fedavg-1"])
 def test_where_nobody_lies_the_bound_changes_no_bit(few_digits, algorithm):
-    """Three UEs with few samples: their lengths have the heaviest tail there is, 80 medians and more."""
+    """Three UEs with few samples: their lengths have the heaviest tail there is, 80 medians and
+    more.
+    """
     settings = load_settings(
         overrides=[
-            *("cell.num_ue=3", "stop.rounds=120", "evaluation.every=120", "evaluation.test_samples=5"),
+            *(
+                "cell.num_ue=3",
+                "stop.rounds=120",
+                "evaluation.every=120",
+                "evaluation.test_samples=5",
+            ),
             f"algorithm={algorithm}",
         ]
     )
     made = build_simulation(settings, data=build_data(settings, few_digits))
     nobody = np.zeros(0, dtype=np.int64)
-    off, on = (list(simulate(replace(made, lies=Lies(None, nobody, Bounds(bound)))))[-1][1] for bound in (0.0, 5.0))
+    off, on = (
+        list(simulate(replace(made, lies=Lies(None, nobody, Bounds(bound)))))[-1][1]
+        for bound in (0.0, 5.0)
+    )
     for name, array in off.params.items():
         np.testing.assert_array_equal(array.numpy(), on.params[name].numpy())
 
 
 @pytest.mark.parametrize("algorithm", ["autofl", "per-fedavg", "fedavg-1"])
-def test_where_nobody_lies_the_default_checks_change_no_bit_unless_they_shorten(few_digits, algorithm):
+def test_where_nobody_lies_the_default_checks_change_no_bit_unless_they_shorten(
+    few_digits, algorithm
+):
     """Ten UEs in a round: enough for the check of evenness, which needs five updates."""
-    names = ("cell.num_ue=10", "simulation.num_selected=10", "stop.rounds=40", "evaluation.every=40")
+    names = (
+        "cell.num_ue=10",
+        "simulation.num_selected=10",
+        "stop.rounds=40",
+        "evaluation.every=40",
+    )
     settings = load_settings(overrides=[*names, f"algorithm={algorithm}"])
     made = build_simulation(settings, data=build_data(settings, few_digits))
     usual = Bounds(**settings.checks.model_dump())
@@ -140,7 +174,10 @@ def test_where_nobody_lies_the_default_checks_change_no_bit_unless_they_shorten(
     assert usual.evenness > 0.0
     nobody = np.zeros(0, dtype=np.int64)
     whole = replace(usual, shorten=0.0)
-    off, on = (list(simulate(replace(made, lies=Lies(None, nobody, bounds))))[-1][1] for bounds in (Bounds(), whole))
+    off, on = (
+        list(simulate(replace(made, lies=Lies(None, nobody, bounds))))[-1][1]
+        for bounds in (Bounds(), whole)
+    )
     for name, array in off.params.items():
         np.testing.assert_array_equal(array.numpy(), on.params[name].numpy())
 
@@ -151,21 +188,29 @@ def test_a_long_update_counts_no_more_than_one_of_the_usual_length_for_each_loca
     for bound in (5.0, 0.0):  # with or without leaving out
         screen = Screen(bound, 1.5)
         assert screen(np.arange(5), norm, steps, 10 * steps, 1.0) == {}
-        np.testing.assert_allclose(screen.parts(norm, steps), [1.0, 1.0, 1.0, 1.0, 3.0 / 4.0], rtol=1e-12)
+        np.testing.assert_allclose(
+            screen.parts(norm, steps), [1.0, 1.0, 1.0, 1.0, 3.0 / 4.0], rtol=1e-12
+        )
     checks = Checks(Bounds(5.0, shorten=1.5))
     changes = torch.from_numpy(norm[:, None] * np.eye(5))
     checks(np.arange(5), norm, steps, 10 * steps, 1.0, lambda: changes)
     moves = checks.moves(np.arange(5), lambda: changes)
     np.testing.assert_allclose(changes + moves, np.diag([1.0, 4.0, 2.0, 2.0, 3.0]), rtol=1e-12)
-    assert checks.moves(np.arange(4), lambda: changes[:4]) is None  # nothing of the others is touched
+    assert (
+        checks.moves(np.arange(4), lambda: changes[:4]) is None
+    )  # nothing of the others is touched
 
 
 @pytest.mark.parametrize("lie", ["attack.at=4.9", "attack.scale=4.0"])
-def test_one_liar_of_ten_just_below_the_bound_does_not_keep_the_default_from_learning(few_digits, lie):
+def test_one_liar_of_ten_just_below_the_bound_does_not_keep_the_default_from_learning(
+    few_digits, lie
+):
     name = "together" if lie.startswith("attack.at") else "sign-flip"
     rounds = ("stop.rounds=15", "evaluation.every=15")
     usual, unshortened = (
-        liars_of(few_digits, f"attack.name={name}", lie, "attack.share=0.1", *rounds, *more)[1][-1][0].evaluation
+        liars_of(few_digits, f"attack.name={name}", lie, "attack.share=0.1", *rounds, *more)[1][-1][
+            0
+        ].evaluation
         for more in ([], ["checks.shorten=0"])
     )
     assert usual.adapted_accuracy > 0.6
@@ -175,7 +220,12 @@ def test_one_liar_of_ten_just_below_the_bound_does_not_keep_the_default_from_lea
 def liars_of(few_digits, *overrides):
     settings = load_settings(
         overrides=[
-            *("cell.num_ue=10", "simulation.num_selected=10", "stop.rounds=4", "evaluation.every=4"),
+            *(
+                "cell.num_ue=10",
+                "simulation.num_selected=10",
+                "stop.rounds=4",
+                "evaluation.every=4",
+            ),
             *overrides,
         ]
     )
@@ -196,7 +246,9 @@ def test_who_is_left_out_is_who_lies(few_digits, attack, share):
 
 def test_liars_that_begin_later_are_honest_before(few_digits):
     lying = ("attack.name=huge", "attack.share=0.2")
-    honest = [state.params for _, state in liars_of(few_digits, "attack.name=huge", "attack.share=0.0")[1]]
+    honest = [
+        state.params for _, state in liars_of(few_digits, "attack.name=huge", "attack.share=0.0")[1]
+    ]
     sim, late = liars_of(few_digits, *lying, "attack.begin=3")
     for k, (record, state) in enumerate(late):
         left_out = record.ue[~record.decoded].tolist()
@@ -230,9 +282,13 @@ class Mindful(Forgetful):
     remembers: ClassVar[bool] = True
 
 
-def test_an_own_attack_gets_the_first_updates_if_it_says_so_and_then_checkpoints_keep_them(few_digits):
+def test_an_own_attack_gets_the_first_updates_if_it_says_so_and_then_checkpoints_keep_them(
+    few_digits,
+):
     sim, _ = liars_of(few_digits, "attack.name=zeros")
-    with pytest.raises(AutoFLError, match=r"attacked.first: only for an attack with `remembers = True`"):
+    with pytest.raises(
+        AutoFLError, match=r"attacked.first: only for an attack with `remembers = True`"
+    ):
         list(simulate(replace(sim, lies=replace(sim.lies, attack=Forgetful()))))
     sim = replace(sim, lies=replace(sim.lies, attack=Mindful(), bounds=Bounds()))
     whole = [(record, copy.deepcopy(past)) for record, past in play(sim)]
@@ -262,8 +318,16 @@ def test_flipped_labels_are_the_liars_training_labels_and_no_others(few_digits):
 
 def test_a_robust_rule_learns_where_the_mean_does_not(few_digits):
     """Flips of the length of an honest update, which no bound sees, 3 of 10."""
-    lie = ("attack.name=sign-flip", "attack.scale=4.0", "attack.share=0.3", "stop.rounds=15", "evaluation.every=15")
+    lie = (
+        "attack.name=sign-flip",
+        "attack.scale=4.0",
+        "attack.share=0.3",
+        "stop.rounds=15",
+        "evaluation.every=15",
+    )
     last = {}
     for rule in ("mean", "mixed"):
-        last[rule] = liars_of(few_digits, *lie, f"aggregator.name={rule}")[1][-1][0].evaluation.adapted_accuracy
+        last[rule] = liars_of(few_digits, *lie, f"aggregator.name={rule}")[1][-1][
+            0
+        ].evaluation.adapted_accuracy
     assert last["mixed"] > last["mean"] + 0.2, last

@@ -18,7 +18,9 @@ def slow_field(seed, purpose, x, y):
         share = (rank[m] + within[m]) / WAVES
         number = math.sqrt(1.0 / (1.0 - share) ** 2 - 1.0)
         angle = math.pi * (m + side[m]) / WAVES
-        total += math.cos(number * (x * math.cos(angle) + y * math.sin(angle)) + 2.0 * math.pi * phase[m])
+        total += math.cos(
+            number * (x * math.cos(angle) + y * math.sin(angle)) + 2.0 * math.pi * phase[m]
+        )
     return math.sqrt(2.0 / WAVES) * total
 
 
@@ -63,4 +65,6 @@ def test_values_are_normal_over_landscapes():
 def test_a_place_keeps_its_value_whoever_else_is_asked():
     x, y = np.random.default_rng(1).uniform(0.0, 50.0, (2, 20000))  # more than one chunk
     whole = gaussian_field(3, "test", x, y)
-    np.testing.assert_array_equal(gaussian_field(3, "test", x[15000:15010], y[15000:15010]), whole[15000:15010])
+    np.testing.assert_array_equal(
+        gaussian_field(3, "test", x[15000:15010], y[15000:15010]), whole[15000:15010]
+    )

@@ -24,7 +24,9 @@ class Drifting(Channel):
     def gain(self, cell, seed, k):
         level = stream(seed, "drift", 0).standard_normal(cell.num_ue)
         for step in range(1, k + 1):
-            level = 0.7 * level + np.sqrt(1 - 0.49) * stream(seed, "drift", step).standard_normal(cell.num_ue)
+            level = 0.7 * level + np.sqrt(1 - 0.49) * stream(seed, "drift", step).standard_normal(
+                cell.num_ue
+            )
         return 1e-9 * 10.0 ** (0.6 * level)
 
 
@@ -47,15 +49,21 @@ def test_the_error_has_the_deviation_asked_for_and_is_the_same_again():
     error = 10.0 * np.log10(channel.estimate(cell, 3, 1, gain) / gain)
     assert abs(error.std() - 3.0) < 0.05
     assert abs(error.mean()) < 0.1
-    np.testing.assert_array_equal(channel.estimate(cell, 3, 1, gain), channel.estimate(cell, 3, 1, gain))
+    np.testing.assert_array_equal(
+        channel.estimate(cell, 3, 1, gain), channel.estimate(cell, 3, 1, gain)
+    )
     assert (channel.estimate(cell, 3, 2, gain) != channel.estimate(cell, 3, 1, gain)).all()
 
 
 def test_old_gains_are_those_of_the_round_they_are_from():
     inner, cell = PathLoss(Exponential(1.0)), cell_of(50)
     channel = Knowledge(inner, age=3)
-    np.testing.assert_array_equal(channel.estimate(cell, 3, 9, channel.gain(cell, 3, 9)), inner.gain(cell, 3, 6))
-    np.testing.assert_array_equal(channel.estimate(cell, 3, 2, channel.gain(cell, 3, 2)), inner.gain(cell, 3, 1))
+    np.testing.assert_array_equal(
+        channel.estimate(cell, 3, 9, channel.gain(cell, 3, 9)), inner.gain(cell, 3, 6)
+    )
+    np.testing.assert_array_equal(
+        channel.estimate(cell, 3, 2, channel.gain(cell, 3, 2)), inner.gain(cell, 3, 1)
+    )
 
 
 @pytest.mark.parametrize("outage", [0.05, 0.2])
@@ -74,7 +82,9 @@ def test_the_margin_holds_the_outage_asked_for(channel, outage):
 
 
 def test_what_is_lost_and_what_is_sent_again_is_paid_for():
-    """Without a margin half of the updates are lost; with more tries they arrive, later and for more energy."""
+    """Without a margin half of the updates are lost; with more tries they arrive, later and for
+    more energy.
+    """
     cell = cell_of(400, max_energy=1.0, snr_threshold=1.0)
     inner, totals = PathLoss(Exponential(1.0)), {}
     for tries, outage in ((1, None), (1, 0.02), (8, None)):
@@ -82,7 +92,11 @@ def test_what_is_lost_and_what_is_sent_again_is_paid_for():
         planner = ExactPlanner(0.02)
         made, _ = network_round(Network(air, planner, Uniform(400), 5), 1, planner.init(cell))
         assert made.sends.mean() > 0.95
-        totals[tries, outage] = made.decoded[made.sends].mean(), made.cost.upload_time.mean(), made.cost.energy.mean()
+        totals[tries, outage] = (
+            made.decoded[made.sends].mean(),
+            made.cost.upload_time.mean(),
+            made.cost.energy.mean(),
+        )
     assert abs(totals[1, None][0] - 0.5) < 0.08
     assert abs(totals[1, 0.02][0] - 0.98) < 0.025
     assert totals[8, None][0] > 0.99
@@ -94,7 +108,12 @@ def test_what_is_lost_and_what_is_sent_again_is_paid_for():
 def test_settings_make_any_channel_uncertain():
     assert isinstance(build_channel(load_settings()), PathLoss)
     settings = load_settings(
-        overrides=["knowledge.error_db=2", "knowledge.age=1", "knowledge.outage=0.1", "link.tries=2"]
+        overrides=[
+            "knowledge.error_db=2",
+            "knowledge.age=1",
+            "knowledge.outage=0.1",
+            "link.tries=2",
+        ]
     )
     channel = build_channel(settings)
     assert isinstance(channel, Knowledge)
@@ -106,12 +125,19 @@ def test_settings_make_any_channel_uncertain():
 
 def test_listening_is_paid_from_the_budget():
     settings = load_settings(
-        overrides=["cell.downlink_power=0.01", "cell.receive_power=0.04", "planner.name=exact", "link.name=gap"]
+        overrides=[
+            "cell.downlink_power=0.01",
+            "cell.receive_power=0.04",
+            "planner.name=exact",
+            "link.name=gap",
+        ]
     )
     network = build_network(settings)
     planned, _ = network_round(network, 1, network.planner.init(network.air.cell))
     free, _ = network_round(
-        replace(network, air=replace(network.air, cell=network.air.cell.having(receive_power=0.0))), 1, {}
+        replace(network, air=replace(network.air, cell=network.air.cell.having(receive_power=0.0))),
+        1,
+        {},
     )
     assert planned.sends.any()
     assert (planned.cost.energy <= planned.cell.max_energy * (1 + 1e-9)).all()
@@ -129,12 +155,19 @@ def test_a_delay_of_the_channels_own_estimate_is_in_the_margin():
         gain = at.gain(cell, 9, k)
         worse.append(at.estimate(cell, 9, k, gain) > gain)
     assert abs(np.mean(worse) - 0.1) < 0.03  # 1,000 values
-    assert channel.at(3.0).estimate(cell, 9, 1, gain).mean() < 0.6 * radio.at(3.0).estimate(cell, 9, 1, gain).mean()
+    assert (
+        channel.at(3.0).estimate(cell, 9, 1, gain).mean()
+        < 0.6 * radio.at(3.0).estimate(cell, 9, 1, gain).mean()
+    )
 
 
 def test_equal_channels_share_a_margin_and_another_cell_or_channel_has_its_own():
-    """A plan for a target looks at equal cells many times; each of its looks builds the channel anew."""
-    channel = Knowledge(Radio("uma", mobility="waypoint", speed=13.9, upload=1.0, estimate_delay=0.1), outage=0.1)
+    """A plan for a target looks at equal cells many times; each of its looks builds the channel
+    anew.
+    """
+    channel = Knowledge(
+        Radio("uma", mobility="waypoint", speed=13.9, upload=1.0, estimate_delay=0.1), outage=0.1
+    )
     cell = cell_of(20)
     before = _learned_margin.cache_info()
     margin = channel._margin(cell)
@@ -142,6 +175,9 @@ def test_equal_channels_share_a_margin_and_another_cell_or_channel_has_its_own()
     assert _learned_margin.cache_info().misses == before.misses + 1
 
     # Fading averages out over an upload by the rate, so the margin depends on the power too.
-    for other, there in ((channel, cell_of(20, max_power=1.0)), (replace(channel, outage=0.2), cell)):
+    for other, there in (
+        (channel, cell_of(20, max_power=1.0)),
+        (replace(channel, outage=0.2), cell),
+    ):
         assert other._margin(there) == other._quantile(there, other.outage)
         assert other._margin(there) != margin

@@ -15,11 +15,17 @@ CELL = Cell.disc(num_ue=6, radius=100.0, seed=3)
 
 def slow_walk(cell, ue, seed, speed, pause, radius, time):
     """One UE, leg by leg: its place and the way it has gone."""
-    x, y = cell.distance[ue] * math.cos(cell.angle[ue]), cell.distance[ue] * math.sin(cell.angle[ue])
+    x, y = (
+        cell.distance[ue] * math.cos(cell.angle[ue]),
+        cell.distance[ue] * math.sin(cell.angle[ue]),
+    )
     way, leg = 0.0, 0
     while True:
         u, v = ue_uniforms(seed, "waypoint", (leg,), np.array([ue]), 2)[0]
-        goal = radius * math.sqrt(u) * math.cos(2 * math.pi * v), radius * math.sqrt(u) * math.sin(2 * math.pi * v)
+        goal = (
+            radius * math.sqrt(u) * math.cos(2 * math.pi * v),
+            radius * math.sqrt(u) * math.sin(2 * math.pi * v),
+        )
         length = math.dist((x, y), goal)
         if time * speed <= length:
             share = time * speed / length
@@ -38,7 +44,9 @@ def slow_walk(cell, ue, seed, speed, pause, radius, time):
 def test_random_waypoints_are_those_of_a_slow_walk(time, pause):
     place = Waypoint(1.5, pause, 100.0).place(CELL, 7, time)
     expected = np.array([slow_walk(CELL, ue, 7, 1.5, pause, 100.0, time) for ue in range(6)])
-    np.testing.assert_allclose(np.stack(place[:3], axis=-1), expected, atol=1e-3)  # goals are single precision
+    np.testing.assert_allclose(
+        np.stack(place[:3], axis=-1), expected, atol=1e-3
+    )  # goals are single precision
 
 
 def test_ues_start_in_their_places_stay_inside_and_never_jump():
@@ -63,12 +71,18 @@ def test_who_is_still_only_fades():
 @pytest.mark.parametrize("kind", ["csv", "npz"])
 def test_a_track_is_followed(tmp_path, kind):
     time, path = np.array([0.0, 10.0, 20.0]), tmp_path / f"track.{kind}"
-    position = np.array([[[0.0, 0.0], [5.0, 5.0]], [[30.0, 40.0], [5.0, 5.0]], [[30.0, 0.0], [5.0, 6.0]]])
+    position = np.array(
+        [[[0.0, 0.0], [5.0, 5.0]], [[30.0, 40.0], [5.0, 5.0]], [[30.0, 0.0], [5.0, 6.0]]]
+    )
     if kind == "npz":
         np.savez(path, time=time, position=position)
     else:
         np.savetxt(
-            path, np.column_stack([time, position.reshape(3, 4)]), delimiter=",", header="time,x0,y0,x1,y1", comments=""
+            path,
+            np.column_stack([time, position.reshape(3, 4)]),
+            delimiter=",",
+            header="time,x0,y0,x1,y1",
+            comments="",
         )
     track, cell = Track(str(path)), Cell(distance=np.ones(2))
     for moment, x, y, way, speed in (
@@ -92,10 +106,14 @@ def test_a_track_without_times_is_refused(tmp_path):
 def test_ways_that_are_gone_on_with_have_the_bits_of_ways_from_the_start():
     ways = Waypoint(5.0, 2.0, 80.0)
     for time in (40.0, 39.9, 120.0, 119.9, 3.0, 500.0, 499.9, 120.0):
-        for ours, fresh in zip(ways.place(CELL, 4, time), Waypoint(5.0, 2.0, 80.0).place(CELL, 4, time), strict=True):
+        for ours, fresh in zip(
+            ways.place(CELL, 4, time), Waypoint(5.0, 2.0, 80.0).place(CELL, 4, time), strict=True
+        ):
             np.testing.assert_array_equal(ours, fresh)
     other = Cell.disc(num_ue=6, radius=100.0, seed=8)
-    np.testing.assert_array_equal(ways.place(other, 4, 120.0).x, Waypoint(5.0, 2.0, 80.0).place(other, 4, 120.0).x)
+    np.testing.assert_array_equal(
+        ways.place(other, 4, 120.0).x, Waypoint(5.0, 2.0, 80.0).place(other, 4, 120.0).x
+    )
 
 
 def test_places_do_not_depend_on_the_times_asked_for_before():

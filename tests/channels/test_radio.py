@@ -1,4 +1,6 @@
-"""The radio channel: its law against a Monte Carlo of its own, places that keep their shadows, time from the run."""
+"""The radio channel: its law against a Monte Carlo of its own, places that keep their shadows, time
+from the run.
+"""
 
 import time
 from dataclasses import dataclass, replace
@@ -46,7 +48,9 @@ def own_umi(rng, num, radius, power_dbm, noise_dbm):
 
 
 def test_the_law_of_the_snr_in_a_cell_is_that_of_a_monte_carlo():
-    """Places share shadows, so UEs of one landscape are no independent draws: 600 landscapes of 100 UEs."""
+    """Places share shadows, so UEs of one landscape are no independent draws: 600 landscapes of 100
+    UEs.
+    """
     ours = []
     for seed in range(600):
         cell = Cell.disc(num_ue=100, radius=250.0, seed=seed)
@@ -66,7 +70,9 @@ def test_survival_is_the_share_of_seeds_above_a_level():
         radio = Radio(small_scale=small_scale, m=1.7, landscape=4)
         gains = np.stack([radio.gain_at(cell, seed, 5.0) for seed in range(800)])
         level = np.quantile(gains, 0.4, axis=0)
-        np.testing.assert_allclose(radio.at(5.0).survival(cell, level), 0.6, atol=0.08)  # 4 sigma, and 16 paths
+        np.testing.assert_allclose(
+            radio.at(5.0).survival(cell, level), 0.6, atol=0.08
+        )  # 4 sigma, and 16 paths
     step = Radio(small_scale="none").large_scale(cell).gain
     law = Radio(small_scale="none").survival(cell, np.stack([step, 1.001 * step]))
     np.testing.assert_array_equal(law, np.repeat([[1.0], [0.0]], 30, axis=1))
@@ -87,13 +93,23 @@ def test_a_bad_place_is_bad_for_the_whole_run_and_for_all_seeds():
 
 
 def test_ues_side_by_side_share_shadow_and_line_of_sight():
-    near = Cell(distance=np.full(2, 80.0), angle=np.array([1.0, 1.0 + 0.5 / 80.0]))  # half a metre apart
+    near = Cell(
+        distance=np.full(2, 80.0), angle=np.array([1.0, 1.0 + 0.5 / 80.0])
+    )  # half a metre apart
     apart = Cell(distance=np.full(2, 80.0), angle=np.array([1.0, 4.0]))
-    drop = [[Radio(landscape=seed).large_scale(cell) for seed in range(300)] for cell in (near, apart)]
-    near_los, apart_los = (np.mean([scale.los[0] == scale.los[1] for scale in scales]) for scales in drop)
+    drop = [
+        [Radio(landscape=seed).large_scale(cell) for seed in range(300)] for cell in (near, apart)
+    ]
+    near_los, apart_los = (
+        np.mean([scale.los[0] == scale.los[1] for scale in scales]) for scales in drop
+    )
     assert near_los > 0.93
     assert apart_los < 0.8
-    same = [scale.shadow_db / np.where(scale.los, 4.0, 7.82) for scale in drop[0] if scale.los[0] == scale.los[1]]
+    same = [
+        scale.shadow_db / np.where(scale.los, 4.0, 7.82)
+        for scale in drop[0]
+        if scale.los[0] == scale.los[1]
+    ]
     assert np.corrcoef(np.array(same).T)[0, 1] == pytest.approx(np.exp(-0.5 / 12.0), abs=0.03)
 
 
@@ -112,7 +128,9 @@ def test_a_long_upload_has_the_mean_rate_of_its_duration():
     for upload, tolerance in ((0.1, 0.05), (0.5, 0.15)):  # 3.5 and 17 wavelengths
         averaged = Radio(speed=3.0, upload=upload)
         times = 2.0 + upload * (np.arange(1000) + 0.5) / 1000
-        rates = np.mean([np.log1p(per_gain * instant.gain_at(cell, 1, moment)) for moment in times], axis=0)
+        rates = np.mean(
+            [np.log1p(per_gain * instant.gain_at(cell, 1, moment)) for moment in times], axis=0
+        )
         ours = np.log1p(per_gain * averaged.gain_at(cell, 1, 2.0))
         np.testing.assert_allclose(ours, rates, rtol=tolerance)
         assert np.abs(ours / rates - 1.0).mean() < tolerance / 4.0
@@ -124,7 +142,10 @@ def test_a_long_upload_has_the_mean_rate_of_its_duration():
 
 @pytest.mark.parametrize("fading", ["standard", "nakagami"])
 def test_moments_of_an_upload_looked_at_together_give_the_same_bits(fading, monkeypatch):
-    cell, radio = Cell.disc(num_ue=7, radius=100.0, seed=1), Radio(speed=3.0, upload=0.3, small_scale=fading)
+    cell, radio = (
+        Cell.disc(num_ue=7, radius=100.0, seed=1),
+        Radio(speed=3.0, upload=0.3, small_scale=fading),
+    )
     together = radio.gain_at(cell, 1, 2.0)
     for at_once in (1, 7 * 10):  # one moment in each call, and ten
         monkeypatch.setattr("autofl.channels.radio.LOOKED_AT_ONCE", at_once)
@@ -134,7 +155,9 @@ def test_moments_of_an_upload_looked_at_together_give_the_same_bits(fading, monk
 def test_the_planner_may_know_an_old_gain():
     cell, late = Cell.disc(num_ue=20, radius=200.0, seed=1), Radio(estimate_delay=0.02)
     true = late.gain_at(cell, 1, 1.0)
-    np.testing.assert_array_equal(late.at(1.0).estimate(cell, 1, 5, true), late.gain_at(cell, 1, 0.98))
+    np.testing.assert_array_equal(
+        late.at(1.0).estimate(cell, 1, 5, true), late.gain_at(cell, 1, 0.98)
+    )
     assert (late.gain_at(cell, 1, 0.98) != true).all()
     assert Radio().estimate(cell, 1, 5, true) is true
 
@@ -174,7 +197,9 @@ def test_a_bad_setting_ends_in_one_line(capsys, setting, words):
 
 
 def test_a_round_of_many_ues_takes_little_time():
-    """benchmarks/gains.py: 0.5 to 0.7 s for a million; here a tenth of them, with room for a busy machine."""
+    """benchmarks/gains.py: 0.5 to 0.7 s for a million; here a tenth of them, with room for a busy
+    machine.
+    """
     cell, radio = Cell.disc(num_ue=100_000, radius=200.0, seed=1), Radio()
     start = time.process_time()
     radio.gain_at(cell, 1, 5.0)
@@ -231,7 +256,9 @@ def test_a_run_its_batch_its_horizon_and_its_replay_see_the_same_gains(few_digit
     starts = np.array([0.0] + [record.sim_time for record in alone[:-1]])
     assert (np.diff(starts) > 0.0).all()
     for record, start in zip(alone, starts, strict=True):
-        np.testing.assert_array_equal(record.channel_gain, sim.channel.gain_at(sim.cell, sim.seed, start)[record.ue])
+        np.testing.assert_array_equal(
+            record.channel_gain, sim.channel.gain_at(sim.cell, sim.seed, start)[record.ue]
+        )
     together = [record for _, record, _ in simulate_together([sim])][1:]
     drawn = draw_horizon(sim.network(sim.air), 6)
     world = Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, None))
@@ -248,7 +275,12 @@ def test_settings_give_each_seed_its_landscape_and_a_file_written_out_keeps_it()
     settings = parse_settings({**RADIO, "seed": 5})
     assert build_channel(settings).landscape == 5
     assert "landscape" not in settings.resolved().channel.given
-    assert build_channel(parse_settings({**RADIO, "channel": {"name": "radio", "landscape": 3}})).landscape == 3
+    assert (
+        build_channel(
+            parse_settings({**RADIO, "channel": {"name": "radio", "landscape": 3}})
+        ).landscape
+        == 3
+    )
     cell = build_cell(load_settings(overrides=["seed=5", "cell.num_ue=9"]))
     np.testing.assert_allclose(cell.position, fl.Cell.disc(9, 200.0, 5).position)
     placed = build_cell(parse_settings({"cell": {"positions": [[3.0, 4.0], [-6.0, 0.0]]}}))
@@ -261,12 +293,18 @@ def test_indoors_shadows_are_those_of_table_7_5_6_and_nothing_has_a_direct_path(
     cell = Cell.disc(num_ue=40_000, radius=300.0, seed=2)
     for scenario, sigma in (("umi", 7.0), ("uma", 7.0), ("rma", 8.0)):
         indoors = Radio(scenario, indoor=True)
-        shadow = np.concatenate([replace(indoors, landscape=seed).large_scale(cell).shadow_db for seed in range(8)])
-        assert shadow.std() == pytest.approx(sigma, rel=0.03 if scenario != "rma" else 0.2)  # rma's reach 120 m
+        shadow = np.concatenate(
+            [replace(indoors, landscape=seed).large_scale(cell).shadow_db for seed in range(8)]
+        )
+        assert shadow.std() == pytest.approx(
+            sigma, rel=0.03 if scenario != "rma" else 0.2
+        )  # rma's reach 120 m
         there = indoors.large_scale(cell)
         assert 0.0 < there.los.mean() < 1.0
         gain = indoors.gain(cell, 1, 1) / there.gain
-        assert (gain[there.los] > 1.0).mean() == pytest.approx(np.exp(-1.0), abs=0.02)  # exponential; Rician has 0.46
+        assert (gain[there.los] > 1.0).mean() == pytest.approx(
+            np.exp(-1.0), abs=0.02
+        )  # exponential; Rician has 0.46
     with pytest.raises(AutoFLError, match="no column for UEs in buildings"):
         Radio("inh-open", indoor=True)
 

@@ -79,7 +79,9 @@ def test_a_missing_file_and_a_missing_array(tmp_path):
         Trace(str(tmp_path / "wrong.npz"))
 
 
-TIME = np.array([10.0, 11.0, 13.0])  # the clock of whoever measured it; the run starts with the first row
+TIME = np.array(
+    [10.0, 11.0, 13.0]
+)  # the clock of whoever measured it; the run starts with the first row
 TIMED = np.array([[1e-8, 2e-8], [3e-8, 2e-8], [3e-8, 8e-8]])
 
 
@@ -96,10 +98,19 @@ def timed(request, tmp_path):
 
 def test_gains_are_interpolated_to_the_time_of_a_round(timed):
     trace, cell = Trace(timed), Cell(distance=np.ones(2))
-    for time, expected in ((0.0, [1e-8, 2e-8]), (0.25, [1.5e-8, 2e-8]), (2.0, [3e-8, 5e-8]), (3.0, [3e-8, 8e-8])):
+    for time, expected in (
+        (0.0, [1e-8, 2e-8]),
+        (0.25, [1.5e-8, 2e-8]),
+        (2.0, [3e-8, 5e-8]),
+        (3.0, [3e-8, 8e-8]),
+    ):
         np.testing.assert_allclose(trace.at(time).gain(cell, 1, 9), expected, rtol=1e-12)
-    np.testing.assert_allclose(trace.at(3.25).gain(cell, 1, 9), [1.5e-8, 2e-8], rtol=1e-12)  # again from the start
-    np.testing.assert_allclose(trace.gain(cell, 1, 2), [3e-8, 2e-8], rtol=1e-12)  # no clock: a second a round
+    np.testing.assert_allclose(
+        trace.at(3.25).gain(cell, 1, 9), [1.5e-8, 2e-8], rtol=1e-12
+    )  # again from the start
+    np.testing.assert_allclose(
+        trace.gain(cell, 1, 2), [3e-8, 2e-8], rtol=1e-12
+    )  # no clock: a second a round
     with pytest.raises(AutoFLError, match=r"ends after 3 s, 3\.5 s is asked for"):
         Trace(timed, after_end="stop").at(3.5).gain(cell, 1, 9)
 
@@ -113,12 +124,16 @@ def test_a_header_as_numpy_writes_it_names_the_time_too(tmp_path):
 
 
 def test_a_rate_on_a_staircase_comes_out_as_that_of_its_level(tmp_path):
-    """Levels of 1 and 2 bit/s/Hz from 0 and 6 dB: 2 Mbit/s in 1 MHz need 6 dB, 1.7 Mbit/s only the 0 dB of 1."""
+    """Levels of 1 and 2 bit/s/Hz from 0 and 6 dB: 2 Mbit/s in 1 MHz need 6 dB, 1.7 Mbit/s only the
+    0 dB of 1.
+    """
     law = Table(levels=[[1.0, 0.0], [2.0, 6.0]]).law()
     cell = Cell(distance=np.ones(4), bandwidth=1e6, max_power=0.1, link=law)
     (tmp_path / "rates.csv").write_text("2e6,1.7e6,9e6,0.5e6\n")
     gain = Trace(str(tmp_path / "rates.csv"), quantity="rate").gain(cell, 1, 1)
-    np.testing.assert_allclose(gain * 0.1 / cell.noise_power, [10**0.6, 1.0, 10**0.6, 0.5], rtol=1e-9)
+    np.testing.assert_allclose(
+        gain * 0.1 / cell.noise_power, [10**0.6, 1.0, 10**0.6, 0.5], rtol=1e-9
+    )
     np.testing.assert_allclose(rate(cell, gain, np.full(4, 0.1)), [2e6, 1e6, 2e6, 0.0], rtol=1e-9)
 
 
@@ -147,14 +162,19 @@ def test_a_longer_gap_can_be_allowed(tmp_path):
     assert Trace(str(tmp_path / "timed.csv"), longest_gap=100.0).table.duration == 90.0
 
 
-@pytest.mark.parametrize(("quantity", "value"), [("gain_db", -80.0), ("snr_db", 34.0), ("rate", 11.2e6)])
+@pytest.mark.parametrize(
+    ("quantity", "value"), [("gain_db", -80.0), ("snr_db", 34.0), ("rate", 11.2e6)]
+)
 def test_decibels_snrs_and_rates_become_gains(tmp_path, quantity, value):
     from autofl.network import rate, snr
 
     np.savez(tmp_path / "trace.npz", **{quantity: np.full((2, 3), value)})
     cell = Cell(distance=np.ones(3))
     gain = Trace(str(tmp_path / "trace.npz"), quantity=quantity).gain(cell, 1, 1)
-    at_full_power = {"gain_db": 10.0 * np.log10(gain), "snr_db": 10.0 * np.log10(snr(cell, gain, cell.max_power))}
+    at_full_power = {
+        "gain_db": 10.0 * np.log10(gain),
+        "snr_db": 10.0 * np.log10(snr(cell, gain, cell.max_power)),
+    }
     at_full_power["rate"] = rate(cell, gain, cell.max_power)
     np.testing.assert_allclose(at_full_power[quantity], value, rtol=1e-12)
 
@@ -164,7 +184,17 @@ def test_a_plan_uses_the_trace(tmp_path, capsys):
 
     np.savetxt(tmp_path / "gains.csv", np.full((2, 20), 3e-8), delimiter=",")
     assert (
-        autofl(["plan", "--json", "--set", "channel.name=trace", "--set", f'channel.file="{tmp_path}/gains.csv"']) == 0
+        autofl(
+            [
+                "plan",
+                "--json",
+                "--set",
+                "channel.name=trace",
+                "--set",
+                f'channel.file="{tmp_path}/gains.csv"',
+            ]
+        )
+        == 0
     )
     ues = json.loads(capsys.readouterr().out)["ues"]
     assert {ue["channel_gain"] for ue in ues} == {3e-8}

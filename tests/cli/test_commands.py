@@ -19,9 +19,26 @@ from autofl.version import __version__
 from reference.joint_pilots import write
 
 CELL = Path(__file__).parents[2] / "examples" / "cell.toml"
-FIELDS = ["id", "distance", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time", "energy"]
+FIELDS = [
+    "id",
+    "distance",
+    "channel_gain",
+    "num_samples",
+    "tx_power",
+    "snr",
+    "upload_time",
+    "compute_time",
+    "energy",
+]
 FIELDS.append("status")
-QUICK = ["--set", "stop.rounds=4", "--set", "evaluation.every=2", "--set", "evaluation.test_samples=5"]
+QUICK = [
+    "--set",
+    "stop.rounds=4",
+    "--set",
+    "evaluation.every=2",
+    "--set",
+    "evaluation.test_samples=5",
+]
 
 
 def answer(capsys, *argv):
@@ -41,7 +58,11 @@ def test_plan_prints_the_promised_object(capsys, planner):
     assert plan["round_time"] == pytest.approx(slowest, rel=1e-12)
     for ue in plan["ues"]:
         assert ue["status"] in {"accuracy", "data", "energy", "power", "infeasible"}
-        assert (ue["status"] == "infeasible") == (ue["num_samples"] == 0) == (ue["infeasible_because"] is not None)
+        assert (
+            (ue["status"] == "infeasible")
+            == (ue["num_samples"] == 0)
+            == (ue["infeasible_because"] is not None)
+        )
         if ue["status"] != "infeasible":
             noise = 10 ** (-17.4) * 1e-3 * 1e6
             assert ue["snr"] == pytest.approx(ue["tx_power"] * ue["channel_gain"] / noise, rel=1e-9)
@@ -65,7 +86,9 @@ def test_plan_starts_fast_and_without_torch_scipy_or_matplotlib():
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert used < 3.0  # promised is 0.5 s of CPU time; a loaded machine may take more, PyTorch takes more than 3
+    assert (
+        used < 3.0
+    )  # promised is 0.5 s of CPU time; a loaded machine may take more, PyTorch takes more than 3
 
 
 ABSURD = (
@@ -85,7 +108,9 @@ ABSURD = (
 @pytest.mark.parametrize("planner", ["paper", "exact", "joint", "yang"])
 @pytest.mark.parametrize("law", ["shannon", "gap"])
 @pytest.mark.parametrize("absurd", ABSURD)
-def test_an_absurd_cell_is_planned_or_refused_in_one_line_without_warnings(capsys, absurd, law, planner):
+def test_an_absurd_cell_is_planned_or_refused_in_one_line_without_warnings(
+    capsys, absurd, law, planner
+):
     words = [word for value in (*absurd.split(), f"link.name={law}") for word in ("--set", value)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -118,7 +143,11 @@ def test_scenarios_are_listed_and_serve_as_a_base(capsys, tmp_path):
     status, out, _ = answer(capsys, "scenarios", "--json")
     rows = {row["name"]: row for row in json.loads(out)}
     assert status == 0
-    assert (rows["umi-phones"]["carrier"], rows["umi-phones"]["channel"], rows["paper"]["radius"]) == (
+    assert (
+        rows["umi-phones"]["carrier"],
+        rows["umi-phones"]["channel"],
+        rows["paper"]["radius"],
+    ) == (
         3.5e9,
         "umi",
         200,
@@ -129,7 +158,9 @@ def test_scenarios_are_listed_and_serve_as_a_base(capsys, tmp_path):
         status, _, err = answer(capsys, command, "--scenario", "umi-fones")
         assert (status, "the nearest is 'umi-phones'" in err) == (2, True)
     folder = tmp_path / "run"
-    status, _, _ = answer(capsys, "simulate", "--scenario", "umi-phones", "--out", folder, *QUICK, "--json")
+    status, _, _ = answer(
+        capsys, "simulate", "--scenario", "umi-phones", "--out", folder, *QUICK, "--json"
+    )
     assert status == 0
     assert 'scenario = "umi"' in (folder / "config.toml").read_text()
     status, _, err = answer(capsys, "simulate", "--resume", folder, "--scenario", "vehicles")
@@ -141,7 +172,9 @@ def test_simulate_then_report_without_training(capsys, tmp_path):
     assert status == 0
     assert json.loads(out)["rows"][0]["label"] == "AutoFL"
     assert "4 rounds" in err
-    status, out, err = answer(capsys, "report", tmp_path / "run", "--target", "0.1", "--out", tmp_path / "report")
+    status, out, err = answer(
+        capsys, "report", tmp_path / "run", "--target", "0.1", "--out", tmp_path / "report"
+    )
     assert status == 0
     assert "AutoFL" in out
     for name in ("learning_time", "rounds", "energy"):
@@ -165,14 +198,19 @@ def test_results_go_to_the_next_free_folder(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         assert answer(capsys, "simulate", *QUICK)[0] == 0
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["simulate-1", "simulate-2"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "simulate-1",
+        "simulate-2",
+    ]
 
 
 def test_own_arrays_and_an_own_partition_can_be_simulated(capsys, tmp_path, rng):
     import numpy as np
 
     y = np.tile(np.arange(4), 60)
-    np.savez(tmp_path / "own.npz", x=rng.normal(size=(240, 6)) + y[:, None], y=y, ue=np.arange(240) // 40)
+    np.savez(
+        tmp_path / "own.npz", x=rng.normal(size=(240, 6)) + y[:, None], y=y, ue=np.arange(240) // 40
+    )
     status, out, err = answer(
         capsys, "simulate", "--out", tmp_path / "run", "--json", *QUICK, "--set", "data.name=npz", "--set",
         f"data.file='{tmp_path / 'own.npz'}'", "--set", "data.partition=own", "--set", "cell.num_ue=6",
@@ -187,14 +225,23 @@ def own_data(tmp_path, rng):
     import numpy as np
 
     y = np.tile(np.arange(4), 60)
-    np.savez(tmp_path / "own.npz", x=rng.normal(size=(240, 6)) + y[:, None], y=y, ue=np.arange(240) // 40)
-    settings = ("data.name=npz", f"data.file='{tmp_path / 'own.npz'}'", "data.partition=own", "cell.num_ue=6")
+    np.savez(
+        tmp_path / "own.npz", x=rng.normal(size=(240, 6)) + y[:, None], y=y, ue=np.arange(240) // 40
+    )
+    settings = (
+        "data.name=npz",
+        f"data.file='{tmp_path / 'own.npz'}'",
+        "data.partition=own",
+        "cell.num_ue=6",
+    )
     return [word for setting in settings for word in ("--set", setting)]
 
 
 def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
     few = ("--samples", 8, "--steps", 12, "--points", 2)
-    status, out, err = answer(capsys, "analyze", *QUICK, *own_data, *few, "--out", tmp_path / "theory")
+    status, out, err = answer(
+        capsys, "analyze", *QUICK, *own_data, *few, "--out", tmp_path / "theory"
+    )
     assert status == 0, err
     for word in ("sigma_G^2", "gamma_F^2", "Theorem 1, corrected", "as printed", "beta tau L_F"):
         assert word in out
@@ -204,17 +251,26 @@ def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
     assert result["measured"]["round"] == [0, 2, 4]
     assert len(result["measured"]["running_mean"]) == 4
     first, second = result["measured"]["gradient_norm_sq"][:2]
-    assert result["measured"]["running_mean"][1] == pytest.approx(first + (second - first) / 4)  # rounds 0 and 1
-    assert result["constants"]["hessian_deviation"]["low"] < result["constants"]["hessian_deviation"]["high"]
+    assert result["measured"]["running_mean"][1] == pytest.approx(
+        first + (second - first) / 4
+    )  # rounds 0 and 1
+    assert (
+        result["constants"]["hessian_deviation"]["low"]
+        < result["constants"]["hessian_deviation"]["high"]
+    )
     for constant in result["constants"].values():
         assert constant["low"] <= constant["value"] <= constant["high"]
 
 
 def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
     file = tmp_path / "my pilots.json"
-    status, out, err = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file, "--json")
+    status, out, err = answer(
+        capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file, "--json"
+    )
     assert (status, json.loads(out)["pilots"]) == (0, 9), err
-    status, _, err = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file)  # they are there already
+    status, _, err = answer(
+        capsys, "pilot", *QUICK, *own_data, "--seeds", 1, "--out", file
+    )  # they are there already
     assert f"9 pilots in {file}; use them with autofl plan --set" in err
     before = file.read_bytes()
     status, _, told = answer(capsys, "pilot", *QUICK, *own_data, "--seeds", 2, "--out", file)
@@ -235,14 +291,36 @@ def test_the_joint_planner_chooses_and_says_so(capsys, tmp_path):
     file = write(tmp_path / "joint.json", "cell.num_ue=2")
     status, out, err = answer(capsys, "plan", *JOINT, "--target", 0.85, "--pilots", file)
     assert status == 0, err
-    for word in ("steps", "bits", "band", "CPU", "[MHz]", "[GHz]", "thrift", "chosen", "learning time [s]"):
+    for word in (
+        "steps",
+        "bits",
+        "band",
+        "CPU",
+        "[MHz]",
+        "[GHz]",
+        "thrift",
+        "chosen",
+        "learning time [s]",
+    ):
         assert word in out
     assert "of the least planned round time" in err
-    run_it = next(line for line in err.splitlines() if line.startswith("run it: ")).removeprefix("run it: autofl ")
-    few = ("--set", "stop.rounds=1", "--set", "evaluation.test_samples=5", "--out", tmp_path / "run", "--json")
+    run_it = next(line for line in err.splitlines() if line.startswith("run it: ")).removeprefix(
+        "run it: autofl "
+    )
+    few = (
+        "--set",
+        "stop.rounds=1",
+        "--set",
+        "evaluation.test_samples=5",
+        "--out",
+        tmp_path / "run",
+        "--json",
+    )
     status, out, err = answer(capsys, *shlex.split(run_it), *few)
     assert status == 0, err
-    status, out, err = answer(capsys, "plan", *JOINT, "--within", "10min", "--pilots", file, "--json")
+    status, out, err = answer(
+        capsys, "plan", *JOINT, "--within", "10min", "--pilots", file, "--json"
+    )
     told = json.loads(out)
     assert status == 0, err
     assert (told["planner"], told["algorithm"]) == ("joint", "autofl")
@@ -257,24 +335,49 @@ def test_the_joint_planner_chooses_and_says_so(capsys, tmp_path):
 def test_the_command_that_a_plan_prints_runs_what_was_planned(capsys, tmp_path):
     """Cell file, data, model and the shared band too: a copy of the line in a shell is enough."""
     file = tmp_path / "my cell.toml"
-    file.write_text("seed = 5\n[cell]\nnum_ue = 2\nbandwidth = 3e6\n[learning]\nguard = 0.5\n", encoding="utf-8")
+    file.write_text(
+        "seed = 5\n[cell]\nnum_ue = 2\nbandwidth = 3e6\n[learning]\nguard = 0.5\n", encoding="utf-8"
+    )
     own = ("cell.num_ue=2", "learning.guard=0.5", "data.concentration=0.4")
     pilots = write(tmp_path / "joint.json", *own)
-    asked = ("--planner", "joint", "--set", "data.concentration=0.4", "--target", 0.85, "--total-band", "1MHz")
+    asked = (
+        "--planner",
+        "joint",
+        "--set",
+        "data.concentration=0.4",
+        "--target",
+        0.85,
+        "--total-band",
+        "1MHz",
+    )
     status, _, err = answer(capsys, "plan", file, *asked, "--pilots", pilots)
     assert status == 0, err
     line = next(line for line in err.splitlines() if line.startswith("run it: autofl "))
-    few = ("--set", "stop.rounds=1", "--set", "evaluation.test_samples=5", "--out", tmp_path / "run")
+    few = (
+        "--set",
+        "stop.rounds=1",
+        "--set",
+        "evaluation.test_samples=5",
+        "--out",
+        tmp_path / "run",
+    )
     status, _, err = answer(capsys, *shlex.split(line.removeprefix("run it: autofl ")), *few)
     assert status == 0, err
     run = autofl.load_settings(tmp_path / "run" / "config.toml")
-    assert (run.seed, run.cell.count, run.learning.guard, run.data.concentration) == (5, 2, 0.5, 0.4)
+    assert (run.seed, run.cell.count, run.learning.guard, run.data.concentration) == (
+        5,
+        2,
+        0.5,
+        0.4,
+    )
     assert (run.planned_by().name, run.compressor.name) == ("joint", "entropy")
     assert run.cell.total_bandwidth == 1e6
 
 
 @pytest.mark.parametrize("planner", ["paper", "exact", "joint"])
-@pytest.mark.parametrize("absurd", ["cell.max_power=2e-15", "cell.max_energy=0", "cell.small_scale_gain=1e-300"])
+@pytest.mark.parametrize(
+    "absurd", ["cell.max_power=2e-15", "cell.max_energy=0", "cell.small_scale_gain=1e-300"]
+)
 def test_json_is_json_and_no_number_is_too_absurd_to_plan_with(capsys, recwarn, planner, absurd):
     status, out, err = answer(capsys, "plan", "--json", "--planner", planner, "--set", absurd)
 
@@ -282,13 +385,17 @@ def test_json_is_json_and_no_number_is_too_absurd_to_plan_with(capsys, recwarn, 
         raise AssertionError(f"{word} is no JSON")
 
     assert status == 0, err
-    assert json.loads(out, parse_constant=refuse)["num_feasible"] <= 2  # in a very narrow band, the two nearest
+    assert (
+        json.loads(out, parse_constant=refuse)["num_feasible"] <= 2
+    )  # in a very narrow band, the two nearest
     assert not recwarn.list
 
 
 @pytest.mark.parametrize("scenario", ["paper", "factory-hall", "umi-phones"])
 def test_what_a_round_is_made_of_stands_beside_its_time(capsys, scenario):
-    """Computing, sending, downlink and overhead; what the plan proves apart from what this draw of the channel adds."""
+    """Computing, sending, downlink and overhead; what the plan proves apart from what this draw of
+    the channel adds.
+    """
     asked = ("plan", "--scenario", scenario, "--planner", "exact")
     told = json.loads(answer(capsys, *asked, "--json")[1])
     ue = told["ues"][told["slowest"]]
@@ -298,9 +405,9 @@ def test_what_a_round_is_made_of_stands_beside_its_time(capsys, scenario):
     assert told["planned_time"] <= told["round_time"] * (1.0 + 1e-12)
     out = " ".join(answer(capsys, *asked)[1].split())
     assert f"downlink {1e3 * told['downlink_time']:.4g} ms; overhead" in out
-    assert ("one of many draws of the channel, with its retransmissions" in " ".join(out.split())) == (
-        told["planned_time"] < 0.999 * told["round_time"]
-    )
+    assert (
+        "one of many draws of the channel, with its retransmissions" in " ".join(out.split())
+    ) == (told["planned_time"] < 0.999 * told["round_time"])
 
 
 def test_what_binds_each_ue_is_told_for_one_round_too(capsys):
@@ -331,11 +438,19 @@ def test_a_choice_loads_no_torch(tmp_path):
 def test_data_lists_what_is_here_and_draws_a_partition(capsys, tmp_path):
     status, out, _ = answer(capsys, "data", "--json")
     assert status == 0
-    assert [row["name"] for row in json.loads(out)] == ["mnist5k", "mnist", "fashion-mnist", "cifar10"]
+    assert [row["name"] for row in json.loads(out)] == [
+        "mnist5k",
+        "mnist",
+        "fashion-mnist",
+        "cifar10",
+    ]
     assert json.loads(out)[0]["place"] is not None
     for partition in ("labels", "iid", "dirichlet"):
         stem = tmp_path / partition
-        assert answer(capsys, "data", "draw", "--out", stem, "--set", f"data.partition={partition}")[0] == 0
+        assert (
+            answer(capsys, "data", "draw", "--out", stem, "--set", f"data.partition={partition}")[0]
+            == 0
+        )
         assert stem.with_suffix(".png").stat().st_size > 5_000
 
 
@@ -446,7 +561,11 @@ def test_what_an_interrupted_command_says_can_be_pasted_whatever_its_folder_is_c
     with pytest.raises(typer.Exit):
         leave(folder, again, KeyboardInterrupt())
     said = capsys.readouterr().err
-    assert shlex.split(said.partition("(")[2].partition(")")[0]) == ["autofl", "report", str(folder)]
+    assert shlex.split(said.partition("(")[2].partition(")")[0]) == [
+        "autofl",
+        "report",
+        str(folder),
+    ]
     assert shlex.split(again) == ["autofl", "simulate", "--resume", str(folder)]
     assert again in said
 
@@ -473,8 +592,20 @@ def test_two_rules_of_one_name_from_two_modules_stay_apart(tmp_path, monkeypatch
             "@dataclass(frozen=True)\nclass Rule(FedAvg):\n    pass\n"
         )
     monkeypatch.chdir(tmp_path)
-    short = ["--set", "stop.rounds=1", "--set", "evaluation.test_samples=10", "--seeds", "1", "--workers", "1"]
-    assert run_cli(["compare", "--algorithms", "rule_a:Rule,rule_b:Rule", "--out", "both", *short]) == 0
+    short = [
+        "--set",
+        "stop.rounds=1",
+        "--set",
+        "evaluation.test_samples=10",
+        "--seeds",
+        "1",
+        "--workers",
+        "1",
+    ]
+    assert (
+        run_cli(["compare", "--algorithms", "rule_a:Rule,rule_b:Rule", "--out", "both", *short])
+        == 0
+    )
     said = capsys.readouterr().out
     assert "rule_a:Rule" in said
     assert "rule_b:Rule" in said
@@ -502,7 +633,9 @@ def test_with_pilots_there_is_one_plan_and_the_forecast_says_what_of(capsys, tmp
     told = json.loads(out)
     run = [word for change in told["choice"]["chosen"]["settings"] for word in ("--set", change)]
     again = json.loads(answer(capsys, "plan", "--set", "cell.num_ue=2", *run, "--json")[1])
-    assert told["round_time"] == pytest.approx(again["round_time"], rel=0.02)  # the pace is written with four digits
+    assert told["round_time"] == pytest.approx(
+        again["round_time"], rel=0.02
+    )  # the pace is written with four digits
     assert [ue["local_steps"] for ue in told["ues"]] == [ue["local_steps"] for ue in again["ues"]]
     _, _, err = answer(capsys, "plan", *JOINT, "--target", 0.85, "--pilots", file)
     assert "forecast of the adapted accuracy of mlp on mnist5k" in err
@@ -510,33 +643,54 @@ def test_with_pilots_there_is_one_plan_and_the_forecast_says_what_of(capsys, tmp
 
 def test_pilots_of_a_radio_cell_run_and_a_target_out_of_reach_is_told(capsys, tmp_path, own_data):
     radio = ("--set", "channel.name=radio", "--set", "link.name=nr-64qam", *QUICK, *own_data)
-    status, _, err = answer(capsys, "pilot", *radio, "--seeds", 1, "--target", 1.0, "--out", tmp_path / "pilots.json")
+    status, _, err = answer(
+        capsys, "pilot", *radio, "--seeds", 1, "--target", 1.0, "--out", tmp_path / "pilots.json"
+    )
     assert status == 0, err
     assert "of 9 pilots reach 1 (the best comes to" in err
 
 
 def test_pilots_that_do_not_come_nearer_to_their_target_end_early(capsys, tmp_path, own_data):
-    slow = ("--set", "learning.outer_lr=1e-6", "--set", "stop.stalled=20", "--set", "evaluation.every=2")
+    slow = (
+        "--set",
+        "learning.outer_lr=1e-6",
+        "--set",
+        "stop.stalled=20",
+        "--set",
+        "evaluation.every=2",
+    )
     asked = ("--seeds", 1, "--target", 0.999, "--out", tmp_path / "pilots.json", "--workers", 1)
     status, _, err = answer(capsys, "pilot", *own_data, *slow, *asked)
     assert status == 0, err
     pilots = [autofl.read_run(folder) for folder in find_runs(tmp_path / "pilots")]
     assert len(pilots) == 9
-    assert all(run.manifest["stop"] == "stalled" and run.rounds["round"].max() < 200 for run in pilots)
+    assert all(
+        run.manifest["stop"] == "stalled" and run.rounds["round"].max() < 200 for run in pilots
+    )
     assert "0 of 9 pilots reach 0.999" in err
     assert "each other one has 1500 rounds, or 20 without progress" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(("algorithm", "section"), [("autofl", "planner"), ("autofl-j", "joint")])
 def test_a_planner_is_named_along_with_settings_that_only_it_has(capsys, algorithm, section):
-    asked = ("plan", "--planner", "fixed", "--set", f"algorithm={algorithm}", "--set", f"{section}.num_samples=7")
+    asked = (
+        "plan",
+        "--planner",
+        "fixed",
+        "--set",
+        f"algorithm={algorithm}",
+        "--set",
+        f"{section}.num_samples=7",
+    )
     status, out, err = answer(capsys, *asked, "--json")
     assert status == 0, err
     assert {ue["num_samples"] for ue in json.loads(out)["ues"]} <= {0, 7}
 
 
 def test_every_door_plans_the_same_rounds_as_a_plan(capsys, tmp_path, own_data):
-    """By --planner, by a settings file, in a comparison: the joint planner decides what `autofl plan` shows."""
+    """By --planner, by a settings file, in a comparison: the joint planner decides what `autofl
+    plan` shows.
+    """
     file = tmp_path / "joint.toml"
     file.write_text('[planner]\nname = "joint"\n')
     all_of_them = (*own_data, *QUICK, "--set", "simulation.num_selected=6")
@@ -553,8 +707,12 @@ def test_every_door_plans_the_same_rounds_as_a_plan(capsys, tmp_path, own_data):
         assert status == 0, err
         (run,) = (autofl.read_run(folder) for folder in find_runs(tmp_path / name))
         assert run.rounds["round_time"][1] == pytest.approx(planned["round_time"], rel=1e-4), name
-        first = run.ues["round"] == "1" if run.ues["round"].dtype.kind == "U" else run.ues["round"] == 1
-        assert run.ues["local_steps"][first].astype(int).tolist() == [ue["local_steps"] for ue in planned["ues"]], name
+        first = (
+            run.ues["round"] == "1" if run.ues["round"].dtype.kind == "U" else run.ues["round"] == 1
+        )
+        assert run.ues["local_steps"][first].astype(int).tolist() == [
+            ue["local_steps"] for ue in planned["ues"]
+        ], name
         sections.append([run.config[part] for part in ("planner", "compressor", "learning")])
     assert all(section == sections[0] for section in sections)
 
@@ -565,7 +723,15 @@ def test_every_door_plans_the_same_rounds_as_a_plan(capsys, tmp_path, own_data):
         ("simulate", "--planner", "joint"),
         ("compare", "--planner", "joint", "--seeds", 1, "--algorithms", "autofl"),
         ("compare", "--seeds", 1, "--workers", 1, "--algorithms", "autofl-j,fedavg-j"),
-        ("sweep", "--workers", 1, "--set", "planner.name=joint", "--over", "simulation.num_selected=2,3"),
+        (
+            "sweep",
+            "--workers",
+            1,
+            "--set",
+            "planner.name=joint",
+            "--over",
+            "simulation.num_selected=2,3",
+        ),
         ("sweep", "--plan", "--set", "planner.name=joint", "--over", "simulation.num_selected=2,3"),
     ],
 )
@@ -573,27 +739,53 @@ def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own
     status, _, err = answer(capsys, *door, *QUICK, *own_data, "--out", tmp_path / "run")
     assert status == 0, err
     told = " ".join(err.split())
-    assert "careful: the joint planner goes by the pace of MNIST, not of npz" in told.partition("rounds, ")[0]
+    assert (
+        "careful: the joint planner goes by the pace of MNIST, not of npz"
+        in told.partition("rounds, ")[0]
+    )
     assert told.count("goes by the pace") == 1
     where = "joint" if "autofl-j,fedavg-j" in door else "planner"
     assert f"autofl plan --target ACCURACY --pilots FILE says {where}.pace to set" in told
 
 
-@pytest.mark.parametrize(("kind", "taken"), [("uint8", "pixels"), ("int64", "ids"), ("float32", None)])
+@pytest.mark.parametrize(
+    ("kind", "taken"), [("uint8", "pixels"), ("int64", "ids"), ("float32", None)]
+)
 def test_what_rows_of_whole_numbers_are_taken_for_is_told_once(capsys, tmp_path, rng, kind, taken):
     """Numbers of words in uint8 became noise without a word."""
     import numpy as np
 
     y = np.arange(400) % 4
     np.savez(tmp_path / "own.npz", x=rng.integers(0, 200, (400, 6)).astype(kind), y=y)
-    own = ("--set", "data.name=npz", "--set", f"data.file={tmp_path / 'own.npz'}", "--set", "data.labels=2")
-    words = ("compare", "--algorithms", "autofl,fedavg-1", "--seeds", 1, "--workers", 1, *QUICK, *own)
+    own = (
+        "--set",
+        "data.name=npz",
+        "--set",
+        f"data.file={tmp_path / 'own.npz'}",
+        "--set",
+        "data.labels=2",
+    )
+    words = (
+        "compare",
+        "--algorithms",
+        "autofl,fedavg-1",
+        "--seeds",
+        1,
+        "--workers",
+        1,
+        *QUICK,
+        *own,
+    )
     for more in ([], ["--set", "data.values=ids"] if taken else []):
-        status, _, err = answer(capsys, *words, *more, "--out", tmp_path / f"run{len(more)}", "--force")
+        status, _, err = answer(
+            capsys, *words, *more, "--out", tmp_path / f"run{len(more)}", "--force"
+        )
         assert status == 0, err
         told = " ".join(err.split()).count("are taken for")
         assert told == (taken is not None and not more)
-        assert not told or f"rows of {kind} are taken for {taken}; data.values" in " ".join(err.split())
+        assert not told or f"rows of {kind} are taken for {taken}; data.values" in " ".join(
+            err.split()
+        )
 
 
 def test_a_plan_for_other_data_says_that_it_goes_by_the_pace_of_mnist(capsys, own_data):

@@ -1,4 +1,6 @@
-"""Commands say what they said before the house was rebuilt: tests/reference/outputs, made by benchmarks/outputs.py."""
+"""Commands say what they said before the house was rebuilt: tests/reference/outputs, made by
+benchmarks/outputs.py.
+"""
 
 import importlib.util
 import json
@@ -53,7 +55,10 @@ def test_plans_and_sweeps_are_what_they_were(name, tmp_path):
         assert_alike(now, before[command], command)
 
 
-@pytest.mark.skipif(OUTPUTS.fingerprint() != kept("paper")["machine"], reason="runs were recorded on another machine")
+@pytest.mark.skipif(
+    OUTPUTS.fingerprint() != kept("paper")["machine"],
+    reason="runs were recorded on another machine",
+)
 @pytest.mark.parametrize("name", OUTPUTS.NAMES)
 def test_comparisons_and_reports_are_what_they_were(name, tmp_path):
     before = kept(name)

@@ -14,7 +14,11 @@ from autofl.report.table import Table
 WIDE = Table(
     ["algorithm", *(f"a long heading of column {place} [mJ]" for place in range(9)), "remark"],
     [
-        [name, *(f"{value}.123 ± 0.456" for value in range(9)), "words that may be wrapped at any blank"]
+        [
+            name,
+            *(f"{value}.123 ± 0.456" for value in range(9)),
+            "words that may be wrapped at any blank",
+        ]
         for name in ("AutoFL", "a name of three words")
     ],
 )
@@ -66,7 +70,9 @@ def test_a_run_that_is_piped_says_a_line_a_round_and_the_log_keeps_it(capsys, tm
     ]
     command += ["--set", "evaluation.test_samples=5", "--log-file", tmp_path / "logs" / "a.log"]
     _, _, err = answer(capsys, *command)
-    lines = re.findall(r"^autofl seed 1: round (\d) of 3, [\d.]+ simulated s(, adapted)?", err, re.MULTILINE)
+    lines = re.findall(
+        r"^autofl seed 1: round (\d) of 3, [\d.]+ simulated s(, adapted)?", err, re.MULTILINE
+    )
     assert lines == [("0", ", adapted"), ("1", ""), ("2", ", adapted"), ("3", ", adapted")]
     kept = (tmp_path / "logs" / "a.log").read_text().splitlines()
     messages = [line.split(" ", 3)[3] for line in kept][1:]  # whole there, wrapped on the screen
@@ -75,11 +81,14 @@ def test_a_run_that_is_piped_says_a_line_a_round_and_the_log_keeps_it(capsys, tm
     status, out, err = answer(capsys, *command, "--quiet")
     assert (status, err) == (0, "")
     assert "AutoFL" in out
-    assert len((tmp_path / "logs" / "a.log").read_text().splitlines()) == 2 * len(kept)  # the file hears it all
+    assert len((tmp_path / "logs" / "a.log").read_text().splitlines()) == 2 * len(
+        kept
+    )  # the file hears it all
 
 
 @pytest.mark.parametrize(
-    "words", [["-q", "-v"], ["--log-file"], ["--log-file", "--json"], ["--log-file", "/proc/none/x.log"]]
+    "words",
+    [["-q", "-v"], ["--log-file"], ["--log-file", "--json"], ["--log-file", "/proc/none/x.log"]],
 )
 def test_bad_options_are_one_line(capsys, words):
     status, out, err = answer(capsys, "settings", *words)
@@ -105,7 +114,9 @@ def test_a_shell_is_offered_commands_parts_and_settings(capsys, monkeypatch, typ
 
 
 def test_the_time_left_counts_the_rounds_that_may_still_be_run(capsys, monkeypatch):
-    """Runs that stop early make a command shorter; they say nothing of how long a round of the others takes."""
+    """Runs that stop early make a command shorter; they say nothing of how long a round of the
+    others takes.
+    """
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     with progress.ProgressBar(4000, each_run=False) as bar:

@@ -1,4 +1,6 @@
-"""Entropy-coded updates: by hand, the coder against all strings and against the entropy, the step, no bias."""
+"""Entropy-coded updates: by hand, the coder against all strings and against the entropy, the step,
+no bias.
+"""
 
 import itertools
 import math
@@ -26,8 +28,10 @@ def uniforms(num, seed=2):
 
 
 def test_a_code_by_hand():
-    # q = 0 2 0 -1 0 0, no low bits. First string 010100: parameter 0 (000), two ones of six as 110, rank
-    # C(1,1) + C(3,2) = 4 of 15 in four bits. Second string 10 (is it 2 or more?): 000, one as 10, rank C(0,1) = 0 of 2
+    # q = 0 2 0 -1 0 0, no low bits. First string 010100: parameter 0 (000), two ones of six as 110,
+    # rank
+    # C(1,1) + C(3,2) = 4 of 15 in four bits. Second string 10 (is it 2 or more?): 000, one as 10,
+    # rank C(0,1) = 0 of 2
     # in one bit. Third string 0 (3 or more?): 000, none as 0, rank in no bits. Signs + -: 01.
     whole = np.array([0, 2, 0, -1, 0, 0], dtype=np.float32)
     text = "0001100100" + "000100" + "0000" + "01"
@@ -50,7 +54,9 @@ def test_every_short_string_has_a_code_of_its_own_of_the_length_foretold():
             assert enumerative.Reader(payload).string(length).tolist() == list(digits)
             codes.add(code)
         assert len(codes) == 2**length
-        assert not any(a != b and b.startswith(a) for a, b in itertools.pairwise(sorted(codes)))  # none begins another
+        assert not any(
+            a != b and b.startswith(a) for a, b in itertools.pairwise(sorted(codes))
+        )  # none begins another
 
 
 def test_binomials_are_those_of_the_standard_library():
@@ -64,7 +70,10 @@ def test_ones_are_counted_as_one_by_one():
     rng = np.random.default_rng(3)
     for length in (0, 1, 127, 128, 129, 1000, 4096):
         text = rng.random(length) < 0.9
-        slow = [sum(text[begin : begin + enumerative.BLOCK]) for begin in range(0, length, enumerative.BLOCK)]
+        slow = [
+            sum(text[begin : begin + enumerative.BLOCK])
+            for begin in range(0, length, enumerative.BLOCK)
+        ]
         assert enumerative.ones_of(text).tolist() == slow
 
 
@@ -74,7 +83,8 @@ def test_the_code_is_within_a_few_percent_of_the_entropy_and_fills_the_budget(bi
     step, whole, size = fitted(values, uniforms(80_000), bits * 80_000)
     assert 0.985 * bits * 80_000 <= size <= bits * 80_000
     assert whole.tolist() == np.floor(values / step + uniforms(80_000)).tolist()
-    # Memoryless data: no coder can do better. Rounding the ranks up and telling k cost 5 to 6 bits of 128 weights.
+    # Memoryless data: no coder can do better. Rounding the ranks up and telling k cost 5 to 6 bits
+    # of 128 weights.
     assert size <= 1.05 * empirical_entropy(whole) + 6 * len(whole) / enumerative.BLOCK
     assert size >= 0.99 * empirical_entropy(whole)
 
@@ -93,11 +103,19 @@ def test_the_mean_of_many_is_the_update(bits):
     for seed in range(rounds):
         step, whole, _ = fitted(change, uniforms(4000, seed), bits * 4000)
         off = whole.astype(np.float64) * step - change
-        total, squares, steps, num = total + off, squares + off**2, steps + step, num + np.count_nonzero(whole)
-    often = np.abs(change) * rounds**2 / steps > 20.0  # rounded away from zero in so many rounds, at least
+        total, squares, steps, num = (
+            total + off,
+            squares + off**2,
+            steps + step,
+            num + np.count_nonzero(whole),
+        )
+    often = (
+        np.abs(change) * rounds**2 / steps > 20.0
+    )  # rounded away from zero in so many rounds, at least
     z = total[often] / np.sqrt(squares[often])  # standard normal without bias
     assert (z**2).mean() == pytest.approx(1.0, abs=5 * np.sqrt(2 / often.sum()))
-    # Along the update, where a step that depends on the roundings shows: a part in the number of non-zeros.
+    # Along the update, where a step that depends on the roundings shows: a part in the number of
+    # non-zeros.
     length = (change.astype(np.float64) ** 2).sum()
     deviation = np.sqrt(squares @ change.astype(np.float64) ** 2) / (rounds * length)
     assert abs(total @ change) / (rounds * length) < 4 * deviation + 2 * rounds / num

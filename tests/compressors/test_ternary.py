@@ -17,7 +17,8 @@ def test_by_hand():
     # The first block's scale is 2, the second's 0.5. x/s + u: 1.5, -0.25, 0.75; -0.5 and 1.
     sent = sent_of([2.0, -1.0, 0.5, -0.5, 0.25], [0.5, 0.25, 0.5, 0.5, 0.5], block=3)
     assert sent.received.tolist() == [2.0, -2.0, 0.0, -0.5, 0.5]
-    # Half precision 2 is 0x4000 and 0.5 is 0x3800, little-endian; the trits 2 0 1 0 2 are 2 + 9 + 2 * 81 = 173.
+    # Half precision 2 is 0x4000 and 0.5 is 0x3800, little-endian; the trits 2 0 1 0 2 are 2 + 9 + 2
+    # * 81 = 173.
     assert sent.pack() == bytes([0x00, 0x40, 0x00, 0x38, 173])
     assert sent.bits == 40
 

@@ -16,7 +16,8 @@ def test_by_hand_what_is_left_out_comes_with_the_next_update():
     for _ in range(4):
         sent, own = compressor(change, bits, None, own)
         seen.append(sent.received.tolist())
-    # Left over after each round: (0,-2,1,.5), then -2-2 = -4 beats 3, then 3+3 = 6, then -2-2 = -4 again.
+    # Left over after each round: (0,-2,1,.5), then -2-2 = -4 beats 3, then 3+3 = 6, then -2-2 = -4
+    # again.
     assert seen == [[3, 0, 0, 0], [0, -4, 0, 0], [6, 0, 0, 0], [0, -4, 0, 0]]
     assert own["lost"].tolist() == [3.0, 0.0, 4.0, 2.0]
 

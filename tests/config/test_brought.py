@@ -10,8 +10,14 @@ def test_an_algorithm_brings_its_settings_unless_others_are_set():
     brought = load_settings(overrides=["algorithm=autofl-j"]).resolved()
     assert brought.compressor.name == "entropy"
     assert brought.learning.split == [0.1, 0.8, 0.1]
-    kept = load_settings(overrides=["algorithm=autofl-j", "compressor.name=quantise", "learning.guard=0.5"]).resolved()
-    assert (kept.compressor.name, kept.learning.guard, kept.learning.lr_decay) == ("quantise", 0.5, "auto")
+    kept = load_settings(
+        overrides=["algorithm=autofl-j", "compressor.name=quantise", "learning.guard=0.5"]
+    ).resolved()
+    assert (kept.compressor.name, kept.learning.guard, kept.learning.lr_decay) == (
+        "quantise",
+        0.5,
+        "auto",
+    )
     assert load_settings(overrides=["algorithm=autofl"]).resolved().compressor.name == "none"
 
 
@@ -22,8 +28,14 @@ def test_a_joint_arm_brings_a_downlink_with_open_bits_where_sending_down_takes_t
     costly = "cell.downlink_power=1.0"
     for algorithm in ("autofl-j", "fedavg-j"):
         made = settings(costly, algorithm=algorithm)
-        assert (made.downlink.name, made.downlink.given, made.decides_downlink) == ("nearest", {}, True)
-        assert parse_settings(made.table()).resolved().decides_downlink  # what is written is read as the same
+        assert (made.downlink.name, made.downlink.given, made.decides_downlink) == (
+            "nearest",
+            {},
+            True,
+        )
+        assert (
+            parse_settings(made.table()).resolved().decides_downlink
+        )  # what is written is read as the same
     for fixed in (
         settings(),
         settings(costly, algorithm="autofl"),
@@ -41,7 +53,9 @@ def test_what_is_foregone_is_told(tmp_path):
     assert load_settings(overrides=["algorithm=autofl-j"]).foregone() == []
     assert load_settings().foregone() == []
     file = tmp_path / "config.toml"
-    file.write_text(dump_settings(load_settings().resolved()), encoding="utf-8")  # names its compressor: none
+    file.write_text(
+        dump_settings(load_settings().resolved()), encoding="utf-8"
+    )  # names its compressor: none
     other = load_settings(file, ["algorithm=autofl-j"])
     assert other.foregone() == ["compressor.name = none instead of entropy"]
 
@@ -49,10 +63,14 @@ def test_what_is_foregone_is_told(tmp_path):
 @pytest.mark.parametrize(
     "given", [[], ["compressor.name=none"], ["learning.lr_decay=0.5"], ["compressor.name=ternary"]]
 )
-def test_the_settings_of_a_comparison_read_back_give_every_algorithm_what_it_brings(tmp_path, given):
+def test_the_settings_of_a_comparison_read_back_give_every_algorithm_what_it_brings(
+    tmp_path, given
+):
     settings, file = load_settings(overrides=given), tmp_path / "config.toml"
     file.write_text(dump_settings(settings, of_many=True), encoding="utf-8")
     again = load_settings(file)
     for name in PARTS["algorithm"]:
-        one, two = (each.model_copy(update={"algorithm": name}).resolved() for each in (settings, again))
+        one, two = (
+            each.model_copy(update={"algorithm": name}).resolved() for each in (settings, again)
+        )
         assert dump_settings(one) == dump_settings(two)

@@ -16,8 +16,12 @@ from autofl.config import dump_settings, load_settings
 from autofl.config.describe import describe
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
-BASES = [tomllib.loads(dump_settings(load_settings().resolved())), *(tomllib.loads(p.read_text()) for p in EXAMPLES)]
-# Values no setting takes. A string and a list of strings fit nowhere but where names are chosen; those get bad names.
+BASES = [
+    tomllib.loads(dump_settings(load_settings().resolved())),
+    *(tomllib.loads(p.read_text()) for p in EXAMPLES),
+]
+# Values no setting takes. A string and a list of strings fit nowhere but where names are chosen;
+# those get bad names.
 WRONG = ["", "seven", [], [[]], ["x"], {"a": {"b": 1}}, {}, -1, -0.5, -1e300, 1e300, 10**30, math.nan, math.inf,
          -math.inf, [1.0, -2.0], [math.nan], {"uniform": 3}, {"uniform": [5, 1]}, {"normal": [0, 1]}]  # fmt: skip
 MAY_BE_NEGATIVE = {"cell.noise_dbm_per_hz", "cell.snr_threshold_db"}
@@ -56,16 +60,28 @@ def mutated(dice: random.Random) -> tuple[str, str]:
         return tomli_w.dumps(table), f"{'.'.join(path)} = {value!r}"
     if kind == "key":  # a typo in a key: two letters swapped, one lost or doubled
         key, place = path[-1], dice.randrange(max(len(path[-1]) - 1, 1))
-        typo = dice.choice([key[:place] + key[place + 1 :], key + key[-1], key[:place] + "_" + key[place:]])
+        typo = dice.choice(
+            [key[:place] + key[place + 1 :], key + key[-1], key[:place] + "_" + key[place:]]
+        )
         put(table, (*path[:-1], typo or "x"), drop(table, path))
         return tomli_w.dumps(table), f"{'.'.join(path)} written {typo!r}"
     if kind == "law":  # a law whose only key is missing or joined by another
-        table.setdefault("cell", {})["max_energy"] = dice.choice([{"uniform": []}, {"uniform": [1, 2], "mean": 1}])
+        table.setdefault("cell", {})["max_energy"] = dice.choice(
+            [{"uniform": []}, {"uniform": [1, 2], "mean": 1}]
+        )
         return tomli_w.dumps(table), "law"
     text = tomli_w.dumps(table)
     place = dice.randrange(len(text))
     broken = dice.choice(
-        ["= = 1\n", "[", '"""', "\x00", "[cell\n", f"x = {'9' * 5000}\n", "a" + ".a" * 3000 + " = 1\n"]
+        [
+            "= = 1\n",
+            "[",
+            '"""',
+            "\x00",
+            "[cell\n",
+            f"x = {'9' * 5000}\n",
+            "a" + ".a" * 3000 + " = 1\n",
+        ]
     )
     return text[:place] + "\n" + broken + text[place:], f"text {broken[:8]!r}"
 
@@ -92,7 +108,10 @@ def test_the_same_holds_for_the_real_program(tmp_path):
         path.write_bytes(content)
         for command in ("plan", "simulate", "compare"):
             done = subprocess.run(
-                [sys.executable, "-m", "autofl", command, str(path)], capture_output=True, text=True, cwd=tmp_path
+                [sys.executable, "-m", "autofl", command, str(path)],
+                capture_output=True,
+                text=True,
+                cwd=tmp_path,
             )
             assert done.returncode == 2
             assert done.stderr.count("\n") == 1

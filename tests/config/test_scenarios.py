@@ -1,4 +1,6 @@
-"""The scenarios that come along: each can be planned, says where its numbers are from, and lies below a user's own."""
+"""The scenarios that come along: each can be planned, says where its numbers are from, and lies
+below a user's own.
+"""
 
 import re
 
@@ -10,7 +12,15 @@ from autofl.config.scenarios import FOLDER, scenario_line, scenario_names
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import plan
 
-NAMES = ["paper", "factory-hall", "narrowband-sensors", "rural-macro", "uma-phones", "umi-phones", "vehicles"]
+NAMES = [
+    "paper",
+    "factory-hall",
+    "narrowband-sensors",
+    "rural-macro",
+    "uma-phones",
+    "umi-phones",
+    "vehicles",
+]
 
 
 def test_there_are_seven_and_the_first_is_the_default():
@@ -22,7 +32,8 @@ def test_there_are_seven_and_the_first_is_the_default():
 @pytest.mark.parametrize("planner", ["paper", "joint"])
 def test_most_ues_take_part(name, planner):
     made = plan(load_settings(scenario=name, overrides=[f"planner.name={planner}"]))
-    # 25 % of these are out of reach, and a short message down makes rounds so short that some more would hold them up.
+    # 25 % of these are out of reach, and a short message down makes rounds so short that some more
+    # would hold them up.
     assert made.round.plan.feasible.mean() >= (0.6 if name == "uma-phones" else 0.8)
 
 
@@ -38,8 +49,14 @@ def test_a_plan_for_a_target_is_chosen_in_each(name):
 def test_each_number_says_where_it_is_from(name):
     lines = (FOLDER / f"{name}.toml").read_text(encoding="utf-8").splitlines()
     assert lines[0] == f"# {scenario_line(name)}"
-    source = r"assumed|T[RS] \d\d\.\d+|ITU-R|the same|thermal noise|Germany|usual|straight ways|\[m\]$"
-    unsaid = [line for line in lines if re.match(r"\w+ = [-\d{]", line) and not re.search(f"#.*({source})", line)]
+    source = (
+        r"assumed|T[RS] \d\d\.\d+|ITU-R|the same|thermal noise|Germany|usual|straight ways|\[m\]$"
+    )
+    unsaid = [
+        line
+        for line in lines
+        if re.match(r"\w+ = [-\d{]", line) and not re.search(f"#.*({source})", line)
+    ]
     assert not unsaid
 
 
@@ -56,7 +73,9 @@ def test_a_scenario_lies_below_the_file_and_the_file_below_overrides(tmp_path):
 
 def test_another_part_or_other_places_replace_those_of_a_scenario(tmp_path):
     path = tmp_path / "own.toml"
-    path.write_text('[cell]\npositions = [[3, 4], [6, 8]]\n[channel]\nname = "path-loss"\n[link]\nname = "shannon"\n')
+    path.write_text(
+        '[cell]\npositions = [[3, 4], [6, 8]]\n[channel]\nname = "path-loss"\n[link]\nname = "shannon"\n'
+    )
     settings = load_settings(path, scenario="vehicles")
     assert settings.cell.count == 2
     assert (settings.channel.given, settings.link.tries) == ({}, 4)
@@ -73,5 +92,7 @@ def test_an_unknown_name_is_told_with_the_nearest(name):
 
 def test_what_is_wrong_on_top_of_a_scenario_names_both(tmp_path):
     (tmp_path / "own.toml").write_text("[cell]\nmax_powr = 1\n")
-    with pytest.raises(AutoFLError, match=r"^scenario vehicles and .*own\.toml: cell\.max_powr: unknown key"):
+    with pytest.raises(
+        AutoFLError, match=r"^scenario vehicles and .*own\.toml: cell\.max_powr: unknown key"
+    ):
         load_settings(tmp_path / "own.toml", scenario="vehicles")

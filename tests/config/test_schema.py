@@ -1,4 +1,6 @@
-"""The JSON schema for editors: it equals the file that is kept, takes good settings and refuses bad ones."""
+"""The JSON schema for editors: it equals the file that is kept, takes good settings and refuses bad
+ones.
+"""
 
 import json
 import tomllib
@@ -11,7 +13,10 @@ from autofl.config.schema import schema
 from autofl.errors import AutoFLError
 
 ROOT = Path(__file__).parents[2]
-GOOD = [*sorted((ROOT / "src" / "autofl" / "scenarios").glob("*.toml")), *sorted((ROOT / "examples").glob("*.toml"))]
+GOOD = [
+    *sorted((ROOT / "src" / "autofl" / "scenarios").glob("*.toml")),
+    *sorted((ROOT / "examples").glob("*.toml")),
+]
 BAD = [
     {"cell": {"max_energi": 1.0}},
     {"cell": {"max_energy": -1.0}},
@@ -36,7 +41,9 @@ def validator():
 
 
 def test_the_file_that_is_kept_is_what_the_command_prints():
-    assert json.loads((ROOT / "docs" / "settings.schema.json").read_text(encoding="utf-8")) == schema()
+    assert (
+        json.loads((ROOT / "docs" / "settings.schema.json").read_text(encoding="utf-8")) == schema()
+    )
 
 
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: path.name)

@@ -1,4 +1,6 @@
-"""Settings: the paper's values as defaults, laws, round trips, and one clear line for what is wrong."""
+"""Settings: the paper's values as defaults, laws, round trips, and one clear line for what is
+wrong.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,11 @@ def test_the_defaults_are_the_papers_table_in_si_units():
     cell = build_cell(settings)
     assert cell.num_ue == 20
     assert cell.noise_psd == pytest.approx(3.98107e-21, rel=1e-5)  # -174 dBm/Hz
-    assert (cell.max_power[0], cell.max_energy[0], cell.snr_threshold) == (0.01, 0.003, pytest.approx(1000.0))
+    assert (cell.max_power[0], cell.max_energy[0], cell.snr_threshold) == (
+        0.01,
+        0.003,
+        pytest.approx(1000.0),
+    )
     assert (cell.cpu_frequency[0], cell.capacitance, cell.path_loss_exponent) == (1e9, 1e-27, 3.8)
     assert (cell.update_bits == 32 * 79_510).all()
     assert (cell.local_steps == 1).all()
@@ -30,16 +36,25 @@ def test_the_defaults_are_the_papers_table_in_si_units():
 
 def test_cifar10_brings_its_own_model_and_step_sizes():
     settings = parse_settings({"data": {"name": "cifar10"}}).resolved()
-    assert (settings.model.name, settings.learning.inner_lr, settings.learning.outer_lr) == ("lenet5", 0.06, 0.02)
+    assert (settings.model.name, settings.learning.inner_lr, settings.learning.outer_lr) == (
+        "lenet5",
+        0.06,
+        0.02,
+    )
     assert (build_cell(settings).update_bits == 32 * 62_006).all()
 
 
 def test_the_sizes_planning_assumes_are_those_of_the_models():
     shapes = {"cifar10": (3, 32, 32)}
     for (model, data), weights in MODEL_WEIGHTS.items():
-        assert num_weights(params_of(find("model", model).target(shapes.get(data, (784,)), 10))) == weights
+        assert (
+            num_weights(params_of(find("model", model).target(shapes.get(data, (784,)), 10)))
+            == weights
+        )
     own = {"data": {"name": "npz", "file": "own.npz"}}
-    with pytest.raises(AutoFLError, match=r"own\.npz: cannot be read"):  # the model's size depends on it
+    with pytest.raises(
+        AutoFLError, match=r"own\.npz: cannot be read"
+    ):  # the model's size depends on it
         plan(parse_settings(own))
     assert plan(parse_settings({**own, "cell": {"update_bits": 1e6}})).round.plan.feasible.any()
 
@@ -49,9 +64,17 @@ def test_the_sizes_planning_assumes_are_those_of_the_models():
     [
         {},
         {"cell": {"positions": [[3.0, 4.0], [30.0, 40.0], [0.0, 60.0], [5.0, 12.0], [8.0, 15.0]]}},
-        {"cell": {"distance": [10.0, 20.0, 30.0, 40.0, 50.0], "max_energy": {"uniform": [1e-3, 5e-3]}}},
+        {
+            "cell": {
+                "distance": [10.0, 20.0, 30.0, 40.0, 50.0],
+                "max_energy": {"uniform": [1e-3, 5e-3]},
+            }
+        },
         {"data": {"name": "cifar10"}, "stop": {"plateau": True, "sim_time": 3.0}},
-        {"cell": {"small_scale_gain": 2.0, "update_bits": 1e6}, "planner": {"name": "fixed", "num_samples": 7}},
+        {
+            "cell": {"small_scale_gain": 2.0, "update_bits": 1e6},
+            "planner": {"name": "fixed", "num_samples": 7},
+        },
     ],
 )
 def test_resolved_settings_survive_being_written_and_read(table, tmp_path):
@@ -70,16 +93,24 @@ def test_positions_become_distances():
 
 def test_laws_draw_what_they_say():
     rng = stream(1, "law")
-    assert PerUE(law="uniform", parameters=(2.0, 3.0)).draw(rng, 10_000).mean() == pytest.approx(2.5, rel=0.01)
+    assert PerUE(law="uniform", parameters=(2.0, 3.0)).draw(rng, 10_000).mean() == pytest.approx(
+        2.5, rel=0.01
+    )
     spread = PerUE(law="log-uniform", parameters=(1e-3, 1e-2)).draw(rng, 10_000)
     assert 1e-3 <= spread.min() < 1.01e-3
     assert 0.99e-2 < spread.max() <= 1e-2
     assert np.mean(spread < 2e-3) == pytest.approx(np.log10(2.0), abs=0.02)
-    assert PerUE(law="exponential", parameters=(4.0,)).draw(rng, 10_000).mean() == pytest.approx(4.0, rel=0.05)
+    assert PerUE(law="exponential", parameters=(4.0,)).draw(rng, 10_000).mean() == pytest.approx(
+        4.0, rel=0.05
+    )
     # mean of a Rayleigh variable: scale sqrt(pi/2)
-    assert PerUE(law="rayleigh", parameters=(2.0,)).draw(rng, 10_000).mean() == pytest.approx(2.5066, rel=0.03)
+    assert PerUE(law="rayleigh", parameters=(2.0,)).draw(rng, 10_000).mean() == pytest.approx(
+        2.5066, rel=0.03
+    )
     # mean distance in a disc: 2R/3
-    assert PerUE(law="disc", parameters=(300.0,)).draw(rng, 10_000).mean() == pytest.approx(200.0, rel=0.02)
+    assert PerUE(law="disc", parameters=(300.0,)).draw(rng, 10_000).mean() == pytest.approx(
+        200.0, rel=0.02
+    )
     gains = build_channel(parse_settings({"cell": {"small_scale_gain": [1.0, 2.0]}})).fading
     assert isinstance(gains, NoFading)
     np.testing.assert_array_equal(gains.draw(rng, (2,)), [1.0, 2.0])
@@ -107,19 +138,34 @@ def test_a_new_quantity_drawn_does_not_shift_another():
         ("cell.max_power={log-uniform=[2, 1]}", "log-uniform needs [low, high] with low <= high"),
         ("cell.max_energy={log-uniform=[0, 1]}", "low > 0"),
         ("cell.num_ue=0", "greater than or equal to 1"),
-        ("planner.name=exat", "settings: planner 'exat' is unknown; there are paper, exact, joint, fixed, ada"),
+        (
+            "planner.name=exat",
+            "settings: planner 'exat' is unknown; there are paper, exact, joint, fixed, ada",
+        ),
         ("planner.epsilon=0", "planner: epsilon: 0.0 is not > 0"),
         ("planner.epsilon=wide", "planner paper: epsilon: must be a valid number (got 'wide')"),
         ("planner.epsiln=0.1", "planner paper: unknown setting 'epsiln'; the nearest is 'epsilon'"),
-        ("planner.num_samples=5", "planner paper: unknown setting 'num_samples'; the nearest is 'epsilon'"),
+        (
+            "planner.num_samples=5",
+            "planner paper: unknown setting 'num_samples'; the nearest is 'epsilon'",
+        ),
         ("baseline.name=exat", "baseline: planner 'exat' is unknown"),
         ("baseline.num_samples=2", "baseline: num_samples: 2 is too few"),
-        ("baseline.power=half", "baseline: planner fixed: power: must be 'max' or 'computed' (got 'half')"),
-        ("baseline.sampls=5", "baseline: planner fixed: unknown setting 'sampls'; the nearest is 'num_samples'"),
+        (
+            "baseline.power=half",
+            "baseline: planner fixed: power: must be 'max' or 'computed' (got 'half')",
+        ),
+        (
+            "baseline.sampls=5",
+            "baseline: planner fixed: unknown setting 'sampls'; the nearest is 'num_samples'",
+        ),
         ("channel.name=fibre", "channel 'fibre' is unknown; there are path-loss"),
         ("selection.name=best", "selection 'best' is unknown; there are uniform, by-data"),
         ("selection.nm_selected=5", "unknown setting 'nm_selected'; the nearest is 'num_selected'"),
-        ("selection.num_selected=many", "selection uniform: num_selected: must be a valid integer (got 'many')"),
+        (
+            "selection.num_selected=many",
+            "selection uniform: num_selected: must be a valid integer (got 'many')",
+        ),
         ("compressor.name=zip", "compressor 'zip' is unknown; there are"),
         ("compressor.bits=4", "compressor none: unknown setting 'bits'; it has none"),
         ("aggregator.name=medin", "aggregator 'medin' is unknown; there are mean"),
@@ -130,16 +176,28 @@ def test_a_new_quantity_drawn_does_not_shift_another():
         ("planner.name=math:Own", "planner math:Own: math has no 'Own'"),
         ("data.name=mist", "data 'mist' is unknown; there are mnist5k"),
         ("data.partition=halves", "data: partition 'halves' is unknown; there are iid"),
-        ("model.name=mpl", "model 'mpl' is unknown; there are auto, mlp, lenet5, or your own as module:object"),
+        (
+            "model.name=mpl",
+            "model 'mpl' is unknown; there are auto, mlp, lenet5, or your own as module:object",
+        ),
         ("model.name=''", "model.name: "),
         ("model.hidden=7", "model auto: unknown setting 'hidden'; name a model to set its own"),
         ("model={name='mlp', hidden=7}", "model mlp: unknown setting 'hidden'"),
-        ("learning.inner_rl=0.1", "learning.inner_rl: unknown key; the nearest is 'learning.inner_lr'"),
-        ("learning.split=[0.1, 0.9]", "learning: split: give three shares > 0 of sum 1, such as [0.1, 0.8, 0.1]"),
+        (
+            "learning.inner_rl=0.1",
+            "learning.inner_rl: unknown key; the nearest is 'learning.inner_lr'",
+        ),
+        (
+            "learning.split=[0.1, 0.9]",
+            "learning: split: give three shares > 0 of sum 1, such as [0.1, 0.8, 0.1]",
+        ),
         ("learning.split=[0.5, 0.5, 0.5]", "learning: split: give three shares > 0 of sum 1"),
         ("learning.lr_decay=-1", "learning.lr_decay: "),
         ("learning.guard=-1", "learning.guard: "),
-        ("learning.grad_clp=1", "learning.grad_clp: unknown key; the nearest is 'learning.grad_clip'"),
+        (
+            "learning.grad_clp=1",
+            "learning.grad_clp: unknown key; the nearest is 'learning.grad_clip'",
+        ),
         ("seed=1.5", "valid integer"),
         ("stop.plateau=1", "valid boolean"),
         ("cell=3", "must be a section, [cell]"),
@@ -161,9 +219,13 @@ def test_what_is_wrong_is_said_in_one_line_with_the_way_out(override, says):
 def test_a_part_named_on_the_command_line_takes_the_place_of_the_files(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text('[planner]\nname = "exact"\nepsilon = 0.05\n')
-    assert load_settings(path, ["planner.name=paper"]).planner.given == {"epsilon": 0.05}  # which both have
+    assert load_settings(path, ["planner.name=paper"]).planner.given == {
+        "epsilon": 0.05
+    }  # which both have
     assert load_settings(path, ["planner.name=fixed"]).planner.given == {}
-    assert load_settings(path, ["planner.num_samples=7", "planner.name=fixed"]).planner.given == {"num_samples": 7}
+    assert load_settings(path, ["planner.num_samples=7", "planner.name=fixed"]).planner.given == {
+        "num_samples": 7
+    }
     for words in (["planner.name=fixed", "planner.epsilon=0.1"], ["planner.num_samples=7"]):
         with pytest.raises(AutoFLError, match="unknown setting"):
             load_settings(path, words)
@@ -180,15 +242,23 @@ def test_lists_of_different_lengths_are_named():
 def test_a_data_set_and_a_partition_of_one_s_own_take_their_settings_from_data():
     from autofl.experiments.data import load_federated
 
-    named = ['data.name="contracts.own_parts:stripes"', 'data.partition="contracts.own_parts:Halves"', "cell.num_ue=4"]
+    named = [
+        'data.name="contracts.own_parts:stripes"',
+        'data.partition="contracts.own_parts:Halves"',
+        "cell.num_ue=4",
+    ]
     plain, told = (
-        load_federated(load_settings(overrides=[*named, *more])) for more in ([], ["data.noise=0.0", "data.times=9.0"])
+        load_federated(load_settings(overrides=[*named, *more]))
+        for more in ([], ["data.noise=0.0", "data.times=9.0"])
     )
     assert float(told.x.abs().sum()) < 0.5 * float(plain.x.abs().sum())
     assert told.partition.train_size[0] > plain.partition.train_size[0]
     settings = load_settings(overrides=[*named, "data.noise=0.5"])
     assert parse_settings(settings.resolved().table()) == settings.resolved()
-    for wrong, words in (("data.noize=1.0", "nearest is 'data.noise'"), ("data.noise=much", "valid number")):
+    for wrong, words in (
+        ("data.noize=1.0", "nearest is 'data.noise'"),
+        ("data.noise=much", "valid number"),
+    ):
         with pytest.raises(AutoFLError, match=words):
             load_settings(overrides=[*named, wrong])
     with pytest.raises(AutoFLError, match=r"data.noise: unknown key"):

@@ -34,7 +34,10 @@ class ServerMomentum(FedAvg):
         return MomentumState(params, {name: torch.zeros_like(p) for name, p in params.items()})
 
     def server_update(self, state, average):
-        velocity = {name: self.momentum * v + average[name] - state.params[name] for name, v in state.velocity.items()}
+        velocity = {
+            name: self.momentum * v + average[name] - state.params[name]
+            for name, v in state.velocity.items()
+        }
         params = {name: p + velocity[name] for name, p in state.params.items()}
         return replace(state, params=params, velocity=velocity)
 
@@ -48,7 +51,13 @@ class Greedy(Memoryless):
     def __call__(self, cell, channel_gain, memory):
         feasible = decoded(cell, channel_gain, cell.max_power) & (cell.data_size >= MIN_SAMPLES)
         samples = np.broadcast_to(np.minimum(self.wanted, np.floor(cell.data_size)), feasible.shape)
-        plan = make_plan(cell, num_samples=samples, tx_power=cell.max_power, feasible=feasible, local_steps=np.array(2))
+        plan = make_plan(
+            cell,
+            num_samples=samples,
+            tx_power=cell.max_power,
+            feasible=feasible,
+            local_steps=np.array(2),
+        )
         fits = round_cost(cell, channel_gain, plan).energy <= cell.max_energy
         return make_plan(
             cell,
@@ -77,7 +86,9 @@ class Watchful:
 
 @dataclass(frozen=True)
 class Waves(Channel):
-    """A gain that swings with the round, another phase for each UE; the planner knows it a round late."""
+    """A gain that swings with the round, another phase for each UE; the planner knows it a round
+    late.
+    """
 
     period: Annotated[float, "rounds"] = 7.0
 
@@ -133,7 +144,9 @@ class Signs:
 
     def unpack(self, payload, num_weights):
         if 8 * len(payload) != self.update_bits(num_weights):
-            raise AutoFLError(f"packed update: {len(payload)} bytes do not hold {num_weights} signs")
+            raise AutoFLError(
+                f"packed update: {len(payload)} bytes do not hold {num_weights} signs"
+            )
         positive = np.unpackbits(np.frombuffer(payload, np.uint8, offset=4))[:num_weights] == 1
         return self._received(torch.tensor(struct.unpack("<f", payload[:4])[0]), positive)
 
@@ -147,13 +160,19 @@ class Median:
 
     def __call__(self, sent, arrived):
         parts = [changes for _, changes in arrived.updates.each()]
-        return {name: p + torch.cat([part[name] for part in parts]).median(dim=0).values for name, p in sent.items()}
+        return {
+            name: p + torch.cat([part[name] for part in parts]).median(dim=0).values
+            for name, p in sent.items()
+        }
 
 
 def tiny(sample_shape, num_classes, width=8):
     inputs = int(np.prod(sample_shape))
     return nn.Sequential(
-        nn.Flatten(-len(sample_shape)), nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, num_classes)
+        nn.Flatten(-len(sample_shape)),
+        nn.Linear(inputs, width),
+        nn.Tanh(),
+        nn.Linear(width, num_classes),
     )
 
 
@@ -175,7 +194,9 @@ class Halves:
     def __call__(self, label, num_classes, num_ue, rng):
         order = rng.permutation(len(label))
         weight = np.where(np.arange(num_ue) < num_ue / 2, self.times, 1.0)
-        return np.split(order, np.round(np.cumsum(weight / weight.sum())[:-1] * len(label)).astype(int))
+        return np.split(
+            order, np.round(np.cumsum(weight / weight.sum())[:-1] * len(label)).astype(int)
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Promises every algorithm keeps: vmap equals the loop, padding and the order of UEs change nothing."""
+"""Promises every algorithm keeps: vmap equals the loop, padding and the order of UEs change
+nothing.
+"""
 
 import numpy as np
 import pytest
@@ -14,8 +16,12 @@ from autofl.models import build, lenet5, mlp, params_of
 from autofl.rng import stream
 from reference.updates import ALGORITHMS, NUM_SAMPLES, UE, InMemory
 
-# float64 sums in another order: a few ulp of the largest terms. float32: the same, 2^29 times coarser.
-TOLERANCE = {torch.float64: {"rtol": 1e-11, "atol": 1e-14}, torch.float32: {"rtol": 2e-4, "atol": 2e-7}}
+# float64 sums in another order: a few ulp of the largest terms. float32: the same, 2^29 times
+# coarser.
+TOLERANCE = {
+    torch.float64: {"rtol": 1e-11, "atol": 1e-14},
+    torch.float32: {"rtol": 2e-4, "atol": 2e-7},
+}
 
 
 @pytest.fixture(scope="module", params=[torch.float64, torch.float32], ids=["float64", "float32"])
@@ -28,7 +34,8 @@ def problem(request, few_digits, federated):
 def equal(left, right, tolerance, algorithm=""):
     for name in left:
         if algorithm == "finite-difference":
-            # A difference of gradients over a step of 0.01 loses digits, and all of them where rounding decides on
+            # A difference of gradients over a step of 0.01 loses digits, and all of them where
+            # rounding decides on
             # which side of a kink a ReLU is evaluated: compare lengths, not elements.
             off = (left[name] - right[name]).norm() / left[name].norm()
             assert off < 30 * tolerance["rtol"], name
@@ -40,7 +47,9 @@ def one_by_one(updates, params):
     """Client parameters from the single updates, in the order of the rows."""
     rows, changes = zip(*updates.each(), strict=True)
     order = np.argsort(np.concatenate(rows))
-    return {name: params[name] + torch.cat([some[name] for some in changes])[order] for name in params}
+    return {
+        name: params[name] + torch.cat([some[name] for some in changes])[order] for name in params
+    }
 
 
 WEIGHT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
@@ -52,7 +61,8 @@ def test_every_engine_equals_the_loop(problem, name, local_steps):
     data, model, params, tolerance = problem
     batches = data.draw(UE, NUM_SAMPLES, local_steps, seed=1, round_index=2)
     loop, vmap, low_rank = (
-        make_engine(engine, model)(ALGORITHMS[name], params, batches, UE) for engine in ("loop", "vmap", "low_rank")
+        make_engine(engine, model)(ALGORITHMS[name], params, batches, UE)
+        for engine in ("loop", "vmap", "low_rank")
     )
     everybody = np.arange(len(UE))
     equal(loop.params_of(everybody), vmap.params_of(everybody), tolerance, name)
@@ -71,10 +81,15 @@ def test_every_engine_equals_the_loop(problem, name, local_steps):
 def test_engines_agree_on_batches_of_unequal_shares(problem, name):
     data, model, params, tolerance = problem
     split = data.draw(UE, NUM_SAMPLES, 2, seed=1, round_index=2, split=(0.1, 0.8, 0.1))
-    means = [make_engine(engine, model)(ALGORITHMS[name], params, split, UE) for engine in ("loop", "vmap", "low_rank")]
+    means = [
+        make_engine(engine, model)(ALGORITHMS[name], params, split, UE)
+        for engine in ("loop", "vmap", "low_rank")
+    ]
     for updates in means[1:]:
         equal(means[0].mean(WEIGHT), updates.mean(WEIGHT), tolerance)
-    thirds = make_engine("loop", model)(ALGORITHMS[name], params, data.draw(UE, NUM_SAMPLES, 2, 1, 2), UE).mean(WEIGHT)
+    thirds = make_engine("loop", model)(
+        ALGORITHMS[name], params, data.draw(UE, NUM_SAMPLES, 2, 1, 2), UE
+    ).mean(WEIGHT)
     off = max(float((means[0].mean(WEIGHT)[key] - p).abs().max()) for key, p in thirds.items())
     assert off < 1e-6 if name == "fedavg" else off > 1e-3  # FedAvg joins the three again
 
@@ -86,12 +101,15 @@ def test_padding_changes_nothing(problem, name, engine):
     batch = data.draw(UE, NUM_SAMPLES, 1, seed=1, round_index=2).take(np.arange(len(UE)))
 
     more = Batch(
-        torch.cat([batch.x, 1e3 * torch.ones_like(batch.x[..., :5, :])], dim=3),  # rubbish behind the mask
+        torch.cat(
+            [batch.x, 1e3 * torch.ones_like(batch.x[..., :5, :])], dim=3
+        ),  # rubbish behind the mask
         torch.cat([batch.y, torch.zeros_like(batch.y[..., :5])], dim=3),
         torch.cat([batch.mask, torch.zeros_like(batch.mask[..., :5])], dim=3),
     )
     plain, longer = (
-        make_engine(engine, model)(ALGORITHMS[name], params, InMemory(each), UE).mean(WEIGHT) for each in (batch, more)
+        make_engine(engine, model)(ALGORITHMS[name], params, InMemory(each), UE).mean(WEIGHT)
+        for each in (batch, more)
     )
     equal(plain, longer, tolerance, name)
 
@@ -101,7 +119,9 @@ def test_padding_changes_nothing(problem, name, engine):
 def test_the_mean_is_that_of_ues_alone_and_the_same_to_the_bit_in_any_order(problem, name, engine):
     data, model, params, tolerance = problem
     run = make_engine(engine, model)
-    mean = run(ALGORITHMS[name], params, data.draw(UE, NUM_SAMPLES, 2, seed=1, round_index=2), UE).mean(WEIGHT)
+    mean = run(
+        ALGORITHMS[name], params, data.draw(UE, NUM_SAMPLES, 2, seed=1, round_index=2), UE
+    ).mean(WEIGHT)
     total = {key: torch.zeros_like(p) for key, p in params.items()}
     for i in range(len(UE)):
         own = data.draw(UE[[i]], NUM_SAMPLES[[i]], 2, seed=1, round_index=2)
@@ -121,18 +141,25 @@ ACTIVATIONS = [
 
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda module: type(module).__name__)
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_low_rank_is_exact_for_deep_networks_with_the_usual_activations(federated, name, activation):
+def test_low_rank_is_exact_for_deep_networks_with_the_usual_activations(
+    federated, name, activation
+):
     torch.manual_seed(7)
     model = nn.Sequential(
-        nn.Linear(784, 12), activation, nn.Sequential(nn.Linear(12, 9, bias=False), activation), nn.Linear(9, 10)
+        nn.Linear(784, 12),
+        activation,
+        nn.Sequential(nn.Linear(12, 9, bias=False), activation),
+        nn.Linear(9, 10),
     )
     params = params_of(model, torch.float64)
     assert pick_engine("auto", model, ALGORITHMS[name]) == "low_rank"
     batches = federated.draw(UE, NUM_SAMPLES, 2, seed=1, round_index=2)
     loop, low_rank = (
-        make_engine(engine, model)(ALGORITHMS[name], params, batches, UE) for engine in ("loop", "low_rank")
+        make_engine(engine, model)(ALGORITHMS[name], params, batches, UE)
+        for engine in ("loop", "low_rank")
     )
-    # Standardised rare pixels reach 30, so the first layer's sums cancel more than those of the paper's network.
+    # Standardised rare pixels reach 30, so the first layer's sums cancel more than those of the
+    # paper's network.
     equal(loop.mean(WEIGHT), low_rank.mean(WEIGHT), {"rtol": 1e-9, "atol": 1e-12}, name)
 
 
@@ -150,7 +177,10 @@ def test_auto_takes_low_rank_only_where_it_is_exact():
     assert pick_engine("auto", mlp(), exact) == "low_rank"
     assert pick_engine("auto", mlp(), Own(0.1, 0.1)) == "vmap"
     assert pick_engine("auto", mlp(), OwnGradient(0.1, 0.1)) == "vmap"
-    assert pick_engine("auto", nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), exact) == "vmap"
+    assert (
+        pick_engine("auto", nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), exact)
+        == "vmap"
+    )
     assert pick_engine("auto", nn.Sequential(tied, nn.ReLU(), tied), exact) == "vmap"
 
 
@@ -183,5 +213,8 @@ def lenet_agrees(data, shape):
     params, ue = params_of(model, torch.float64), np.array([1, 4])
     batches = data.draw(ue, np.array([9, 5]), 1, seed=1, round_index=1)
     for algorithm in (ALGORITHMS["exact"], ALGORITHMS["fedavg"]):
-        loop, vmap = (make_engine(engine, model)(algorithm, params, batches, ue) for engine in ("loop", "vmap"))
+        loop, vmap = (
+            make_engine(engine, model)(algorithm, params, batches, ue)
+            for engine in ("loop", "vmap")
+        )
         equal(loop.params_of(np.arange(2)), vmap.params_of(np.arange(2)), TOLERANCE[torch.float64])

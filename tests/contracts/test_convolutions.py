@@ -1,4 +1,6 @@
-"""The low-rank engine on networks with convolutions: the same numbers as the loop, run by run and UE by UE."""
+"""The low-rank engine on networks with convolutions: the same numbers as the loop, run by run and
+UE by UE.
+"""
 
 from dataclasses import replace
 
@@ -20,14 +22,18 @@ from autofl.rng import stream
 from reference.updates import ALGORITHMS, NUM_SAMPLES, UE, InMemory
 
 WEIGHT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-# How far apart two updates may be, over the update's length: sums of some 10^3 terms that cancel, in another order.
-# A finite difference divides by a step of 0.01, and rounding decides on which side of a kink a ReLU is.
+# How far apart two updates may be, over the update's length: sums of some 10^3 terms that cancel,
+# in another order.
+# A finite difference divides by a step of 0.01, and rounding decides on which side of a kink a ReLU
+# is.
 CLOSE = {torch.float64: 1e-11, torch.float32: 1e-3}
 
 
 def images_of(dataset: Dataset, partition, dtype=torch.float64) -> FederatedData:
     """Digits as 1 x 28 x 28 images."""
-    return federate(Dataset("images", dataset.x.reshape(-1, 1, 28, 28), dataset.y, 10), partition, dtype)
+    return federate(
+        Dataset("images", dataset.x.reshape(-1, 1, 28, 28), dataset.y, 10), partition, dtype
+    )
 
 
 @pytest.fixture(scope="module", params=["digits", "cifar10"])
@@ -75,7 +81,9 @@ def test_low_rank_equals_the_loop_for_lenet(data, name, local_steps, dtype):
     model, params = lenet_for(moved, dtype)
     assert pick_engine("auto", model, ALGORITHMS[name]) == "low_rank"
     batches = moved.draw(UE, NUM_SAMPLES, local_steps, seed=1, round_index=2)
-    loop, low_rank = (mean(engine, model, ALGORITHMS[name], params, batches) for engine in ("loop", "low_rank"))
+    loop, low_rank = (
+        mean(engine, model, ALGORITHMS[name], params, batches) for engine in ("loop", "low_rank")
+    )
     assert low_rank["0.weight"].dtype == dtype
     close(params, loop, low_rank, CLOSE[dtype] * (30 if name == "finite-difference" else 1))
 
@@ -89,7 +97,9 @@ def test_rubbish_behind_the_mask_changes_nothing(digits_images, name):
         torch.cat([batch.y, torch.zeros_like(batch.y[..., :3])], dim=3),
         torch.cat([batch.mask, torch.zeros_like(batch.mask[..., :3])], dim=3),
     )
-    plain, longer = (mean("low_rank", model, ALGORITHMS[name], params, InMemory(each)) for each in (batch, more))
+    plain, longer = (
+        mean("low_rank", model, ALGORITHMS[name], params, InMemory(each)) for each in (batch, more)
+    )
     close(params, plain, longer, 1e-9 if name == "finite-difference" else 1e-11)
 
 
@@ -145,7 +155,9 @@ def test_low_rank_is_exact_for_other_convolutions_and_pools(digits_images, kind,
     params = params_of(model, torch.float64)
     assert pick_engine("auto", model, ALGORITHMS[name]) == "low_rank"
     batches = digits_images.draw(UE, NUM_SAMPLES, 2, seed=1, round_index=2)
-    loop, low_rank = (mean(engine, model, ALGORITHMS[name], params, batches) for engine in ("loop", "low_rank"))
+    loop, low_rank = (
+        mean(engine, model, ALGORITHMS[name], params, batches) for engine in ("loop", "low_rank")
+    )
     close(params, loop, low_rank, 1e-8 if name == "finite-difference" else 1e-10)
 
 
@@ -156,7 +168,10 @@ def test_a_tie_in_a_pool_goes_where_pytorch_sends_it():
     pool = MaxPool2()
     y, kept = pool.forward(pixels)
     delta = torch.randn_like(y)
-    as_planes = [part.permute(0, 4, 2, 1, 3).flatten(0, 1) for part in (y, delta, pool.pull(delta, pixels, kept))]
+    as_planes = [
+        part.permute(0, 4, 2, 1, 3).flatten(0, 1)
+        for part in (y, delta, pool.pull(delta, pixels, kept))
+    ]
     expected.backward(as_planes[1])
     assert torch.equal(as_planes[0], expected)
     assert torch.equal(as_planes[2], images.grad)
@@ -168,21 +183,32 @@ def test_several_runs_in_one_batch_give_what_each_gives_alone(digits_images, nam
     model, params = lenet_for(digits_images)
     runs = [{key: (1 + 0.1 * r) * p for key, p in params.items()} for r in range(3)]
     stacked = {key: torch.stack([run[key] for run in runs]) for key in params}
-    batches = [digits_images.draw(UE, NUM_SAMPLES, local_steps, seed, round_index=2) for seed in range(3)]
+    batches = [
+        digits_images.draw(UE, NUM_SAMPLES, local_steps, seed, round_index=2) for seed in range(3)
+    ]
     taken = [digits_images.batch(one.draw) for one in batches]
     joined = Batch(*(torch.cat(parts, dim=1) for parts in zip(*taken, strict=True)))
     share = np.tile(WEIGHT / WEIGHT.sum(), 3)
     together, _ = mean_of_runs(low_rank_layers(model), stacked, ALGORITHMS[name], joined, share)
     for r, run in enumerate(runs):
         alone = mean("low_rank", model, ALGORITHMS[name], run, batches[r])
-        close(run, alone, {key: p[r] for key, p in together.items()}, 1e-8 if name == "finite-difference" else 1e-11)
+        close(
+            run,
+            alone,
+            {key: p[r] for key, p in together.items()},
+            1e-8 if name == "finite-difference" else 1e-11,
+        )
 
 
 def test_the_adapted_evaluation_equals_the_reference(data):
     model, params = lenet_for(data)
-    params = {key: 1.5 * p for key, p in params.items()}  # away from the start, where all outputs are alike
+    params = {
+        key: 1.5 * p for key, p in params.items()
+    }  # away from the start, where all outputs are alike
     evaluator = Evaluator(inner_lr=0.1, adapt_samples=13, train_samples=21, test_samples=37)
-    fast, slow = (evaluator.prepare(model, data, seed=3, fast=fast)(params) for fast in (True, False))
+    fast, slow = (
+        evaluator.prepare(model, data, seed=3, fast=fast)(params) for fast in (True, False)
+    )
     np.testing.assert_allclose(
         [fast.train_loss, fast.adapted_train_loss, fast.global_accuracy, fast.adapted_accuracy],
         [slow.train_loss, slow.adapted_train_loss, slow.global_accuracy, slow.adapted_accuracy],
@@ -200,8 +226,16 @@ def test_auto_leaves_alone_what_is_not_a_plain_convolution():
     ):  # fmt: skip
         assert pick_engine("auto", nn.Sequential(first, *last), exact) == "loop"
     assert pick_engine("auto", nn.Sequential(nn.Conv2d(1, 2, 3), nn.Linear(4, 2)), exact) == "loop"
-    assert pick_engine("auto", nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(-2), nn.Linear(4, 2)), exact) == "loop"
-    assert pick_engine("auto", nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), *last), exact) == "loop"
+    assert (
+        pick_engine(
+            "auto", nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(-2), nn.Linear(4, 2)), exact
+        )
+        == "loop"
+    )
+    assert (
+        pick_engine("auto", nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), *last), exact)
+        == "loop"
+    )
     tied = nn.Conv2d(1, 1, 3)
     assert pick_engine("auto", nn.Sequential(tied, nn.ReLU(), tied, *last), exact) == "loop"
     assert pick_engine("auto", nn.Sequential(nn.Conv2d(1, 2, 3), *last), exact) == "low_rank"

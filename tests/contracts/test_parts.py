@@ -131,12 +131,18 @@ def test_rounds_planned_in_one_call_are_planned_as_alone(name):
     if not getattr(planner, "batched", False):
         pytest.skip("plans one round at a time")
     gains, memory = gain_of(cell, 5), planner.init(cell)
-    several = cell.having(**{key: np.stack([getattr(cell, key)] * 5) for key in (*Cell.PER_UE, "ue")})
-    together, _ = planner(several, gains, {key: np.stack([value] * 5) for key, value in memory.items()})
+    several = cell.having(
+        **{key: np.stack([getattr(cell, key)] * 5) for key in (*Cell.PER_UE, "ue")}
+    )
+    together, _ = planner(
+        several, gains, {key: np.stack([value] * 5) for key, value in memory.items()}
+    )
     for k in range(5):
         alone, _ = planner(cell, gains[k], memory)
         for field in (*DECISIONS, *LIMITS):
-            np.testing.assert_allclose(getattr(together, field)[k], getattr(alone, field), rtol=1e-12)
+            np.testing.assert_allclose(
+                getattr(together, field)[k], getattr(alone, field), rtol=1e-12
+            )
 
 
 OBSERVING = [name for name in (*names("planner"), "contracts.own_parts:Watchful") if observes(name)]
@@ -147,7 +153,11 @@ def test_a_planner_that_observes_is_pure_and_keeps_the_form_of_its_memory(name):
     planner, cell = find("planner", name).build({}, CONTEXT), cell_of()
     memory = planner.init(cell)
     form = {key: value.shape for key, value in memory.items()}
-    for quality in (Evaluation(2.3, 2.2, 0.1, 0.2), Evaluation(), Evaluation(0.4, 0.3, 0.8, 0.9, 0.1)):
+    for quality in (
+        Evaluation(2.3, 2.2, 0.1, 0.2),
+        Evaluation(),
+        Evaluation(0.4, 0.3, 0.8, 0.9, 0.1),
+    ):
         before = {key: value.copy() for key, value in memory.items()}
         after = planner.observe(memory, quality)
         for key, value in before.items():
@@ -163,7 +173,9 @@ def test_a_planner_that_observes_is_pure_and_keeps_the_form_of_its_memory(name):
 
 @pytest.mark.parametrize("name", OBSERVING)
 def test_a_run_of_a_planner_that_observes_goes_on_from_a_checkpoint(name, few_digits):
-    """What it was told is in its memory, so the rounds after a checkpoint are those of the whole run."""
+    """What it was told is in its memory, so the rounds after a checkpoint are those of the whole
+    run.
+    """
     changes = [
         f'planner.name="{name}"',
         'compressor.name="quantise"',
@@ -180,16 +192,21 @@ def test_a_run_of_a_planner_that_observes_goes_on_from_a_checkpoint(name, few_di
     world = Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, None))
     whole = list(run_rounds(sim, world))
     _, checkpoint = whole[7]
-    checkpoint = replace(checkpoint, memory={key: np.array(value) for key, value in checkpoint.memory.items()})
+    checkpoint = replace(
+        checkpoint, memory={key: np.array(value) for key, value in checkpoint.memory.items()}
+    )
     rest = list(run_rounds(sim, world, checkpoint))
     assert len(rest) == 9
     for (one, _), (other, _) in zip(whole[8:], rest, strict=True):
         for decision in DECISIONS:
-            np.testing.assert_array_equal(getattr(one.plan, decision), getattr(other.plan, decision))
+            np.testing.assert_array_equal(
+                getattr(one.plan, decision), getattr(other.plan, decision)
+            )
         assert repr(one.evaluation) == repr(other.evaluation)  # NaN equals nothing, its text does
     decided = [record.plan for record, _ in whole[1:]]
     assert any(
-        len({float(getattr(plan, name).max()) for plan in decided}) > 1 for name in ("num_samples", "bits_per_weight")
+        len({float(getattr(plan, name).max()) for plan in decided}) > 1
+        for name in ("num_samples", "bits_per_weight")
     )
 
 
@@ -200,7 +217,9 @@ def channel_of(name, tmp_path):
     """Each channel with what it needs: the trace has a file."""
     from autofl.channels import Exponential
 
-    np.savetxt(tmp_path / "gains.csv", np.random.default_rng(2).exponential(1e-8, (40, 12)), delimiter=",")
+    np.savetxt(
+        tmp_path / "gains.csv", np.random.default_rng(2).exponential(1e-8, (40, 12)), delimiter=","
+    )
     part = find("channel", name)
     context = {"fading": Exponential(1.0), "num_ue": 12, "file": str(tmp_path / "gains.csv")}
     return part.build({}, context)
@@ -216,7 +235,9 @@ def test_gains_are_a_function_of_cell_seed_and_round(name, tmp_path):
         assert (gain >= 0).all()
         known = channel.estimate(cell, 7, k, gain)
         assert known.shape == gain.shape
-        np.testing.assert_array_equal(channel.gain(cell, 7, k), gain)  # any round, in any order, the same
+        np.testing.assert_array_equal(
+            channel.gain(cell, 7, k), gain
+        )  # any round, in any order, the same
     assert len({gain.tobytes() for gain in gains}) > 1
 
 
@@ -259,7 +280,10 @@ def test_ues_are_selected_as_often_as_their_probability_says(name):
 def compress(compressor, change, seed=1, own=None, bits_per_weight=None):
     bits = bits_per_weight or compressor.update_bits(len(change)) / len(change)
     return compressor(
-        change, bits, lambda: stream(seed, "test"), own if own is not None else compressor.init(len(change))
+        change,
+        bits,
+        lambda: stream(seed, "test"),
+        own if own is not None else compressor.init(len(change)),
     )
 
 
@@ -277,7 +301,9 @@ def test_a_compressor_is_pure_and_keeps_shape_and_zero(name, num_weights):
     assert received.shape == change.shape
     assert received.dtype == change.dtype
     assert torch.isfinite(received).all()
-    assert torch.equal(compress(compressor, torch.zeros(num_weights))[0].received, torch.zeros(num_weights))
+    assert torch.equal(
+        compress(compressor, torch.zeros(num_weights))[0].received, torch.zeros(num_weights)
+    )
     assert 0 < compressor.update_bits(num_weights) <= 64 * num_weights + 256
 
 
@@ -290,14 +316,22 @@ def test_the_bytes_are_what_is_received_and_as_many_as_the_bits_say(name, num_we
         sent, _ = compress(compressor, change, bits_per_weight=budget)
         payload = sent.pack()
         assert 8 * len(payload) == sent.bits, (kind, budget)
-        assert sent.bits <= 8 * np.ceil(compressor.update_bits(num_weights, budget) / 8), (kind, budget)
+        assert sent.bits <= 8 * np.ceil(compressor.update_bits(num_weights, budget) / 8), (
+            kind,
+            budget,
+        )
         if budget is not None:  # no more than is planned, down to the least it can do with
             least = compressor.update_bits(num_weights, 1e-9)
             assert compressor.update_bits(num_weights, budget) <= max(budget * num_weights, least)
         received = compressor.unpack(payload, num_weights)
         assert received.dtype == torch.float32
-        assert torch.equal(received.to(change).nan_to_num(1.5), sent.received.nan_to_num(1.5)), (kind, budget)
-        if kind == "not finite" and not compressor.init(num_weights):  # the server must see that it is not
+        assert torch.equal(received.to(change).nan_to_num(1.5), sent.received.nan_to_num(1.5)), (
+            kind,
+            budget,
+        )
+        if kind == "not finite" and not compressor.init(
+            num_weights
+        ):  # the server must see that it is not
             assert not torch.isfinite(received).all()
 
 
@@ -309,7 +343,11 @@ def test_bytes_that_no_device_makes_are_refused_in_one_line_or_harmless(name):
     for trial in range(300):
         wrong = bytearray(payload)
         if trial % 3 == 0:  # another length, or nothing at all
-            wrong = wrong[: rng.integers(0, len(wrong))] if trial % 2 else wrong + rng.bytes(rng.integers(3, 10**5))
+            wrong = (
+                wrong[: rng.integers(0, len(wrong))]
+                if trial % 2
+                else wrong + rng.bytes(rng.integers(3, 10**5))
+            )
         elif trial % 3 == 1:
             for place in rng.integers(0, len(wrong), rng.integers(1, 20)):
                 wrong[place] = rng.integers(0, 256)
@@ -340,12 +378,16 @@ def test_what_a_compressor_loses_is_nothing_on_average_or_is_remembered(name):
         rest = change
         for seed in range(20):
             received = compress(compressor, rest, seed)[0].received
-            rest = rest - float(rest @ received / (received @ received)) * received  # the factor of a message down
+            rest = (
+                rest - float(rest @ received / (received @ received)) * received
+            )  # the factor of a message down
         assert float(rest.norm()) < 1e-3 * float(change.norm())
     else:  # unbiased: the mean of many comes as near as chance allows
         many = torch.stack([compress(compressor, change, seed)[0].received for seed in range(400)])
         error = (many.mean(dim=0) - change).abs() / (many.std(dim=0) / 400**0.5 + 1e-9)
-        often = change.abs() > change.abs().median()  # smaller ones may be zero in every draw, with no deviation
+        often = (
+            change.abs() > change.abs().median()
+        )  # smaller ones may be zero in every draw, with no deviation
         assert float((error[often] < 4.0).float().mean()) > 0.99
 
 
@@ -382,7 +424,9 @@ def test_compressed_updates_are_the_mean_of_what_each_ue_sends_alone(name, feder
 def test_an_aggregate_does_not_depend_on_the_order_of_updates(name, rng):
     aggregator = find("aggregator", name).build({}, CONTEXT)
     sent = {"w": torch.randn(4, 3, dtype=torch.float64), "b": torch.randn(3, dtype=torch.float64)}
-    stack = {key: p + 0.1 * torch.randn(7, *p.shape, dtype=torch.float64) for key, p in sent.items()}
+    stack = {
+        key: p + 0.1 * torch.randn(7, *p.shape, dtype=torch.float64) for key, p in sent.items()
+    }
     ue, weight = rng.permutation(12)[:7], rng.uniform(1.0, 2.0, 7)
 
     def aggregate(order):
@@ -448,7 +492,10 @@ def test_every_engine_that_serves_an_algorithm_gives_what_the_loop_gives(small, 
     sent = algorithm.init(params).sent
     batches = data.draw(UE, NUM_SAMPLES, STEPS, seed=1, round_index=2)
     memories = {each: remembered(algorithm, sent) for each in ("loop", engine)}
-    loop, fast = (make_engine(each, model)(algorithm, sent, batches, UE, memories[each]) for each in ("loop", engine))
+    loop, fast = (
+        make_engine(each, model)(algorithm, sent, batches, UE, memories[each])
+        for each in ("loop", engine)
+    )
     weight = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
     for left, right in ((loop.mean(weight), fast.mean(weight)), (singles(loop), singles(fast))):
         for key in sent:
@@ -469,7 +516,9 @@ def remembered(algorithm, sent):
         torch.manual_seed(11)
         for ue in UE.tolist():
             first = algorithm.client_init(sent)
-            memory.write("client", ue, {key: p + 0.01 * torch.randn_like(p) for key, p in first.items()})
+            memory.write(
+                "client", ue, {key: p + 0.01 * torch.randn_like(p) for key, p in first.items()}
+            )
         memory.turn()
     return memory
 
@@ -509,7 +558,9 @@ def test_the_server_keeps_what_it_sends_in_one_form(small, name):
     assert all(torch.equal(state.params[key], p) for key, p in params.items())
     moved = algorithm.server_update(state, {key: p + 0.01 for key, p in state.sent.items()})
     for before, after in ((state.params, moved.params), (state.sent, moved.sent)):
-        assert {key: p.shape for key, p in before.items()} == {key: p.shape for key, p in after.items()}
+        assert {key: p.shape for key, p in before.items()} == {
+            key: p.shape for key, p in after.items()
+        }
     assert all(torch.isfinite(p).all() for p in moved.params.values())
 
 
@@ -523,7 +574,9 @@ def test_the_server_keeps_what_it_sends_in_one_form(small, name):
         for kind in OWN
         for name in names(kind)
         if (kind, name) not in {("data", "npz"), ("partition", "own")}
-        and (kind != "attack" or name in ("label-flip", OWN["attack"]))  # one in the data, one in the updates
+        and (
+            kind != "attack" or name in ("label-flip", OWN["attack"])
+        )  # one in the data, one in the updates
     ],
 )
 def test_a_run_takes_every_part_and_gives_the_same_bytes_twice(kind, name, tmp_path, monkeypatch):
@@ -531,8 +584,12 @@ def test_a_run_takes_every_part_and_gives_the_same_bytes_twice(kind, name, tmp_p
 
     if kind == "data" and name in PARTS["data"] and find_data(name) is None:
         pytest.skip(f"{name} is not here")
-    key = {"algorithm": "algorithm", "data": "data.name", "partition": "data.partition"}.get(kind, f"{kind}.name")
-    np.savetxt(tmp_path / "gains.csv", np.random.default_rng(2).exponential(1e-8, (40, 12)), delimiter=",")
+    key = {"algorithm": "algorithm", "data": "data.name", "partition": "data.partition"}.get(
+        kind, f"{kind}.name"
+    )
+    np.savetxt(
+        tmp_path / "gains.csv", np.random.default_rng(2).exponential(1e-8, (40, 12)), delimiter=","
+    )
     overrides = [
         f'{key}="{name}"',
         "cell.num_ue=12",
@@ -560,9 +617,13 @@ def test_a_run_takes_every_part_and_gives_the_same_bytes_twice(kind, name, tmp_p
         assert first.manifest["parts"][kind]["file"] == "own_parts.py"
         assert len(first.manifest["parts"][kind]["sha256"]) == 64
     assert np.isfinite(first.rounds["adapted_accuracy"][-1])
-    settings = load_settings(first.folder / "config.toml", overrides[:1])  # its own code must be named again
+    settings = load_settings(
+        first.folder / "config.toml", overrides[:1]
+    )  # its own code must be named again
     repeated = run(settings, tmp_path / "three")  # a run repeats itself
-    assert (repeated.folder / "rounds.csv").read_bytes() == (first.folder / "rounds.csv").read_bytes()
+    assert (repeated.folder / "rounds.csv").read_bytes() == (
+        first.folder / "rounds.csv"
+    ).read_bytes()
 
 
 def test_a_planner_may_know_less_than_decides_decoding():
@@ -570,7 +631,9 @@ def test_a_planner_may_know_less_than_decides_decoding():
     from autofl.rounds.round import ChannelAir, Network, network_round
     from autofl.selection import Uniform
 
-    cell = replace(cell_of(), max_energy=np.array(1.0), max_power=np.array(0.05), distance=np.full(12, 2700.0))
+    cell = replace(
+        cell_of(), max_energy=np.array(1.0), max_power=np.array(0.05), distance=np.full(12, 2700.0)
+    )
     channel = find("channel", OWN["channel"]).build()
     planner = find("planner", "exact").build()
     network = Network(ChannelAir(cell, channel, 1), planner, Uniform(12), 1)

@@ -35,11 +35,14 @@ def test_a_ue_owns_its_own_l_labels_and_no_other(rng, labels):
     everything_once(owned, len(LABEL))
     for u, index in enumerate(owned):
         assert set(LABEL[index]) <= {(u + j) % 10 for j in range(labels)}
-        assert len(set(LABEL[index])) >= max(1, labels // 2)  # the last of many pieces may be empty by rounding
+        assert len(set(LABEL[index])) >= max(
+            1, labels // 2
+        )  # the last of many pieces may be empty by rounding
 
 
 def test_pieces_lie_between_the_bounds_of_the_recipe(rng):
-    # With one label a UE the two owners of a class get its two pieces: one in [total/3, total/2), one the rest.
+    # With one label a UE the two owners of a class get its two pieces: one in [total/3, total/2),
+    # one the rest.
     for _ in range(50):
         owned = ByLabels(1)(LABEL, 10, 20, rng)
         for u in range(10):
@@ -49,7 +52,9 @@ def test_pieces_lie_between_the_bounds_of_the_recipe(rng):
 
 
 def test_sizes_are_uneven_and_do_not_follow_the_numbers(rng):
-    sizes = np.array([[len(index) for index in ByLabels(5)(LABEL, 10, 20, rng)] for _ in range(100)])
+    sizes = np.array(
+        [[len(index) for index in ByLabels(5)(LABEL, 10, 20, rng)] for _ in range(100)]
+    )
     assert sizes.max() > 3 * np.median(sizes)
     assert abs(np.corrcoef(sizes.mean(axis=0), np.arange(20))[0, 1]) < 0.5
 
@@ -88,7 +93,9 @@ def test_the_same_stream_gives_the_same_partition():
 
 def test_ues_without_samples_are_refused_with_advice(rng):
     with pytest.raises(AutoFLError, match="fewer UEs"):
-        ByLabels(1)(LABEL, 10, 4000, rng)  # 6,000 samples: UEs of one class would share 600 among 400
+        ByLabels(1)(
+            LABEL, 10, 4000, rng
+        )  # 6,000 samples: UEs of one class would share 600 among 400
 
 
 @pytest.mark.parametrize("labels", [1, 2, 5, 10])
@@ -102,7 +109,9 @@ def test_many_ues_share_few_digits_unevenly_and_none_goes_without(mnist5k, num_u
             assert set(mnist5k.y[index]) <= {(u + j) % 10 for j in range(labels)}
         sizes.append([len(index) for index in owned])
     assert np.min(sizes) >= 2
-    assert (np.max(sizes, axis=1) > 1.5 * np.mean(sizes, axis=1)).all()  # equal shares are not what the law is for
+    assert (
+        np.max(sizes, axis=1) > 1.5 * np.mean(sizes, axis=1)
+    ).all()  # equal shares are not what the law is for
     assert (np.max(sizes, axis=1) > 4 * np.min(sizes, axis=1)).all()
 
 
@@ -115,11 +124,14 @@ def test_owners_are_counted_and_not_measured_by_their_largest_number(name):
 
 
 def test_where_the_recipe_starves_a_ue_all_owners_of_a_class_get_half_an_equal_share(mnist5k):
-    # One label each: the 500 samples of class c belong to UEs c, c + 10, ..., c + 90, and an equal share is 50. The
+    # One label each: the 500 samples of class c belong to UEs c, c + 10, ..., c + 90, and an equal
+    # share is 50. The
     # recipe alone, without a second draw, served 12 of these 20 seeds.
     least = []
     for seed in range(20):
-        sizes = np.array([len(index) for index in ByLabels(1)(mnist5k.y, 10, 100, stream(seed, "partition"))])
+        sizes = np.array(
+            [len(index) for index in ByLabels(1)(mnist5k.y, 10, 100, stream(seed, "partition"))]
+        )
         assert (sizes.reshape(10, 10).sum(axis=0) == 500).all()
         least.append(int(sizes.min()))
     assert least.count(25) == 8
@@ -128,8 +140,11 @@ def test_where_the_recipe_starves_a_ue_all_owners_of_a_class_get_half_an_equal_s
 
 @pytest.mark.parametrize(("labels", "num_ue"), [(1, 2500), (2, 2500), (5, 1000), (10, 500)])
 def test_the_most_ues_that_can_own_two_samples_do(mnist5k, labels, num_ue):
-    # One label: 250 owners share 500 samples. More labels: every owner of a label needs one sample of it.
-    sizes = [len(index) for index in ByLabels(labels)(mnist5k.y, 10, num_ue, stream(1, "partition"))]
+    # One label: 250 owners share 500 samples. More labels: every owner of a label needs one sample
+    # of it.
+    sizes = [
+        len(index) for index in ByLabels(labels)(mnist5k.y, 10, num_ue, stream(1, "partition"))
+    ]
     assert min(sizes) == max(2, labels)
     with pytest.raises(AutoFLError, match="fewer UEs") as refused:
         ByLabels(labels)(mnist5k.y, 10, 2510, stream(1, "partition"))  # 5,000 samples

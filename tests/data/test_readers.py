@@ -1,4 +1,6 @@
-"""Files written byte by byte from the formats' descriptions, and the real data sets where they are here."""
+"""Files written byte by byte from the formats' descriptions, and the real data sets where they are
+here.
+"""
 
 import gzip
 import hashlib
@@ -10,7 +12,19 @@ import numpy as np
 import pytest
 
 from autofl.config import load_settings
-from autofl.data import CATALOG, Dataset, Iid, catalog, fetch, find, load, read_cifar10, read_idx, read_mnist, read_npz
+from autofl.data import (
+    CATALOG,
+    Dataset,
+    Iid,
+    catalog,
+    fetch,
+    find,
+    load,
+    read_cifar10,
+    read_idx,
+    read_mnist,
+    read_npz,
+)
 from autofl.errors import AutoFLError
 from autofl.experiments.data import load_federated
 
@@ -42,7 +56,14 @@ def test_idx_files_gzipped_or_plain_give_back_their_bytes(tmp_path, rng):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\0\0\x08", b"\0\0\x0d\x01\0\0\0\x01\0", idx_bytes(np.zeros((4, 4)))[:-1], b"\x1f\x8bbroken"]
+    "content",
+    [
+        b"",
+        b"\0\0\x08",
+        b"\0\0\x0d\x01\0\0\0\x01\0",
+        idx_bytes(np.zeros((4, 4)))[:-1],
+        b"\x1f\x8bbroken",
+    ],
 )
 def test_a_broken_idx_file_is_one_clear_line(tmp_path, content):
     (tmp_path / "broken").write_bytes(content)
@@ -74,7 +95,9 @@ def test_mnist_is_found_in_a_named_folder_and_in_autofl_data(tmp_path, rng, monk
 
 def test_cifar_rows_are_a_label_and_three_planes(tmp_path):
     for k, file in enumerate(CATALOG["cifar10"].files):
-        row = np.concatenate([[k], np.full(1024, 1), np.full(1024, 2), np.full(1024, 3)]).astype(np.uint8)
+        row = np.concatenate([[k], np.full(1024, 1), np.full(1024, 2), np.full(1024, 3)]).astype(
+            np.uint8
+        )
         row.tofile(tmp_path / file)
     dataset = read_cifar10(tmp_path)
     assert dataset.x.shape == (6, 3, 32, 32)
@@ -100,7 +123,18 @@ def test_mnist_is_the_published_one():
     # Mean 0.1307 and deviation 0.3081 of the 60,000 training images are the published constants.
     pixels = dataset.x[:60_000] / 255.0
     assert (round(float(pixels.mean()), 4), round(float(pixels.std()), 4)) == (0.1307, 0.3081)
-    assert np.bincount(dataset.y[:60_000]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert np.bincount(dataset.y[:60_000]).tolist() == [
+        5923,
+        6742,
+        5958,
+        6131,
+        5842,
+        5421,
+        5918,
+        6265,
+        5851,
+        5949,
+    ]
 
 
 @pytest.mark.skipif(find("cifar10") is None, reason="the real CIFAR-10 is not in AUTOFL_DATA")
@@ -138,16 +172,24 @@ def test_real_labels_are_refused_in_one_line_that_says_what_to_do(tmp_path, rng)
     np.savez(tmp_path / "own.npz", x=x, y=y)
     for make in (lambda: read_npz(tmp_path / "own.npz"), lambda: Dataset("own", x, y, 3)):
         with pytest.raises(
-            AutoFLError, match=r"y holds float64 numbers; AutoFL only classifies so far: give the class"
+            AutoFLError,
+            match=r"y holds float64 numbers; AutoFL only classifies so far: give the class",
         ):
             make()
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int32])
-def test_token_ids_reach_the_model_as_they_are_and_bytes_are_pixels_unless_said_otherwise(tmp_path, rng, kind):
+def test_token_ids_reach_the_model_as_they_are_and_bytes_are_pixels_unless_said_otherwise(
+    tmp_path, rng, kind
+):
     x, y = rng.integers(0, 200, (40, 5)).astype(kind), np.arange(40) % 2
     np.savez(tmp_path / "own.npz", x=x, y=y)
-    own = ["data.name=npz", f"data.file='{tmp_path / 'own.npz'}'", "data.partition=iid", "cell.num_ue=2"]
+    own = [
+        "data.name=npz",
+        f"data.file='{tmp_path / 'own.npz'}'",
+        "data.partition=iid",
+        "cell.num_ue=2",
+    ]
     everything = np.arange(40)
     ids, usual, pixels = (
         load_federated(load_settings(overrides=[*own, *more])).gather(everything)[0].numpy()
@@ -175,7 +217,11 @@ def test_a_table_is_standardised_by_its_training_samples_and_images_are_not(rng)
 
 def test_values_that_the_samples_cannot_be_are_refused(rng):
     for x, values, why in (
-        (rng.normal(size=(4, 2)), "pixels", 'values = "pixels" needs whole numbers from 0 to 255, but x holds float64'),
+        (
+            rng.normal(size=(4, 2)),
+            "pixels",
+            'values = "pixels" needs whole numbers from 0 to 255, but x holds float64',
+        ),
         (np.full((4, 2), 256), "pixels", "from 256 to 256"),
         (rng.normal(size=(4, 2)), "ids", 'values = "ids" needs whole numbers, but'),
         (np.zeros((4, 2, 2)), "table", r"not \(2, 2\)"),
@@ -203,9 +249,16 @@ def mirror(tmp_path, rng, monkeypatch):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     known = catalog.CATALOG["mnist"]
-    sha256 = {name: hashlib.sha256((served / name).read_bytes()).hexdigest() for name in known.sha256}
+    sha256 = {
+        name: hashlib.sha256((served / name).read_bytes()).hexdigest() for name in known.sha256
+    }
     source = catalog.Source(
-        known.title, known.folder, known.read, known.files, f"http://127.0.0.1:{server.server_port}/", sha256
+        known.title,
+        known.folder,
+        known.read,
+        known.files,
+        f"http://127.0.0.1:{server.server_port}/",
+        sha256,
     )
     monkeypatch.setitem(catalog.CATALOG, "mnist", source)
     yield served

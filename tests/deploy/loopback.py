@@ -1,4 +1,6 @@
-"""Flower's grid in this process: messages go straight to the client app, replies come back in any order asked for."""
+"""Flower's grid in this process: messages go straight to the client app, replies come back in any
+order asked for.
+"""
 
 import itertools
 import threading
@@ -25,11 +27,16 @@ def make_nodes(dataset, folder, num_ue):
     partition = dataset.partition(ByLabels(5), num_ue, seed=1)
     for ue in range(num_ue):
         write_device(site.node(ue, ".npz"), dataset, partition.train_of(ue), partition.test_of(ue))
-    return {node_of(ue): {"ue": ue, "data": str(site.node(ue, ".npz")), "folder": str(folder)} for ue in range(num_ue)}
+    return {
+        node_of(ue): {"ue": ue, "data": str(site.node(ue, ".npz")), "folder": str(folder)}
+        for ue in range(num_ue)
+    }
 
 
 class Loopback(Grid):
-    """Nodes are {node id: node config}; `spoil(node, message, reply)` may change or withhold (None) a reply."""
+    """Nodes are {node id: node config}; `spoil(node, message, reply)` may change or withhold (None)
+    a reply.
+    """
 
     def __init__(self, nodes, run_config, backwards=False, spoil=None):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
@@ -38,7 +45,9 @@ class Loopback(Grid):
         self.sent, self._replies, self._number = [], {}, itertools.count()
         self.state = {}  # what each node keeps in its context from one message to the next
 
-    set_run = run = create_message = send_and_receive = None  # of Grid; the deployment uses none of them
+    set_run = run = create_message = send_and_receive = (
+        None  # of Grid; the deployment uses none of them
+    )
 
     def get_node_ids(self):
         return list(self.nodes)
@@ -50,11 +59,19 @@ class Loopback(Grid):
             message.metadata.__dict__["_message_id"] = number
             node = message.metadata.dst_node_id
             self.sent.append((node, message))
-            context = Context(1, node, self.nodes[node], self.state.setdefault(node, RecordDict()), self.run_config)
+            context = Context(
+                1,
+                node,
+                self.nodes[node],
+                self.state.setdefault(node, RecordDict()),
+                self.run_config,
+            )
             try:
                 reply = client_app(message, context)
             except Exception as error:  # as Flower does
-                reply = Message(Error(code=1, reason=f"{type(error)}:<'{error}'>"), reply_to=message)
+                reply = Message(
+                    Error(code=1, reason=f"{type(error)}:<'{error}'>"), reply_to=message
+                )
             reply = self.spoil(node, message, reply)
             if reply is not None:
                 self._replies[number] = reply
@@ -62,20 +79,26 @@ class Loopback(Grid):
         return numbers
 
     def pull_messages(self, message_ids):
-        """A reply is given once. Backwards: only the last of those that are there, as if the others came later."""
+        """A reply is given once. Backwards: only the last of those that are there, as if the others
+        came later.
+        """
         here = list(self._replies)[-1:] if self.backwards else list(self._replies)
         return [self._replies.pop(number) for number in list(message_ids) if number in here]
 
 
 class Lines(Loopback):
-    """The same with real streams: each invitation is answered by a thread, which stays as a device's process would."""
+    """The same with real streams: each invitation is answered by a thread, which stays as a
+    device's process would.
+    """
 
     def __init__(self, *words, **more):
         super().__init__(*words, **more)
         self.is_over, self.is_interrupted = threading.Event(), threading.Event()
 
     def asked(self):
-        """What the devices answer on their streams, spoiled; who interrupts the run or withholds a reply stays mute."""
+        """What the devices answer on their streams, spoiled; who interrupts the run or withholds a
+        reply stays mute.
+        """
 
         def spoiled(handler):
             def answer(message, context):
@@ -112,5 +135,7 @@ class Lines(Loopback):
 
     def _stay(self, number, message):
         node = message.metadata.dst_node_id
-        context = Context(1, node, self.nodes[node], self.state.setdefault(node, RecordDict()), self.run_config)
+        context = Context(
+            1, node, self.nodes[node], self.state.setdefault(node, RecordDict()), self.run_config
+        )
         self._replies[number] = client_app(message, context)

@@ -1,4 +1,6 @@
-"""Real processes on this machine: a SuperLink and three SuperNodes over TLS with node authentication."""
+"""Real processes on this machine: a SuperLink and three SuperNodes over TLS with node
+authentication.
+"""
 
 import contextlib
 import json
@@ -34,13 +36,18 @@ SETTINGS = [
     "deploy.transport=messages",
 ]
 ROUNDS = 2000
-"""Over streams, enough for longer than it takes to notice that the SuperLink is gone: a round takes 10 ms."""
+"""Over streams, enough for longer than it takes to notice that the SuperLink is gone: a round takes
+10 ms.
+"""
 STREAM = ["deploy.transport=stream", f"stop.rounds={ROUNDS}", "deploy.join=120"]
 
 
 def autofl(*words, check=True):
     done = subprocess.run(
-        [sys.executable, "-m", "autofl", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-m", "autofl", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert not check or done.returncode == 0, done.stderr
     return done
@@ -86,13 +93,26 @@ def whole(site, tmp_path_factory):
     make_node_key(folder / "unknown")
     right_ca, own_ca, known = site.folder / "ca.pem", folder / "ca.pem", site.node(0)
     strangers = {
-        "unregistered": ["--root-certificates", right_ca, "--auth-supernode-private-key", folder / "unknown"],
+        "unregistered": [
+            "--root-certificates",
+            right_ca,
+            "--auth-supernode-private-key",
+            folder / "unknown",
+        ],
         "without-key": ["--root-certificates", right_ca],
         "wrong-ca": ["--root-certificates", own_ca, "--auth-supernode-private-key", known],
     }
     for name, words in strangers.items():
         config = ["--node-config", f'ue=0 data="{site.node(0, ".npz")}"', "--max-retries", "1"]
-        words = ["flower-supernode", "--superlink", address, "--port", str(free_port()), *map(str, words), *config]
+        words = [
+            "flower-supernode",
+            "--superlink",
+            address,
+            "--port",
+            str(free_port()),
+            *map(str, words),
+            *config,
+        ]
         site.start(name, words)
     out = folder / "run"
     autofl("deploy", "run", "--folder", site.folder, "--out", out)
@@ -106,7 +126,8 @@ def test_three_rounds_on_devices_are_those_of_the_simulator(whole, tmp_path):
     for column in (*LIMITS, "decoded"):
         assert (whole.ues[column] == simulated.ues[column]).all()
     assert 0 < whole.ues["decoded"].sum() <= 9
-    # float32 sums of three updates in another grouping: a few units in the last place of weights below 1
+    # float32 sums of three updates in another grouping: a few units in the last place of weights
+    # below 1
     weights, expected = read_weights(whole.folder), read_weights(simulated.folder)
     assert set(weights) == set(expected)
     for name, array in expected.items():
@@ -124,13 +145,22 @@ def test_what_the_devices_measured_is_beside_what_was_modelled(whole):
     assert whole.manifest["status"] == "finished"
 
 
-def test_the_joint_planner_on_devices_is_the_simulators_to_the_bit_and_packed_bytes_travel(whole, site, tmp_path):
+def test_the_joint_planner_on_devices_is_the_simulators_to_the_bit_and_packed_bytes_travel(
+    whole, site, tmp_path
+):
     words = ("deploy", "run", "--folder", site.folder, "--out", tmp_path / "run")
-    # The site was set up for another algorithm: what this one brings along and decides is its own all the same.
+    # The site was set up for another algorithm: what this one brings along and decides is its own
+    # all the same.
     autofl(*words, *sets("algorithm=autofl-j", "stop.rounds=5"))
     run = read_run(tmp_path / "run")
-    assert (run.config["simulation"]["num_selected"], run.config["cell"]["total_bandwidth"]) == (3, 3e6)
-    assert (run.config["compressor"]["name"], run.config["learning"]["outer_lr"]) == ("entropy", "auto")
+    assert (run.config["simulation"]["num_selected"], run.config["cell"]["total_bandwidth"]) == (
+        3,
+        3e6,
+    )
+    assert (run.config["compressor"]["name"], run.config["learning"]["outer_lr"]) == (
+        "entropy",
+        "auto",
+    )
     assert not any("set by you" in why for _, _, why in run.manifest["decisions"])
     simulated = simulate(load_settings(run.folder / "config.toml"), tmp_path / "simulated")
     assert (run.folder / "ues.csv").read_bytes() == (simulated.folder / "ues.csv").read_bytes()
@@ -151,10 +181,15 @@ def test_the_joint_planner_on_devices_is_the_simulators_to_the_bit_and_packed_by
 
 
 def test_strangers_are_refused(whole, site):
-    wait_for(lambda: not any(site.alive()[name] for name in ("unregistered", "without-key", "wrong-ca")), "strangers")
+    wait_for(
+        lambda: not any(site.alive()[name] for name in ("unregistered", "without-key", "wrong-ca")),
+        "strangers",
+    )
     assert "SuperNode ID" in log_of(site, "ue0")
     for name in ("unregistered", "without-key", "wrong-ca"):
-        assert "SuperNode ID" not in log_of(site, name), name  # which a node is told once it is let in
+        assert "SuperNode ID" not in log_of(site, name), (
+            name
+        )  # which a node is told once it is let in
     assert "certificate verify failed" in log_of(site, "wrong-ca").lower()
     assert site.online() == 3
 
@@ -178,7 +213,10 @@ def test_a_killed_node_and_one_that_sends_nan_are_left_out_and_named(whole, site
         sick.write_bytes(healthy)
     run = read_run(tmp_path / "run")
     told = list(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True))
-    besides = ("evaluation: ", "introduction: no reply")  # on a busy machine a device may be slow to say who it is
+    besides = (
+        "evaluation: ",
+        "introduction: no reply",
+    )  # on a busy machine a device may be slow to say who it is
     updates = [(ue, outcome) for ue, outcome in told if not outcome.startswith(besides)]
     assert updates == [(0, "ok"), (1, "0.weight: not finite"), (2, "no reply within 25 s")]
     assert {ue for ue, outcome in told if outcome.startswith("evaluation: ")} == {1, 2}
@@ -187,14 +225,22 @@ def test_a_killed_node_and_one_that_sends_nan_are_left_out_and_named(whole, site
     assert all(np.isfinite(array).all() for array in read_weights(run.folder).values())
 
 
-def test_after_the_superlink_is_killed_the_run_goes_on_from_its_folder_to_the_bit(whole, site, tmp_path):
+def test_after_the_superlink_is_killed_the_run_goes_on_from_its_folder_to_the_bit(
+    whole, site, tmp_path
+):
     out = tmp_path / "run"
-    autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))  # mends what the last test broke
-    assert all(site.alive()[f"ue{ue}"] for ue in range(3))  # though the SuperLink refuses UE 2 for a minute
+    autofl(
+        "deploy", "up", "--folder", site.folder, *sets(*SETTINGS)
+    )  # mends what the last test broke
+    assert all(
+        site.alive()[f"ue{ue}"] for ue in range(3)
+    )  # though the SuperLink refuses UE 2 for a minute
     words = [sys.executable, "-m", "autofl", "deploy", "run", "--folder", site.folder, "--out", out]
     running = subprocess.Popen(list(map(str, words)), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: manifest(out).get("rounds", -1) >= 1, "the first round")
-    os.kill(helper_of(site), signal.SIGSTOP)  # it would end the server app, which now waits for its SuperLink for ever
+    os.kill(
+        helper_of(site), signal.SIGSTOP
+    )  # it would end the server app, which now waits for its SuperLink for ever
     kill(site, "superlink")
     _, said = running.communicate(timeout=PATIENCE)
     assert running.returncode == 2
@@ -218,11 +264,15 @@ def streamed(site, tmp_path_factory):
     return read_run(out)
 
 
-def test_over_streams_plans_are_the_simulators_and_a_killed_superlink_changes_no_byte(streamed, site, tmp_path):
+def test_over_streams_plans_are_the_simulators_and_a_killed_superlink_changes_no_byte(
+    streamed, site, tmp_path
+):
     simulated = simulate(load_settings(streamed.folder / "config.toml"), tmp_path / "simulated")
     for column in PLAN:
         np.testing.assert_array_equal(streamed.ues[column], simulated.ues[column], err_msg=column)
-    ways = json.loads(autofl("deploy", "status", "--folder", site.folder, "--json").stdout)["newest"]["asked"]
+    ways = json.loads(autofl("deploy", "status", "--folder", site.folder, "--json").stdout)[
+        "newest"
+    ]["asked"]
     assert [one["transport"] for one in ways.values()] == ["stream"] * 3
     assert max(one["overhead"] for one in ways.values()) < 2.0  # where messages take ten
     cut = tmp_path / "cut"
@@ -234,7 +284,9 @@ def test_over_streams_plans_are_the_simulators_and_a_killed_superlink_changes_no
     assert_same_bytes(cut, streamed.folder)
 
 
-def test_over_streams_a_killed_command_leaves_no_second_writer_and_its_run_goes_on_to_the_bit(streamed, site, tmp_path):
+def test_over_streams_a_killed_command_leaves_no_second_writer_and_its_run_goes_on_to_the_bit(
+    streamed, site, tmp_path
+):
     running = begun(site, tmp_path / "run", *STREAM)
     running.kill()  # which tells nobody
     running.wait()
@@ -248,7 +300,9 @@ def test_over_streams_a_killed_command_leaves_no_second_writer_and_its_run_goes_
     wait_for(lambda: not site.servers(), "the server apps to end")
 
 
-def test_over_streams_one_that_sends_nan_is_left_out_and_one_that_is_killed_comes_back(site, tmp_path):
+def test_over_streams_one_that_sends_nan_is_left_out_and_one_that_is_killed_comes_back(
+    site, tmp_path
+):
     out, sick = tmp_path / "run", site.node(1, ".npz")
     healthy = sick.read_bytes()
     with np.load(sick) as arrays:
@@ -261,11 +315,16 @@ def test_over_streams_one_that_sends_nan_is_left_out_and_one_that_is_killed_come
         for process in sessions:  # that of the run before may still be ending
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        wait_for(lambda: "2,the stream broke" in (out / "devices.csv").read_text(), "a broken stream")
+        wait_for(
+            lambda: "2,the stream broke" in (out / "devices.csv").read_text(), "a broken stream"
+        )
         so_far = manifest(out)["rounds"]
         wait_for(lambda: manifest(out)["rounds"] > so_far + 5, "rounds without it")
-        # Flower takes the process for alive for up to a minute; an invitation waits meanwhile, and must stay valid.
-        wait_for(lambda: outcomes(out, 2)[-1] == "ok", "the device, which comes back in a new process")
+        # Flower takes the process for alive for up to a minute; an invitation waits meanwhile, and
+        # must stay valid.
+        wait_for(
+            lambda: outcomes(out, 2)[-1] == "ok", "the device, which comes back in a new process"
+        )
         running.terminate()
         assert running.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
     finally:
@@ -279,9 +338,20 @@ def test_over_streams_one_that_sends_nan_is_left_out_and_one_that_is_killed_come
 def test_where_the_superlinks_helper_died_the_run_says_so_and_up_mends_it(site, tmp_path):
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))
     os.kill(helper_of(site), signal.SIGKILL)
-    words = ["deploy", "run", "--folder", site.folder, "--out", tmp_path / "run", *sets(*STREAM, "stop.rounds=2")]
+    words = [
+        "deploy",
+        "run",
+        "--folder",
+        site.folder,
+        "--out",
+        tmp_path / "run",
+        *sets(*STREAM, "stop.rounds=2"),
+    ]
     said = autofl(*words, check=False)
-    assert (said.returncode, said.stderr.count(f"autofl deploy up --folder {site.folder} starts it again")) == (2, 1)
+    assert (
+        said.returncode,
+        said.stderr.count(f"autofl deploy up --folder {site.folder} starts it again"),
+    ) == (2, 1)
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))
     assert site.can_start_servers()
     autofl(*words, "--force")
@@ -309,7 +379,9 @@ def outcomes(folder, ue):
     place = names.split(",").index
     rows = [line.split(",") for line in lines if line.count(",") == names.count(",")]
     told = [row[place("outcome")] for row in rows if row[place("ue")] == str(ue)]
-    return [outcome for outcome in told if not outcome.startswith(("evaluation: ", "introduction: "))]
+    return [
+        outcome for outcome in told if not outcome.startswith(("evaluation: ", "introduction: "))
+    ]
 
 
 def assert_same_bytes(folder, other):
@@ -318,7 +390,9 @@ def assert_same_bytes(folder, other):
 
 
 def is_session(pid, node):
-    """Whether this is the process in which a device holds its stream: the one that its SuperNode's helper started."""
+    """Whether this is the process in which a device holds its stream: the one that its SuperNode's
+    helper started.
+    """
     with contextlib.suppress(OSError):
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         if b"flwr-clientapp" not in command:
@@ -338,7 +412,9 @@ def test_one_run_at_a_time_and_a_killed_command_leaves_no_second_writer(whole, s
     assert (seven.returncode, seven.stderr.count("3 devices were set up")) == (2, 1)
     running = subprocess.Popen([*words, "--out", str(out)])
     wait_for(lambda: manifest(out).get("rounds", -1) >= 1, "the first round")
-    second = autofl("deploy", "run", "--folder", site.folder, "--out", tmp_path / "second", check=False)
+    second = autofl(
+        "deploy", "run", "--folder", site.folder, "--out", tmp_path / "second", check=False
+    )
     assert second.returncode == 2
     assert "a run is on these devices already" in second.stderr
     assert not (tmp_path / "second").exists()
@@ -366,7 +442,9 @@ def test_of_two_deployments_and_a_simulation_into_one_folder_one_makes_its_run(s
         ]
         commands = [
             subprocess.Popen(
-                [sys.executable, "-m", "autofl", *map(str, one)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+                [sys.executable, "-m", "autofl", *map(str, one)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
             )
             for one in words
         ]
@@ -374,11 +452,16 @@ def test_of_two_deployments_and_a_simulation_into_one_folder_one_makes_its_run(s
         assert sorted(command.returncode for command in commands) == [0, 2, 2], said
         for command, text in zip(commands, said, strict=True):
             if command.returncode == 2:
-                assert "a run is there" in text or "writes into it" in text or "writes there" in text, text
+                assert (
+                    "a run is there" in text or "writes into it" in text or "writes there" in text
+                ), text
                 assert "Traceback" not in text
         run = read_run(out)
         assert (run.manifest["status"], run.manifest["rounds"]) == ("finished", 3)
-        assert run.manifest["num_ue"] == (3, 1, 20)[[command.returncode for command in commands].index(0)]
+        assert (
+            run.manifest["num_ue"]
+            == (3, 1, 20)[[command.returncode for command in commands].index(0)]
+        )
     finally:
         autofl("deploy", "down", "--folder", other)
 
@@ -388,10 +471,22 @@ def test_a_device_that_lies_is_named_and_sigterm_ends_the_training(whole, site, 
     honest = liar.read_bytes()
     with np.load(liar) as arrays:
         kept = dict(arrays)
-    words = [sys.executable, "-m", "autofl", "deploy", "run", "--folder", str(site.folder), "--out", str(out)]
+    words = [
+        sys.executable,
+        "-m",
+        "autofl",
+        "deploy",
+        "run",
+        "--folder",
+        str(site.folder),
+        "--out",
+        str(out),
+    ]
     try:
         np.savez(liar, **{**kept, "num_classes": 9_999})
-        running = subprocess.Popen([*words, *sets("stop.rounds=50", "deploy.join=0", "preset=paper")])
+        running = subprocess.Popen(
+            [*words, *sets("stop.rounds=50", "deploy.join=0", "preset=paper")]
+        )
         wait_for(lambda: manifest(out).get("rounds", -1) >= 1, "the first round")
         running.terminate()
         assert running.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
@@ -402,7 +497,10 @@ def test_a_device_that_lies_is_named_and_sigterm_ends_the_training(whole, site, 
     assert not site.servers()
     many = "9999 classes, not 10; to begin a run for all of them, set deploy.sample_shape=[784] and"
     many = f"introduction: {many} deploy.num_classes=9999"
-    said = {(ue, why) for ue, why in zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)}
+    said = {
+        (ue, why)
+        for ue, why in zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)
+    }
     assert said == {(0, "ok"), (2, "ok"), (1, many)}
     assert run.manifest["num_weights"] == 79_510
     listed = autofl("deploy", "status", "--folder", site.folder, "--json").stdout

@@ -1,4 +1,6 @@
-"""Server and devices in one process, message by message: what is refused, what is counted, what stays the same."""
+"""Server and devices in one process, message by message: what is refused, what is counted, what
+stays the same.
+"""
 
 import hashlib
 import math
@@ -13,7 +15,16 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 
 from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.data import Dataset
@@ -48,14 +59,31 @@ def nodes(few_digits: Dataset, tmp_path_factory):
 
 
 def settings_of(**sections):
-    return parse_settings({**TABLE, **{name: {**TABLE.get(name, {}), **more} for name, more in sections.items()}})
+    return parse_settings(
+        {**TABLE, **{name: {**TABLE.get(name, {}), **more} for name, more in sections.items()}}
+    )
 
 
 def config_of(settings, folder, resume=False):
-    return {"settings": dump_settings(settings.resolved()), "folder": str(folder), "resume": resume, "attempt": "1"}
+    return {
+        "settings": dump_settings(settings.resolved()),
+        "folder": str(folder),
+        "resume": resume,
+        "attempt": "1",
+    }
 
 
-def deployed(nodes, folder, settings=None, resume=False, transport="messages", lines=Lines, port=0, form=None, **grid):
+def deployed(
+    nodes,
+    folder,
+    settings=None,
+    resume=False,
+    transport="messages",
+    lines=Lines,
+    port=0,
+    form=None,
+    **grid,
+):
     settings = settings or settings_of()
     if transport == "messages":
         config = config_of(settings, folder, resume) | ({} if form is None else {"form": form})
@@ -94,9 +122,13 @@ def digest(folder):
 
 def changed(reply, **arrays):
     """A reply with other arrays in its update; None takes one away."""
-    kept = {name: array.numpy() for name, array in reply.content.array_records["params"].items()} | arrays
+    kept = {
+        name: array.numpy() for name, array in reply.content.array_records["params"].items()
+    } | arrays
     content = RecordDict({**reply.content})
-    content["params"] = ArrayRecord({name: Array(array) for name, array in kept.items() if array is not None})
+    content["params"] = ArrayRecord(
+        {name: Array(array) for name, array in kept.items() if array is not None}
+    )
     reply.content = content
     return reply
 
@@ -110,12 +142,20 @@ def at_training(node, do):
     return spoil
 
 
-STEADY = {"local_steps": 3, "lr_decay": 1.0, "split": [0.1, 0.8, 0.1], "guard": 0.2, "grad_clip": 1.0}
+STEADY = {
+    "local_steps": 3,
+    "lr_decay": 1.0,
+    "split": [0.1, 0.8, 0.1],
+    "guard": 0.2,
+    "grad_clip": 1.0,
+}
 
 
 @both
 @pytest.mark.parametrize("learning", [{}, STEADY], ids=["as the paper", "steady"])
-def test_devices_with_their_own_files_learn_what_the_simulator_learns(nodes, few_digits, tmp_path, learning, transport):
+def test_devices_with_their_own_files_learn_what_the_simulator_learns(
+    nodes, few_digits, tmp_path, learning, transport
+):
     settings = settings_of(learning=learning, cell={"max_energy": 0.01})
     run, _ = deployed(nodes, tmp_path, settings, transport=transport)
     assert {one["transport"] for one in run.manifest["devices"].values()} == {transport}
@@ -153,9 +193,12 @@ def test_packed_updates_of_devices_are_those_of_the_simulator_to_the_bit(
         for name, column in record.ue_columns().items():
             np.testing.assert_array_equal(run.ues[name][row], column, err_msg=name)
     assert run.rounds["sim_time"].tolist() == [record.sim_time for record, _ in records]
-    # The same updates, added up in the same order. top-k sends single-precision values, of which a device that trains
+    # The same updates, added up in the same order. top-k sends single-precision values, of which a
+    # device that trains
     # alone may have another last digit than a group of UEs; the others round that away.
-    last_digits = {"rtol": 1e-5, "atol": 5e-7} if compressor == "top-k" else {"rtol": 0.0, "atol": 0.0}
+    last_digits = (
+        {"rtol": 1e-5, "atol": 5e-7} if compressor == "top-k" else {"rtol": 0.0, "atol": 0.0}
+    )
     for name, array in read_weights(tmp_path).items():
         np.testing.assert_allclose(array, records[-1][1].params[name].numpy(), **last_digits)
     assert len(replies) == run.ues["decoded"].sum() > 6
@@ -191,22 +234,32 @@ def spoiled(reply, payload):
     ],
     ids=["short", "shorter", "long", "nan", "text"],
 )
-def test_bytes_that_no_device_makes_are_left_out_and_the_others_count(nodes, tmp_path, change, why, transport):
+def test_bytes_that_no_device_makes_are_left_out_and_the_others_count(
+    nodes, tmp_path, change, why, transport
+):
     bad = 9000 - 7 * 1
 
     def do(reply):
         return spoiled(reply, change(reply.content.config_records["packed"]["update"]))
 
-    every = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 1}, compressor={"name": "entropy"})
-    run, _ = deployed(nodes, tmp_path / "bad", every, transport=transport, spoil=at_training(bad, do))
+    every = settings_of(
+        simulation={"num_selected": NUM_UE}, stop={"rounds": 1}, compressor={"name": "entropy"}
+    )
+    run, _ = deployed(
+        nodes, tmp_path / "bad", every, transport=transport, spoil=at_training(bad, do)
+    )
     if transport == "stream":  # the length of the whole reply, known from its head
         why = why.replace("75475", str(75_475 + SMALL))
-    outcome = dict(list(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True))[:NUM_UE])
+    outcome = dict(
+        list(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True))[:NUM_UE]
+    )
     assert outcome[0] == outcome[2] == outcome[3] == "ok"
     assert outcome[1].endswith(why)
     assert run.ues["decoded"].tolist() == [1, 0, 1, 1]
     assert run.ues["bytes_up"][1] == 0.0
-    without, _ = deployed(nodes, tmp_path / "gone", every, spoil=at_training(bad, lambda reply: None))
+    without, _ = deployed(
+        nodes, tmp_path / "gone", every, spoil=at_training(bad, lambda reply: None)
+    )
     for name, array in read_weights(without.folder).items():
         np.testing.assert_array_equal(read_weights(run.folder)[name], array)
 
@@ -224,7 +277,11 @@ def test_noise_comes_before_the_compressor(nodes, tmp_path):
         return reply
 
     private = {"clip": 0.05, "noise_multiplier": 0.0, "statistics": "own"}
-    sections = {"deploy": private, "compressor": {"name": "quantise", "bits": 16}, "stop": {"rounds": 1}}
+    sections = {
+        "deploy": private,
+        "compressor": {"name": "quantise", "bits": 16},
+        "stop": {"rounds": 1},
+    }
     run, _ = deployed(nodes, tmp_path, settings_of(**sections), spoil=spoil)
     assert len(norms) == 3
     assert norms == pytest.approx([0.05] * 3, rel=1e-3)
@@ -248,7 +305,8 @@ def test_no_sample_leaves_a_device(nodes, tmp_path):
     run, _ = deployed(nodes, tmp_path, spoil=spoil)
     weights = 4 * run.manifest["num_weights"]
     for kind, content in seen:
-        # An update is as large as the model; introductions are sums over all samples; evaluations four numbers.
+        # An update is as large as the model; introductions are sums over all samples; evaluations
+        # four numbers.
         most = {"train": weights + 2000, "evaluate": 500, "query.introduce": 2 * 8 * 784 + 2000}
         assert size_of(content) < most[kind], kind
 
@@ -257,33 +315,55 @@ def test_no_sample_leaves_a_device(nodes, tmp_path):
 @pytest.mark.parametrize(
     ("do", "why"),
     [
-        (lambda reply: changed(reply, **{"2.bias": np.full(10, np.nan, np.float32)}), "2.bias: not finite"),
-        (lambda reply: changed(reply, **{"2.bias": np.zeros(9, np.float32)}), "2.bias: shape (9,), not (10,)"),
-        (lambda reply: changed(reply, **{"2.bias": np.zeros(10)}), "2.bias: type float64, not float32"),
+        (
+            lambda reply: changed(reply, **{"2.bias": np.full(10, np.nan, np.float32)}),
+            "2.bias: not finite",
+        ),
+        (
+            lambda reply: changed(reply, **{"2.bias": np.zeros(9, np.float32)}),
+            "2.bias: shape (9,), not (10,)",
+        ),
+        (
+            lambda reply: changed(reply, **{"2.bias": np.zeros(10)}),
+            "2.bias: type float64, not float32",
+        ),
         (lambda reply: changed(reply, **{"2.bias": None}), "wrong keys: 2.bias is missing"),
-        (lambda reply: changed(reply, extra=np.zeros(1, np.float32)), "wrong keys: extra is unknown"),
+        (
+            lambda reply: changed(reply, extra=np.zeros(1, np.float32)),
+            "wrong keys: extra is unknown",
+        ),
         (lambda reply: None, "no reply within {deadline:g} s"),
     ],
     ids=["nan", "shape", "type", "missing", "unknown", "silent"],
 )
 def test_a_bad_update_is_left_out_and_the_others_count(nodes, tmp_path, do, why, transport):
     bad, deadline = 9000 - 7 * 1, 3.0 if transport == "stream" and "no reply" in why else 0.1
-    every = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 1}, deploy={"deadline": deadline})
-    run, _ = deployed(nodes, tmp_path / "bad", every, transport=transport, spoil=at_training(bad, do))
-    updates = list(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True))[:NUM_UE]
+    every = settings_of(
+        simulation={"num_selected": NUM_UE}, stop={"rounds": 1}, deploy={"deadline": deadline}
+    )
+    run, _ = deployed(
+        nodes, tmp_path / "bad", every, transport=transport, spoil=at_training(bad, do)
+    )
+    updates = list(zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True))[
+        :NUM_UE
+    ]
     assert dict(updates) == {
         0: "ok", 1: why.format(deadline=deadline), 2: "ok", 3: "ok",
     }  # fmt: skip
     assert run.ues["decoded"].tolist() == [1, 0, 1, 1]
     # The average is that of the other three, whatever the bad one says of itself.
     soon = settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 1})
-    without, _ = deployed(nodes, tmp_path / "gone", soon, spoil=at_training(bad, lambda reply: None))
+    without, _ = deployed(
+        nodes, tmp_path / "gone", soon, spoil=at_training(bad, lambda reply: None)
+    )
     for name, array in read_weights(without.folder).items():
         np.testing.assert_array_equal(read_weights(run.folder)[name], array)
 
 
 @both
-@pytest.mark.parametrize("way", [{}, {"compressor": {"name": "quantise"}}, {"downlink": {"name": "quantise"}}])
+@pytest.mark.parametrize(
+    "way", [{}, {"compressor": {"name": "quantise"}}, {"downlink": {"name": "quantise"}}]
+)
 def test_a_run_that_breaks_off_goes_on_to_the_same_bytes(nodes, tmp_path, way, transport):
     settings = settings_of(**way, cell={"downlink_power": 1.0})
     deployed(nodes, tmp_path / "whole", settings, transport=transport)
@@ -307,7 +387,8 @@ def test_devices_train_from_what_a_compressed_downlink_gave_them(nodes, few_digi
     settings = settings_of(downlink={"name": "quantise", "bits": 3}, cell={"downlink_power": 1.0})
     run, loopback = deployed(nodes, tmp_path, settings)
     records = list(simulate(build_simulation(settings, dataset=few_digits)))
-    # float32: sums in another grouping may round a quantised weight to the next of its 7 levels, here and there
+    # float32: sums in another grouping may round a quantised weight to the next of its 7 levels,
+    # here and there
     for name, p in records[-1][1].params.items():
         away = np.abs(read_weights(tmp_path)[name] - p.numpy())
         assert np.mean(away > 1e-6) < 0.01, name
@@ -315,9 +396,13 @@ def test_devices_train_from_what_a_compressed_downlink_gave_them(nodes, few_digi
     assert run.rounds["downlink_time"].tolist() == expected
     assert run.rounds["sim_time"].tolist() == [record.sim_time for record, _ in records]
     assert min(expected[1:]) > 0.0
-    sent = [message.content for _, message in loopback.sent if message.metadata.message_type == "train"]
+    sent = [
+        message.content for _, message in loopback.sent if message.metadata.message_type == "train"
+    ]
     final = sent[-1].array_records["params"]
-    assert any((final[name].numpy() != array).any() for name, array in read_weights(tmp_path).items())
+    assert any(
+        (final[name].numpy() != array).any() for name, array in read_weights(tmp_path).items()
+    )
 
 
 QUALITY = {
@@ -371,10 +456,14 @@ def test_a_device_that_lies_about_the_model_moves_the_evaluation_no_further_than
     first = next(simulate(build_simulation(settings, dataset=few_digits)))[0].evaluation
     for name in QUALITY:
         mean = np.mean([one[name] for one in told[:NUM_UE]])
-        assert mean == pytest.approx(getattr(first, name), rel=1e-5), name  # float32 sums in another grouping
+        assert mean == pytest.approx(getattr(first, name), rel=1e-5), (
+            name
+        )  # float32 sums in another grouping
 
 
-def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_stop_a_run(nodes, tmp_path):
+def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_stop_a_run(
+    nodes, tmp_path
+):
     odd = {**{node: config for node, config in nodes.items() if config["ue"] != 3}}
     odd[9500] = {"ue": 0, "data": nodes[9000]["data"]}  # a second UE 0, seen after the first
     odd[9501] = {"ue": 17, "data": nodes[9000]["data"]}
@@ -385,38 +474,56 @@ def test_two_nodes_of_one_number_an_unknown_number_and_a_missing_device_do_not_s
     assert set(run.ues["status"][run.ues["ue"] == 3].tolist()) == {"infeasible"}
     assert run.manifest["status"] == "finished"
     outcomes = run.devices["outcome"].tolist()
-    for why in ("it calls itself UE 17; the cell has UEs 0 to 3", "it calls itself UE 0, which node 9000 is already"):
-        assert outcomes.count(f"introduction: {why}") == 1  # though it was asked in rounds 1 and 2 too
+    for why in (
+        "it calls itself UE 17; the cell has UEs 0 to 3",
+        "it calls itself UE 0, which node 9000 is already",
+    ):
+        assert (
+            outcomes.count(f"introduction: {why}") == 1
+        )  # though it was asked in rounds 1 and 2 too
         assert sum(why in line for line in run.manifest["notes"]) == 1
-    perhaps = "not here yet, unless it is a node that takes no part because of an error"  # 9502 does not say its number
+    # 9502 does not say its number
+    perhaps = "not here yet, unless it is a node that takes no part because of an error"
     assert run.manifest["notes"][-1] == f"round 0: UE 3: {perhaps}"
 
 
-def test_a_device_that_cannot_read_its_data_is_not_waited_for_and_takes_part_once_it_can(nodes, tmp_path, monkeypatch):
+def test_a_device_that_cannot_read_its_data_is_not_waited_for_and_takes_part_once_it_can(
+    nodes, tmp_path, monkeypatch
+):
     """It cost the whole of `deploy.join`, and was said to be not here yet."""
     monkeypatch.chdir(tmp_path)
     path = Path("own.npz")
     path.write_text("damaged")
-    odd = {node: {**config, "data": str(path)} if config["ue"] == 2 else config for node, config in nodes.items()}
+    odd = {
+        node: {**config, "data": str(path)} if config["ue"] == 2 else config
+        for node, config in nodes.items()
+    }
 
     def mended(node, message, reply):
         if message.metadata.message_type == "evaluate":
             path.write_bytes(Path(nodes[node_of(2)]["data"]).read_bytes())
         return reply
 
-    settings = settings_of(simulation={"num_selected": NUM_UE}, deploy={"join": 600.0}, stop={"rounds": 6})
+    settings = settings_of(
+        simulation={"num_selected": NUM_UE}, deploy={"join": 600.0}, stop={"rounds": 6}
+    )
     begin = time.monotonic()
     run, _ = deployed(odd, tmp_path / "run", settings, spoil=mended)
     assert time.monotonic() - begin < 60.0
     assert run.ues["decoded"][run.ues["ue"] == 2].tolist()[-1] == 1
     [refused, absent, back] = run.manifest["notes"]
     assert back.endswith(": UE 2: here now")
-    assert refused.endswith("takes no part: it says: UE 2: own.npz: not a readable .npz file (File is not a zip file)")
-    assert "UE 2: not here yet, unless it is a node that takes no part because of an error" in absent
+    assert refused.endswith(
+        "takes no part: it says: UE 2: own.npz: not a readable .npz file (File is not a zip file)"
+    )
+    assert (
+        "UE 2: not here yet, unless it is a node that takes no part because of an error" in absent
+    )
 
 
 class Restarting(Loopback):
-    """After its orders of these rounds a node is started again with another configuration, and is away for a moment.
+    """After its orders of these rounds a node is started again with another configuration, and is
+    away for a moment.
 
     Where `is_seen` is not set, that moment is too short to be noticed.
     """
@@ -432,7 +539,11 @@ class Restarting(Loopback):
     def push_messages(self, messages):
         numbers = super().push_messages(messages)
         for message in messages:
-            k = message.content.config_records["order"]["round"] if "order" in message.content else None
+            k = (
+                message.content.config_records["order"]["round"]
+                if "order" in message.content
+                else None
+            )
             if message.metadata.dst_node_id == self.node and k in self.restarts:
                 self.nodes[self.node] |= self.restarts.pop(k)
                 self.is_away = self.is_seen
@@ -457,9 +568,14 @@ def restarted(nodes, folder, restarts, rounds=6, **more):
 
 @pytest.mark.parametrize(
     ("ue", "why"),
-    [(7, "it calls itself UE 7; the cell has UEs 0 to 3"), (1, "it calls itself UE 1, which node 8993 is already")],
+    [
+        (7, "it calls itself UE 7; the cell has UEs 0 to 3"),
+        (1, "it calls itself UE 1, which node 8993 is already"),
+    ],
 )
-def test_a_node_that_comes_back_as_somebody_else_gets_no_orders_as_who_it_was(nodes, tmp_path, ue, why):
+def test_a_node_that_comes_back_as_somebody_else_gets_no_orders_as_who_it_was(
+    nodes, tmp_path, ue, why
+):
     """It was said to take no part, and its updates went on counting as those of UE 2."""
     run, used, asked = restarted(nodes, tmp_path, {1: {"ue": ue}})
     assert (asked, used[2]) == ([1], [1, 0, 0, 0, 0, 0])
@@ -505,7 +621,9 @@ def test_a_node_that_comes_back_as_a_ue_that_is_free_is_that_one_alone(nodes, tm
 def test_a_node_that_became_somebody_else_unseen_refuses_the_orders_of_who_it_was(nodes, tmp_path):
     run, used, asked = restarted(nodes, tmp_path, {1: {"ue": 7}}, rounds=3, is_seen=False)
     assert (asked, used[2]) == ([1, 2, 3], [1, 0, 0])
-    outcomes = run.devices["outcome"][(run.devices["ue"] == 2) & (run.devices["round"] > 1)].tolist()
+    outcomes = run.devices["outcome"][
+        (run.devices["ue"] == 2) & (run.devices["round"] > 1)
+    ].tolist()
     assert all("an order for UE 2; this is UE 7" in outcome for outcome in outcomes)
 
 
@@ -521,7 +639,9 @@ MANY = "12 classes, not 10; to begin a run for all of them, set deploy.sample_sh
     ],
     ids=["classes", "shape", "size"],
 )
-def test_a_device_refused_at_the_start_for_form_or_size_is_asked_again_and_named_in_one_line(nodes, tmp_path, lie, why):
+def test_a_device_refused_at_the_start_for_form_or_size_is_asked_again_and_named_in_one_line(
+    nodes, tmp_path, lie, why
+):
     """It was left out to the end, and called "not here yet" in a second line."""
     lies = [lie]
 
@@ -550,16 +670,24 @@ def test_a_device_whose_pixel_sums_were_refused_is_not_asked_again(nodes, tmp_pa
     def spoil(node, message, reply):
         if message.metadata.message_type == "query.introduce" and node == node_of(1):
             asked.append(node)
-            sums = {name: array.numpy() for name, array in reply.content.array_records["pixels"].items()}
+            sums = {
+                name: array.numpy() for name, array in reply.content.array_records["pixels"].items()
+            }
             bright = {"total": 255 * sums["num"], "squares": 255**2 * sums["num"]}
             white = {name: np.full_like(sums[name], value) for name, value in bright.items()}
-            reply.content["pixels"] = ArrayRecord({name: Array(array) for name, array in (sums | white).items()})
+            reply.content["pixels"] = ArrayRecord(
+                {name: Array(array) for name, array in (sums | white).items()}
+            )
         return reply
 
-    run, _ = deployed(nodes, tmp_path, settings_of(simulation={"num_selected": NUM_UE}), spoil=spoil)
+    run, _ = deployed(
+        nodes, tmp_path, settings_of(simulation={"num_selected": NUM_UE}), spoil=spoil
+    )
     assert len(asked) == 1
     [line] = run.manifest["notes"]
-    assert line.startswith(f"round 0: UE 1 (node {node_of(1)}): takes no part: pixels: mean pixel 255")
+    assert line.startswith(
+        f"round 0: UE 1 (node {node_of(1)}): takes no part: pixels: mean pixel 255"
+    )
 
 
 def broken(nodes_that_are, why=np.nan):
@@ -582,26 +710,42 @@ def test_a_run_in_which_no_update_is_used_says_so_once_and_ends_as_failed_and_ca
     with pytest.raises(AutoFLError, match=f"no update was used in 10 rounds in a row .{why}"):
         deployed(nodes, tmp_path, settings, transport=transport, spoil=broken(nodes))
     run = read_run(tmp_path)
-    assert (run.manifest["status"], run.manifest["rounds"], run.manifest["stop"]) == ("failed", 10, None)
+    assert (run.manifest["status"], run.manifest["rounds"], run.manifest["stop"]) == (
+        "failed",
+        10,
+        None,
+    )
     assert run.manifest["notes"] == [f"round 1: no update was used: {why}"]
     run, _ = deployed(nodes, tmp_path, settings, resume=True, transport=transport)
-    assert (run.manifest["status"], run.manifest["rounds"], run.manifest["notes"]) == ("finished", 12, [])
+    assert (run.manifest["status"], run.manifest["rounds"], run.manifest["notes"]) == (
+        "finished",
+        12,
+        [],
+    )
     assert (run.devices["outcome"][run.devices["round"] > 10] == "ok").all()
 
 
 @pytest.mark.parametrize("rounds", [1, 3, 10])
-def test_a_short_run_in_which_no_update_is_used_ends_as_failed_and_is_not_finished_by_a_resume(nodes, tmp_path, rounds):
+def test_a_short_run_in_which_no_update_is_used_ends_as_failed_and_is_not_finished_by_a_resume(
+    nodes, tmp_path, rounds
+):
     """It ended as finished, and its report blamed the radio."""
-    settings = settings_of(stop={"rounds": rounds}, simulation={"num_selected": 1}, deploy={"join": 20.0})
+    settings = settings_of(
+        stop={"rounds": rounds}, simulation={"num_selected": 1}, deploy={"join": 20.0}
+    )
 
     def fails(node, message, reply):
-        framed = "<class 'autofl.errors.AutoFLError'>:<'model mymodel:sensor: no module 'mymodel' here'>"
+        framed = (
+            "<class 'autofl.errors.AutoFLError'>:<'model mymodel:sensor: no module 'mymodel' here'>"
+        )
         is_update = message.metadata.message_type == "train"
         return Message(Error(code=1, reason=framed), reply_to=message) if is_update else reply
 
     for resume in (False, True):
         why = r"UE \d: it says: model mymodel:sensor: no module 'mymodel' here"
-        with pytest.raises(AutoFLError, match=rf"no update was used in the whole run \({why}\).*begin a new run"):
+        with pytest.raises(
+            AutoFLError, match=rf"no update was used in the whole run \({why}\).*begin a new run"
+        ):
             deployed(nodes, tmp_path, settings, resume=resume, spoil=fails)
         run = read_run(tmp_path)
         assert (run.manifest["status"], run.manifest["rounds"]) == ("failed", rounds)
@@ -624,7 +768,11 @@ def test_rounds_in_which_the_network_lets_nobody_send_are_no_failure(nodes, tmp_
     far = settings_of(stop={"rounds": 12}, cell={"distance": 5000.0})
     run, _ = deployed(nodes, tmp_path, far)
     assert run.ues["decoded"].sum() == 0
-    assert (run.manifest["status"], run.manifest["rounds"], run.manifest["notes"]) == ("finished", 12, [])
+    assert (run.manifest["status"], run.manifest["rounds"], run.manifest["notes"]) == (
+        "finished",
+        12,
+        [],
+    )
 
 
 @pytest.mark.parametrize("channel", ["emulated", "reported"])
@@ -639,7 +787,10 @@ def test_while_all_devices_are_away_the_server_waits_for_them_instead_of_countin
             looks.append(len(self.sent))
             return [] if 3 < len(looks) < 16 else super().get_node_ids()
 
-    own = {node: {**config, "channel": f"{__name__}:channel_of_a_test"} for node, config in nodes.items()}
+    own = {
+        node: {**config, "channel": f"{__name__}:channel_of_a_test"}
+        for node, config in nodes.items()
+    }
     settings = settings_of(deploy={"deadline": 20.0, "channel": channel}, stop={"rounds": 6})
     config = config_of(settings, tmp_path)
     monkeypatch.setattr(fleet, "LOOK", 0.01)
@@ -659,9 +810,15 @@ def test_a_resume_is_refused_where_the_devices_samples_do_not_fit_the_model(node
     other = {}
     for node, config in nodes.items():
         path = tmp_path / f"{node}.npz"
-        np.savez(path, x=np.random.default_rng(node).normal(size=(30, 20)).astype(np.float32), y=np.arange(30) % 4)
+        np.savez(
+            path,
+            x=np.random.default_rng(node).normal(size=(30, 20)).astype(np.float32),
+            y=np.arange(30) % 4,
+        )
         other[node] = {**config, "data": str(path)}
-    with pytest.raises(AutoFLError, match=r"another model than one for samples of shape \(20,\) in 4 classes"):
+    with pytest.raises(
+        AutoFLError, match=r"another model than one for samples of shape \(20,\) in 4 classes"
+    ):
         deployed(other, tmp_path / "run", settings, resume=True)
     assert read_run(tmp_path / "run").rounds["round"].tolist() == before
     run, _ = deployed(nodes, tmp_path / "run", settings, resume=True)
@@ -673,7 +830,9 @@ def interrupt(reply):
 
 
 def test_nobody_there_is_said_in_the_manifest_with_the_version_of_flower(tmp_path):
-    """It advised `deploy status`, which repeats this very line, and knows nothing of runs of `flwr run`."""
+    """It advised `deploy status`, which repeats this very line, and knows nothing of runs of `flwr
+    run`.
+    """
     advice = r"no device came within 0 s; look at the logs of the devices.*deploy\.join.*deploy\.deadline"
     with pytest.raises(AutoFLError, match=advice) as refused:
         deployed({}, tmp_path)
@@ -688,12 +847,19 @@ def channel_of_a_test():
 
 def test_devices_report_their_channel_and_their_own_values(nodes, tmp_path):
     own = {
-        node: {**config, "channel": f"{__name__}:channel_of_a_test", "max_energy": 0.002, "max_power": 0.004}
+        node: {
+            **config,
+            "channel": f"{__name__}:channel_of_a_test",
+            "max_energy": 0.002,
+            "max_power": 0.004,
+        }
         for node, config in nodes.items()
         if config["ue"] != 3
     }
     own[9000 - 21] = nodes[9000 - 21]  # tells no channel: cannot be heard
-    settings = settings_of(deploy={"channel": "reported"}, simulation={"num_selected": NUM_UE}, stop={"rounds": 1})
+    settings = settings_of(
+        deploy={"channel": "reported"}, simulation={"num_selected": NUM_UE}, stop={"rounds": 1}
+    )
     run, _ = deployed(own, tmp_path, settings)
     assert run.ues["channel_gain"].tolist() == [3e-9, 3e-9, 3e-9, 0.0]
     assert run.ues["status"].tolist()[3] == "infeasible"
@@ -702,7 +868,9 @@ def test_devices_report_their_channel_and_their_own_values(nodes, tmp_path):
     assert run.ues["decoded"].tolist() == [1, 1, 1, 0]
 
 
-def test_noise_and_clipping_are_the_devices_and_epsilon_is_that_of_the_exact_mechanism(nodes, tmp_path):
+def test_noise_and_clipping_are_the_devices_and_epsilon_is_that_of_the_exact_mechanism(
+    nodes, tmp_path
+):
     from scipy.optimize import brentq
     from scipy.stats import norm
 
@@ -719,21 +887,31 @@ def test_noise_and_clipping_are_the_devices_and_epsilon_is_that_of_the_exact_mec
     every = {"simulation": {"num_selected": NUM_UE}, "deploy": private}
     run, _ = deployed(nodes, tmp_path, settings_of(**every), spoil=spoil)
     assert len(sent) == 12
-    for update in sent:  # 79,510 weights: the deviation of noise is known to 1/sqrt(2 * 79510) = 0.25 %; clip adds 1e-8
+    # 79,510 weights: the deviation of noise is known to 1/sqrt(2 * 79510) = 0.25 %; clip adds 1e-8
+    for update in sent:
         assert update.std() == pytest.approx(multiplier * clip, rel=0.015)
     said = run.manifest["privacy"]
     assert said["releases"] == 3
 
     def delta(epsilon):
-        """Of three releases, exactly: one Gaussian mechanism with noise s of the sensitivity (Balle and Wang 2018)."""
+        """Of three releases, exactly: one Gaussian mechanism with noise s of the sensitivity (Balle
+        and Wang 2018).
+        """
         s = multiplier / 2 / math.sqrt(3)
-        return norm.cdf(0.5 / s - epsilon * s) - math.exp(epsilon) * norm.cdf(-0.5 / s - epsilon * s)
+        return norm.cdf(0.5 / s - epsilon * s) - math.exp(epsilon) * norm.cdf(
+            -0.5 / s - epsilon * s
+        )
 
     exact = brentq(lambda epsilon: delta(epsilon) - 1e-5, 0.1, 50)
-    assert exact <= said["epsilon"] <= 1.15 * exact  # Renyi accounting is an upper bound, some percent above
+    assert (
+        exact <= said["epsilon"] <= 1.15 * exact
+    )  # Renyi accounting is an upper bound, some percent above
 
     plain, _ = deployed(
-        nodes, tmp_path / "clipped", settings_of(deploy={**private, "noise_multiplier": 0.0}), spoil=spoil
+        nodes,
+        tmp_path / "clipped",
+        settings_of(deploy={**private, "noise_multiplier": 0.0}),
+        spoil=spoil,
     )
     norms = [float(np.linalg.norm(update)) for update in sent[12:]]
     assert max(norms) == pytest.approx(clip, rel=1e-4)  # beta g is longer than the clip: cut to it
@@ -758,14 +936,18 @@ def test_certificates_verify_for_their_host_only_and_keys_are_private(tmp_path):
     assert ssl.create_default_context(cafile=str(tmp_path / "ca.pem")).get_ca_certs()
     verify = ["openssl", "verify", "-CAfile", str(tmp_path / "ca.pem"), "-purpose", "sslserver"]
     for host, good in (("server.example", True), ("other.example", False)):
-        done = subprocess.run([*verify, "-verify_hostname", host, str(tmp_path / "server.pem")], capture_output=True)
+        done = subprocess.run(
+            [*verify, "-verify_hostname", host, str(tmp_path / "server.pem")], capture_output=True
+        )
         assert (done.returncode == 0) == good, host
     for secret in (tmp_path / "server.key", tmp_path / "nodes" / "ue0"):
         assert secret.stat().st_mode & 0o077 == 0
     assert (tmp_path / "nodes" / "ue0.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
 
 
-def test_the_commands_for_several_machines_are_printed_and_a_certificate_is_for_one_server(tmp_path):
+def test_the_commands_for_several_machines_are_printed_and_a_certificate_is_for_one_server(
+    tmp_path,
+):
     from autofl.deploy.several import commands
 
     text = commands(settings_of(), tmp_path, "server.example", 8000)
@@ -782,7 +964,9 @@ def test_the_commands_for_several_machines_are_printed_and_a_certificate_is_for_
         commands(settings_of(), tmp_path, "other.example", 8000)
 
 
-def test_certificates_are_renewed_by_prepare_and_a_key_that_went_to_its_device_stays_the_same(tmp_path):
+def test_certificates_are_renewed_by_prepare_and_a_key_that_went_to_its_device_stays_the_same(
+    tmp_path,
+):
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
@@ -790,8 +974,16 @@ def test_certificates_are_renewed_by_prepare_and_a_key_that_went_to_its_device_s
 
     commands(settings_of(), tmp_path, "server.example", 8000)
     public = (tmp_path / "nodes" / "ue0.pub").read_bytes()
-    before = {name: (tmp_path / name).read_bytes() for name in ("ca.pem", "server.pem", "devices.pem", "nodes/ue0.pem")}
-    for name in ("server.pem", "devices.key", *(f"nodes/ue{ue}.pem" for ue in range(NUM_UE)), "nodes/ue0"):
+    before = {
+        name: (tmp_path / name).read_bytes()
+        for name in ("ca.pem", "server.pem", "devices.pem", "nodes/ue0.pem")
+    }
+    for name in (
+        "server.pem",
+        "devices.key",
+        *(f"nodes/ue{ue}.pem" for ue in range(NUM_UE)),
+        "nodes/ue0",
+    ):
         (tmp_path / name).unlink()
     commands(settings_of(), tmp_path, "server.example", 8000)
     assert (tmp_path / "nodes" / "ue0.pub").read_bytes() == public
@@ -799,7 +991,9 @@ def test_certificates_are_renewed_by_prepare_and_a_key_that_went_to_its_device_s
     assert all((tmp_path / name).read_bytes() != old for name, old in before.items())
     renewed = x509.load_pem_x509_certificate((tmp_path / "nodes" / "ue0.pem").read_bytes())
     assert renewed.public_key() == load_ssh_public_key(public)
-    renewed.verify_directly_issued_by(x509.load_pem_x509_certificate((tmp_path / "devices.pem").read_bytes()))
+    renewed.verify_directly_issued_by(
+        x509.load_pem_x509_certificate((tmp_path / "devices.pem").read_bytes())
+    )
 
 
 @pytest.mark.parametrize(
@@ -810,11 +1004,23 @@ def test_certificates_are_renewed_by_prepare_and_a_key_that_went_to_its_device_s
         ("server.example:8000", 8000, 0, "--host: 'server.example:8000' is not the name"),
         ("server.example", 0, 0, "--port: 0 is not from 1 to 65535"),
         ("server.example", 70_000, 0, "--port: 70000 is not from 1 to 65535"),
-        ("server.example", 65_535, 0, "--port: 65535 is the last one, and streams need another: set deploy.port"),
-        ("server.example", 8000, 8000, "deploy.port: 8000 is the SuperLink's own port; choose another one"),
+        (
+            "server.example",
+            65_535,
+            0,
+            "--port: 65535 is the last one, and streams need another: set deploy.port",
+        ),
+        (
+            "server.example",
+            8000,
+            8000,
+            "deploy.port: 8000 is the SuperLink's own port; choose another one",
+        ),
     ],
 )
-def test_a_host_or_a_port_that_cannot_be_is_refused_before_anything_is_written(tmp_path, host, port, stream, why):
+def test_a_host_or_a_port_that_cannot_be_is_refused_before_anything_is_written(
+    tmp_path, host, port, stream, why
+):
     from autofl.deploy.several import commands
 
     folder = tmp_path / "site"
@@ -842,9 +1048,13 @@ def test_an_underscore_and_an_ipv6_address_are_told_to_devices_as_they_take_them
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc")
 def test_a_process_that_ends_while_it_is_looked_at_is_gone(tmp_path, monkeypatch):
-    """`deploy down` failed with "No such process" where one ended between the opening and the reading of its file."""
+    """`deploy down` failed with "No such process" where one ended between the opening and the
+    reading of its file.
+    """
     site, read_text = Site(tmp_path), Path.read_text
-    site.keep({"processes": {"ue0": {"pid": 4_000_000, "began": "123"}}})  # above what the system gives out
+    site.keep(
+        {"processes": {"ue0": {"pid": 4_000_000, "began": "123"}}}
+    )  # above what the system gives out
 
     def ends(path, *words, **more):
         if path.name == "stat":
@@ -863,7 +1073,21 @@ def test_streams_do_not_share_the_superlinks_port(tmp_path):
     site.point_to("127.0.0.1:9100")
     site.keep({"port": 9100})  # all on one machine
     for port, stream in ((0, "127.0.0.1 0"), (9101, "127.0.0.1 9101")):
-        app = write_app(settings_of(deploy={"port": port}), site, tmp_path / "out", False, "1", tmp_path / "lease")
+        app = write_app(
+            settings_of(deploy={"port": port}),
+            site,
+            tmp_path / "out",
+            False,
+            "1",
+            tmp_path / "lease",
+        )
         assert f'stream = "{stream}"' in (app / "pyproject.toml").read_text()
     with pytest.raises(AutoFLError, match="9100 is the SuperLink's own port"):
-        write_app(settings_of(deploy={"port": 9100}), site, tmp_path / "out", False, "1", tmp_path / "lease")
+        write_app(
+            settings_of(deploy={"port": 9100}),
+            site,
+            tmp_path / "out",
+            False,
+            "1",
+            tmp_path / "lease",
+        )

@@ -1,4 +1,6 @@
-"""The example app, started with `flwr run` in federations that AutoFL has not set up, and in Flower's simulation."""
+"""The example app, started with `flwr run` in federations that AutoFL has not set up, and in
+Flower's simulation.
+"""
 
 import contextlib
 import importlib.util
@@ -30,11 +32,14 @@ from reference.waiting import PATIENCE
 APP = Path(__file__).parents[2] / "examples" / "flower_app"
 NUM_UE = 2
 SETTINGS = f"cell.num_ue = {NUM_UE}\nstop.rounds = 1\ndeploy.join = 300\ndeploy.deadline = 300\n"
-"""Messages of Flower start a process each: one round is enough, however long a busy machine takes."""
+"""Messages of Flower start a process each: one round is enough, however long a busy machine takes.
+"""
 
 
 def assert_is_the_simulation(folder, tmp_path):
-    """The same functions on the same numbers: records to the bit, weights to the rounding of sums in another order."""
+    """The same functions on the same numbers: records to the bit, weights to the rounding of sums
+    in another order.
+    """
     run = read_run(folder)
     simulated = simulate(load_settings(folder / "config.toml"), tmp_path / "simulated")
     assert run.manifest["status"] == "finished"
@@ -42,7 +47,9 @@ def assert_is_the_simulation(folder, tmp_path):
     for column in UE_TABLE:
         np.testing.assert_array_equal(run.ues[column], simulated.ues[column], err_msg=column)
     for name, array in read_weights(simulated.folder).items():
-        np.testing.assert_allclose(read_weights(folder)[name], array, rtol=1e-5, atol=5e-7, err_msg=name)
+        np.testing.assert_allclose(
+            read_weights(folder)[name], array, rtol=1e-5, atol=5e-7, err_msg=name
+        )
 
 
 def served(nodes, config, run_id=7):
@@ -50,14 +57,20 @@ def served(nodes, config, run_id=7):
 
 
 def test_the_example_needs_no_more_than_its_settings(tmp_path, monkeypatch):
-    """Without attempt, resume and folder, which only autofl deploy run gives, the server app ended in a KeyError."""
+    """Without attempt, resume and folder, which only autofl deploy run gives, the server app ended
+    in a KeyError.
+    """
     monkeypatch.chdir(tmp_path)
-    config = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+    config = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"][
+        "app"
+    ]["config"]
     nodes = {9000 - ue: {"partition-id": ue, "num-partitions": 3} for ue in range(3)}
     served(nodes, config)
     assert_is_the_simulation(Path("runs/flower-7"), tmp_path)
     served(nodes, {"settings": config["settings"]}, run_id=8)
-    assert (Path("runs/flower-7") / "ues.csv").read_bytes() == (Path("runs/flower-8") / "ues.csv").read_bytes()
+    assert (Path("runs/flower-7") / "ues.csv").read_bytes() == (
+        Path("runs/flower-8") / "ues.csv"
+    ).read_bytes()
 
 
 def test_a_run_of_flwr_run_is_not_overwritten_by_the_next_one(tmp_path):
@@ -72,17 +85,24 @@ def test_a_run_of_flwr_run_is_not_overwritten_by_the_next_one(tmp_path):
 
 def test_a_node_of_a_larger_federation_is_left_out_by_name(tmp_path):
     nodes = {9000 - ue: {"partition-id": ue} for ue in range(NUM_UE + 1)}
-    served({**nodes, 8000: {"ue": 0}, 8001: {}}, {"settings": SETTINGS, "folder": str(tmp_path / "run")})
+    served(
+        {**nodes, 8000: {"ue": 0}, 8001: {}},
+        {"settings": SETTINGS, "folder": str(tmp_path / "run")},
+    )
     run = read_run(tmp_path / "run")
     notes = "\n".join(run.manifest["notes"])
-    assert f"UE {NUM_UE}: the settings deal out data to UEs 0 to {NUM_UE - 1} (cell.num_ue)" in notes
+    assert (
+        f"UE {NUM_UE}: the settings deal out data to UEs 0 to {NUM_UE - 1} (cell.num_ue)" in notes
+    )
     assert "node 8000, node 8001: takes no part" in notes
     assert "this node has no UE number or data" in notes
 
 
 @contextlib.contextmanager
 def federation(folder, *words):
-    """Flower's own programs in its own way, without a certificate: a SuperLink, and how to start more beside it."""
+    """Flower's own programs in its own way, without a certificate: a SuperLink, and how to start
+    more beside it.
+    """
     port = free_port()
     (folder / "home").mkdir(parents=True)
     (folder / "home" / "config.toml").write_text(
@@ -93,16 +113,33 @@ def federation(folder, *words):
 
     def start(name, *command):
         with (folder / f"{name}.log").open("wb") as log:
-            ours = {"cwd": folder, "env": environment, "stdout": log, "stderr": log, "start_new_session": True}
+            ours = {
+                "cwd": folder,
+                "env": environment,
+                "stdout": log,
+                "stderr": log,
+                "start_new_session": True,
+            }
             processes.append(subprocess.Popen([*map(str, command)], **ours))
 
     def flwr(*command):
         told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(["flwr", *command], cwd=APP, env=environment, timeout=PATIENCE, **told)
+        done = subprocess.run(
+            ["flwr", *command], cwd=APP, env=environment, timeout=PATIENCE, **told
+        )
         assert done.returncode == 0, done.stdout
 
     try:
-        start("superlink", "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", port, *words)
+        start(
+            "superlink",
+            "flower-superlink",
+            "--insecure",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            port,
+            *words,
+        )
         end = time.monotonic() + PATIENCE
         while not answers("127.0.0.1", port):
             assert time.monotonic() < end, (folder / "superlink.log").read_text()
@@ -120,8 +157,12 @@ def federation(folder, *words):
 
 
 def followed(flwr, folder, *words):
-    """`flwr run` in the folder of the example, until the run has ended; the run folder that it left."""
-    flwr("run", ".", "theirs", "--stream", "--run-config", f"settings={json.dumps(SETTINGS)}", *words)
+    """`flwr run` in the folder of the example, until the run has ended; the run folder that it
+    left.
+    """
+    flwr(
+        "run", ".", "theirs", "--stream", "--run-config", f"settings={json.dumps(SETTINGS)}", *words
+    )
     [out] = (folder / "runs").iterdir()
     return out
 
@@ -131,7 +172,14 @@ def test_flwr_run_in_a_federation_that_autofl_did_not_start_is_the_simulation(tm
     with federation(tmp_path) as (port, start, flwr):
         for ue in range(NUM_UE):
             place = ("--superlink", f"127.0.0.1:{port}", "--port", free_port())
-            start(f"node{ue}", "flower-supernode", "--insecure", *place, "--node-config", f"partition-id={ue}")
+            start(
+                f"node{ue}",
+                "flower-supernode",
+                "--insecure",
+                *place,
+                "--node-config",
+                f"partition-id={ue}",
+            )
         out = followed(flwr, tmp_path)
     assert_is_the_simulation(out, tmp_path)
 

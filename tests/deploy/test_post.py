@@ -1,4 +1,6 @@
-"""Flower's own code between us and the devices: what it cannot read is one device's refusal, and the others arrive."""
+"""Flower's own code between us and the devices: what it cannot read is one device's refusal, and
+the others arrive.
+"""
 
 import itertools
 import logging
@@ -38,13 +40,17 @@ class SuperLink:
         reply = Message(content, reply_to=message)
         reply.metadata.__dict__["_message_id"] = reply.object_id
         for key, one in get_all_nested_objects(reply).items():
-            is_bad = message.metadata.dst_node_id in self.unreadable and isinstance(one, ConfigRecord)
+            is_bad = message.metadata.dst_node_id in self.unreadable and isinstance(
+                one, ConfigRecord
+            )
             self._objects[key] = BAD if is_bad else one.deflate()
         self._replies[number] = reply
 
     def PullMessages(self, request):
         self.requests.append(list(request.message_ids))
-        replies = [self._replies.pop(number) for number in request.message_ids if number in self._replies]
+        replies = [
+            self._replies.pop(number) for number in request.message_ids if number in self._replies
+        ]
         return PullAppMessagesResponse(
             messages_list=[message_to_proto(reply) for reply in replies],
             message_object_trees=[get_object_tree(reply) for reply in replies],
@@ -79,7 +85,12 @@ class Parrots(HttpGrid):
 
 def asked(link):
     post = Post(Parrots(link), 5.0)
-    return post({node: RecordDict({"x": ConfigRecord({"a": node})}) for node in NODES}, "train", "1", Expected(("x",)))
+    return post(
+        {node: RecordDict({"x": ConfigRecord({"a": node})}) for node in NODES},
+        "train",
+        "1",
+        Expected(("x",)),
+    )
 
 
 def test_flowers_store_takes_what_its_grid_cannot_read():
@@ -105,7 +116,9 @@ def test_a_superlink_that_is_away_is_nobodys_refusal():
 
 
 def test_a_session_whose_end_flower_cannot_read_has_ended_and_the_others_are_heard_of(monkeypatch):
-    """Each node sends back its invitation, which says nothing of an end; that of node 2 cannot even be read."""
+    """Each node sends back its invitation, which says nothing of an end; that of node 2 cannot even
+    be read.
+    """
     monkeypatch.setattr(invitations, "LOOK", 0.01)
     monkeypatch.setattr(invitations, "PAUSE", 0.0)
     logging.disable(logging.WARNING)
@@ -119,5 +132,7 @@ def test_a_session_whose_end_flower_cannot_read_has_ended_and_the_others_are_hea
     finally:
         inviting.end()
         logging.disable(logging.NOTSET)
-    assert reasons[LIES] == "its session ended 2 times: a reply that Flower cannot read (DecodeError)"
+    assert (
+        reasons[LIES] == "its session ended 2 times: a reply that Flower cannot read (DecodeError)"
+    )
     assert reasons[1] == reasons[3] == "its session ended 2 times: ended: outcome is missing"

@@ -1,4 +1,6 @@
-"""A deployment on several machines, made by `deploy prepare`: nothing takes it for one that `deploy up` made."""
+"""A deployment on several machines, made by `deploy prepare`: nothing takes it for one that `deploy
+up` made.
+"""
 
 import re
 import socket
@@ -37,9 +39,13 @@ def content_of(site):
 
 
 def test_up_refuses_a_folder_that_prepare_made_and_leaves_it_as_it_is(site):
-    """It wrote other settings, dealt out MNIST with the real devices' keys, and said that all was well."""
+    """It wrote other settings, dealt out MNIST with the real devices' keys, and said that all was
+    well.
+    """
     before = content_of(site)
-    with pytest.raises(AutoFLError, match=r"deploy prepare made it.*with the commands that prepare printed"):
+    with pytest.raises(
+        AutoFLError, match=r"deploy prepare made it.*with the commands that prepare printed"
+    ):
         commands.up(settings_of(), site.folder, print)
     assert content_of(site) == before
 
@@ -76,7 +82,13 @@ def test_nothing_is_written_through_a_link_in_the_folder(site, tmp_path, few_dig
     victim, elsewhere = tmp_path / "victim", tmp_path / "elsewhere"
     victim.write_text("precious")
     elsewhere.mkdir()
-    for path in ("config.toml", "flower/config.toml", "state.json", "nodes/ue3.pub", "nodes/ue3.npz"):
+    for path in (
+        "config.toml",
+        "flower/config.toml",
+        "state.json",
+        "nodes/ue3.pub",
+        "nodes/ue3.npz",
+    ):
         (site.folder / path).unlink(missing_ok=True)
         (site.folder / path).symlink_to(victim if path != "nodes/ue3.pub" else elsewhere / "new")
     (site.folder / "logs").mkdir()
@@ -114,7 +126,9 @@ def test_prepare_moves_the_servers_address_only_where_it_is_told_to(site):
         with pytest.raises(AutoFLError, match=why):
             prepare(settings_of(max_energy=0.01), site.folder, *other)
         assert content_of(site) == before
-    with pytest.raises(AutoFLError, match=r"certificate is not for other\.example"):  # no --force helps there
+    with pytest.raises(
+        AutoFLError, match=r"certificate is not for other\.example"
+    ):  # no --force helps there
         prepare(settings_of(max_energy=0.01), site.folder, "other.example", port, force=True)
     assert content_of(site) == before
     prepare(settings_of(max_energy=0.01), site.folder, "127.0.0.1", 8000, force=True)
@@ -123,28 +137,46 @@ def test_prepare_moves_the_servers_address_only_where_it_is_told_to(site):
 
 def test_devices_on_one_machine_get_ports_of_their_own(tmp_path):
     """All were told 9094, and two of three died with a traceback."""
-    told = prepare(settings_of(max_energy=0.01), tmp_path / "site", "localhost", 9095)  # its streams have 9096
+    told = prepare(
+        settings_of(max_energy=0.01), tmp_path / "site", "localhost", 9095
+    )  # its streams have 9096
     ports = re.findall(r"flower-supernode .*--port (\d+)", told)
     assert ports == ["9094", "9097", "9098"]
 
 
-def test_a_run_without_a_superlink_advises_what_fits_how_the_folder_was_made(site, few_digits, tmp_path):
+def test_a_run_without_a_superlink_advises_what_fits_how_the_folder_was_made(
+    site, few_digits, tmp_path
+):
     """After the server had died it advised `deploy up`, which would have dealt out other data."""
     settings = load_settings(site.folder / "config.toml")
-    with pytest.raises(AutoFLError, match=r"does not answer; restart it with the command that deploy prepare printed"):
+    with pytest.raises(
+        AutoFLError,
+        match=r"does not answer; restart it with the command that deploy prepare printed",
+    ):
         commands.run(settings, site.folder, tmp_path / "run", print)
     assert not (tmp_path / "run").exists()
     with pytest.raises(AutoFLError, match="the devices have data of their own"):
-        commands.run(parse_settings({"cell": {"num_ue": 3}, "data": {"labels": 3}}), site.folder, tmp_path, print)
+        commands.run(
+            parse_settings({"cell": {"num_ue": 3}, "data": {"labels": 3}}),
+            site.folder,
+            tmp_path,
+            print,
+        )
     advice = r"prepare --nodes 4 --force, with the other options that it was given at first \(--host, --port, --set\)"
     with pytest.raises(AutoFLError, match=advice):
         commands.run(settings_of(4), site.folder, tmp_path, print)
 
     write_device(site.node(0, ".npz"), few_digits, range(10), range(10, 20))  # what `up` deals out
-    with pytest.raises(AutoFLError, match=f"does not answer; autofl deploy up --folder {site.folder} starts it again"):
+    with pytest.raises(
+        AutoFLError,
+        match=f"does not answer; autofl deploy up --folder {site.folder} starts it again",
+    ):
         commands.run(settings, site.folder, tmp_path / "run", print)
     site.keep({"testbed": True})
-    with pytest.raises(AutoFLError, match=f"does not answer; autofl testbed up --folder {site.folder} starts it again"):
+    with pytest.raises(
+        AutoFLError,
+        match=f"does not answer; autofl testbed up --folder {site.folder} starts it again",
+    ):
         commands.run(settings, site.folder, tmp_path / "run", print)
 
 
@@ -155,10 +187,14 @@ def test_where_nothing_was_set_up_the_command_that_does_it_names_the_folder(tmp_
         commands.run(settings_of(), folder, tmp_path / "run", print)
 
 
-def test_status_asks_the_superlink_of_a_prepared_deployment_though_it_did_not_start_it(site, monkeypatch):
+def test_status_asks_the_superlink_of_a_prepared_deployment_though_it_did_not_start_it(
+    site, monkeypatch
+):
     """It said that nothing was up, during a run."""
     told = CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)])
-    assert "does not answer; restart it with the command that deploy prepare printed" in " ".join(told.output.split())
+    assert "does not answer; restart it with the command that deploy prepare printed" in " ".join(
+        told.output.split()
+    )
 
     nodes, runs = (
         [{"status": "online"}, {"status": "online"}, {"status": "offline"}],
@@ -175,18 +211,31 @@ def test_status_asks_the_superlink_of_a_prepared_deployment_though_it_did_not_st
 
 def test_what_the_server_app_notes_is_said_once_on_the_terminal(site, tmp_path, monkeypatch):
     out = tmp_path / "run"
-    about = {"algorithm": "autofl", "seed": 1, "deployed": True, "rounds": 0, "sim_time": 0.0, "host_time": 0.0}
+    about = {
+        "algorithm": "autofl",
+        "seed": 1,
+        "deployed": True,
+        "rounds": 0,
+        "sim_time": 0.0,
+        "host_time": 0.0,
+    }
     writer = RunWriter(out, (site.folder / "config.toml").read_text(), about)
 
     def run(settings, folder, place, on_round, resume, keep):
-        for notes in ([], ["round 1: UE 2: away"], ["round 1: UE 2: away", "round 7: no update was used"]):
+        for notes in (
+            [],
+            ["round 1: UE 2: away"],
+            ["round 1: UE 2: away", "round 7: no update was used"],
+        ):
             writer.finish("running", notes=notes)
             on_round(read_run(out))
             on_round(read_run(out))
         raise AutoFLError("the end")
 
     monkeypatch.setattr(commands, "run", run)
-    told = CliRunner().invoke(app, ["deploy", "run", "--folder", str(site.folder), "--out", str(tmp_path / "other")])
+    told = CliRunner().invoke(
+        app, ["deploy", "run", "--folder", str(site.folder), "--out", str(tmp_path / "other")]
+    )
     writer.close()
     lines = told.output.splitlines()
     assert lines.count("round 1: UE 2: away") == lines.count("round 7: no update was used") == 1

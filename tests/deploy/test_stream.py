@@ -1,4 +1,6 @@
-"""Streams in one process: real TLS on the loopback, real frames, the server's and the devices' own functions."""
+"""Streams in one process: real TLS on the loopback, real frames, the server's and the devices' own
+functions.
+"""
 
 import asyncio
 import contextlib
@@ -85,14 +87,18 @@ def test_a_run_over_streams_is_that_over_messages_to_the_bit(site, nodes, tmp_pa
     assert (run.devices["round_time"] >= run.devices["reply_time"]).all()
 
 
-def test_a_node_without_a_certificate_is_asked_by_messages_and_the_bits_are_the_same(site, nodes, tmp_path):
+def test_a_node_without_a_certificate_is_asked_by_messages_and_the_bits_are_the_same(
+    site, nodes, tmp_path
+):
     poor = NODES[2]
     mixed = {node: {name: value for name, value in config.items() if node != poor or name != "folder"}
              for node, config in nodes.items()}  # fmt: skip
     run, lines = streamed(mixed, tmp_path / "mixed")
     deployed(nodes, tmp_path / "messages", settings_of(deploy={"deadline": 20.0, "join": 20.0}))
     assert {node for node, _ in lines.sent} == {poor}
-    assert run.manifest["devices"]["2"]["transport"].startswith("messages (the node has no certificate")
+    assert run.manifest["devices"]["2"]["transport"].startswith(
+        "messages (the node has no certificate"
+    )
     assert run.manifest["devices"]["1"]["transport"] == "stream"
     names = ("rounds.csv", "ues.csv", "weights.safetensors")
     assert [digest(tmp_path / "mixed")[name] for name in names] == [
@@ -100,7 +106,9 @@ def test_a_node_without_a_certificate_is_asked_by_messages_and_the_bits_are_the_
     ]
 
 
-def test_a_certificate_that_is_missing_is_not_taken_for_a_folder_that_is_not_named(site, nodes, tmp_path):
+def test_a_certificate_that_is_missing_is_not_taken_for_a_folder_that_is_not_named(
+    site, nodes, tmp_path
+):
     """It advised to name the folder, which was named."""
     (tmp_path / "own" / "nodes").mkdir(parents=True)
     (tmp_path / "own" / "nodes" / "ue2").write_bytes(site.node(2).read_bytes())
@@ -126,7 +134,9 @@ def test_a_node_whose_sessions_fail_is_asked_by_messages_and_the_reason_is_told(
                 return super()._stay(number, message)
             invited.append(number)
             content = RecordDict({"ended": ConfigRecord({"outcome": "refused"})})
-            error = Error(code=1, reason="RefusedError: host: 7 letters is not the name of a machine")
+            error = Error(
+                code=1, reason="RefusedError: host: 7 letters is not the name of a machine"
+            )
             reply = Message(content if case == "refused" else error, reply_to=message)
             self._replies[number] = reply
             return None
@@ -139,7 +149,9 @@ def test_a_node_whose_sessions_fail_is_asked_by_messages_and_the_reason_is_told(
         if case == "refused"
         else "it says: error 1: RefusedError: host: 7 letters is not the name of a machine"
     )
-    assert run.manifest["devices"]["2"]["transport"] == f"messages (its session ended 2 times: {told})"
+    assert (
+        run.manifest["devices"]["2"]["transport"] == f"messages (its session ended 2 times: {told})"
+    )
     assert run.manifest["devices"]["1"]["transport"] == "stream"
     assert (run.devices["outcome"] == "ok").all()
 
@@ -158,7 +170,9 @@ def test_a_device_with_anothers_certificate_is_named_with_what_the_server_says_o
     run, _ = streamed(mixed, tmp_path / "run")
     why = "its session ended 2 times: the certificate of UE 1 from the node of UE 2"
     assert run.manifest["devices"]["2"]["transport"] == f"messages ({why})"
-    assert run.manifest["notes"] == [f"round 0: UE 2: asked by messages ({why}), so a round takes seconds"]
+    assert run.manifest["notes"] == [
+        f"round 0: UE 2: asked by messages ({why}), so a round takes seconds"
+    ]
 
 
 def test_a_certificate_that_does_not_fit_is_not_taken_for_a_port_that_cannot_be_reached(
@@ -172,7 +186,10 @@ def test_a_certificate_that_does_not_fit_is_not_taken_for_a_port_that_cannot_be_
     of_another_authority = DeviceKeys(foreign.key, foreign.certificate, own.ca)
     with door(site, nodes) as (streams, tokens):
         for keys in (of_another_key, of_another_authority, foreign):
-            assert hold_session("127.0.0.1", streams.port, tokens[NODES[0]], keys, parrot, 2.0**31) == "untrusted"
+            assert (
+                hold_session("127.0.0.1", streams.port, tokens[NODES[0]], keys, parrot, 2.0**31)
+                == "untrusted"
+            )
         port = streams.port
     assert hold_session("127.0.0.1", port, "", own, parrot, 2.0**31) == "unreachable"
 
@@ -181,19 +198,25 @@ def threads_of_streams():
     return {thread for thread in threading.enumerate() if thread.name == "streams"}
 
 
-def test_where_the_port_of_streams_is_taken_the_run_goes_by_messages_and_no_thread_stays(site, nodes, tmp_path):
+def test_where_the_port_of_streams_is_taken_the_run_goes_by_messages_and_no_thread_stays(
+    site, nodes, tmp_path
+):
     before = threads_of_streams()
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         run, _ = streamed(nodes, tmp_path, port=port)
     (way,) = {one["transport"] for one in run.manifest["devices"].values()}
     assert way.startswith(f"messages (port {port} cannot be listened on")
-    assert run.manifest["notes"] == [f"round 0: UE 0, UE 1, UE 2, UE 3: asked by {way}, so a round takes seconds"]
+    assert run.manifest["notes"] == [
+        f"round 0: UE 0, UE 1, UE 2, UE 3: asked by {way}, so a round takes seconds"
+    ]
     assert (run.devices["outcome"] == "ok").all()
     assert threads_of_streams() <= before
 
 
-def test_a_run_that_is_over_is_finished_though_its_streams_do_not_close(site, nodes, tmp_path, monkeypatch):
+def test_a_run_that_is_over_is_finished_though_its_streams_do_not_close(
+    site, nodes, tmp_path, monkeypatch
+):
     class Stuck(Streams):
         async def _listen(self, *words):
             port, stop = await super()._listen(*words), self._server.stop
@@ -222,14 +245,18 @@ class Door(Loopback):
 
     def push_messages(self, messages):
         for message in messages:
-            self.tokens[message.metadata.dst_node_id] = message.content.config_records["session"]["token"]
+            self.tokens[message.metadata.dst_node_id] = message.content.config_records["session"][
+                "token"
+            ]
         return [f"m{next(self._number)}" for _ in messages]
 
 
 @contextlib.contextmanager
 def door(site, nodes, deadline=10.0, bound=True):
     grid, owners = Door(nodes), {node: ue for ue, node in NODES.items()} if bound else {}
-    streams = Streams(grid, Post(grid, deadline), StreamKeys.read(site.folder), "127.0.0.1", 0, owners)
+    streams = Streams(
+        grid, Post(grid, deadline), StreamKeys.read(site.folder), "127.0.0.1", 0, owners
+    )
     try:
         until(lambda: set(grid.tokens) == set(nodes))
         yield streams, grid.tokens
@@ -256,7 +283,9 @@ def present(streams, tokens, ues, site, answer=parrot, port=None):
 
     def stay(ue):
         keys = DeviceKeys.read(site.folder, ue)
-        outcomes[ue] = hold_session("127.0.0.1", port or streams.port, tokens[NODES[ue]], keys, answer, 2.0**31)
+        outcomes[ue] = hold_session(
+            "127.0.0.1", port or streams.port, tokens[NODES[ue]], keys, answer, 2.0**31
+        )
 
     threads = [threading.Thread(target=stay, args=(ue,), daemon=True) for ue in ues]
     for thread in threads:
@@ -267,7 +296,10 @@ def present(streams, tokens, ues, site, answer=parrot, port=None):
 
 def ask(streams, ues, content=None, most=1e7):
     answers = streams(
-        dict.fromkeys((NODES[ue] for ue in ues), content or RecordDict()), "train", "1", Expected(("x",), most)
+        dict.fromkeys((NODES[ue] for ue in ues), content or RecordDict()),
+        "train",
+        "1",
+        Expected(("x",), most),
     )
     return {ue: answers[NODES[ue]] for ue in ues}
 
@@ -280,20 +312,30 @@ def call(streams, keys, token, *, certified=True, frames=()):
     """A stream opened by hand: the status it ends with."""
     shown = (keys.key, keys.certificate) if certified else (None, None)
     with grpc.secure_channel(
-        f"127.0.0.1:{streams.port}", grpc.ssl_channel_credentials(keys.ca, *shown), options(2**31 - 1)
+        f"127.0.0.1:{streams.port}",
+        grpc.ssl_channel_credentials(keys.ca, *shown),
+        options(2**31 - 1),
     ) as channel:
         try:
-            list(channel.stream_stream(METHOD)(iter(frames), metadata=(("token", token),), timeout=20.0))
+            list(
+                channel.stream_stream(METHOD)(
+                    iter(frames), metadata=(("token", token),), timeout=20.0
+                )
+            )
         except grpc.RpcError as error:
             return error.code(), error.details()
     return grpc.StatusCode.OK, ""
 
 
-def test_who_has_no_certificate_a_wrong_one_or_another_devices_is_refused_and_the_others_go_on(site, nodes, tmp_path):
+def test_who_has_no_certificate_a_wrong_one_or_another_devices_is_refused_and_the_others_go_on(
+    site, nodes, tmp_path
+):
     stranger = Site(tmp_path)
     stranger.prepare(["127.0.0.1"], 1)
     own, other = DeviceKeys.read(site.folder, 0), DeviceKeys.read(site.folder, 1)
-    foreign = DeviceKeys(*((getattr(DeviceKeys.read(tmp_path, 0), name)) for name in ("key", "certificate")), own.ca)
+    foreign = DeviceKeys(
+        *((getattr(DeviceKeys.read(tmp_path, 0), name)) for name in ("key", "certificate")), own.ca
+    )
     server_as_device = DeviceKeys(
         (site.folder / "server.key").read_bytes(), (site.folder / "server.pem").read_bytes(), own.ca
     )
@@ -303,11 +345,19 @@ def test_who_has_no_certificate_a_wrong_one_or_another_devices_is_refused_and_th
         assert call(streams, own, token, certified=False)[0] is gone
         assert call(streams, foreign, token)[0] is gone
         assert call(streams, server_as_device, token)[0] is gone
-        assert call(streams, DeviceKeys.read(tmp_path, 0), token)[0] is gone  # it does not trust our server either
-        assert call(streams, other, token) == (denied, "the certificate of UE 1 from the node of UE 0")
+        assert (
+            call(streams, DeviceKeys.read(tmp_path, 0), token)[0] is gone
+        )  # it does not trust our server either
+        assert call(streams, other, token) == (
+            denied,
+            "the certificate of UE 1 from the node of UE 0",
+        )
         assert call(streams, own, "0" * 32) == (denied, "no such session")
         assert streams.nodes() == {NODES[1], NODES[2]}
-        assert {ue: answer.problem for ue, answer in ask(streams, (1, 2), of_size(10)).items()} == {1: "", 2: ""}
+        assert {ue: answer.problem for ue, answer in ask(streams, (1, 2), of_size(10)).items()} == {
+            1: "",
+            2: "",
+        }
         assert streams.owner(NODES[1]) == 1
 
 
@@ -321,7 +371,9 @@ def test_where_nobody_says_whose_a_node_is_the_first_certificate_keeps_it(site, 
         assert ask(streams, (0,), of_size(10))[0].problem == ""
         streams._loop.call_soon_threadsafe(streams._close, streams._links[NODES[0]], "it goes")
         until(lambda: NODES[0] not in streams.nodes())
-        assert call(streams, other, tokens[NODES[0]]) == denied  # nor is it free when its owner is away
+        assert (
+            call(streams, other, tokens[NODES[0]]) == denied
+        )  # nor is it free when its owner is away
         with by_hand(streams, tokens[NODES[0]], own, iter(wait.wait, True)):
             assert streams.owner(NODES[0]) == 0
             wait.set()
@@ -330,7 +382,11 @@ def test_where_nobody_says_whose_a_node_is_the_first_certificate_keeps_it(site, 
 @pytest.mark.parametrize(
     ("frames", "status", "why"),
     [
-        ([b"\0\0\0\0" + (2**30).to_bytes(8, "big") + b"reply"], grpc.StatusCode.INVALID_ARGUMENT, "nobody asked for"),
+        (
+            [b"\0\0\0\0" + (2**30).to_bytes(8, "big") + b"reply"],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "nobody asked for",
+        ),
         ([b"x" * 10], grpc.StatusCode.INVALID_ARGUMENT, "does not begin with a head"),
         ([b"x" * 2**26], grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"),
     ],
@@ -338,7 +394,9 @@ def test_where_nobody_says_whose_a_node_is_the_first_certificate_keeps_it(site, 
 )
 def test_what_nobody_asked_for_ends_a_stream(site, nodes, frames, status, why):
     with door(site, nodes) as (streams, tokens), present(streams, tokens, (1,), site):
-        code, details = call(streams, DeviceKeys.read(site.folder, 0), tokens[NODES[0]], frames=frames)
+        code, details = call(
+            streams, DeviceKeys.read(site.folder, 0), tokens[NODES[0]], frames=frames
+        )
         assert code in (status, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
         assert why in details or code is not status
         until(lambda: streams.nodes() == {NODES[1]})
@@ -347,12 +405,17 @@ def test_what_nobody_asked_for_ends_a_stream(site, nodes, frames, status, why):
 
 def test_a_record_that_several_messages_share_is_packed_once_and_each_reads_as_if_packed_alone():
     shared = ArrayRecord({"w": Array(np.arange(1000, dtype=np.float32))})
-    contents = {n: RecordDict({"x": shared, "own": ConfigRecord({"number": n, "word": "a" * n})}) for n in (1, 2, 3)}
+    contents = {
+        n: RecordDict({"x": shared, "own": ConfigRecord({"number": n, "word": "a" * n})})
+        for n in (1, 2, 3)
+    }
     together = all_packed(contents)
     for number, content in contents.items():
         assert unpacked(together[number]) == unpacked(packed(content)) == content
     alone = RecordDict({"own": ConfigRecord({"number": 4})})
-    assert unpacked(all_packed({**contents, 4: alone})[2]) == contents[2]  # nothing is shared by all
+    assert (
+        unpacked(all_packed({**contents, 4: alone})[2]) == contents[2]
+    )  # nothing is shared by all
     assert unpacked(all_packed({4: alone})[4]) == alone
     assert all_packed({}) == {}
 
@@ -394,22 +457,35 @@ def test_frames_are_put_together_again_and_long_or_broken_ones_are_refused():
     with pytest.raises(RefusedError, match="more than the 3 bytes"):
         told_short.add(b"abcd", 10)
     content = of_size(1000)
-    assert unpacked(packed(content)).array_records["x"]["w"].data == content.array_records["x"]["w"].data
+    assert (
+        unpacked(packed(content)).array_records["x"]["w"].data
+        == content.array_records["x"]["w"].data
+    )
     with pytest.raises(RefusedError, match="cannot be read"):
         unpacked(b"\xff" * 100)
 
 
 def many(num):
-    """An introduction's bytes with as many arrays without a name, a type or a value, two levels down."""
-    return ProtoRecords.Item(key="pixels", array_record=ProtoArrays(items=[ProtoArrays.Item(value={})] * num))
+    """An introduction's bytes with as many arrays without a name, a type or a value, two levels
+    down.
+    """
+    return ProtoRecords.Item(
+        key="pixels", array_record=ProtoArrays(items=[ProtoArrays.Item(value={})] * num)
+    )
 
 
 FLOODS = {
     "arrays": lambda num: ProtoRecords(items=[many(num)]),
     "records": lambda num: ProtoRecords(items=[ProtoRecords.Item(config_record={})] * num),
-    "fields": lambda num: ProtoRecords(items=[ProtoRecords.Item(config_record={"items": [{"value": {}}] * num})]),
+    "fields": lambda num: ProtoRecords(
+        items=[ProtoRecords.Item(config_record={"items": [{"value": {}}] * num})]
+    ),
     "list": lambda num: ProtoRecords(
-        items=[ProtoRecords.Item(config_record={"items": [{"value": {"sint_list": {"vals": [1] * num}}}]})]
+        items=[
+            ProtoRecords.Item(
+                config_record={"items": [{"value": {"sint_list": {"vals": [1] * num}}}]}
+            )
+        ]
     ),
     "shape": lambda num: ProtoRecords(
         items=[ProtoRecords.Item(array_record={"items": [{"value": {"shape": [1] * num}}]})]
@@ -419,7 +495,9 @@ FLOODS = {
 
 @pytest.mark.parametrize("flood", list(FLOODS))
 def test_many_small_things_in_a_message_are_refused_before_any_of_them_is_made(flood):
-    """1.4 million empty arrays took 900 MB and 17 s; looking at lengths takes a twentieth of a second."""
+    """1.4 million empty arrays took 900 MB and 17 s; looking at lengths takes a twentieth of a
+    second.
+    """
     body = FLOODS[flood](300_000).SerializeToString()
     tracemalloc.start()
     begin = time.process_time()
@@ -453,7 +531,12 @@ def test_a_head_allocates_nothing_and_small_frames_cost_what_they_hold():
     """A list of a million frames of one byte took 40 MB, and empty frames filled it without end."""
     tracemalloc.start()
     assembly = Assembly()
-    assembly.add(next(iter(frames_of(Parcel(1, REPLY, bytes(0)))))[:4] + (2**30).to_bytes(8, "big") + b"reply", 2**31)
+    assembly.add(
+        next(iter(frames_of(Parcel(1, REPLY, bytes(0)))))[:4]
+        + (2**30).to_bytes(8, "big")
+        + b"reply",
+        2**31,
+    )
     assert tracemalloc.get_traced_memory()[1] < 1e5
     pieces = [bytes([k % 256]) for k in range(256)]
     for k in range(400_000):
@@ -472,7 +555,9 @@ def test_a_head_allocates_nothing_and_small_frames_cost_what_they_hold():
     late.add(head, 300)
     late.let_go()
     assert late.add(piece, 300) == Parcel(2, REPLY, b"")
-    assert [late.add(frame, 300) for frame in frames_of(Parcel(3, REPLY, body))][-1] == Parcel(3, REPLY, body)
+    assert [late.add(frame, 300) for frame in frames_of(Parcel(3, REPLY, body))][-1] == Parcel(
+        3, REPLY, body
+    )
 
 
 @contextlib.contextmanager
@@ -503,9 +588,13 @@ def test_one_byte_a_second_a_device_that_never_answers_and_a_late_one_hold_nobod
         streams, tokens = stack.enter_context(door(site, nodes, deadline=2.0))
         stack.enter_context(present(streams, tokens, (1, 2), site))
         stack.enter_context(present(streams, tokens, (3,), site, late))
-        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), byte_by_byte()))
+        stack.enter_context(
+            by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), byte_by_byte())
+        )
         threading.Timer(0.1, asked.set).start()
-        problems = {ue: answer.problem for ue, answer in ask(streams, (0, 1, 2, 3), of_size(10)).items()}
+        problems = {
+            ue: answer.problem for ue, answer in ask(streams, (0, 1, 2, 3), of_size(10)).items()
+        }
         assert problems == {0: "no reply within 2 s", 1: "", 2: "", 3: "no reply within 2 s"}
         in_time.set()
         time.sleep(1.5)  # the late reply to the first question comes, and is let go
@@ -532,7 +621,9 @@ def test_half_a_reply_is_forgotten_with_its_question(site, nodes):
     with contextlib.ExitStack() as stack:
         streams, tokens = stack.enter_context(door(site, nodes, deadline=2.0))
         frames = halves(asked, over, 5_000_000, 4 * PIECE)
-        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), frames))
+        stack.enter_context(
+            by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), frames)
+        )
         threading.Timer(0.1, asked.set).start()
         threading.Timer(1.5, lambda: held.append(streams._held)).start()
         held = []
@@ -542,16 +633,22 @@ def test_half_a_reply_is_forgotten_with_its_question(site, nodes):
         over.set()
 
 
-def test_unfinished_replies_hold_a_bounded_memory_and_who_holds_the_most_of_it_goes(site, nodes, monkeypatch):
+def test_unfinished_replies_hold_a_bounded_memory_and_who_holds_the_most_of_it_goes(
+    site, nodes, monkeypatch
+):
     monkeypatch.setattr(server_side, "MOST_HELD", 2 * PIECE)
     asked, over = threading.Event(), threading.Event()
     with contextlib.ExitStack() as stack:
         streams, tokens = stack.enter_context(door(site, nodes, deadline=5.0))
         stack.enter_context(present(streams, tokens, (1, 2), site))
         frames = halves(asked, over, 5_000_000, 4 * PIECE)
-        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), frames))
+        stack.enter_context(
+            by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), frames)
+        )
         threading.Timer(0.1, asked.set).start()
-        problems = {ue: answer.problem for ue, answer in ask(streams, (0, 1, 2), of_size(10)).items()}
+        problems = {
+            ue: answer.problem for ue, answer in ask(streams, (0, 1, 2), of_size(10)).items()
+        }
         assert problems == {
             0: f"unfinished replies hold {3 * PIECE} bytes; this is the largest one",
             1: "",
@@ -559,7 +656,10 @@ def test_unfinished_replies_hold_a_bounded_memory_and_who_holds_the_most_of_it_g
         }
         over.set()
         large = of_size(3 * PIECE)  # orders of this size may have replies of it
-        assert {ue: answer.problem for ue, answer in ask(streams, (1, 2), large).items()} == {1: "", 2: ""}
+        assert {ue: answer.problem for ue, answer in ask(streams, (1, 2), large).items()} == {
+            1: "",
+            2: "",
+        }
         assert streams._held == 0
 
 
@@ -568,7 +668,11 @@ def test_a_device_that_does_not_read_is_let_go_at_the_next_order(site, nodes):
     with contextlib.ExitStack() as stack:
         streams, tokens = stack.enter_context(door(site, nodes, deadline=2.0))
         stack.enter_context(present(streams, tokens, (1,), site))
-        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)))
+        stack.enter_context(
+            by_hand(
+                streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)
+            )
+        )
         large = of_size(64_000_000)  # more than gRPC takes on behalf of somebody who does not read
         assert ask(streams, (0,), large, 1e7)[0].problem == "no reply within 2 s"
         assert ask(streams, (0,), large, 1e7)[0].problem == "it does not read what it is sent"
@@ -584,13 +688,19 @@ def test_streams_that_are_closed_leave_no_thread_and_no_loop(site, nodes):
     assert not streams._thread.is_alive()
 
 
-def test_the_orders_a_device_leaves_unanswered_are_remembered_up_to_a_bound(site, nodes, monkeypatch):
+def test_the_orders_a_device_leaves_unanswered_are_remembered_up_to_a_bound(
+    site, nodes, monkeypatch
+):
     monkeypatch.setattr(server_side, "MOST_OWED", 3)
     wait = threading.Event()
     with contextlib.ExitStack() as stack:
         streams, tokens = stack.enter_context(door(site, nodes, deadline=0.05))
         stack.enter_context(present(streams, tokens, (1,), site))
-        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)))
+        stack.enter_context(
+            by_hand(
+                streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)
+            )
+        )
         for _ in range(6):
             assert ask(streams, (0,), of_size(10))[0].problem.startswith("no reply")
         assert sorted(streams._links[NODES[0]].owed) == [4, 5, 6]
@@ -611,7 +721,9 @@ def test_streams_listen_at_the_address_that_devices_are_told_if_it_is_this_machi
     assert server_side.place_of(host) == place
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere 127.0.0.2 is no address of the machine")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="elsewhere 127.0.0.2 is no address of the machine"
+)
 def test_at_another_address_of_this_machine_nobody_listens(site, nodes):
     grid = Door(nodes)
     streams = Streams(grid, Post(grid, 1.0), StreamKeys.read(site.folder), "127.0.0.2", 0, {})
@@ -643,16 +755,25 @@ def admitted(site, ue, plain):
     return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
 
-def test_connections_that_say_nothing_or_stop_in_the_middle_hold_nobody_up_and_are_closed(site, nodes, monkeypatch):
+def test_connections_that_say_nothing_or_stop_in_the_middle_hold_nobody_up_and_are_closed(
+    site, nodes, monkeypatch
+):
     monkeypatch.setattr(server_side, "BEAT", 0.5)  # two beats for the handshake
-    with door(site, nodes) as (streams, tokens), present(streams, tokens, (1,), site), contextlib.ExitStack() as stack:
+    with (
+        door(site, nodes) as (streams, tokens),
+        present(streams, tokens, (1,), site),
+        contextlib.ExitStack() as stack,
+    ):
         open_ = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", streams.port), timeout=10.0)) for _ in range(33)
+            stack.enter_context(socket.create_connection(("127.0.0.1", streams.port), timeout=10.0))
+            for _ in range(33)
         ]
         first_words = greeting()
         open_[0].sendall(first_words[: len(first_words) // 2])
         open_[1].sendall(first_words)  # it is answered, and does not go on
-        open_[2] = stack.enter_context(admitted(site, 0, open_[2]))  # TLS is complete, and nothing follows
+        open_[2] = stack.enter_context(
+            admitted(site, 0, open_[2])
+        )  # TLS is complete, and nothing follows
         assert ask(streams, (1,), of_size(10))[1].problem == ""
         begin = time.monotonic()
         for connection in open_:
@@ -677,10 +798,15 @@ class Wire:
     def _accept(self):
         with contextlib.suppress(OSError):
             while True:
-                near, far = self._listener.accept()[0], socket.create_connection(("127.0.0.1", self._to))
+                near, far = (
+                    self._listener.accept()[0],
+                    socket.create_connection(("127.0.0.1", self._to)),
+                )
                 self._pairs.append((near, far))
                 for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=self._pump, args=(source, sink, source is near), daemon=True).start()
+                    threading.Thread(
+                        target=self._pump, args=(source, sink, source is near), daemon=True
+                    ).start()
 
     def _pump(self, source, sink, is_slow):
         with contextlib.suppress(OSError):
@@ -704,12 +830,17 @@ class Wire:
 def test_a_stream_that_breaks_comes_back_by_itself_and_ends_with_the_run(site, nodes):
     with door(site, nodes) as (streams, tokens):
         wire = Wire(streams.port)
-        with present(streams, tokens, (0,), site, port=wire.port) as outcomes, present(streams, tokens, (1,), site):
+        with (
+            present(streams, tokens, (0,), site, port=wire.port) as outcomes,
+            present(streams, tokens, (1,), site),
+        ):
             assert ask(streams, (0, 1), of_size(10))[0].problem == ""
             wire.cut()
             until(lambda: NODES[0] not in streams.nodes())
             until(lambda: NODES[0] in streams.nodes())
-            assert {ue: answer.problem for ue, answer in ask(streams, (0, 1), of_size(10)).items()} == {0: "", 1: ""}
+            assert {
+                ue: answer.problem for ue, answer in ask(streams, (0, 1), of_size(10)).items()
+            } == {0: "", 1: ""}
     until(lambda: outcomes == {0: "over"})
     wire.close()
 
@@ -717,7 +848,9 @@ def test_a_stream_that_breaks_comes_back_by_itself_and_ends_with_the_run(site, n
 def test_a_device_whose_stream_broke_is_soon_invited_again_and_may_come_back_until_its_new_process_does(
     site, nodes, monkeypatch
 ):
-    """The invitation of a process that was killed is answered late; one that was only cut off may still come back."""
+    """The invitation of a process that was killed is answered late; one that was only cut off may
+    still come back.
+    """
     monkeypatch.setattr(inviting, "PAUSE", 0.2)
     monkeypatch.setattr(inviting, "LOOK", 0.05)
     wait, keys = threading.Event(), DeviceKeys.read(site.folder, 0)
@@ -729,23 +862,36 @@ def test_a_device_whose_stream_broke_is_soon_invited_again_and_may_come_back_unt
             until(lambda: NODES[0] not in streams.nodes())
             until(lambda: tokens[NODES[0]] != old, 10.0)  # less than RENEW
         new = tokens[NODES[0]]
-        with by_hand(streams, old, keys, iter(wait.wait, True)), by_hand(streams, new, keys, iter(wait.wait, True)):
+        with (
+            by_hand(streams, old, keys, iter(wait.wait, True)),
+            by_hand(streams, new, keys, iter(wait.wait, True)),
+        ):
             until(lambda: streams._invitations._of_node[NODES[0]].has_come)
             assert tokens[NODES[0]] == new  # one invitation was enough
-            assert call(streams, keys, old) == (grpc.StatusCode.PERMISSION_DENIED, "no such session")
+            assert call(streams, keys, old) == (
+                grpc.StatusCode.PERMISSION_DENIED,
+                "no such session",
+            )
             assert streams.nodes() == {NODES[0]}
             wait.set()
 
 
-def test_a_session_that_ends_while_another_holds_the_stream_does_not_count_as_a_failure(site, nodes):
-    """Flower tells of a killed process a minute later, and then takes every session of the node for it."""
+def test_a_session_that_ends_while_another_holds_the_stream_does_not_count_as_a_failure(
+    site, nodes
+):
+    """Flower tells of a killed process a minute later, and then takes every session of the node for
+    it.
+    """
     wait, keys = threading.Event(), DeviceKeys.read(site.folder, 0)
     with (
         door(site, nodes) as (streams, tokens),
         by_hand(streams, tokens[NODES[0]], keys, iter(wait.wait, True)),
     ):
         invitation = streams._invitations._of_node[NODES[0]]
-        crashed = Message(Error(code=3, reason="ClientApp crashed"), reply_to=Message(RecordDict(), NODES[0], "query"))
+        crashed = Message(
+            Error(code=3, reason="ClientApp crashed"),
+            reply_to=Message(RecordDict(), NODES[0], "query"),
+        )
         crashed.metadata.__dict__["_reply_to_message_id"] = invitation.message
         streams._invitations._grid._replies[invitation.message] = crashed
         until(lambda: invitation.message == "")
@@ -770,7 +916,10 @@ def test_a_wire_that_goes_dead_without_a_word_is_a_device_that_is_away(site, nod
     monkeypatch.setattr(device_side, "RETURN", 1.0)
     with door(site, nodes) as (streams, tokens):
         wire = Wire(streams.port)
-        with present(streams, tokens, (0,), site, port=wire.port) as outcomes, present(streams, tokens, (1,), site):
+        with (
+            present(streams, tokens, (0,), site, port=wire.port) as outcomes,
+            present(streams, tokens, (1,), site),
+        ):
             wire.dead.set()
             answers = ask(streams, (0, 1), of_size(10))
             assert (answers[0].problem, answers[1].problem) == ("the stream broke", "")
@@ -779,7 +928,9 @@ def test_a_wire_that_goes_dead_without_a_word_is_a_device_that_is_away(site, nod
         wire.close()
 
 
-def test_a_device_that_comes_again_loses_the_order_it_had_at_once_and_its_old_stream_spoils_no_later_one(site, nodes):
+def test_a_device_that_comes_again_loses_the_order_it_had_at_once_and_its_old_stream_spoils_no_later_one(
+    site, nodes
+):
     asked, wait = threading.Event(), threading.Event()
 
     def slow(parcel):
@@ -789,16 +940,24 @@ def test_a_device_that_comes_again_loses_the_order_it_had_at_once_and_its_old_st
 
     with contextlib.ExitStack() as stack:
         streams, tokens = stack.enter_context(door(site, nodes))
-        stack.enter_context(by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)))
+        stack.enter_context(
+            by_hand(
+                streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)
+            )
+        )
         old = streams._links[NODES[0]]
-        threading.Timer(0.5, lambda: stack.enter_context(present(streams, tokens, (0,), site, slow))).start()
+        threading.Timer(
+            0.5, lambda: stack.enter_context(present(streams, tokens, (0,), site, slow))
+        ).start()
         answer = ask(streams, (0,), of_size(10))[0]
         assert answer.problem == "it came again"
         assert answer.seconds < 5.0  # half of the deadline
 
         def end_old():
             assert asked.wait(5.0)
-            streams._loop.call_soon_threadsafe(streams._lose, old)  # as the end of its call does, however late
+            streams._loop.call_soon_threadsafe(
+                streams._lose, old
+            )  # as the end of its call does, however late
 
         threading.Thread(target=end_old, daemon=True).start()
         assert ask(streams, (0,), of_size(10))[0].problem == ""

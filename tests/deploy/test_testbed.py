@@ -1,4 +1,6 @@
-"""Networks of their own with shaped uplinks: their commands everywhere, the networks where they can be made."""
+"""Networks of their own with shaped uplinks: their commands everywhere, the networks where they can
+be made.
+"""
 
 import contextlib
 import importlib.util
@@ -31,9 +33,7 @@ from reference.waiting import PATIENCE
 Testbed.__test__ = False  # no class of tests
 ROOT = Path(__file__).parents[2]
 
-SENDER = (
-    "import socket,sys; s=socket.create_connection((sys.argv[1],int(sys.argv[2]))); s.sendall(bytes(318040)); s.recv(1)"
-)
+SENDER = "import socket,sys; s=socket.create_connection((sys.argv[1],int(sys.argv[2]))); s.sendall(bytes(318040)); s.recv(1)"
 
 
 def can_make_networks():
@@ -45,7 +45,9 @@ def can_make_networks():
 
 
 def made_by_hand(round_time, planned_with):
-    """Six rounds of 20 ms as modelled, an overhead of `planned_with` [s] among them; round 3 asked nobody."""
+    """Six rounds of 20 ms as modelled, an overhead of `planned_with` [s] among them; round 3 asked
+    nobody.
+    """
     rounds = {
         "round": np.arange(7),
         "round_time": np.array([0.0, 0.02, 0.02, 0.0, 0.02, 0.02, 0.02]),
@@ -70,7 +72,10 @@ def made_by_hand(round_time, planned_with):
         "compute_time": np.full(6, 0.005),
         "energy": np.full(6, 0.5),
     }
-    config, manifest = {"cell": {"overhead": planned_with}}, {"algorithm": "autofl", "seed": 1, "host_time": 9.0}
+    config, manifest = (
+        {"cell": {"overhead": planned_with}},
+        {"algorithm": "autofl", "seed": 1, "host_time": 9.0},
+    )
     return Run(Path("."), config, manifest, rounds, ues, devices)
 
 
@@ -84,7 +89,9 @@ def test_the_overhead_is_what_rounds_took_beside_the_model_the_first_ones_apart(
 def test_a_model_that_is_wrong_by_two_is_seen_in_the_error():
     made = made_by_hand([0.2] * 5, 0.0)
     assert row_of(made, 10.0, 0.05, 0.85).round_error == pytest.approx(0.0)
-    assert row_of(made, 5.0, 0.05, 0.85).round_error == pytest.approx(0.5)  # all that is modelled at half
+    assert row_of(made, 5.0, 0.05, 0.85).round_error == pytest.approx(
+        0.5
+    )  # all that is modelled at half
 
 
 def test_errors_and_the_time_to_the_target_by_hand():
@@ -92,10 +99,17 @@ def test_errors_and_the_time_to_the_target_by_hand():
     assert row.round_error == pytest.approx(0.2)  # of 0.2, 0, 0, 1 and 0.2
     assert row.total_error == pytest.approx(0.0)
     assert (row.predicted, row.measured) == (pytest.approx(1.0), pytest.approx(1.0))
-    assert row.to_target == pytest.approx(0.25 + 0.2 + 0.2)  # a mean of 0.867 over rounds 2, 3 and 4
+    assert row.to_target == pytest.approx(
+        0.25 + 0.2 + 0.2
+    )  # a mean of 0.867 over rounds 2, 3 and 4
     assert (row.rounds, row.energy, row.bytes_up, row.host_time) == (5, 3.0, 1000.0, 9.0)
-    assert row.constant_error == pytest.approx(0.2)  # a mean of 0.2 against 0.25, 0.2, 0.2, 0.1 and 0.25: 0.2, 0, 0, 1
-    assert (row.sending, row.computing) == (pytest.approx(1.25), pytest.approx(1.0))  # 0.1 for 0.08, 0.05 for 0.05
+    assert row.constant_error == pytest.approx(
+        0.2
+    )  # a mean of 0.2 against 0.25, 0.2, 0.2, 0.1 and 0.25: 0.2, 0, 0, 1
+    assert (row.sending, row.computing) == (
+        pytest.approx(1.25),
+        pytest.approx(1.0),
+    )  # 0.1 for 0.08, 0.05 for 0.05
 
 
 def test_a_reply_waits_as_long_as_the_packet_that_passes_at_once():
@@ -144,7 +158,11 @@ def test_the_overheads_of_the_page_are_those_that_were_measured():
 
 def test_every_round_is_a_line_of_predicted_and_measured_seconds():
     lines = rounds_of([made_by_hand([0.25, 0.2, 0.2, 0.1, 0.25], 0.0)], 10.0).splitlines()
-    assert lines[:3] == ["algorithm,seed,round,predicted,measured", "autofl,1,1,0.2,0.25", "autofl,1,2,0.2,0.2"]
+    assert lines[:3] == [
+        "algorithm,seed,round,predicted,measured",
+        "autofl,1,1,0.2,0.25",
+        "autofl,1,2,0.2,0.2",
+    ]
     assert len(lines) == 6
 
 
@@ -159,7 +177,12 @@ def test_names_and_addresses_are_the_folders_own_and_fit(tmp_path):
     one, other = Testbed(tmp_path / "a", 300), Testbed(tmp_path / "b", 300)
     assert one.prefix != other.prefix
     assert one.server == one._address(0, 1)
-    links = [command[3] for ue in (0, 299) for command in one.building(ue) if command[:3] == ["ip", "link", "add"]]
+    links = [
+        command[3]
+        for ue in (0, 299)
+        for command in one.building(ue)
+        if command[:3] == ["ip", "link", "add"]
+    ]
     assert all(name.startswith(one.prefix) and len(name) <= 15 for name in links)
     assert len({one._address(ue, end) for ue in range(300) for end in (1, 2)}) == 600
     assert "rate 1900000bit burst 1600" in " ".join(shaping(1.9e6))
@@ -180,14 +203,22 @@ def kernel_table(*routes):
 def test_addresses_that_another_link_leads_to_are_refused(tmp_path):
     testbed = Testbed(tmp_path, 3)
     own = ip_network(f"{testbed.server}/30", strict=False)
-    harmless = [("eth0", "0.0.0.0/0"), ("tun0", "0.0.0.0/1"), ("eth0", "192.168.1.0/24"), ("eth0", "10.0.0.0/16")]
-    table = kernel_table(*((link, ip_network(network)) for link, network in harmless), (f"{testbed.prefix}h0", own))
+    harmless = [
+        ("eth0", "0.0.0.0/0"),
+        ("tun0", "0.0.0.0/1"),
+        ("eth0", "192.168.1.0/24"),
+        ("eth0", "10.0.0.0/16"),
+    ]
+    table = kernel_table(
+        *((link, ip_network(network)) for link, network in harmless), (f"{testbed.prefix}h0", own)
+    )
     assert routes(table)[2] == ("eth0", ip_network("192.168.1.0/24"))
     assert routes(table)[-1] == (f"{testbed.prefix}h0", own)
     testbed.check_routes(table)
     for network in (own, own.supernet(new_prefix=16), ip_network("10.0.0.0/8")):
         with pytest.raises(
-            AutoFLError, match=f"reaches {network} by wg0, which a testbed would hide; another --folder"
+            AutoFLError,
+            match=f"reaches {network} by wg0, which a testbed would hide; another --folder",
         ):
             testbed.check_routes(kernel_table(("wg0", network)))
 
@@ -227,32 +258,48 @@ def test_an_update_takes_what_its_rate_says_and_nothing_is_left(tmp_path):
         removed = testbed.remove()
     assert len(removed) == 2
     assert testbed.spaces() == testbed.remove() == []
-    assert testbed.prefix not in subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout
+    assert (
+        testbed.prefix
+        not in subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout
+    )
 
 
 @pytest.mark.deploy
 @pytest.mark.skipif(not can_make_networks(), reason="network namespaces cannot be made here")
-def test_a_testbed_runs_goes_on_and_is_removed_though_everything_of_it_was_killed_and_nothing_else_is(tmp_path):
+def test_a_testbed_runs_goes_on_and_is_removed_though_everything_of_it_was_killed_and_nothing_else_is(
+    tmp_path,
+):
     folder, out = tmp_path / "bed", tmp_path / "run"
     testbed = Testbed(folder, 2)
-    foreign, link = f"{testbed.prefix}-x", f"{testbed.prefix}x0"  # of somebody else, if with names much like ours
+    foreign, link = (
+        f"{testbed.prefix}-x",
+        f"{testbed.prefix}x0",
+    )  # of somebody else, if with names much like ours
     words = [sys.executable, "-m", "autofl", "testbed", "run", "--folder", str(folder)]
     ip("netns", "add", foreign)
     ip("link", "add", link, "type", "veth", "peer", "name", "peer0", "netns", foreign)
     try:
-        settings = sets("stop.rounds=2000", "evaluation.every=2000", "preset=paper", "simulation.num_selected=2")
+        settings = sets(
+            "stop.rounds=2000", "evaluation.every=2000", "preset=paper", "simulation.num_selected=2"
+        )
         autofl("testbed", "up", "--nodes", 2, "--folder", folder, *settings)
         assert len(testbed.spaces()) == 2
         for more in (["--out", str(out)], ["--resume", str(out)]):
             before = manifest(out).get("rounds", 0)
             running = subprocess.Popen([*words, *more])
-            wait_for(lambda before=before: manifest(out).get("rounds", 0) >= before + 3, "three rounds")
+            wait_for(
+                lambda before=before: manifest(out).get("rounds", 0) >= before + 3, "three rounds"
+            )
             running.kill()  # the command alone; the next one goes on
             running.wait()
         devices = read_run(out).devices
         assert set(devices["outcome"].tolist()) == {"ok"}
-        assert len(devices["round"]) == len(set(zip(devices["round"].tolist(), devices["ue"].tolist(), strict=True)))
-        while pids := _marked(folder):  # SuperLink, SuperNodes in their networks, sessions, server app
+        assert len(devices["round"]) == len(
+            set(zip(devices["round"].tolist(), devices["ue"].tolist(), strict=True))
+        )
+        while pids := _marked(
+            folder
+        ):  # SuperLink, SuperNodes in their networks, sessions, server app
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -27,11 +27,19 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, torch.get_num
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="memory is left alone elsewhere")
 def test_memory_is_kept_from_round_to_round():
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_", "LD_"))}
-    done = subprocess.run([sys.executable, "-c", PAGES], capture_output=True, text=True, check=True, env=own)
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MALLOC_", "GLIBC_", "LD_"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PAGES], capture_output=True, text=True, check=True, env=own
+    )
     pages, threads = map(int, done.stdout.split())
     assert threads == 1
-    assert pages < 6_000  # ten times 48 MB are 117,000 pages of 4 KB; without `use_machine` 13,000 and more are new
+    assert (
+        pages < 6_000
+    )  # ten times 48 MB are 117,000 pages of 4 KB; without `use_machine` 13,000 and more are new
 
 
 def test_where_malloc_is_not_glibcs_it_is_left_alone(monkeypatch):

@@ -1,4 +1,6 @@
-"""The same products in the order that is fastest: row by row or UE by UE, with factors or with their product."""
+"""The same products in the order that is fastest: row by row or UE by UE, with factors or with
+their product.
+"""
 
 import pytest
 import torch
@@ -15,7 +17,9 @@ ROWS = HEIGHT - KH + 1
 
 
 def _random(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float64)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float64
+    )
 
 
 def _windows(x1):
@@ -25,7 +29,10 @@ def _windows(x1):
 @pytest.mark.parametrize("num_out", [4, 16])
 @pytest.mark.parametrize("add", [False, True])
 def test_products_by_row_are_the_convolution(num_out, add):
-    x1, weight = _random(NUM_UE, HEIGHT, KW, CHANNEL, PLACES, NUM), _random(NUM_UE, num_out, KH * KW * CHANNEL)
+    x1, weight = (
+        _random(NUM_UE, HEIGHT, KW, CHANNEL, PLACES, NUM),
+        _random(NUM_UE, num_out, KH * KW * CHANNEL),
+    )
     found = torch.ones(NUM_UE, ROWS, num_out, PLACES * NUM, dtype=torch.float64)
     products_by_row(weight, _windows(x1), found, add)
     expected = Conv("w", None, KH, 1).forward(weight, x1).flatten(3) + float(add)
@@ -33,9 +40,14 @@ def test_products_by_row_are_the_convolution(num_out, add):
 
 
 def test_the_gradient_by_row_is_the_one_of_the_convolution():
-    x1, delta = _random(NUM_UE, HEIGHT, KW, CHANNEL, PLACES, NUM), _random(NUM_UE, ROWS, 16, PLACES, NUM)
+    x1, delta = (
+        _random(NUM_UE, HEIGHT, KW, CHANNEL, PLACES, NUM),
+        _random(NUM_UE, ROWS, 16, PLACES, NUM),
+    )
     found = gradient_by_row(delta.flatten(3), _windows(x1))
-    torch.testing.assert_close(found, Conv("w", None, KH, 1).weight_gradient(delta, x1), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        found, Conv("w", None, KH, 1).weight_gradient(delta, x1), rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(("num", "is_formed"), [(3, False), (6, False), (7, True), (40, True)])
@@ -48,9 +60,13 @@ def test_products_with_factors_are_those_with_the_weights_they_stand_for(num, is
     weight, bias = -0.3 * torch.einsum("uro,uri->uoi", left, right), -0.3 * biased * left.sum(dim=1)
     x, delta = _random(NUM_UE, 7, width), _random(NUM_UE, 7, out)
     forward = 1.0 + torch.einsum("uni,uoi->uno", x, weight) + bias[:, None]
-    torch.testing.assert_close(part.add_product(torch.ones(NUM_UE, 7, out).double(), x, has_bias=True), forward)
+    torch.testing.assert_close(
+        part.add_product(torch.ones(NUM_UE, 7, out).double(), x, has_bias=True), forward
+    )
     backward = 1.0 + torch.einsum("uno,uoi->uni", delta, weight)
-    torch.testing.assert_close(part.add_back(torch.ones(NUM_UE, 7, width).double(), delta), backward)
+    torch.testing.assert_close(
+        part.add_back(torch.ones(NUM_UE, 7, width).double(), delta), backward
+    )
 
 
 def test_the_global_outputs_are_not_overwritten_by_the_adapted_ones():
@@ -58,7 +74,9 @@ def test_the_global_outputs_are_not_overwritten_by_the_adapted_ones():
     layers = low_rank_layers(model)
     assert layers is not None
     x, params = _random(2, 4, 5), params_of(model, torch.float64)
-    adapt = Batch(_random(2, 6, 5), torch.arange(12).view(2, 6) % 3, torch.ones(2, 6, dtype=torch.float64))
+    adapt = Batch(
+        _random(2, 6, 5), torch.arange(12).view(2, 6) % 3, torch.ones(2, 6, dtype=torch.float64)
+    )
     ((plain, own),) = adapted_outputs(layers, params, adapt, 0.5, [x], [None])
     torch.testing.assert_close(plain, model(x).detach())
     assert not torch.allclose(own, plain)

@@ -154,12 +154,15 @@ def test_what_is_not_known_by_exact_type_runs_as_it_is(few_digits, federated, ki
     params = params_of(model, torch.float64)
     batches = data.draw(UE, NUM_SAMPLES, 1, seed=1, round_index=2)
     loop, vmap = (
-        make_engine(engine, model)(ALGORITHMS[name], params, batches, UE).mean(WEIGHT) for engine in ("loop", "vmap")
+        make_engine(engine, model)(ALGORITHMS[name], params, batches, UE).mean(WEIGHT)
+        for engine in ("loop", "vmap")
     )
     for key, p in params.items():
         # A difference of gradients over a short step loses digits.
         far = 1e-6 if name == "finite-difference" else 1e-9
-        torch.testing.assert_close(loop[key], vmap[key], rtol=far, atol=far * float((loop[key] - p).abs().max()))
+        torch.testing.assert_close(
+            loop[key], vmap[key], rtol=far, atol=far * float((loop[key] - p).abs().max())
+        )
     assert max(float((loop[key] - p).abs().max()) for key, p in params.items()) > 1e-5
 
 
@@ -257,7 +260,9 @@ def test_a_served_model_gives_the_outputs_of_the_model(federated):
     model = network(nn.Softplus(), nn.Identity(), nn.Dropout(0.5)).eval()
     assert low_rank_layers(model) is not None
     params = params_of(model, torch.float64)
-    judged = Evaluator(inner_lr=0.0, train_samples=10_000, num_ue=8).prepare(model, federated, 1)(params)
+    judged = Evaluator(inner_lr=0.0, train_samples=10_000, num_ue=8).prepare(model, federated, 1)(
+        params
+    )
     losses = [
         float(nn.functional.cross_entropy(outputs(model, params, x), y))
         for x, y in (federated.gather(federated.partition.train_of(u)) for u in range(8))

@@ -38,7 +38,9 @@ def adapted_model(model, x, y, lr):
 
 
 @pytest.mark.parametrize(
-    ("fast", "most_kept"), [(True, 2**26), (True, 0), (False, 0)], ids=["kept", "gathered anew", "reference"]
+    ("fast", "most_kept"),
+    [(True, 2**26), (True, 0), (False, 0)],
+    ids=["kept", "gathered anew", "reference"],
 )
 def test_both_accuracies_and_losses_are_means_over_ues_of_a_plain_loop(
     trained, federated, monkeypatch, fast, most_kept
@@ -50,7 +52,12 @@ def test_both_accuracies_and_losses_are_means_over_ues_of_a_plain_loop(
     prepared = evaluator.prepare(model, federated, 1, fast=fast)
     assert all((piece.kept is not None) == (most_kept > 0) for piece in prepared.pieces)
     found = prepared(params)
-    expected = {"global_accuracy": [], "adapted_accuracy": [], "train_loss": [], "adapted_train_loss": []}
+    expected = {
+        "global_accuracy": [],
+        "adapted_accuracy": [],
+        "train_loss": [],
+        "adapted_train_loss": [],
+    }
     for u in range(federated.partition.num_ue):
         x, y = federated.gather(federated.partition.train_of(u))
         test_x, test_y = federated.gather(federated.partition.test_of(u))
@@ -59,7 +66,9 @@ def test_both_accuracies_and_losses_are_means_over_ues_of_a_plain_loop(
             for name, candidate in (("", model), ("adapted_", own)):
                 hits = (candidate(test_x).argmax(1) == test_y).double().mean()
                 expected[f"{name or 'global_'}accuracy"].append(float(hits))
-                expected[f"{name}train_loss"].append(float(nn.functional.cross_entropy(candidate(x), y)))
+                expected[f"{name}train_loss"].append(
+                    float(nn.functional.cross_entropy(candidate(x), y))
+                )
     for name, values in expected.items():
         assert getattr(found, name) == pytest.approx(np.mean(values), rel=1e-10)
     assert found.adapted_train_loss < found.train_loss  # a step on these very samples must help
@@ -87,7 +96,10 @@ def test_an_evaluation_is_the_same_every_time_and_counts_the_stated_samples(trai
     model, params = trained
     some = Evaluator(inner_lr=0.1, test_samples=4)
     one, two = (some.prepare(model, federated, 1)(params) for _ in range(2))
-    assert (one.global_accuracy, one.adapted_accuracy) == (two.global_accuracy, two.adapted_accuracy)
+    assert (one.global_accuracy, one.adapted_accuracy) == (
+        two.global_accuracy,
+        two.adapted_accuracy,
+    )
     # 4 samples at each of 8 UEs: the mean accuracy is a multiple of 1/32.
     assert (one.global_accuracy * 32) == pytest.approx(round(one.global_accuracy * 32), abs=1e-9)
 
@@ -96,11 +108,17 @@ def test_pieces_hold_every_ue_once_and_little_padding(federated, monkeypatch):
     monkeypatch.setattr("autofl.evaluation.evaluator.ROWS", 120)
     prepared = Evaluator(inner_lr=0.1, train_samples=5).prepare(mlp(), federated, 1)
     assert len(prepared.pieces) > 2
-    np.testing.assert_array_equal(np.sort(np.concatenate([piece.ue for piece in prepared.pieces])), np.arange(8))
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([piece.ue for piece in prepared.pieces])), np.arange(8)
+    )
     for piece in prepared.pieces:
-        np.testing.assert_array_equal(piece.test.mask.sum(axis=1), federated.partition.test_size[piece.ue])
+        np.testing.assert_array_equal(
+            piece.test.mask.sum(axis=1), federated.partition.test_size[piece.ue]
+        )
         for row, u in enumerate(piece.ue):
-            assert set(piece.test.sample[row][piece.test.mask[row]]) == set(federated.partition.test_of(int(u)))
+            assert set(piece.test.sample[row][piece.test.mask[row]]) == set(
+                federated.partition.test_of(int(u))
+            )
 
 
 def test_a_perfect_and_a_hopeless_model_score_one_and_zero(rng):

@@ -15,7 +15,9 @@ from autofl.models import build, mlp, params_of
 from autofl.rng import stream
 
 
-@pytest.mark.parametrize(("small", "most", "test_samples"), [(2**14, 2**30, None), (1, 1, None), (100, 2**30, 9)])
+@pytest.mark.parametrize(
+    ("small", "most", "test_samples"), [(2**14, 2**30, None), (1, 1, None), (100, 2**30, 9)]
+)
 def test_runs_of_unequal_ues_score_together_what_they_score_alone(
     few_digits, federated, monkeypatch, small, most, test_samples
 ):
@@ -36,9 +38,15 @@ def test_runs_of_unequal_ues_score_together_what_they_score_alone(
     together = joint(params, [0, 1])
     for r, each in enumerate(data):
         alone = evaluator.prepare(model, each, 5 + r)({name: p[r] for name, p in params.items()})
-        np.testing.assert_allclose(dataclasses.astuple(together[r]), dataclasses.astuple(alone), rtol=1e-12)
-        (later,) = joint({name: p[r : r + 1] for name, p in params.items()}, [r])  # when the other run has ended
-        np.testing.assert_allclose(dataclasses.astuple(later), dataclasses.astuple(alone), rtol=1e-12)
+        np.testing.assert_allclose(
+            dataclasses.astuple(together[r]), dataclasses.astuple(alone), rtol=1e-12
+        )
+        (later,) = joint(
+            {name: p[r : r + 1] for name, p in params.items()}, [r]
+        )  # when the other run has ended
+        np.testing.assert_allclose(
+            dataclasses.astuple(later), dataclasses.astuple(alone), rtol=1e-12
+        )
 
 
 def test_sizes_alike_are_neighbours_with_little_padding():

@@ -25,8 +25,8 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def two_workers():
-    """Ray allows its own server half a minute to start: on a busy machine, where its files are read for the first time,
-    that may be too little, and a second start is quicker.
+    """Ray allows its own server half a minute to start: on a busy machine, where its files are read
+    for the first time, that may be too little, and a second start is quicker.
     """
     for last in (False, True):
         try:
@@ -54,7 +54,9 @@ def test_runs_spread_over_two_workers_are_those_made_here(tmp_path, two_workers)
 
 
 @pytest.mark.parametrize("engine", ["low_rank", "vmap"])
-def test_the_ues_of_one_run_spread_over_two_workers_give_the_same_bits(tmp_path, rng, two_workers, engine):
+def test_the_ues_of_one_run_spread_over_two_workers_give_the_same_bits(
+    tmp_path, rng, two_workers, engine
+):
     num_ue, each = 220, 36
     label = np.tile(np.arange(4), num_ue * each // 4)
     np.savez(tmp_path / "own.npz", x=rng.normal(size=(len(label), 5)) + label[:, None], y=label)
@@ -71,7 +73,9 @@ def test_the_ues_of_one_run_spread_over_two_workers_give_the_same_bits(tmp_path,
     sim = build_simulation(settings)
     ue = np.arange(num_ue)
     batches = sim.data.draw(ue, np.full(num_ue, 24), 1, sim.seed, 1)
-    assert len(sim.engine(sim.arm.algorithm, sim.params, batches, ue).chunks()) >= 3  # or there is nothing to spread
+    assert (
+        len(sim.engine(sim.arm.algorithm, sim.params, batches, ue).chunks()) >= 3
+    )  # or there is nothing to spread
     run(settings, tmp_path / "here")
     run(settings, tmp_path / "there", ray=two_workers)
     assert digest(tmp_path / "here") == digest(tmp_path / "there")

@@ -36,7 +36,9 @@ def test_by_default_every_decision_is_the_planners_and_none_the_users():
 
 
 def test_a_planned_round_says_what_they_come_to():
-    rows = told("cell.downlink_power=1.0", "cell.downlink_bandwidth=1e5", "preset=physical", made=True)
+    rows = told(
+        "cell.downlink_power=1.0", "cell.downlink_bandwidth=1e5", "preset=physical", made=True
+    )
     assert "take part in the planned round" in rows["UEs"].value
     assert "bits a weight" in rows["downlink"].value
     assert rows["downlink"].reason == "the most progress per second; decided in every round"
@@ -50,9 +52,17 @@ def test_a_planned_round_says_what_they_come_to():
         ("simulation.num_selected=8", "band", "8 MHz"),
         ("cell.total_bandwidth=3e6", "band", "3 MHz"),
         ("joint.steps=false", "steps, samples, bits", "by the planner in every round"),
-        ("learning.outer_lr=0.25", "local step", "beta = 0.25, at most 0.3 of the model's length / sqrt(k) in round k"),
+        (
+            "learning.outer_lr=0.25",
+            "local step",
+            "beta = 0.25, at most 0.3 of the model's length / sqrt(k) in round k",
+        ),
         ("learning.lr_decay=0.0", "local step", "0.3 of the model's length"),
-        ("learning.lr_decay=0.5", "local step", "0.3 of the model's length / sqrt(1 + 0.5 (k - 1)) in round k"),
+        (
+            "learning.lr_decay=0.5",
+            "local step",
+            "0.3 of the model's length / sqrt(1 + 0.5 (k - 1)) in round k",
+        ),
         ("learning.inner_lr=0.1", "alpha", "0.1"),
     ],
 )
@@ -68,7 +78,9 @@ def test_a_compressor_of_the_downlink_that_is_set_is_the_users():
 
 
 def test_an_algorithm_without_a_rule_and_one_without_the_joint_planner():
-    rows = {row.decision: row for row in decisions_of(load_settings(overrides=["algorithm=scaffold"]))}
+    rows = {
+        row.decision: row for row in decisions_of(load_settings(overrides=["algorithm=scaffold"]))
+    }
     assert rows == {}
     auto = load_settings(overrides=["algorithm=scaffold", 'learning.outer_lr="auto"'])
     rows = {row.decision: row for row in decisions_of(auto)}
@@ -96,8 +108,12 @@ def test_the_run_folder_its_report_and_its_settings_read_back_have_the_same_reas
         assert all(row[0] in text and row[2] in text for row in rows)
 
 
-def test_in_one_comparison_each_algorithm_has_its_own_ues_and_its_file_resumes_to_the_same(tmp_path):
-    settings = load_settings(overrides=['compare.algorithms=["autofl", "autofl-j"]', "compare.seeds=1"])
+def test_in_one_comparison_each_algorithm_has_its_own_ues_and_its_file_resumes_to_the_same(
+    tmp_path,
+):
+    settings = load_settings(
+        overrides=['compare.algorithms=["autofl", "autofl-j"]', "compare.seeds=1"]
+    )
     paper, joint = (job.settings.resolved() for job in comparison(settings, tmp_path))
     assert (paper.simulation.num_selected, paper.cell.total_bandwidth) == (5, None)
     assert (joint.simulation.num_selected, joint.cell.total_bandwidth) == (20, 5e6)
@@ -130,6 +146,8 @@ def test_the_theory_asks_for_numbers(setting):
 
 
 def test_an_algorithm_without_a_rule_takes_table_i_and_says_so(caplog):
-    algorithm = build_algorithm(load_settings(overrides=["algorithm=scaffold", 'learning.outer_lr="auto"']))
+    algorithm = build_algorithm(
+        load_settings(overrides=["algorithm=scaffold", 'learning.outer_lr="auto"'])
+    )
     assert algorithm.outer_lr == 0.07
     assert "scaffold: its beta cannot be found by the rule, so it is 0.07" in caplog.text

@@ -16,7 +16,12 @@ from autofl.experiments import jobs
 from autofl.experiments.jobs import Job, run_jobs, run_with_progress
 from autofl.records import read_manifest, read_run
 
-SMALL = ["stop.rounds=3", "evaluation.every=3", "evaluation.test_samples=5", "simulation.device=cpu"]
+SMALL = [
+    "stop.rounds=3",
+    "evaluation.every=3",
+    "evaluation.test_samples=5",
+    "simulation.device=cpu",
+]
 MIXED = (
     ["algorithm=autofl"],
     ["algorithm=autofl", "data.partition=iid"],
@@ -33,12 +38,18 @@ def mixed(folder):
     ]
 
 
-def test_runs_that_differ_in_anything_share_batches_and_give_what_they_give_alone(tmp_path, monkeypatch):
+def test_runs_that_differ_in_anything_share_batches_and_give_what_they_give_alone(
+    tmp_path, monkeypatch
+):
     # What a GPU does, on this machine's CPU.
     monkeypatch.setattr(jobs, "BATCH", 3)
     sizes = []
     original = jobs._write_together
-    monkeypatch.setattr(jobs, "_write_together", lambda batch, tell: (sizes.append(len(batch)), original(batch, tell)))
+    monkeypatch.setattr(
+        jobs,
+        "_write_together",
+        lambda batch, tell: (sizes.append(len(batch)), original(batch, tell)),
+    )
     for batch in jobs.batches_of(mixed(tmp_path / "batch")):
         jobs._run_together(batch, lambda _: None)
     run_jobs(mixed(tmp_path / "alone"))
@@ -46,7 +57,9 @@ def test_runs_that_differ_in_anything_share_batches_and_give_what_they_give_alon
     for place in map(str, range(len(MIXED))):
         one, batch = read_run(tmp_path / "alone" / place), read_run(tmp_path / "batch" / place)
         assert (one.folder / "ues.csv").read_bytes() == (batch.folder / "ues.csv").read_bytes()
-        assert batch.rounds["train_loss"][-1] == pytest.approx(one.rounds["train_loss"][-1], rel=1e-4)
+        assert batch.rounds["train_loss"][-1] == pytest.approx(
+            one.rounds["train_loss"][-1], rel=1e-4
+        )
         assert batch.manifest["status"] == "finished"
 
 
@@ -67,12 +80,16 @@ def test_a_worker_told_to_end_between_two_runs_says_nothing_and_takes_no_other(c
     with ProcessPoolExecutor(1, context, jobs._begin_worker) as pool:
         os.kill(pool.submit(os.getpid).result(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
-            pool.submit(jobs._pool_unit, run_with_progress, mixed(Path("nowhere"))[0], print).result()
+            pool.submit(
+                jobs._pool_unit, run_with_progress, mixed(Path("nowhere"))[0], print
+            ).result()
     assert capfd.readouterr().err == ""
 
 
 def test_what_carries_the_words_of_workers_outlives_a_signal_to_all_processes():
-    """A worker that was just handed a job could not reach it, and ended in a traceback above the command's own line."""
+    """A worker that was just handed a job could not reach it, and ended in a traceback above the
+    command's own line.
+    """
     with_manager = SyncManager(ctx=multiprocessing.get_context("spawn"))
     with_manager.start(jobs._begin_manager)
     with with_manager as manager:

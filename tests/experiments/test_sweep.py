@@ -1,4 +1,6 @@
-"""Sweeps: what is swept, that a planned row is what `autofl plan` prints, that a sweep goes on where it stopped."""
+"""Sweeps: what is swept, that a planned row is what `autofl plan` prints, that a sweep goes on
+where it stopped.
+"""
 
 import csv
 import json
@@ -13,7 +15,16 @@ from autofl.errors import AutoFLError
 from autofl.experiments.sweep import parse_axis
 from autofl.records import read_run
 
-RUN = ["--set", "stop.rounds=2", "--set", "evaluation.every=1", "--set", "evaluation.test_samples=5", "--workers", "1"]
+RUN = [
+    "--set",
+    "stop.rounds=2",
+    "--set",
+    "evaluation.every=1",
+    "--set",
+    "evaluation.test_samples=5",
+    "--workers",
+    "1",
+]
 
 
 def answer(capsys, *argv):
@@ -39,7 +50,9 @@ def answer(capsys, *argv):
 )
 def test_lists_and_ranges_are_read_as_they_are_written(text, values):
     read = list(parse_axis(text).values)
-    assert read == pytest.approx(values, rel=1e-11) if isinstance(values[0], float) else read == values
+    assert (
+        read == pytest.approx(values, rel=1e-11) if isinstance(values[0], float) else read == values
+    )
     assert [type(value) for value in read] == [type(value) for value in values]
 
 
@@ -61,17 +74,24 @@ def test_a_planned_row_is_what_plan_prints(capsys, tmp_path):
     assert len(rows) == 3 * 2 * 2
     for row in rows[::5]:
         same = [f"{key}={row[key]}" for key in ("cell.max_energy", "planner.name", "seed")]
-        _, out, _ = answer(capsys, "plan", "--json", *(word for text in same for word in ("--set", text)))
+        _, out, _ = answer(
+            capsys, "plan", "--json", *(word for text in same for word in ("--set", text))
+        )
         plan = json.loads(out)
         for name in ("energy", "num_feasible", *(["round_time"] if plan["num_feasible"] else [])):
             assert float(row[name]) == plan[name]
         assert int(row["num_samples"]) == sum(ue["num_samples"] for ue in plan["ues"])
         if plan["num_feasible"]:
             last = plan["ues"][int(float(row["straggler"]))]
-            assert float(row["round_time"]) == pytest.approx(last["compute_time"] + last["upload_time"], rel=1e-12)
+            assert float(row["round_time"]) == pytest.approx(
+                last["compute_time"] + last["upload_time"], rel=1e-12
+            )
             assert float(row["upload_time"]) == last["upload_time"]
     about = json.loads((tmp_path / "sweep.json").read_text())
-    assert about["over"] == {"cell.max_energy": [0.001, 0.003, 0.005], "planner.name": ["exact", "paper"]}
+    assert about["over"] == {
+        "cell.max_energy": [0.001, 0.003, 0.005],
+        "planner.name": ["exact", "paper"],
+    }
     assert about["seeds"] == [1, 2]
     assert (tmp_path / "sweep.png").stat().st_size > 10_000
 
@@ -106,7 +126,9 @@ def test_a_simulated_sweep_goes_on_where_it_stopped(capsys, tmp_path):
     assert [row["data.labels"] for row in rows] == [1, 5]
     runs = [read_run(tmp_path / "runs" / row["name"]) for row in rows]
     assert [run.config["data"]["labels"] for run in runs] == [1, 5]
-    assert [row["final_adapted"] for row in rows] == [run.rounds["adapted_accuracy"][-1] for run in runs]
+    assert [row["final_adapted"] for row in rows] == [
+        run.rounds["adapted_accuracy"][-1] for run in runs
+    ]
     made = (runs[0].folder / "manifest.json").stat().st_mtime_ns
     (runs[1].folder / "manifest.json").unlink()
     status, again, err = answer(capsys, *command, "--json")

@@ -52,7 +52,9 @@ def test_the_best_has_the_least_median_time_of_all(tuned):
     result, folder = tuned
     medians = {}
     for trial in result.trials:
-        times = [slow_time(folder / f"{trial.constants.name}-seed{seed}", 0.6) for seed in (3, 4, 5)]
+        times = [
+            slow_time(folder / f"{trial.constants.name}-seed{seed}", 0.6) for seed in (3, 4, 5)
+        ]
         np.testing.assert_allclose(trial.times, times, rtol=1e-12)
         medians[trial.constants] = sorted(times)[1]
     assert len(medians) == 8
@@ -77,7 +79,9 @@ def test_every_run_has_its_constants_in_every_round(tuned):
 def test_constants_that_nobody_can_pay_for_are_reported(tuned):
     result, _ = tuned
     unheard = [trial for trial in result.trials if not trial.heard]
-    assert {(trial.constants.num_samples, trial.constants.local_steps) for trial in unheard} == {(20, 4)}
+    assert {(trial.constants.num_samples, trial.constants.local_steps) for trial in unheard} == {
+        (20, 4)
+    }
     for trial in unheard:
         assert trial.remark == "nobody is heard"
         assert trial.row()["median_time"] is None
@@ -105,17 +109,29 @@ def test_where_no_constants_reach_the_target_there_is_no_best(tuned):
 
 def test_baselines_are_tuned_in_their_own_section():
     one = Constants(7, 2, num_selected=4).applied(small('algorithm="fedavg-1"'), 9)
-    assert (one.baseline.name, one.baseline.given["num_samples"], one.planner.name) == ("fixed", 7, "paper")
+    assert (one.baseline.name, one.baseline.given["num_samples"], one.planner.name) == (
+        "fixed",
+        7,
+        "paper",
+    )
     assert one.baseline.given["power"] == "computed"  # what the energy allows, unless it is set
     said = small('algorithm="fedavg-1"', 'baseline.power="max"')
     assert Constants(7, 2).applied(said, 9).baseline.given["power"] == "max"
     assert (one.learning.local_steps, one.simulation.num_selected, one.seed) == (2, 4, 9)
-    sparse = Constants(7, 2, bits=1.5).applied(load_settings(overrides=['compressor.name="top-k"']), 9)
+    sparse = Constants(7, 2, bits=1.5).applied(
+        load_settings(overrides=['compressor.name="top-k"']), 9
+    )
     assert sparse.planner.given["bits_per_weight"] == 1.5
 
 
 def test_a_share_of_the_frequency_is_tried_and_carried_out(tmp_path):
-    result = tune(small("stop.rounds=2"), Grid([5], [1], frequency=[0.5, 1.0]), tmp_path, seeds=[3], target=0.6)
+    result = tune(
+        small("stop.rounds=2"),
+        Grid([5], [1], frequency=[0.5, 1.0]),
+        tmp_path,
+        seeds=[3],
+        target=0.6,
+    )
     assert {trial.constants.name for trial in result.trials} == {"d5-tau1-f0.5", "d5-tau1-f1"}
     for share, hertz in ((0.5, 5e8), (1.0, 1e9)):
         with (tmp_path / f"d5-tau1-f{share:g}-seed3" / "ues.csv").open() as file:
@@ -150,7 +166,20 @@ def test_bits_without_a_compressor_are_refused(tmp_path):
 
 def test_the_command_shows_a_table_and_writes_settings_that_simulate_takes(tmp_path, capsys):
     changes = [word for change in SMALL for word in ("--set", change)]
-    argv = ["tune", "--samples", "5", "--steps", "1,4", "--seeds", "2", "--target", "0.5", "--workers", "2", *changes]
+    argv = [
+        "tune",
+        "--samples",
+        "5",
+        "--steps",
+        "1,4",
+        "--seeds",
+        "2",
+        "--target",
+        "0.5",
+        "--workers",
+        "2",
+        *changes,
+    ]
     assert run_cli([*argv, "--out", str(tmp_path / "t"), "--json"]) == 0
     out, err = capsys.readouterr()
     told = json.loads(out)
@@ -158,9 +187,16 @@ def test_the_command_shows_a_table_and_writes_settings_that_simulate_takes(tmp_p
     assert told["best"]["reached"] == 2
     assert json.loads((tmp_path / "t" / "tuned.json").read_text()) == told
     assert "best: d5" in err
-    alone = tune(small(), Grid([5], [1, 4]), tmp_path / "alone", seeds=[1, 2], target=0.5)  # one worker, the same
+    alone = tune(
+        small(), Grid([5], [1, 4]), tmp_path / "alone", seeds=[1, 2], target=0.5
+    )  # one worker, the same
     assert [trial.row() for trial in alone.trials] == told["trials"]
-    assert run_cli(["simulate", told["settings"], "--out", str(tmp_path / "s"), "--set", "stop.rounds=2"]) == 0
+    assert (
+        run_cli(
+            ["simulate", told["settings"], "--out", str(tmp_path / "s"), "--set", "stop.rounds=2"]
+        )
+        == 0
+    )
     capsys.readouterr()
     assert run_cli([*argv, "--out", str(tmp_path / "t")]) == 2
     assert "a run is there already" in capsys.readouterr().err

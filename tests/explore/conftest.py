@@ -23,12 +23,18 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def unwell(runs):
-    """Next to them a finished run whose table was cut, an interrupted one, and one with a table that is not one."""
+    """Next to them a finished run whose table was cut, an interrupted one, and one with a table
+    that is not one.
+    """
     for name in ("cut", "interrupted", "garbled"):
         shutil.copytree(runs / "autofl", runs / name)
     for name, seed in (("interrupted", 2), ("garbled", 3)):
         manifest = runs / name / "manifest.json"
-        said = {key: value for key, value in json.loads(manifest.read_text()).items() if key != "manifest_sha256"}
+        said = {
+            key: value
+            for key, value in json.loads(manifest.read_text()).items()
+            if key != "manifest_sha256"
+        }
         manifest.write_text(json.dumps(sealed(said | {"status": "interrupted", "seed": seed})))
     table = runs / "cut" / "rounds.csv"
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:4]))

@@ -60,7 +60,9 @@ def said_by_plan(capsys, tmp_path, toml):
 def as_rows(plan):
     """The plan as the command line prints it: a table for each UE."""
     columns = plan["ues"]
-    return plan | {"ues": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]}
+    return plan | {
+        "ues": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    }
 
 
 @pytest.mark.parametrize(
@@ -70,21 +72,37 @@ def as_rows(plan):
         *(("paper", name) for name in ("paper", "joint", "fixed", "yang")),
     ],
 )
-def test_a_plan_is_that_of_the_command_line_from_the_saved_file(client, capsys, tmp_path, scenario, planner):
-    asked = {"scenario": scenario, "settings": {"cell": {"num_ue": 9, "max_power": 0.05}, "planner": {"name": planner}}}
+def test_a_plan_is_that_of_the_command_line_from_the_saved_file(
+    client, capsys, tmp_path, scenario, planner
+):
+    asked = {
+        "scenario": scenario,
+        "settings": {"cell": {"num_ue": 9, "max_power": 0.05}, "planner": {"name": planner}},
+    }
     there = client.post("/api/plan", json=asked).json()["plan"]
-    assert as_rows(there) == said_by_plan(capsys, tmp_path, client.post("/api/toml", json=asked).text)
+    assert as_rows(there) == said_by_plan(
+        capsys, tmp_path, client.post("/api/toml", json=asked).text
+    )
     assert there["planner"] == planner
 
 
 def test_places_that_were_dragged_are_planned_and_saved(client, capsys, tmp_path):
     positions = [[30.0, 40.0], [-150.0, 80.0], [10.5, -160.25]]
-    asked = {"settings": {"cell": {"positions": positions}, "compressor": {"name": "quantise", "bits": 6}}}
+    asked = {
+        "settings": {
+            "cell": {"positions": positions},
+            "compressor": {"name": "quantise", "bits": 6},
+        }
+    }
     answer = client.post("/api/plan", json=asked).json()
     assert answer["plan"]["ues"]["distance"] == pytest.approx([50.0, 170.0, 160.59], abs=0.01)
     assert answer["positions"] == [pytest.approx(place) for place in positions]
-    assert answer["values"]["bits"] == pytest.approx(6 + 16 / 256, rel=1e-3)  # 6 bits and the scale of each block
-    assert as_rows(answer["plan"]) == said_by_plan(capsys, tmp_path, client.post("/api/toml", json=asked).text)
+    assert answer["values"]["bits"] == pytest.approx(
+        6 + 16 / 256, rel=1e-3
+    )  # 6 bits and the scale of each block
+    assert as_rows(answer["plan"]) == said_by_plan(
+        capsys, tmp_path, client.post("/api/toml", json=asked).text
+    )
 
 
 def test_energy_is_split_into_computing_and_sending(client):
@@ -93,7 +111,9 @@ def test_energy_is_split_into_computing_and_sending(client):
     for ue, computing in zip(ues, answer["compute_energy"], strict=True):
         cycles = cell.cycles_per_sample[ue["id"]] * ue["num_samples"] * ue["local_steps"]
         assert computing == pytest.approx(1e-27 / 2 * cycles * ue["cpu_frequency"] ** 2, rel=1e-9)
-        assert ue["energy"] - computing == pytest.approx(ue["tx_power"] * ue["upload_time"], rel=1e-9)
+        assert ue["energy"] - computing == pytest.approx(
+            ue["tx_power"] * ue["upload_time"], rel=1e-9
+        )
     slowest = max(ues, key=lambda ue: ue["upload_time"] + ue["compute_time"])
     assert answer["slowest"] == slowest["id"]
 
@@ -101,9 +121,13 @@ def test_energy_is_split_into_computing_and_sending(client):
 def test_values_are_cut_to_the_digits_that_are_asked_for(client):
     """As text says them with so many digits; what is said of the whole round stays as it is."""
     asked = {"scenario": "umi-phones", "settings": {"planner": {"name": "joint"}}}
-    whole, cut = (client.post("/api/plan", json=asked | more).json() for more in ({}, {"digits": 6}))
+    whole, cut = (
+        client.post("/api/plan", json=asked | more).json() for more in ({}, {"digits": 6})
+    )
     for name, column in whole["plan"].pop("ues").items():
-        expected = [float(f"{value:.6g}") if isinstance(value, float) else value for value in column]
+        expected = [
+            float(f"{value:.6g}") if isinstance(value, float) else value for value in column
+        ]
         assert cut["plan"]["ues"][name] == expected
     assert {name: value for name, value in cut["plan"].items() if name != "ues"} == whole["plan"]
     for place, exact in zip(cut["positions"], whole["positions"], strict=True):
@@ -141,7 +165,9 @@ def test_a_plan_is_answered_while_one_waits(client, scenario, planner, num_ue, l
     assert min(spent) < 2.0 * limit  # half of that where nothing else runs
 
 
-@pytest.mark.parametrize(("over", "key"), [("energy", "cell.max_energy={x}"), ("radius", "cell.distance={{disc={x}}}")])
+@pytest.mark.parametrize(
+    ("over", "key"), [("energy", "cell.max_energy={x}"), ("radius", "cell.distance={{disc={x}}}")]
+)
 def test_a_point_of_a_curve_is_the_plan_of_its_settings(client, over, key):
     curve = client.post("/api/curve", json={"over": over}).json()
     place = curve["x"].index(pytest.approx(curve["here"])) - 3
@@ -166,7 +192,11 @@ def test_a_curve_ends_where_the_path_loss_does(client, scenario):
 
 
 def test_a_settings_file_is_planned_as_on_the_command_line(client, capsys, runs, tmp_path):
-    for path in (EXAMPLES / "cell.toml", EXAMPLES / "experiment.toml", runs / "autofl" / "config.toml"):
+    for path in (
+        EXAMPLES / "cell.toml",
+        EXAMPLES / "experiment.toml",
+        runs / "autofl" / "config.toml",
+    ):
         made = client.post("/api/plan", json={"file": path.read_text()}).json()["plan"]
         assert as_rows(made) == said_by_plan(capsys, tmp_path, path.read_text())
 
@@ -177,10 +207,14 @@ def test_what_is_changed_lies_on_top_of_the_settings_file(client, capsys, tmp_pa
     asked = {"file": (EXAMPLES / "cell.toml").read_text(), "settings": settings}
     made = client.post("/api/plan", json=asked).json()["plan"]
     assert made["planner"] == "joint"
-    assert as_rows(made) == said_by_plan(capsys, tmp_path, client.post("/api/toml", json=asked).text)
+    assert as_rows(made) == said_by_plan(
+        capsys, tmp_path, client.post("/api/toml", json=asked).text
+    )
 
 
-@pytest.mark.parametrize("key", ["planner", "channel", "model", "selection", "compressor", "attack", "aggregator"])
+@pytest.mark.parametrize(
+    "key", ["planner", "channel", "model", "selection", "compressor", "attack", "aggregator"]
+)
 def test_a_settings_file_imports_nothing(client, tmp_path, monkeypatch, key):
     (tmp_path / "left_behind.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -193,7 +227,16 @@ def test_a_settings_file_imports_nothing(client, tmp_path, monkeypatch, key):
 
 
 @pytest.mark.parametrize(
-    "file", ["cell", "[cell", "[cell]\nnum_ues = 3", "seed = nan", "\0", "a.b.c.d.e.f.g.h.i = 1", 'algorithm = "x:y"']
+    "file",
+    [
+        "cell",
+        "[cell",
+        "[cell]\nnum_ues = 3",
+        "seed = nan",
+        "\0",
+        "a.b.c.d.e.f.g.h.i = 1",
+        'algorithm = "x:y"',
+    ],
 )
 def test_a_settings_file_that_is_none_ends_in_one_line(client, file):
     answer = client.post("/api/plan", json={"file": file})
@@ -202,7 +245,10 @@ def test_a_settings_file_that_is_none_ends_in_one_line(client, file):
 
 
 def test_a_forecast_says_how_far_it_is_and_ends_in_the_forecast_of_the_command_line(client, capsys):
-    lines = [json.loads(line) for line in client.post("/api/forecast", json={"target": 0.85}).text.splitlines()]
+    lines = [
+        json.loads(line)
+        for line in client.post("/api/forecast", json={"target": 0.85}).text.splitlines()
+    ]
     assert [line["of"] for line in lines[:-1]] == [20] * (len(lines) - 1)
     assert [line["drawn"] for line in lines[:-1]] == sorted(line["drawn"] for line in lines[:-1])
     capsys.readouterr()
@@ -317,11 +363,14 @@ def test_files_own_parts_and_nonsense_end_in_one_line(client, settings):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'{"target": NaN}', b"[" * 5000, b"\xff\xfe", b'{"scenario": "\\ud800"}']
+    "body",
+    [b"", b"{", b"[]", b'{"target": NaN}', b"[" * 5000, b"\xff\xfe", b'{"scenario": "\\ud800"}'],
 )
 def test_what_is_not_json_is_no_fault_of_the_server(client, body):
     for route in ("/api/plan", "/api/compare", "/api/forecast"):
-        assert client.post(route, content=body, headers={"Content-Type": "application/json"}).status_code in (400, 422)
+        assert client.post(
+            route, content=body, headers={"Content-Type": "application/json"}
+        ).status_code in (400, 422)
 
 
 # --- runs ---
@@ -353,7 +402,9 @@ def test_runs_stand_side_by_side_as_in_a_report(client, capsys, runs, tmp_path):
     text = client.post("/api/compare.csv", json={"runs": ids, "target": 0.3}).text
     lines = list(csv.DictReader(io.StringIO(text)))
     assert [line["label"] for line in lines] == [row["label"] for row in said["rows"]]
-    assert [float(line["final_adapted"]) for line in lines] == [row["final_adapted"]["mean"] for row in said["rows"]]
+    assert [float(line["final_adapted"]) for line in lines] == [
+        row["final_adapted"]["mean"] for row in said["rows"]
+    ]
 
 
 def test_no_run_outside_the_given_folders_is_read(runs, tmp_path):
@@ -374,7 +425,10 @@ def test_no_run_outside_the_given_folders_is_read(runs, tmp_path):
 
 def test_a_run_that_ended_is_not_paused_and_a_finished_one_does_not_go_on(client):
     run_id = id_of(client, "autofl")
-    assert [client.post(f"/api/runs/{run_id}/{wish}").status_code for wish in ("pause", "stop", "resume")] == [409] * 3
+    assert [
+        client.post(f"/api/runs/{run_id}/{wish}").status_code
+        for wish in ("pause", "stop", "resume")
+    ] == [409] * 3
 
 
 def test_a_run_whose_tables_are_not_what_it_wrote_is_listed_as_damaged(unwell):
@@ -414,7 +468,9 @@ def test_every_file_of_the_page_is_served_and_small():
     assert "main.js" in names
 
 
-def test_with_the_joint_planner_all_ues_are_asked_until_fewer_are_set_and_each_decision_has_its_reason(client):
+def test_with_the_joint_planner_all_ues_are_asked_until_fewer_are_set_and_each_decision_has_its_reason(
+    client,
+):
     def answer(**settings):
         asked = {"settings": {"planner": {"name": "joint"}, **settings}}
         return client.post("/api/plan", json=asked).json()
@@ -429,4 +485,6 @@ def test_with_the_joint_planner_all_ues_are_asked_until_fewer_are_set_and_each_d
     moved = answer(cell={"bandwidth": free["values"]["bandwidth"]})
     assert moved["values"]["bandwidth"] == free["values"]["bandwidth"] == 1e6
     assert moved["plan"]["round_time"] == free["plan"]["round_time"]
-    assert client.post("/api/plan", json={}).json()["decisions"] == []  # the paper's planner has none of these
+    assert (
+        client.post("/api/plan", json={}).json()["decisions"] == []
+    )  # the paper's planner has none of these

@@ -26,8 +26,22 @@ from autofl.cli.main import run as run_cli
 
 PATIENCE = 600_000
 """Milliseconds for what a loaded machine does in one second."""
-SLIDERS = ("num_ue", "radius", "max_energy", "max_power", "bandwidth", "epsilon", "bits", "local_steps", "num_selected")
-READY = {"plan": "body[data-curves]", "watch": "body[data-watched]", "compare": "body[data-compared]"}
+SLIDERS = (
+    "num_ue",
+    "radius",
+    "max_energy",
+    "max_power",
+    "bandwidth",
+    "epsilon",
+    "bits",
+    "local_steps",
+    "num_selected",
+)
+READY = {
+    "plan": "body[data-curves]",
+    "watch": "body[data-watched]",
+    "compare": "body[data-compared]",
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +64,12 @@ def browser():
 
 @contextmanager
 def opened(browser, address, view="plan", width=1280, scheme="light", refused=False):
-    """The page; at its end nothing was said on the console, but of a refusal, and nothing was asked from elsewhere."""
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True)
+    """The page; at its end nothing was said on the console, but of a refusal, and nothing was asked
+    from elsewhere.
+    """
+    page = browser.new_page(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True
+    )
     page.set_default_timeout(PATIENCE)
     said, asked = [], []
     page.on("console", lambda message: said.append(message.text))
@@ -62,14 +80,17 @@ def opened(browser, address, view="plan", width=1280, scheme="light", refused=Fa
         page.wait_for_selector(READY[view])
         yield page
     finally:
-        page.close()  # also after a failure: what it asked for would keep the server from later tests
+        # also after a failure: what it asked for would keep the server from later tests
+        page.close()
     assert [text for text in said if not (refused and "status of 422" in text)] == []
     ours = address.partition("?")[0]
     assert [url for url in asked if not url.startswith((ours, "data:", "blob:"))] == []
 
 
 def until(page, expression):
-    """Wait until something is true; Playwright's own way would need eval, which the page's policy forbids."""
+    """Wait until something is true; Playwright's own way would need eval, which the page's policy
+    forbids.
+    """
     for _ in range(PATIENCE // 100):
         if page.evaluate(expression):
             return
@@ -107,11 +128,15 @@ def said_by_plan(path, capsys):
 
 
 def assert_plans(path, plan, capsys):
-    """`autofl plan` makes the plan of the page from a saved file; the page has six digits of each value of a UE."""
+    """`autofl plan` makes the plan of the page from a saved file; the page has six digits of each
+    value of a UE.
+    """
     said = said_by_plan(path, capsys)
     ues, shown = said.pop("ues"), dict(plan)
     for name, column in shown.pop("ues").items():
-        assert column == [float(f"{ue[name]:.6g}") if isinstance(ue[name], float) else ue[name] for ue in ues]
+        assert column == [
+            float(f"{ue[name]:.6g}") if isinstance(ue[name], float) else ue[name] for ue in ues
+        ]
     assert shown == said
 
 
@@ -184,7 +209,9 @@ def test_the_map_is_worked_by_keyboard(browser, address):
         page.wait_for_selector("#view-watch:not([hidden])")
 
 
-def test_a_change_that_is_refused_is_said_next_to_its_control_and_the_last_plan_is_greyed(browser, address):
+def test_a_change_that_is_refused_is_said_next_to_its_control_and_the_last_plan_is_greyed(
+    browser, address
+):
     with opened(browser, address, refused=True) as page:
         page.focus("#s-num_ue")
         assert len(planned(page, lambda: page.keyboard.press("End"))["plan"]["ues"]["id"]) == 10_000
@@ -192,7 +219,10 @@ def test_a_change_that_is_refused_is_said_next_to_its_control_and_the_last_plan_
         page.select_option("#planner", "yang")
         page.wait_for_selector("#planner[aria-invalid]")
         assert "its formulas are those of link shannon" in page.inner_text("#planner-why")
-        assert page.evaluate("getComputedStyle(document.querySelector('.mapcard')).filter") == "grayscale(1)"
+        assert (
+            page.evaluate("getComputedStyle(document.querySelector('.mapcard')).filter")
+            == "grayscale(1)"
+        )
         planned(page, lambda: page.select_option("#planner", "joint"))
         assert page.locator("#planner-why, [aria-invalid]").count() == 0
 
@@ -205,7 +235,10 @@ def test_a_target_out_of_its_range_is_refused_and_never_replaced(browser, addres
         assert page.is_disabled("#to-csv")
         page.fill("#compare-target", "0.4")
         page.keyboard.press("Tab")
-        until(page, "document.querySelector('#compare-table th:nth-child(2)').textContent.includes('40 %')")
+        until(
+            page,
+            "document.querySelector('#compare-table th:nth-child(2)').textContent.includes('40 %')",
+        )
         assert page.is_enabled("#to-csv")
 
 
@@ -244,7 +277,10 @@ def test_the_name_of_the_target_lies_on_no_curve(browser, address, target):
     with opened(browser, address, "compare") as page:
         page.fill("#compare-target", target)
         page.keyboard.press("Tab")
-        until(page, f"document.querySelector('.level-name').textContent === 'target {100 * float(target):g} %'")
+        until(
+            page,
+            f"document.querySelector('.level-name').textContent === 'target {100 * float(target):g} %'",
+        )
         name = page.locator("#compare-chart .level-name").bounding_box()
         curves = [curve.bounding_box() for curve in page.locator("#compare-chart .line").all()]
         assert len(curves) >= 2
@@ -257,7 +293,10 @@ def test_a_run_is_started_grows_is_paused_and_goes_on(browser, address):
         page.fill("#rounds", "3000")
         page.fill("#every", "1")
         page.click("#start-form button[type=submit]")
-        until(page, "document.body.dataset.status === 'running' && Number(document.body.dataset.watched) >= 2")
+        until(
+            page,
+            "document.body.dataset.status === 'running' && Number(document.body.dataset.watched) >= 2",
+        )
         first = int(page.evaluate("document.body.dataset.watched"))
         path = page.get_attribute("#watch-accuracy .line >> nth=0", "d")
         until(page, f"Number(document.body.dataset.watched) > {first}")
@@ -278,7 +317,9 @@ def test_a_run_is_of_the_cell_that_is_planned_also_after_a_new_drop(browser, add
         page.keyboard.press("2")
         page.click("#new-run")
         page.fill("#rounds", "1")
-        with page.expect_request(lambda one: one.method == "POST" and "/api/runs" in one.url) as sent:
+        with page.expect_request(
+            lambda one: one.method == "POST" and "/api/runs" in one.url
+        ) as sent:
             page.click("#start-form button[type=submit]")
         asked = sent.value.post_data_json["settings"]
         assert asked["seed"] == 2
@@ -290,7 +331,9 @@ def test_two_runs_are_compared_and_downloaded(browser, address, tmp_path):
     with opened(browser, address, "compare") as page:
         page.click("#choose-none")
         for name in ("autofl", "fedavg-2"):
-            page.locator("#compare-list .item", has_text=f"finished · {name}").locator("input").check()
+            page.locator("#compare-list .item", has_text=f"finished · {name}").locator(
+                "input"
+            ).check()
         until(page, "document.body.dataset.compared === '2'")
         assert page.locator("#compare-table tbody tr").count() == 2
         assert page.locator("#compare-chart .line").count() == 2
@@ -307,15 +350,23 @@ def test_two_runs_are_compared_and_downloaded(browser, address, tmp_path):
             download.value.save_as(files[kind])
         assert len(files["csv"].read_text().splitlines()) == 3
         assert files["svg"].read_text().count("<path") >= 2
-        soft = page.evaluate("getComputedStyle(document.querySelector('#compare-chart .tick')).fill")
-        assert letters_left_of_the_axis(files["png"], soft) > 200  # where their halo covers the numbers, there are none
+        soft = page.evaluate(
+            "getComputedStyle(document.querySelector('#compare-chart .tick')).fill"
+        )
+        assert (
+            letters_left_of_the_axis(files["png"], soft) > 200
+        )  # where their halo covers the numbers, there are none
 
 
 def letters_left_of_the_axis(png, colour):
     """Pixels of this colour where a chart has the numbers of its vertical axis."""
     with Image.open(png) as picture:
         pixels = np.asarray(picture.convert("RGB"), dtype=int)[80:-200, :100]
-    return int((np.abs(pixels - [int(part) for part in re.findall(r"\d+", colour)[:3]]).max(axis=-1) < 8).sum())
+    return int(
+        (
+            np.abs(pixels - [int(part) for part in re.findall(r"\d+", colour)[:3]]).max(axis=-1) < 8
+        ).sum()
+    )
 
 
 def test_equal_runs_are_compared_and_an_error_of_another_view_stays(browser, address, runs):
@@ -381,7 +432,9 @@ def test_the_line_of_a_scenario_says_what_was_changed(browser, address):
         for key in ("num_ue", "num_selected"):
             page.focus(f"#s-{key}")
             planned(page, lambda: page.keyboard.press("ArrowRight"))
-        assert page.inner_text("#scenario-line") == f"{before} Changed here: UEs, Selected in a round."
+        assert (
+            page.inner_text("#scenario-line") == f"{before} Changed here: UEs, Selected in a round."
+        )
         planned(page, lambda: page.click("#reset"))
         assert page.inner_text("#scenario-line") == before
 
@@ -418,11 +471,19 @@ def test_a_run_that_is_starting_is_stopped(browser, address):
 
 def test_a_round_in_which_nobody_takes_part_has_no_time(browser, address):
     with opened(browser, address) as page:
-        for key, end in (("max_energy", "Home"), ("max_power", "Home"), ("bandwidth", "End"), ("radius", "End")):
+        for key, end in (
+            ("max_energy", "Home"),
+            ("max_power", "Home"),
+            ("bandwidth", "End"),
+            ("radius", "End"),
+        ):
             page.focus(f"#s-{key}")
             answer = planned(page, lambda end=end: page.keyboard.press(end))
         assert answer["plan"]["num_feasible"] == 0
-        assert page.inner_text("#figures div >> nth=0").split("\n")[1:] == ["–", "nobody takes part"]
+        assert page.inner_text("#figures div >> nth=0").split("\n")[1:] == [
+            "–",
+            "nobody takes part",
+        ]
 
 
 def test_the_bar_of_the_slowest_ue_is_the_round_with_its_downlink(browser, address):
@@ -431,14 +492,25 @@ def test_the_bar_of_the_slowest_ue_is_the_round_with_its_downlink(browser, addre
         plan = answer["plan"]
         assert plan["downlink_time"] > 0.1 * plan["round_time"]
         keys = page.inner_text(".bars:has(#bars-time) .keys").split("\n")
-        assert [key.strip() for key in keys if key.strip()] == ["computing", "sending", "downlink", "overhead"]
+        assert [key.strip() for key in keys if key.strip()] == [
+            "computing",
+            "sending",
+            "downlink",
+            "overhead",
+        ]
         bars = page.evaluate(
             "[...document.querySelectorAll('#bars-time .bar')].map((bar) =>"
             " [...bar.querySelectorAll('rect:not(.hit)')].map((part) => Number(part.getAttribute('height'))))"
         )
-        parts = page.evaluate("[...document.querySelectorAll('#bars-time .bar title')].map((one) => one.textContent)")
+        parts = page.evaluate(
+            "[...document.querySelectorAll('#bars-time .bar title')].map((one) => one.textContent)"
+        )
         assert all(re.search(r"downlink [1-9]\d* ms, overhead", text) for text in parts), parts[0]
-        times = np.array(plan["ues"]["compute_time"]) + np.array(plan["ues"]["upload_time"]) + plan["downlink_time"]
+        times = (
+            np.array(plan["ues"]["compute_time"])
+            + np.array(plan["ues"]["upload_time"])
+            + plan["downlink_time"]
+        )
         heights = np.array([sum(bar) for bar in bars])
         np.testing.assert_allclose(heights / heights.max(), times / times.max(), atol=0.01)
 
@@ -459,14 +531,19 @@ def test_ten_thousand_ues_fit_their_cards_axes_and_map(browser, address):
         assert page.inner_text("#figures strong >> nth=1").replace("\n", " ") == "10,000 of 10,000"
         until(page, "document.querySelectorAll('#bars-time .bar').length === 60")
         cards = "[...document.querySelectorAll('#figures div')]"
-        assert page.evaluate(f"{cards}.filter((card) => card.scrollWidth > card.clientWidth).length") == 0
+        assert (
+            page.evaluate(f"{cards}.filter((card) => card.scrollWidth > card.clientWidth).length")
+            == 0
+        )
         assert overlaps(page, "#bars-time .tick[text-anchor=middle]") == 0
         inside(page)
 
 
 def test_the_slowest_ue_is_marked_above_the_others_and_inside_the_map(browser, address):
     with opened(browser, address) as page:
-        assert page.evaluate("document.querySelector('.slow').nextElementSibling") is None  # nothing is drawn after it
+        assert (
+            page.evaluate("document.querySelector('.slow').nextElementSibling") is None
+        )  # nothing is drawn after it
         inside(page)
         for _ in range(4):
             planned(page, lambda: page.click("#redraw"))
@@ -556,11 +633,16 @@ def test_a_forecast_is_marked_while_other_settings_are_shown(browser, address):
 
 def test_a_forecast_that_takes_minutes_says_how_far_it_is_and_is_cancelled(browser, address):
     with opened(browser, address) as page:
-        page.route("**/api/curve", lambda route: None)  # curves and forecasts are made one after another
+        page.route(
+            "**/api/curve", lambda route: None
+        )  # curves and forecasts are made one after another
         planned(page, lambda: page.select_option("#planner", "joint"))
         planned(page, lambda: page.select_option("#scenario", "vehicles"))
         page.click("#forecast")
-        until(page, "document.getElementById('forecast-answer').textContent.includes('0 of 20 networks')")
+        until(
+            page,
+            "document.getElementById('forecast-answer').textContent.includes('0 of 20 networks')",
+        )
         page.click("#cancel")
         until(page, "document.getElementById('forecast-answer').textContent === 'Cancelled.'")
         assert page.is_hidden("#cancel")
@@ -572,7 +654,9 @@ def test_a_forecast_that_takes_minutes_says_how_far_it_is_and_is_cancelled(brows
 def test_a_scenario_whose_path_loss_ends_nearby_opens_without_an_error(browser, address):
     with opened(browser, address) as page:
         for scenario, model in (("factory-hall", "InH"), ("rural-macro", "RMa")):
-            answer = planned(page, lambda scenario=scenario: page.select_option("#scenario", scenario))
+            answer = planned(
+                page, lambda scenario=scenario: page.select_option("#scenario", scenario)
+            )
             assert answer["plan"]["num_feasible"] > 0
             page.locator("#curve-radius + .hint", has_text=f"the path loss of {model}").wait_for()
             assert page.locator("#curve-radius .line").count() == 1
@@ -595,8 +679,13 @@ def test_curves_of_the_cell_before_stay_marked_as_old(browser, address):
         before = next_curve()
         planned(page, lambda: page.click("#redraw"))
         before.continue_()
-        first = next_curve()  # of the cell that is shown: the others of the cell before are not waited for
-        assert [one.request.post_data_json["over"] for one in (before, first)] == ["energy", "energy"]
+        first = (
+            next_curve()
+        )  # of the cell that is shown: the others of the cell before are not waited for
+        assert [one.request.post_data_json["over"] for one in (before, first)] == [
+            "energy",
+            "energy",
+        ]
         assert first.request.post_data_json["settings"] != before.request.post_data_json["settings"]
         assert page.locator(".three.stale").count() == 1
         page.unroute("**/api/curve")
@@ -624,17 +713,24 @@ def test_a_number_is_typed_for_each_slider(browser, address, tmp_path, capsys):
                 page.keyboard.press("Tab")
 
             answer = planned(page, write)
-            assert answer["values"][key] == pytest.approx(value, rel=1e-3 if key == "bits" else 1e-12)
+            assert answer["values"][key] == pytest.approx(
+                value, rel=1e-3 if key == "bits" else 1e-12
+            )
         assert page.input_value("#n-max_energy") == "1.2345 mJ"
         assert_plans(saved(page, tmp_path), answer["plan"], capsys)
-        for text, why in (("many", "a number, such as 100"), ("20000", "20,000 UEs; the page takes up to 10,000")):
+        for text, why in (
+            ("many", "a number, such as 100"),
+            ("20000", "20,000 UEs; the page takes up to 10,000"),
+        ):
             page.fill("#n-num_ue", text)
             page.keyboard.press("Tab")
             page.wait_for_selector("#n-num_ue-why")
             until(page, f"document.getElementById('n-num_ue-why').textContent.includes('{why}')")
 
 
-def test_a_settings_file_is_opened_dropped_or_pasted_and_a_bad_one_changes_nothing(browser, address, tmp_path, capsys):
+def test_a_settings_file_is_opened_dropped_or_pasted_and_a_bad_one_changes_nothing(
+    browser, address, tmp_path, capsys
+):
     example = Path(__file__).parents[2] / "examples" / "cell.toml"
     carry = """([kind, place, text]) => {
         const carried = new DataTransfer();
@@ -647,8 +743,13 @@ def test_a_settings_file_is_opened_dropped_or_pasted_and_a_bad_one_changes_nothi
     with opened(browser, address, refused=True) as page:
         answer = planned(page, lambda: page.set_input_files("#file", example))
         assert_plans(example, answer["plan"], capsys)
-        assert page.evaluate("document.getElementById('scenario').selectedOptions[0].textContent") == "cell.toml"
-        answer = planned(page, lambda: page.select_option("#planner", "joint"))  # has no epsilon of its own
+        assert (
+            page.evaluate("document.getElementById('scenario').selectedOptions[0].textContent")
+            == "cell.toml"
+        )
+        answer = planned(
+            page, lambda: page.select_option("#planner", "joint")
+        )  # has no epsilon of its own
         assert_plans(saved(page, tmp_path), answer["plan"], capsys)
         page.evaluate(carry, ["paste", "body", '[planner]\nname = "os:system"'])
         page.wait_for_selector("#problem:not([hidden])")
@@ -656,7 +757,10 @@ def test_a_settings_file_is_opened_dropped_or_pasted_and_a_bad_one_changes_nothi
         assert page.inner_text("#figures strong >> nth=1").endswith("of 8")
         for kind, place, count in (("paste", "body", 9), ("drop", "#map", 11)):
             text = f"[cell]\nnum_ue = {count}"
-            answer = planned(page, lambda kind=kind, place=place, text=text: page.evaluate(carry, [kind, place, text]))
+            answer = planned(
+                page,
+                lambda kind=kind, place=place, text=text: page.evaluate(carry, [kind, place, text]),
+            )
             assert len(answer["plan"]["ues"]["id"]) == count
         assert page.is_hidden("#problem")
         answer = planned(page, lambda: page.select_option("#scenario", "umi-phones"))
@@ -678,7 +782,9 @@ def test_damaged_and_interrupted_runs_are_named_and_the_others_compared(browser,
         assert page.is_hidden("#problem")
         page.keyboard.press("2")
         page.locator("#watch-list .item", has_text="damaged · cut").click()
-        until(page, "document.getElementById('watch-status').textContent.includes('SHA-256 differs')")
+        until(
+            page, "document.getElementById('watch-status').textContent.includes('SHA-256 differs')"
+        )
 
 
 def test_runs_are_compared_over_a_logarithmic_axis_at_first(browser, address):
@@ -689,7 +795,9 @@ def test_runs_are_compared_over_a_logarithmic_axis_at_first(browser, address):
         line = page.get_attribute("#compare-chart .line >> nth=0", "d")
         gaps = np.diff([float(place) for place in re.findall(r"[ML]([\d.]+),", line)])
         assert len(gaps) == 5
-        assert (np.diff(gaps) < -1).all()  # rounds take about the same time: on a linear axis all gaps are equal
+        assert (
+            np.diff(gaps) < -1
+        ).all()  # rounds take about the same time: on a linear axis all gaps are equal
 
 
 def test_a_forecast_that_is_not_possible_names_no_file_and_no_command(browser, address):
@@ -703,7 +811,9 @@ def test_a_forecast_that_is_not_possible_names_no_file_and_no_command(browser, a
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_where_a_plan_is_refused_or_curves_are_old(browser, address, scheme):
+def test_axe_finds_nothing_serious_where_a_plan_is_refused_or_curves_are_old(
+    browser, address, scheme
+):
     with opened(browser, address, scheme=scheme, refused=True) as page:
         page.route("**/api/curve", lambda route: None)  # no answer: the curves stay old
         planned(page, lambda: page.click("#redraw"))
@@ -721,7 +831,9 @@ def test_axe_finds_nothing_serious_where_a_plan_is_refused_or_curves_are_old(bro
 
 
 @pytest.mark.parametrize("view", READY)
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light"), (360, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light"), (360, "dark")]
+)
 def test_axe_finds_nothing_serious_at_any_width_and_theme(browser, address, view, width, scheme):
     with opened(browser, address, view, width, scheme) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -731,7 +843,9 @@ def test_axe_finds_nothing_serious_at_any_width_and_theme(browser, address, view
 def grave(page):
     """What axe calls serious or critical."""
     axe = pytest.importorskip("axe_playwright_python", reason="needs the extra browser")
-    page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text())  # past the policy, which loads nothing
+    page.evaluate(
+        (Path(axe.__file__).parent / "axe.min.js").read_text()
+    )  # past the policy, which loads nothing
     result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
         (rule["id"], rule["nodes"][0]["html"][:200], rule["nodes"][0]["failureSummary"])
@@ -744,7 +858,9 @@ def test_the_first_paint_is_quick_and_the_page_small(browser, address):
     paints, sizes = [], []
     for _ in range(3):
         with opened(browser, address) as page:
-            paints.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+            paints.append(
+                page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+            )
             sizes.append(
                 page.evaluate(
                     "performance.getEntries().filter((e) => ['navigation', 'resource'].includes(e.entryType))"

@@ -1,4 +1,6 @@
-"""Whatever the OpenAPI description allows, and what it does not, is answered as it says, and never with a 500."""
+"""Whatever the OpenAPI description allows, and what it does not, is answered as it says, and never
+with a 500.
+"""
 
 # ruff: noqa: E402
 
@@ -26,20 +28,39 @@ from autofl.explore.launch import Launcher
 from autofl.explore.planning import SECTIONS, VALUES
 
 TOKEN, PORT = "a-token", 8117
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Host": f"127.0.0.1:{PORT}"}
 SLOW = {"/api/forecast", "/api/curve"}
 """Which take seconds where what is asked makes sense."""
 OPERATIONS = [
-    *("GET /api/about", "POST /api/plan", "POST /api/toml", "POST /api/curve", "POST /api/forecast", "GET /api/runs"),
-    *("POST /api/runs", "GET /api/runs/{run_id}", "POST /api/runs/{run_id}/{wish}", "GET /api/runs/{run_id}/events"),
+    *(
+        "GET /api/about",
+        "POST /api/plan",
+        "POST /api/toml",
+        "POST /api/curve",
+        "POST /api/forecast",
+        "GET /api/runs",
+    ),
+    *(
+        "POST /api/runs",
+        "GET /api/runs/{run_id}",
+        "POST /api/runs/{run_id}/{wish}",
+        "GET /api/runs/{run_id}/events",
+    ),
     *("POST /api/compare", "POST /api/compare.csv"),
 ]
 
 
 @pytest.fixture(scope="module")
 def app(runs, tmp_path_factory):
-    """A server with one run and a folder for new ones, of which at most one is active; it ends with the tests."""
+    """A server with one run and a folder for new ones, of which at most one is active; it ends with
+    the tests.
+    """
     folder, launchers = tmp_path_factory.mktemp("started"), []
 
     def launcher(place):
@@ -69,7 +90,9 @@ def test_all_operations_are_described(described):
     assert set(described) == set(OPERATIONS)
 
 
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allowed", "not-allowed"])
+@pytest.mark.parametrize(
+    "mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allowed", "not-allowed"]
+)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_answers_as_described(described, name, mode):
     operation = described[name]
@@ -102,7 +125,9 @@ def test_a_run_answers_as_described_from_its_start_to_its_end(described, client)
         return case.call_and_validate(headers=HEADERS, checks=CHECKS, timeout=300)
 
     def wish(run_id, word):
-        return asked("POST /api/runs/{run_id}/{wish}", path_parameters={"run_id": run_id, "wish": word})
+        return asked(
+            "POST /api/runs/{run_id}/{wish}", path_parameters={"run_id": run_id, "wish": word}
+        )
 
     def seen(run_id, *states):
         for _ in range(6000):
@@ -154,13 +179,30 @@ WILD = [
         "quantise",
         "dirichlet",
     ),
-    *([], [1.0], [[1.0, 2.0]], [[0.0, 0.0]] * 3, {}, {"uniform": [1, 2]}, {"disc": 1e-3}, {"rayleigh": 1e6}),
+    *(
+        [],
+        [1.0],
+        [[1.0, 2.0]],
+        [[0.0, 0.0]] * 3,
+        {},
+        {"uniform": [1, 2]},
+        {"disc": 1e-3},
+        {"rayleigh": 1e6},
+    ),
 ]
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # 1e300 and the like
-@settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-@given(changed=st.dictionaries(st.sampled_from(KEYS), st.sampled_from(WILD), min_size=1, max_size=3))
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    changed=st.dictionaries(st.sampled_from(KEYS), st.sampled_from(WILD), min_size=1, max_size=3)
+)
 def test_wild_values_of_real_settings_are_planned_or_refused(client, changed):
     asked = {}
     for key, value in changed.items():

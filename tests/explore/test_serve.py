@@ -17,7 +17,15 @@ from autofl.explore.connections import MOST_SILENT
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A real server: its process, its address with the token, and its port."""
-    words = [sys.executable, "-m", "autofl", "explore", str(tmp_path_factory.mktemp("runs")), "--port", "0"]
+    words = [
+        sys.executable,
+        "-m",
+        "autofl",
+        "explore",
+        str(tmp_path_factory.mktemp("runs")),
+        "--port",
+        "0",
+    ]
     process = subprocess.Popen([*words, "--no-browser"], stdout=subprocess.PIPE, text=True)
     address = re.search(r"http://\S+", process.stdout.readline())[0]
     yield process, address, int(re.search(r":(\d+)/", address)[1])
@@ -27,7 +35,9 @@ def server(tmp_path_factory):
 
 def most_memory(process):
     """The most memory a process has used so far, in bytes."""
-    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1])
+    return 1024 * int(
+        re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1]
+    )
 
 
 def is_open(connection):

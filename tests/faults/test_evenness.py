@@ -1,4 +1,6 @@
-"""Lies that hide among the honest: the mean of the others, moved by as many deviations in every weight."""
+"""Lies that hide among the honest: the mean of the others, moved by as many deviations in every
+weight.
+"""
 
 import numpy as np
 import pytest
@@ -16,9 +18,13 @@ LIMIT, NUM_WEIGHTS = 0.995, 3000
 HONEST = {
     "normal": lambda rng: rng.normal(size=(9, NUM_WEIGHTS)) * rng.uniform(0.1, 3.0, NUM_WEIGHTS),
     "heavy tails": lambda rng: rng.standard_t(2.0, size=(9, NUM_WEIGHTS)),
-    "a common direction": lambda rng: rng.normal(size=(9, NUM_WEIGHTS)) + 2.0 * rng.normal(size=NUM_WEIGHTS),
+    "a common direction": lambda rng: (
+        rng.normal(size=(9, NUM_WEIGHTS)) + 2.0 * rng.normal(size=NUM_WEIGHTS)
+    ),
     "sparse": lambda rng: rng.normal(size=(9, NUM_WEIGHTS)) * (rng.random((9, NUM_WEIGHTS)) < 0.02),
-    "other lengths": lambda rng: rng.normal(size=(9, NUM_WEIGHTS)) * 10.0 ** rng.uniform(-2.0, 1.0, (9, 1)),
+    "other lengths": lambda rng: (
+        rng.normal(size=(9, NUM_WEIGHTS)) * 10.0 ** rng.uniform(-2.0, 1.0, (9, 1))
+    ),
     "sparse, other lengths": lambda rng: (
         rng.normal(size=(9, NUM_WEIGHTS))
         * (rng.random((9, NUM_WEIGHTS)) < 0.02)
@@ -55,7 +61,9 @@ def test_honest_updates_that_differ_in_one_direction_are_not_named(noise):
     """All are even then: x_i = c_i g."""
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        one = rng.normal(size=(9, 1)) * rng.normal(size=NUM_WEIGHTS) + noise * rng.normal(size=(9, NUM_WEIGHTS))
+        one = rng.normal(size=(9, 1)) * rng.normal(size=NUM_WEIGHTS) + noise * rng.normal(
+            size=(9, NUM_WEIGHTS)
+        )
         assert judged(one) == {}
 
 
@@ -67,11 +75,18 @@ def test_with_two_classes_many_samples_and_raw_pixels_no_honest_ue_is_left_out(t
         label.append(rng.choice(2, 250, p=rng.dirichlet([0.5, 0.5])))
         index.append([rng.choice(np.flatnonzero(y == (3, 8)[one])) for one in label[-1]])
     ue = np.repeat(np.arange(10), 250)
-    np.savez(tmp_path / "two.npz", x=digits.x[np.concatenate(index)], y=np.concatenate(label), ue=ue)
+    np.savez(
+        tmp_path / "two.npz", x=digits.x[np.concatenate(index)], y=np.concatenate(label), ue=ue
+    )
     settings = parse_settings(
         {
             "algorithm": "fedavg-1",
-            "data": {"name": "npz", "file": str(tmp_path / "two.npz"), "partition": "own", "standardise": False},
+            "data": {
+                "name": "npz",
+                "file": str(tmp_path / "two.npz"),
+                "partition": "own",
+                "standardise": False,
+            },
             "cell": {"num_ue": 10, "max_energy": 10.0, "snr_threshold_db": -60.0, "distance": 50.0},
             "simulation": {"num_selected": 10},
             "baseline": {"name": "fixed", "num_samples": 200},
@@ -111,9 +126,13 @@ def test_few_updates_short_ones_and_a_limit_of_0_are_not_judged():
 def test_the_checks_of_a_server_name_it_and_need_no_history():
     rng = np.random.default_rng(5)
     table = rng.normal(size=(9, NUM_WEIGHTS))
-    changes = torch.tensor(np.vstack([table, table.mean(axis=0) - 0.5 * table.std(axis=0)]), dtype=torch.float32)
+    changes = torch.tensor(
+        np.vstack([table, table.mean(axis=0) - 0.5 * table.std(axis=0)]), dtype=torch.float32
+    )
     norm, ones = changes.double().norm(dim=1).numpy(), np.ones(10, dtype=np.int64)
-    said = Checks(Bounds(5.0, 0.0, LIMIT))(np.arange(20, 30), norm, ones, 50 * ones, 10.0, lambda: changes)
+    said = Checks(Bounds(5.0, 0.0, LIMIT))(
+        np.arange(20, 30), norm, ones, 50 * ones, 10.0, lambda: changes
+    )
     assert list(said) == [29]
     assert said[29].startswith("too even")
 
@@ -138,8 +157,17 @@ def test_in_a_run_every_liar_is_left_out_in_every_round_and_nobody_else(few_digi
 def test_where_nobody_lies_nobody_is_even(few_digits, algorithm):
     settings = load_settings(
         overrides=[
-            *("cell.num_ue=12", "simulation.num_selected=9", "stop.rounds=40", "evaluation.every=40"),
-            *(f"algorithm={algorithm}", "attack.name=zeros", "attack.share=0.01"),  # of 12 UEs that is nobody
+            *(
+                "cell.num_ue=12",
+                "simulation.num_selected=9",
+                "stop.rounds=40",
+                "evaluation.every=40",
+            ),
+            *(
+                f"algorithm={algorithm}",
+                "attack.name=zeros",
+                "attack.share=0.01",
+            ),  # of 12 UEs that is nobody
         ]
     )
     sim = build_simulation(settings, data=build_data(settings, few_digits))

@@ -45,7 +45,9 @@ def interrupted(settings, folder):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A run that was interrupted, one that has finished, and a comparison of which one run was interrupted."""
+    """A run that was interrupted, one that has finished, and a comparison of which one run was
+    interrupted.
+    """
     folder = tmp_path_factory.mktemp("made")
     interrupted(SETTINGS, folder / "interrupted")
     run(SETTINGS, folder / "finished")
@@ -69,7 +71,10 @@ VERBS = {
     "simulate --resume": ("interrupted", ["simulate", "--resume", "{}"]),
     "simulate --force": ("finished", ["simulate", "{}/config.toml", "--out", "{}", "--force"]),
     "compare --resume": ("both", ["compare", "--resume", "{}", "--workers", "1"]),
-    "compare --force": ("both", ["compare", "{}/config.toml", "--out", "{}", "--force", "--workers", "1"]),
+    "compare --force": (
+        "both",
+        ["compare", "{}/config.toml", "--out", "{}", "--force", "--workers", "1"],
+    ),
     "report": ("finished", ["report", "{}", "--html", "--latex"]),
     "plan": ("finished", ["plan", "{}/config.toml", "--picture", "{}/map.png"]),
     "sweep": ("finished", ["sweep", "{}/config.toml", "--over", "data.labels=5", "--out", "{}"]),
@@ -77,8 +82,14 @@ VERBS = {
         "finished",
         ["sweep", "{}/config.toml", "--plan", "--over", "cell.max_energy=1e-3,2e-3", "--out", "{}"],
     ),
-    "tune": ("finished", ["tune", "{}/config.toml", "--out", "{}", "--samples", "5", "--steps", "1", *ONE_RUN]),
-    "analyze": ("finished", ["analyze", "{}/config.toml", "--out", "{}", "--points", "2", "--samples", "4"]),
+    "tune": (
+        "finished",
+        ["tune", "{}/config.toml", "--out", "{}", "--samples", "5", "--steps", "1", *ONE_RUN],
+    ),
+    "analyze": (
+        "finished",
+        ["analyze", "{}/config.toml", "--out", "{}", "--points", "2", "--samples", "4"],
+    ),
     "pilot": ("finished", ["pilot", "{}/config.toml", "--out", "{}/pilots.json", *ONE_RUN]),
     "data draw": ("finished", ["data", "draw", "{}/config.toml", "--out", "{}/partition"]),
 }
@@ -86,7 +97,9 @@ VERBS = {
 
 
 def name_code(folder, **more):
-    """Every run in a folder, and the folder itself, now names code for its algorithm; its sums are right."""
+    """Every run in a folder, and the folder itself, now names code for its algorithm; its sums are
+    right.
+    """
     for path in [folder / "config.toml", *folder.glob("*/config.toml")]:
         table = read_toml(path) | {"algorithm": "runs.payload:Rule", **more}
         table["compare"]["algorithms"] = ["runs.payload:Rule"]
@@ -99,7 +112,9 @@ def seal_again(folder):
     path = folder / "manifest.json"
     if path.is_file():
         manifest = json.loads(path.read_text())
-        manifest["sha256"]["config.toml"] = hashlib.sha256((folder / "config.toml").read_bytes()).hexdigest()
+        manifest["sha256"]["config.toml"] = hashlib.sha256(
+            (folder / "config.toml").read_bytes()
+        ).hexdigest()
         path.write_text(json.dumps(sealed(manifest)))
 
 
@@ -118,7 +133,9 @@ def payload(foreign):
 def test_no_command_runs_code_that_a_run_folder_names(verb, foreign, payload, capsys):
     name, words = VERBS[verb]
     name_code(foreign / name)
-    status = run_cli([word.format(foreign / name) for word in words if word not in ("--html", "--latex")])
+    status = run_cli(
+        [word.format(foreign / name) for word in words if word not in ("--html", "--latex")]
+    )
     assert not payload.exists()
     if verb != "report":  # which needs none of it
         assert status == 2
@@ -145,7 +162,9 @@ def test_a_key_with_a_dot_does_not_hide_the_code_that_a_run_names(verb, foreign,
 
 def test_the_settings_of_a_sweep_run_no_code_either(foreign, payload, capsys):
     shutil.move(foreign / "finished", foreign / "swept" / "runs" / "one")
-    shutil.copy(foreign / "swept" / "runs" / "one" / "config.toml", foreign / "swept" / "config.toml")
+    shutil.copy(
+        foreign / "swept" / "runs" / "one" / "config.toml", foreign / "swept" / "config.toml"
+    )
     name_code(foreign / "swept")
     assert run_cli(["plan", str(foreign / "swept" / "config.toml")]) == 2
     assert not payload.exists()
@@ -153,13 +172,24 @@ def test_the_settings_of_a_sweep_run_no_code_either(foreign, payload, capsys):
 
 
 def test_workers_import_nothing_from_the_working_folder(foreign, tmp_path):
-    """`python -c`, by which they start, looks for modules there first; Python itself, so that all of it is new."""
+    """`python -c`, by which they start, looks for modules there first; Python itself, so that all
+    of it is new.
+    """
     for place in (foreign / "both").glob("fedavg-2-*"):
         shutil.rmtree(place)
     for name in ("multiprocessing", "numpy"):
         (foreign / "both" / f"{name}.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\n")
-    program = [str(Path(sys.executable).parent / "autofl"), "compare", "--resume", ".", "--workers", "2"]
-    done = subprocess.run(program, cwd=foreign / "both", capture_output=True, text=True, timeout=300)
+    program = [
+        str(Path(sys.executable).parent / "autofl"),
+        "compare",
+        "--resume",
+        ".",
+        "--workers",
+        "2",
+    ]
+    done = subprocess.run(
+        program, cwd=foreign / "both", capture_output=True, text=True, timeout=300
+    )
     assert not (tmp_path / "was-run").exists()
     assert done.returncode == 0, done.stderr
 
@@ -169,9 +199,25 @@ def test_workers_find_the_users_own_code_in_the_working_folder(foreign):
         "from autofl.algorithms.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n"
     )
     shutil.rmtree(foreign / "both")
-    options = [f"--set={key}={json.dumps(value)}" for key, value in (("cell.num_ue", 6), ("stop.rounds", 2))]
-    words = ["compare", "--algorithms", "mine:Mine,fedavg-2", "--seeds", "1", "--workers", "2", *options]
-    program = [str(Path(sys.executable).parent / "autofl"), *words, "--set=simulation.num_selected=3"]
+    options = [
+        f"--set={key}={json.dumps(value)}"
+        for key, value in (("cell.num_ue", 6), ("stop.rounds", 2))
+    ]
+    words = [
+        "compare",
+        "--algorithms",
+        "mine:Mine,fedavg-2",
+        "--seeds",
+        "1",
+        "--workers",
+        "2",
+        *options,
+    ]
+    program = [
+        str(Path(sys.executable).parent / "autofl"),
+        *words,
+        "--set=simulation.num_selected=3",
+    ]
     done = subprocess.run(program, cwd=foreign.parent, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
@@ -215,13 +261,18 @@ def test_a_name_that_is_no_text_is_nothing_to_import(words, foreign, capsys):
     status = run_cli(["plan", str(path), *words])
     sys.modules.pop("{'a'", None)
     assert not (foreign.parent / "was-run").exists()
-    assert (status, "planner.name" in capsys.readouterr().err) == ((2, True) if "--scenario" in words else (0, False))
+    assert (status, "planner.name" in capsys.readouterr().err) == (
+        (2, True) if "--scenario" in words else (0, False)
+    )
 
 
 def test_a_reproduction_does_not_write_into_a_linked_folder(foreign, tmp_path, capsys):
     (tmp_path / "elsewhere").mkdir()
     (foreign / "results").symlink_to(tmp_path / "elsewhere")
-    assert run_cli(["reproduce", "fig2a", "--seeds", "1", "--workers", "1", "--out", str(foreign)]) == 2
+    assert (
+        run_cli(["reproduce", "fig2a", "--seeds", "1", "--workers", "1", "--out", str(foreign)])
+        == 2
+    )
     assert "a link" in capsys.readouterr().err
     assert contents(tmp_path / "elsewhere") == {}
 
@@ -233,7 +284,12 @@ def test_code_that_the_user_names_too_is_run(verb, said, foreign, payload, capsy
     command = [verb, "--resume", str(folder), *said]
     assert run_cli([*command, "--set", "algorithm=runs.payload:Other"]) == 2
     assert not payload.exists()
-    words = ["--set", "algorithm=runs.payload:Rule", "--set", 'compare.algorithms=["runs.payload:Rule"]']
+    words = [
+        "--set",
+        "algorithm=runs.payload:Rule",
+        "--set",
+        'compare.algorithms=["runs.payload:Rule"]',
+    ]
     capsys.readouterr()
     assert run_cli([*command, *words]) == 2
     assert "enough" in capsys.readouterr().err
@@ -268,7 +324,9 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "analyze"])  # which takes minutes
+@pytest.mark.parametrize(
+    "verb", [verb for verb in VERBS if verb != "analyze"]
+)  # which takes minutes
 def test_no_command_writes_through_a_link_in_a_run_folder(verb, foreign, tmp_path):
     name, words = VERBS[verb]
     folder, victims, elsewhere = foreign / name, tmp_path / "victims", tmp_path / "elsewhere"
@@ -288,7 +346,9 @@ def test_no_command_writes_through_a_link_in_a_run_folder(verb, foreign, tmp_pat
 @pytest.mark.parametrize("how", ["link", "hard link"])
 @pytest.mark.parametrize("file", ["rounds.csv", "ues.csv", ".lock"])
 def test_a_run_is_not_resumed_where_a_file_leads_elsewhere(file, how, foreign, tmp_path, capsys):
-    """A checkpoint may say that the table was empty then: its target was cut to nothing, and added to."""
+    """A checkpoint may say that the table was empty then: its target was cut to nothing, and added
+    to.
+    """
     (tmp_path / "victims").mkdir()
     lead_out(foreign / "interrupted" / file, tmp_path / "victims", how)
     before = contents(tmp_path / "victims")
@@ -326,7 +386,9 @@ def page(foreign):
     from autofl.explore.app import make_app
 
     headers = {"Authorization": "Bearer token"}
-    return TestClient(make_app([foreign], "token", 8117), base_url="http://127.0.0.1:8117", headers=headers)
+    return TestClient(
+        make_app([foreign], "token", 8117), base_url="http://127.0.0.1:8117", headers=headers
+    )
 
 
 def resume_on(page, folder):
@@ -358,7 +420,9 @@ def test_a_folder_with_an_odd_name_is_one_among_the_runs(page, foreign):
 
 
 @pytest.mark.parametrize(("section", "name"), [("data", "npz"), ("channel", "trace")])
-def test_the_page_resumes_no_run_that_reads_a_file_elsewhere(section, name, page, foreign, tmp_path):
+def test_the_page_resumes_no_run_that_reads_a_file_elsewhere(
+    section, name, page, foreign, tmp_path
+):
     (tmp_path / "secret.csv").write_text("root:x:0:0\n")
     folder = foreign / "interrupted"
     path, here = folder / "config.toml", {"name": name, "file": str(tmp_path / "secret.csv")}
@@ -394,7 +458,14 @@ def test_a_deployment_is_not_resumed_by_code_that_its_run_names(foreign, payload
     for name in ("config.toml", "flower/config.toml"):
         (tmp_path / "site" / name).write_text("")
     name_code(foreign / "interrupted", planner={"name": "runs.payload:Rule"})
-    command = ["deploy", "run", "--folder", str(tmp_path / "site"), "--resume", str(foreign / "interrupted")]
+    command = [
+        "deploy",
+        "run",
+        "--folder",
+        str(tmp_path / "site"),
+        "--resume",
+        str(foreign / "interrupted"),
+    ]
     assert run_cli(command) == 2
     assert "runs.payload:Rule" in capsys.readouterr().err
     assert not payload.exists()
@@ -417,7 +488,9 @@ def set_in(folder, text):
     seal_again(folder)
 
 
-@pytest.mark.parametrize("text", ['words = "iid\\n\\\\input{/etc/passwd}"', '"a\\nb" = 1', 'words = ["\\u001b[2J"]'])
+@pytest.mark.parametrize(
+    "text", ['words = "iid\\n\\\\input{/etc/passwd}"', '"a\\nb" = 1', 'words = ["\\u001b[2J"]']
+)
 def test_settings_with_signs_that_no_screen_shows_are_refused(text, foreign, capsys):
     """A line break would end a comment of LaTeX, and begin a heading or a picture of Markdown."""
     set_in(foreign / "finished", f"\n[odd]\n{text}\n")
@@ -474,12 +547,17 @@ def test_words_in_markdown_stay_words(text, shown):
 
 
 def keep_again(folder, edit=lambda about, arrays: None):
-    """The checkpoint of a run, changed, with the right sums of itself and of the tables that are there now."""
+    """The checkpoint of a run, changed, with the right sums of itself and of the tables that are
+    there now.
+    """
     (kept,) = read_generations(folder, 2**30)
     facts, arrays = dict(kept.facts), dict(kept.arrays)
     edit(facts, arrays)
     tables = {name: (folder / name).read_bytes() for name in ("rounds.csv", "ues.csv")}
-    extents = {name: (len(content), hashlib.sha256(content).hexdigest()) for name, content in tables.items()}
+    extents = {
+        name: (len(content), hashlib.sha256(content).hexdigest())
+        for name, content in tables.items()
+    }
     write_generation(folder, kept.number, arrays, facts, extents)
 
 
@@ -504,7 +582,8 @@ def after_all_time(facts, _):
 
 
 @pytest.mark.parametrize(
-    "edit", [as_doubles, with_nothing_sent, with_memory_of_nobody, after_a_number_too_long, after_all_time]
+    "edit",
+    [as_doubles, with_nothing_sent, with_memory_of_nobody, after_a_number_too_long, after_all_time],
 )
 def test_a_checkpoint_of_another_kind_is_one_line(edit, foreign, capsys):
     keep_again(foreign / "interrupted", edit)
@@ -512,7 +591,9 @@ def test_a_checkpoint_of_another_kind_is_one_line(edit, foreign, capsys):
     assert "begin the run anew" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("old", "new"), [(b"\r\n", b"\r\n\r\n"), (b"\r\n", b"\r\n\xff,1\r\n"), (b"\r\n0", b"\r\nx")])
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"\r\n", b"\r\n\r\n"), (b"\r\n", b"\r\n\xff,1\r\n"), (b"\r\n0", b"\r\nx")]
+)
 def test_rows_that_are_none_are_one_line(old, new, foreign, capsys):
     path = foreign / "interrupted" / "rounds.csv"
     path.write_bytes(path.read_bytes().replace(old, new, 1))
@@ -566,11 +647,16 @@ def test_a_database_with_another_name_elsewhere_is_not_opened(tmp_path, capsys):
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "site").mkdir()
     os.link(tmp_path / "victim", tmp_path / "site" / "superlink.db")
-    assert run_cli(["deploy", "prepare", "--host", "localhost", "--folder", str(tmp_path / "site")]) == 2
+    assert (
+        run_cli(["deploy", "prepare", "--host", "localhost", "--folder", str(tmp_path / "site")])
+        == 2
+    )
     assert "superlink.db: a file with another name" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["superlink = 5", "[superlink.autofl]\naddress = 'a:b'", "[superlink]"])
+@pytest.mark.parametrize(
+    "text", ["superlink = 5", "[superlink.autofl]\naddress = 'a:b'", "[superlink]"]
+)
 def test_a_damaged_address_of_a_deployment_is_one_line(text, tmp_path, capsys):
     pytest.importorskip("flwr", reason="needs the extra flower")
     (tmp_path / "flower").mkdir()

@@ -54,7 +54,9 @@ def test_where_nobody_lies_nobody_is_left_out():
 
 
 def played_with(lie_of, liars=frozenset({1, 5, 9}), rounds=14):
-    """Everybody in every round: who was left out in each, with liars who know the mean of the honest."""
+    """Everybody in every round: who was left out in each, with liars who know the mean of the
+    honest.
+    """
     rng, history = np.random.default_rng(11), History(0.3)
     common, own = rng.normal(size=NUM_WEIGHTS), rng.normal(size=(NUM_UE, NUM_WEIGHTS))
     ue = np.arange(NUM_UE)
@@ -68,7 +70,9 @@ def played_with(lie_of, liars=frozenset({1, 5, 9}), rounds=14):
 
 
 def test_a_liar_that_sends_a_lie_and_its_opposite_by_turns_is_left_out_and_nobody_else():
-    """Its sum is 0 after every second round, of which no cosine exists: that used to switch the check off for all."""
+    """Its sum is 0 after every second round, of which no cosine exists: that used to switch the
+    check off for all.
+    """
     kept = {}
     for k, out in played_with(lambda k, mean, own: -mean if k % 2 == 0 else mean):
         assert out <= {1, 5, 9}
@@ -90,12 +94,17 @@ def test_a_lie_is_not_paid_for_by_agreeing_in_the_next_round():
 
 @pytest.mark.parametrize("length", [1e-6, 0.05, 1.0, 4.0])
 def test_no_length_of_agreeing_updates_buys_one_long_lie(length):
-    for k, out in played_with(lambda k, mean, own: -4.0 * mean if k == 12 else length * mean, rounds=13):
+    for k, out in played_with(
+        lambda k, mean, own: -4.0 * mean if k == 12 else length * mean, rounds=13
+    ):
         assert out == ({1, 5, 9} if k == 12 else set()), k
 
 
 def test_long_honest_work_does_not_pay_for_lies_as_long_as_an_honest_update():
-    passed = [out != {1, 5, 9} for k, out in played_with(lambda k, mean, own: -own if k >= 30 else own, rounds=40)]
+    passed = [
+        out != {1, 5, 9}
+        for k, out in played_with(lambda k, mean, own: -own if k >= 30 else own, rounds=40)
+    ]
     assert sum(passed[30:]) <= 3, passed
 
 
@@ -106,11 +115,17 @@ def test_liars_together_are_seen():
 
 
 def at_rest(rng, rounds, lies=frozenset(), until=10):
-    """A common direction at first; then training rests, and the honest updates of a round add up to nothing."""
+    """A common direction at first; then training rests, and the honest updates of a round add up to
+    nothing.
+    """
     common, own = rng.normal(size=NUM_WEIGHTS), rng.normal(size=(NUM_UE, NUM_WEIGHTS))
     for k in range(rounds):
         noise = rng.normal(size=(NUM_UE, NUM_WEIGHTS))
-        changes = 0.6 * common + own + noise if k < until else own - own.mean(axis=0) - 0.2 * common + 0.3 * noise
+        changes = (
+            0.6 * common + own + noise
+            if k < until
+            else own - own.mean(axis=0) - 0.2 * common + 0.3 * noise
+        )
         for one in lies:
             changes[one] = -changes[one] if k < until else changes[one]
         yield k, torch.tensor(changes, dtype=torch.float32)
@@ -135,7 +150,10 @@ def test_who_was_left_out_stays_out_at_rest_and_a_new_ue_is_not_judged():
 def test_where_judging_ends_at_once_nobody_stays_out():
     """Fewer than ten rounds with a common direction: labels may hardly overlap."""
     history, everybody = History(0.3), np.arange(NUM_UE)
-    left_out = [len(history(everybody, changes)) for _, changes in at_rest(np.random.default_rng(14), 40, {1, 5}, 4)]
+    left_out = [
+        len(history(everybody, changes))
+        for _, changes in at_rest(np.random.default_rng(14), 40, {1, 5}, 4)
+    ]
     assert left_out[3] == 2
     assert left_out[-20:] == [0] * 20
 
@@ -149,7 +167,9 @@ def test_lies_of_another_check_have_no_direction_and_count_as_opposition():
         assert history(everybody, changes, crude) == {}, k
     for _, changes in at_rest(np.random.default_rng(15), 1):
         assert set(history(everybody, changes)) == {1, 5}
-    assert history(everybody, changes, np.ones(NUM_UE, dtype=np.bool_)) == {}  # nobody is left to compare with
+    assert (
+        history(everybody, changes, np.ones(NUM_UE, dtype=np.bool_)) == {}
+    )  # nobody is left to compare with
 
 
 def test_no_more_than_the_share_are_left_out_though_more_lie():
@@ -176,7 +196,10 @@ def test_the_turned_ones_by_trying_all():
         pairs = rng.uniform(0.05, 0.9, (7, 7))
         pairs = (pairs + pairs.T) * np.outer(sign, sign)
         np.fill_diagonal(pairs, 0.0)
-        ways = [np.array([1.0 if number >> bit & 1 else -1.0 for bit in range(7)]) for number in range(128)]
+        ways = [
+            np.array([1.0 if number >> bit & 1 else -1.0 for bit in range(7)])
+            for number in range(128)
+        ]
         best = max(ways, key=lambda way: way @ pairs @ way)
         expected = best < 0.0 if (best > 0.0).sum() > 3 else best > 0.0
         np.testing.assert_array_equal(against(pairs, np.zeros(7, np.bool_), 3), expected)
@@ -184,14 +207,23 @@ def test_the_turned_ones_by_trying_all():
 
 def test_checks_go_on_from_their_state_to_the_bit():
     played = list(
-        rounds_of(np.random.default_rng(6), lambda change, rng: 1.5 * rng.normal(size=NUM_WEIGHTS), {1, 5, 9})
+        rounds_of(
+            np.random.default_rng(6),
+            lambda change, rng: 1.5 * rng.normal(size=NUM_WEIGHTS),
+            {1, 5, 9},
+        )
     )
     whole, parts = (Checks(Bounds(5.0, 0.3)) for _ in range(2))
     undone = 0
     for k, (ue, changes) in enumerate(played):
         ones, norm = np.ones(len(ue), dtype=np.int64), changes.double().norm(dim=1).numpy()
-        parts = Checks(Bounds(5.0, 0.3), {name: array.copy() for name, array in parts.state().items()})
-        said = [checks(ue, norm, ones, 50 * ones, 10.0, lambda: changes) for checks in (whole, parts)]  # noqa: B023
+        parts = Checks(
+            Bounds(5.0, 0.3), {name: array.copy() for name, array in parts.state().items()}
+        )
+        said = [
+            checks(ue, norm, ones, 50 * ones, 10.0, lambda: changes)  # noqa: B023
+            for checks in (whole, parts)
+        ]
         assert said[0] == said[1]
         passed = [row for row, one in enumerate(ue.tolist()) if one not in said[0]]
         moves = [checks.moves(ue[passed], lambda: changes[passed]) for checks in (whole, parts)]  # noqa: B023

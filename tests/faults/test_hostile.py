@@ -1,4 +1,6 @@
-"""A hostile device in a real deployment: real processes, TLS, tokens and frames. The run goes on, the liar is named."""
+"""A hostile device in a real deployment: real processes, TLS, tokens and frames. The run goes on,
+the liar is named.
+"""
 
 import json
 import os
@@ -17,7 +19,13 @@ from reference.waiting import PATIENCE
 pytestmark = pytest.mark.deploy
 
 LIAR = 1
-BASIC = ["cell.num_ue=3", "simulation.num_selected=3", "preset=paper", "evaluation.every=1000", "deploy.join=60"]
+BASIC = [
+    "cell.num_ue=3",
+    "simulation.num_selected=3",
+    "preset=paper",
+    "evaluation.every=1000",
+    "deploy.join=60",
+]
 STREAM = ["stop.rounds=100", "deploy.deadline=5"]
 REASONS = {
     "no head": "a stream that does not begin with a head",
@@ -32,14 +40,19 @@ REASONS = {
     "extra part": "an unknown part of a message: junk",
     "byte by byte": "no reply within 5 s",
 }
-"""What devices.csv says of each lie, in the order in which they are told (hostile/sitecustomize.py)."""
+"""What devices.csv says of each lie, in the order in which they are told
+(hostile/sitecustomize.py).
+"""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Three devices that are up, of which UE 1 lies."""
     folder = tmp_path_factory.mktemp("hostile")
-    paths = [str(Path(__file__).with_name("hostile")), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        str(Path(__file__).with_name("hostile")),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         patch.setenv("HOSTILE_LOG", str(folder / "hostile.log"))
@@ -60,7 +73,11 @@ def outcomes(run, ue):
 def test_every_lie_on_the_stream_is_refused_and_named_and_the_run_goes_on(site, tmp_path):
     autofl("deploy", "run", "--folder", site.folder, "--out", tmp_path / "run", *sets(*STREAM))
     run = read_run(tmp_path / "run")
-    assert (run.manifest["status"], run.manifest["stop"], run.manifest["rounds"]) == ("finished", "rounds", 100)
+    assert (run.manifest["status"], run.manifest["stop"], run.manifest["rounds"]) == (
+        "finished",
+        "rounds",
+        100,
+    )
     for ue in (0, 2):
         assert set(outcomes(run, ue)) == {"ok"}, ue
     introduced, *rest = outcomes(run, LIAR)
@@ -68,10 +85,16 @@ def test_every_lie_on_the_stream_is_refused_and_named_and_the_run_goes_on(site, 
     told = [why for why in rest if why not in ("ok", "not connected")]
     for lie, why in zip(REASONS.values(), told, strict=False):
         assert why.startswith(lie), told
-    assert set(told[len(REASONS) :]) <= {"the stream broke"}  # the order it got while it sent byte by byte
+    assert set(told[len(REASONS) :]) <= {
+        "the stream broke"
+    }  # the order it got while it sent byte by byte
     assert rest[-1] == "ok"  # it lies no more, and is used again
-    newest = json.loads(autofl("deploy", "status", "--folder", site.folder, "--json").stdout)["newest"]
-    assert newest["devices"][str(LIAR)]["left_out"] == len(outcomes(run, LIAR)) - outcomes(run, LIAR).count("ok")
+    newest = json.loads(autofl("deploy", "status", "--folder", site.folder, "--json").stdout)[
+        "newest"
+    ]
+    assert newest["devices"][str(LIAR)]["left_out"] == len(outcomes(run, LIAR)) - outcomes(
+        run, LIAR
+    ).count("ok")
     assert newest["devices"]["0"]["left_out"] == 0
     at_the_door = (site.folder / "hostile.log").read_text().splitlines()[:2]
     assert at_the_door == [
@@ -80,7 +103,9 @@ def test_every_lie_on_the_stream_is_refused_and_named_and_the_run_goes_on(site, 
     ]
 
 
-def test_a_node_that_is_killed_with_all_it_started_is_away_at_once_and_the_others_go_on(site, tmp_path):
+def test_a_node_that_is_killed_with_all_it_started_is_away_at_once_and_the_others_go_on(
+    site, tmp_path
+):
     """The last test here: the SuperLink would refuse its successor for a minute."""
     running = begun(site, tmp_path, *STREAM, "stop.rounds=5000", "deploy.deadline=60")
     kill(site, "ue2")

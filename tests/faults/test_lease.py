@@ -1,4 +1,6 @@
-"""One run at a time, and a server app only for as long as its command lives, with real locks and processes."""
+"""One run at a time, and a server app only for as long as its command lives, with real locks and
+processes.
+"""
 
 import hashlib
 import json
@@ -79,7 +81,9 @@ def holder(tmp_path):
     process.wait()
 
 
-def test_a_second_run_is_refused_and_the_lease_ends_with_its_process_however_it_ends(tmp_path, holder):
+def test_a_second_run_is_refused_and_the_lease_ends_with_its_process_however_it_ends(
+    tmp_path, holder
+):
     watch = watcher(tmp_path / "run.lock", "7")
     watch()
     with pytest.raises(AutoFLError, match="a run is on these devices already"), held(tmp_path, "8"):
@@ -135,7 +139,9 @@ def interrupted(nodes, folder):  # noqa: F811
 
 
 def written(folder):
-    """Hashes of the files of a run, less the lock, which says who holds it, and less what is not yet whole."""
+    """Hashes of the files of a run, less the lock, which says who holds it, and less what is not
+    yet whole.
+    """
     files = [path for path in folder.iterdir() if path.name != ".lock" and path.suffix != ".part"]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -167,10 +173,18 @@ def test_a_server_that_another_attempt_has_replaced_writes_nothing_more(nodes, t
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_of_two_deployments_and_a_simulation_that_want_one_folder_one_makes_its_run(nodes, tmp_path, force):  # noqa: F811
+def test_of_two_deployments_and_a_simulation_that_want_one_folder_one_makes_its_run(
+    nodes,  # noqa: F811
+    tmp_path,
+    force,
+):
     """All three found no run there, and each would have begun one."""
     config = {**config_of(settings_of(), tmp_path / "run"), "keep": not force}
-    table = {"simulation": {"num_selected": 3, "device": "cpu"}, "stop": {"rounds": 3}, "cell": {"num_ue": 4}}
+    table = {
+        "simulation": {"num_selected": 3, "device": "cpu"},
+        "stop": {"rounds": 3},
+        "cell": {"num_ue": 4},
+    }
     programs = {}
     for who in ("1", "2", "simulation"):
         programs[who] = subprocess.Popen(
@@ -179,7 +193,9 @@ def test_of_two_deployments_and_a_simulation_that_want_one_folder_one_makes_its_
             stdout=subprocess.PIPE,
             text=True,
         )
-        programs[who].stdin.write(json.dumps([nodes, {**config, "attempt": who}, table, who]) + "\n")
+        programs[who].stdin.write(
+            json.dumps([nodes, {**config, "attempt": who}, table, who]) + "\n"
+        )
         programs[who].stdin.flush()
     for program in programs.values():
         assert program.stdout.readline() == "ready\n"
@@ -194,7 +210,10 @@ def test_of_two_deployments_and_a_simulation_that_want_one_folder_one_makes_its_
         if who not in made:
             assert program.returncode == 2
             assert said[who].count("\n") == 1
-            assert "a run is there already" in said[who] or "another process writes into it" in said[who]
+            assert (
+                "a run is there already" in said[who]
+                or "another process writes into it" in said[who]
+            )
     run = read_run(tmp_path / "run")
     assert (run.manifest["status"], run.manifest["rounds"]) == ("finished", 3)
     assert run.manifest.get("attempt", "simulation") in made
@@ -226,10 +245,17 @@ def site(tmp_path, monkeypatch):
     return site
 
 
-@pytest.mark.parametrize(("keep", "why"), [(True, "a run is there already"), (False, "Flower says finished:failed")])
-def test_a_run_that_somebody_else_made_meanwhile_stays_theirs(site, tmp_path, monkeypatch, keep, why):
+@pytest.mark.parametrize(
+    ("keep", "why"), [(True, "a run is there already"), (False, "Flower says finished:failed")]
+)
+def test_a_run_that_somebody_else_made_meanwhile_stays_theirs(
+    site, tmp_path, monkeypatch, keep, why
+):
     """The command overruled it and called it failed, since its own server app had failed."""
-    out, table = tmp_path / "run", {"cell": {"num_ue": 4}, "simulation": {"device": "cpu", "num_selected": 3}}
+    out, table = (
+        tmp_path / "run",
+        {"cell": {"num_ue": 4}, "simulation": {"device": "cpu", "num_selected": 3}},
+    )
     before = {}
 
     def meanwhile(self):
@@ -247,17 +273,28 @@ def test_code_of_ones_own_that_is_missing_is_named_before_the_start_and_flowers_
     site, tmp_path, monkeypatch
 ):
     """It said `finished:failed` and named a log in which there was nothing."""
-    monkeypatch.setattr(FakeFlower, "meanwhile", lambda self: pytest.fail("it began"), raising=False)
+    monkeypatch.setattr(
+        FakeFlower, "meanwhile", lambda self: pytest.fail("it began"), raising=False
+    )
     for section, own in (("model", ModelSettings(name="nix:nix")), ("algorithm", "nix:nix")):
         with pytest.raises(AutoFLError, match=f"{section} nix:nix: no module 'nix' in"):
-            commands.run(settings_of().model_copy(update={section: own}), site.folder, tmp_path / "run", print)
+            commands.run(
+                settings_of().model_copy(update={section: own}),
+                site.folder,
+                tmp_path / "run",
+                print,
+            )
     monkeypatch.setattr(FakeFlower, "meanwhile", lambda self: None, raising=False)
-    monkeypatch.setattr(FakeFlower, "last_words", lambda self, number: "model mine:cnn: no module 'mine' in /srv")
+    monkeypatch.setattr(
+        FakeFlower, "last_words", lambda self, number: "model mine:cnn: no module 'mine' in /srv"
+    )
     with pytest.raises(AutoFLError, match=r"run: model mine:cnn: no module 'mine' in /srv$"):
         commands.run(settings_of(), site.folder, tmp_path / "run", print)
 
 
-def test_a_server_app_that_was_killed_is_noticed_by_its_lock_and_not_by_flower(site, tmp_path, monkeypatch):
+def test_a_server_app_that_was_killed_is_noticed_by_its_lock_and_not_by_flower(
+    site, tmp_path, monkeypatch
+):
     """The command waited a minute, until Flower missed the heartbeats of the server app."""
     out = tmp_path / "run"
 
@@ -279,24 +316,36 @@ def test_a_server_app_that_was_killed_is_noticed_by_its_lock_and_not_by_flower(s
     monkeypatch.setattr(commands, "Site", NotYet)
     advice = r"; autofl deploy run --folder .* --resume \S* --set model.name=own_models:wide continues it$"
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_models.py").write_text("def wide(sample_shape, num_classes):\n    raise NotImplementedError\n")
+    (tmp_path / "own_models.py").write_text(
+        "def wide(sample_shape, num_classes):\n    raise NotImplementedError\n"
+    )
     own = settings_of().model_copy(update={"model": ModelSettings(name="own_models:wide")})
     with pytest.raises(AutoFLError, match="its process ended without a word.*went down" + advice):
         commands.run(own, site.folder, out, lambda run: None)
     assert (read_manifest(out)["status"], read_manifest(out)["problem"]) == ("failed", KILLED)
     answering = iter((True, False))  # the SuperLink was there when the run began
     monkeypatch.setattr(commands, "answers", lambda *link: next(answering))
-    with pytest.raises(AutoFLError, match=r"the SuperLink does not answer; restart it .*, then autofl deploy run"):
+    with pytest.raises(
+        AutoFLError, match=r"the SuperLink does not answer; restart it .*, then autofl deploy run"
+    ):
         commands.run(own, site.folder, out, lambda run: None)
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_run_folder_of_another_deployment_is_not_taken_from_it(site, nodes, tmp_path, monkeypatch, resume):  # noqa: F811
+def test_a_run_folder_of_another_deployment_is_not_taken_from_it(
+    site,
+    nodes,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+    resume,
+):
     out = tmp_path / "run"
     if resume:
         with pytest.raises(KeyboardInterrupt):
             interrupted(nodes, out)
-    monkeypatch.setattr(FakeFlower, "meanwhile", lambda self: pytest.fail("it asked Flower"), raising=False)
+    monkeypatch.setattr(
+        FakeFlower, "meanwhile", lambda self: pytest.fail("it asked Flower"), raising=False
+    )
     out.mkdir(exist_ok=True)
     other = subprocess.Popen(
         [sys.executable, "-c", HOLD.format(take="claimed"), str(out), "7"],
@@ -308,15 +357,21 @@ def test_a_run_folder_of_another_deployment_is_not_taken_from_it(site, nodes, tm
         assert other.stdout.readline() == "held\n"
         lock = (out / ".lock").stat().st_ino
         with pytest.raises(AutoFLError, match="another deploy run writes there"):
-            commands.run(settings_of(), site.folder, out, lambda run: None, resume=resume, keep=not resume)
+            commands.run(
+                settings_of(), site.folder, out, lambda run: None, resume=resume, keep=not resume
+            )
         assert (out / ".lock").stat().st_ino == lock
     finally:
         other.kill()
         other.wait()
 
 
-def test_a_folder_that_a_simulation_writes_is_refused_before_any_device_starts(site, tmp_path, monkeypatch):
-    monkeypatch.setattr(FakeFlower, "meanwhile", lambda self: pytest.fail("it asked Flower"), raising=False)
+def test_a_folder_that_a_simulation_writes_is_refused_before_any_device_starts(
+    site, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        FakeFlower, "meanwhile", lambda self: pytest.fail("it asked Flower"), raising=False
+    )
     lock = FolderLock(tmp_path / "run")
     with pytest.raises(AutoFLError, match="another process writes into it"):
         commands.run(settings_of(), site.folder, tmp_path / "run", lambda run: None)
@@ -362,6 +417,9 @@ def test_a_link_or_a_pipe_as_lease_is_refused_and_nothing_is_overwritten(tmp_pat
     os.mkfifo(tmp_path / "pipe" / lease.FILE)
     for name in ("link", "pipe"):
         assert not lease.is_held(tmp_path / name)
-        with pytest.raises(AutoFLError, match=r"run\.lock: not a regular file; remove it$"), hold(tmp_path / name, "1"):
+        with (
+            pytest.raises(AutoFLError, match=r"run\.lock: not a regular file; remove it$"),
+            hold(tmp_path / name, "1"),
+        ):
             pass
     assert thesis.read_text() == "years of work"

@@ -1,4 +1,6 @@
-"""A device that lies, in one process through the server's own functions: refused, named, and the honest go on."""
+"""A device that lies, in one process through the server's own functions: refused, named, and the
+honest go on.
+"""
 
 import copy
 import io
@@ -61,7 +63,9 @@ def honest(nodes, tmp_path_factory):
 
     def see(node, message, reply):
         if node == LIES:
-            seen.setdefault(message.metadata.message_type, (copy.deepcopy(message), copy.deepcopy(reply)))
+            seen.setdefault(
+                message.metadata.message_type, (copy.deepcopy(message), copy.deepcopy(reply))
+            )
         return reply
 
     deployed(nodes, tmp_path_factory.mktemp("honest"), everybody(stop={"rounds": 1}), spoil=see)
@@ -69,7 +73,11 @@ def honest(nodes, tmp_path_factory):
 
 
 def everybody(**sections):
-    more = {"simulation": {"num_selected": NUM_UE}, "stop": {"rounds": 2}, "evaluation": {"every": 100}}
+    more = {
+        "simulation": {"num_selected": NUM_UE},
+        "stop": {"rounds": 2},
+        "evaluation": {"every": 100},
+    }
     return settings_of(**{**more, **sections})
 
 
@@ -77,7 +85,9 @@ def everybody(**sections):
 def without(nodes, tmp_path_factory):
     """The weights after two rounds in which the liar's updates never came."""
     silent = at_training(LIES, lambda reply: None)
-    return read_weights(deployed(nodes, tmp_path_factory.mktemp("silent"), everybody(), spoil=silent)[0].folder)
+    return read_weights(
+        deployed(nodes, tmp_path_factory.mktemp("silent"), everybody(), spoil=silent)[0].folder
+    )
 
 
 def outcomes(run, ue=LIAR):
@@ -97,7 +107,9 @@ def lies(do):
                 {name: array.numpy() for name, array in part.array_records["params"].items()}
                 for part in (message.content, reply.content)
             )
-            return changed(reply, **{name: do(sent[name], own[name]).astype(np.float32) for name in own})
+            return changed(
+                reply, **{name: do(sent[name], own[name]).astype(np.float32) for name in own}
+            )
         return reply
 
     return spoil
@@ -116,29 +128,41 @@ def lies(do):
     ],
     ids=["1e30", "3.4e38", "x1000", "flip x10", "zeros", "unchanged"],
 )
-def test_an_update_that_no_honest_device_makes_is_named_and_left_out(nodes, tmp_path, without, do, why, transport):
+def test_an_update_that_no_honest_device_makes_is_named_and_left_out(
+    nodes, tmp_path, without, do, why, transport
+):
     run, _ = deployed(nodes, tmp_path, everybody(), transport=transport, spoil=lies(do))
     assert finished(run)
     first, second = outcomes(run)
     assert first.startswith(why)
     assert second.startswith((why, "the update of UE 1 in round 1 again"))
     assert all(outcomes(run, ue) == ["ok", "ok"] for ue in range(NUM_UE) if ue != LIAR)
-    for name, array in read_weights(run.folder).items():  # the run is that of the honest, to the bit
+    for name, array in read_weights(
+        run.folder
+    ).items():  # the run is that of the honest, to the bit
         np.testing.assert_array_equal(array, without[name])
 
 
-def test_an_old_reply_is_refused_by_its_stamp_and_an_old_update_under_a_new_stamp_by_its_digest(nodes, tmp_path):
+def test_an_old_reply_is_refused_by_its_stamp_and_an_old_update_under_a_new_stamp_by_its_digest(
+    nodes, tmp_path
+):
     for stamped in (False, True):
         first = {}
 
         def again(node, message, reply, first=first, stamped=stamped):
             if node == LIES and message.metadata.message_type == "train":
                 old = first.setdefault("content", reply.content)
-                reply.content = RecordDict({**old, "stamp": message.content["stamp"]}) if stamped else old
+                reply.content = (
+                    RecordDict({**old, "stamp": message.content["stamp"]}) if stamped else old
+                )
             return reply
 
         run, _ = deployed(nodes, tmp_path / str(stamped), everybody(), spoil=again)
-        old = "the update of UE 1 in round 1 again" if stamped else "a reply to another message: its stamp is old"
+        old = (
+            "the update of UE 1 in round 1 again"
+            if stamped
+            else "a reply to another message: its stamp is old"
+        )
         assert outcomes(run) == ["ok", old]
         assert finished(run)
 
@@ -157,10 +181,15 @@ def test_the_same_numbers_are_the_same_update_however_they_are_written(nodes, tm
 
     def again(node, message, reply):
         if node == LIES and message.metadata.message_type == "train":
-            old, k = first.setdefault("content", reply.content), int(message.content["order"]["round"])
+            old, k = (
+                first.setdefault("content", reply.content),
+                int(message.content["order"]["round"]),
+            )
             parts = dict(old)
             if compressor == "none":
-                parts["params"] = ArrayRecord({name: written_otherwise(a, k) for name, a in old["params"].items()})
+                parts["params"] = ArrayRecord(
+                    {name: written_otherwise(a, k) for name, a in old["params"].items()}
+                )
             reply.content = RecordDict({**parts, "stamp": message.content["stamp"]})
         return reply
 
@@ -193,7 +222,9 @@ def errors_as_told(monkeypatch):
 
 
 @pytest.mark.parametrize("case", list(WORDS))
-def test_an_error_that_a_device_words_itself_is_its_refusal_and_nothing_else(nodes, tmp_path, errors_as_told, case):
+def test_an_error_that_a_device_words_itself_is_its_refusal_and_nothing_else(
+    nodes, tmp_path, errors_as_told, case
+):
     body, why = WORDS[case]
 
     def fails(node, message, reply):
@@ -209,7 +240,9 @@ def test_an_error_that_a_device_words_itself_is_its_refusal_and_nothing_else(nod
 
 
 @pytest.mark.parametrize("kind", ["query.introduce", "evaluate"])
-def test_an_empty_error_instead_of_an_introduction_or_an_evaluation_has_a_reason(nodes, tmp_path, errors_as_told, kind):
+def test_an_empty_error_instead_of_an_introduction_or_an_evaluation_has_a_reason(
+    nodes, tmp_path, errors_as_told, kind
+):
     def fails(node, message, reply):
         if node == LIES and message.metadata.message_type == kind:
             raise RuntimeError("MARK::")
@@ -218,7 +251,10 @@ def test_an_empty_error_instead_of_an_introduction_or_an_evaluation_has_a_reason
     settings = everybody(stop={"rounds": 1}, deploy={"join": 3.0})
     run, _ = deployed(nodes, tmp_path, settings, transport="stream", spoil=fails)
     assert finished(run)
-    assert f"{'evaluation' if kind == 'evaluate' else 'introduction'}: an error without a reason" in outcomes(run)
+    assert (
+        f"{'evaluation' if kind == 'evaluate' else 'introduction'}: an error without a reason"
+        in outcomes(run)
+    )
 
 
 def headed(array, shape):
@@ -226,14 +262,21 @@ def headed(array, shape):
     kind = "<i8" if array.dtype == "int64" else "<f4"
     text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}".encode()
     text = text.ljust(-(-(len(text) + 11) // 64) * 64 - 11) + b"\n"
-    return Array(array.dtype, array.shape, array.stype, b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    return Array(
+        array.dtype,
+        array.shape,
+        array.stype,
+        b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text,
+    )
 
 
 @both
 @pytest.mark.parametrize(
     ("kind", "group", "name"), [("train", "params", "2.bias"), ("query.introduce", "pixels", "num")]
 )
-def test_a_shape_of_5000_digits_is_refused_in_a_few_words(nodes, tmp_path, kind, group, name, transport):
+def test_a_shape_of_5000_digits_is_refused_in_a_few_words(
+    nodes, tmp_path, kind, group, name, transport
+):
     def endless(node, message, reply):
         if node == LIES and message.metadata.message_type == kind:
             arrays = reply.content[group]
@@ -253,7 +296,9 @@ def test_a_type_of_many_words_is_refused_in_few():
     descr = [("A\x1b[31m" * 200, "<f4")]
     head = repr({"descr": descr, "fortran_order": False, "shape": (3,)}).encode()
     data = b"\x93NUMPY\x01\x00" + (len(head) + 1).to_bytes(2, "little") + head + b"\n" + bytes(12)
-    record = RecordDict({"params": ArrayRecord({"b": Array("float32", (3,), "numpy.ndarray", data)})})
+    record = RecordDict(
+        {"params": ArrayRecord({"b": Array("float32", (3,), "numpy.ndarray", data)})}
+    )
     with pytest.raises(RefusedError, match=r"^b: type .{1,160}, not float32$"):
         checked_params(record, {"b": torch.zeros(3)})
 
@@ -275,20 +320,32 @@ def test_an_error_nobody_thought_of_is_the_refusal_of_the_reply_it_was_in(
 
     liars = []
     if where == "introduction":
-        monkeypatch.setattr(fleet, "introduction", fails(fleet.introduction, lambda node, *_: node == LIES))
+        monkeypatch.setattr(
+            fleet, "introduction", fails(fleet.introduction, lambda node, *_: node == LIES)
+        )
     elif where == "update":
-        monkeypatch.setattr(arrival, "length", fails(arrival.length, lambda row: liars.append(0) or len(liars) == 1))
+        monkeypatch.setattr(
+            arrival, "length", fails(arrival.length, lambda row: liars.append(0) or len(liars) == 1)
+        )
     else:
-        monkeypatch.setattr(world, "_content", fails(world._content, lambda answer: liars.append(0) or len(liars) == 1))
+        monkeypatch.setattr(
+            world,
+            "_content",
+            fails(world._content, lambda answer: liars.append(0) or len(liars) == 1),
+        )
     settings = everybody(stop={"rounds": 1}, deploy={"join": 3.0 if transport == "stream" else 0.0})
     run, _ = deployed(nodes, tmp_path, settings, transport=transport)
     assert finished(run)
     said = [why for why in run.devices["outcome"].tolist() if why != "ok"]
     assert said
-    assert {why.split(": ")[-1] for why in said} == {"a reply that cannot be read (ZeroDivisionError)"}
+    assert {why.split(": ")[-1] for why in said} == {
+        "a reply that cannot be read (ZeroDivisionError)"
+    }
 
 
-@pytest.mark.parametrize("error", [LeftAloneError("gone"), TakenOverError("another"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [LeftAloneError("gone"), TakenOverError("another"), KeyboardInterrupt()]
+)
 def test_what_ends_a_run_is_no_refusal(error):
     with pytest.raises(type(error)), refusing():
         raise error
@@ -319,7 +376,9 @@ def told(kind, group, **values):
             record = reply.content[group]
             if isinstance(record, ArrayRecord):
                 arrays = {name: array.numpy() for name, array in record.items()}
-                arrays |= {name: np.full_like(arrays[name], value) for name, value in values.items()}
+                arrays |= {
+                    name: np.full_like(arrays[name], value) for name, value in values.items()
+                }
                 record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
             else:
                 record = type(record)({**record, **values})
@@ -332,13 +391,33 @@ def told(kind, group, **values):
 INTRODUCTIONS = {
     "squares": ("pixels", {"squares": 2**50}, "pixels: sums that no images have"),
     "num": ("pixels", {"num": 2**40}, "pixels: of 1099511627776 samples; 1 to "),
-    "white": ("pixels", {"total": 255 * 180, "squares": 255**2 * 180}, "pixels: sums that no images have"),
-    "size": ("device", {"data-size": "9" * 400}, "data-size: 400 letters is not a whole number from 1 to 10000000"),
+    "white": (
+        "pixels",
+        {"total": 255 * 180, "squares": 255**2 * 180},
+        "pixels: sums that no images have",
+    ),
+    "size": (
+        "device",
+        {"data-size": "9" * 400},
+        "data-size: 400 letters is not a whole number from 1 to 10000000",
+    ),
     "shape": ("device", {"sample-shape": [28, 28]}, "total: shape (784,), not (28, 28)"),
-    "extents": ("device", {"sample-shape": [10**9]}, "sample-shape: [1000000000] is not 1 to 4 extents"),
-    "classes": ("device", {"num-classes": 100_000}, "num-classes: 100000 is not a whole number from 1 to 10000"),
+    "extents": (
+        "device",
+        {"sample-shape": [10**9]},
+        "sample-shape: [1000000000] is not 1 to 4 extents",
+    ),
+    "classes": (
+        "device",
+        {"num-classes": 100_000},
+        "num-classes: 100000 is not a whole number from 1 to 10000",
+    ),
     "more": ("device", {"num-classes": 9_999}, "9999 classes, not 10"),
-    "cpu": ("device", {"cpu_frequency": 1e-300}, "cpu_frequency: 1e-300 is not a number from 1000 to 1e+12"),
+    "cpu": (
+        "device",
+        {"cpu_frequency": 1e-300},
+        "cpu_frequency: 1e-300 is not a number from 1000 to 1e+12",
+    ),
     "slow": ("device", {"cpu_frequency": 1e4}, "cpu_frequency: 10000 is not from 1e+07 to 1e+11"),
     "nan": ("device", {"max_energy": math.nan}, "max_energy: nan is not a number from 0 to 1e+06"),
     "unknown": ("device", {"root": 1}, "device: root is unknown"),
@@ -349,7 +428,9 @@ INTRODUCTIONS = {
     ("case", "transport"),
     [*((case, "messages") for case in ("num", "size", "classes", "cpu")), ("more", "stream")],
 )
-def test_a_device_that_introduces_itself_with_lies_is_named_and_the_others_go_on(nodes, tmp_path, case, transport):
+def test_a_device_that_introduces_itself_with_lies_is_named_and_the_others_go_on(
+    nodes, tmp_path, case, transport
+):
     group, values, why = INTRODUCTIONS[case]
     spoil, settings = told("query.introduce", group, **values), everybody(stop={"rounds": 1})
     run, _ = deployed(nodes, tmp_path, settings, transport=transport, spoil=spoil)
@@ -374,11 +455,17 @@ def test_every_lie_in_an_introduction_is_seen(exchanges, case):
 
 
 def claims(most, heard=1):
-    """A liar that says it has up to `most` samples, its own many times over; only from its answer `heard` on."""
+    """A liar that says it has up to `most` samples, its own many times over; only from its answer
+    `heard` on.
+    """
     asked = []
 
     def spoil(node, message, reply):
-        if node == LIES and message.metadata.message_type == "query.introduce" and not reply.has_error():
+        if (
+            node == LIES
+            and message.metadata.message_type == "query.introduce"
+            and not reply.has_error()
+        ):
             asked.append(node)
             if len(asked) < heard:
                 return None
@@ -386,8 +473,12 @@ def claims(most, heard=1):
             times = most // device["data-size"]
             parts = {"device": ConfigRecord({**device, "data-size": times * device["data-size"]})}
             if "pixels" in reply.content:
-                sums = {name: times * array.numpy() for name, array in reply.content["pixels"].items()}
-                parts["pixels"] = ArrayRecord({name: Array(np.asarray(part)) for name, part in sums.items()})
+                sums = {
+                    name: times * array.numpy() for name, array in reply.content["pixels"].items()
+                }
+                parts["pixels"] = ArrayRecord(
+                    {name: Array(np.asarray(part)) for name, part in sums.items()}
+                )
             reply.content = RecordDict({**reply.content, **parts})
         return reply
 
@@ -396,11 +487,15 @@ def claims(most, heard=1):
 
 @pytest.mark.parametrize("statistics", ["shared", "own"])
 @pytest.mark.parametrize("heard", [1, 2], ids=["at the start", "in a later round"])
-def test_a_device_that_claims_ten_million_samples_is_named_and_the_others_go_on(nodes, tmp_path, statistics, heard):
+def test_a_device_that_claims_ten_million_samples_is_named_and_the_others_go_on(
+    nodes, tmp_path, statistics, heard
+):
     settings = everybody(deploy={"statistics": statistics}, stop={"rounds": 3})
     run, _ = deployed(nodes, tmp_path, settings, spoil=claims(10_000_000, heard))
     assert finished(run)
-    assert any(" samples, the median of the devices is " in said for said in outcomes(run)), outcomes(run)
+    assert any(" samples, the median of the devices is " in said for said in outcomes(run)), (
+        outcomes(run)
+    )
     assert "ok" not in outcomes(run)
     assert all(outcomes(run, ue) == ["ok"] * 3 for ue in (0, 2, 3))
     assert float(run.rounds["sim_time"][-1]) < 10.0
@@ -412,7 +507,9 @@ def test_of_two_devices_the_one_whose_sums_do_not_fit_is_left_out_and_not_the_ru
     run, _ = deployed(two, tmp_path, settings, spoil=claims(10_000_000))
     assert finished(run)
     assert outcomes(run, 0) == ["ok", "ok"]
-    assert outcomes(run)[0].endswith(" samples; all sums may have 10000000 (deploy.statistics=own: any)")
+    assert outcomes(run)[0].endswith(
+        " samples; all sums may have 10000000 (deploy.statistics=own: any)"
+    )
 
 
 def test_plausible_sums_of_other_images_are_found_among_those_of_the_others(nodes, tmp_path):
@@ -421,14 +518,22 @@ def test_plausible_sums_of_other_images_are_found_among_those_of_the_others(node
     def white(node, message, reply):
         if node == LIES and message.metadata.message_type == "query.introduce":
             num = reply.content["device"]["data-size"]
-            sums = {"num": num, "total": np.full(784, 255 * num), "squares": np.full(784, 255**2 * num)}
-            pixels = ArrayRecord({name: Array(np.asarray(part, dtype=np.int64)) for name, part in sums.items()})
+            sums = {
+                "num": num,
+                "total": np.full(784, 255 * num),
+                "squares": np.full(784, 255**2 * num),
+            }
+            pixels = ArrayRecord(
+                {name: Array(np.asarray(part, dtype=np.int64)) for name, part in sums.items()}
+            )
             reply.content = RecordDict({**reply.content, "pixels": pixels})
         return reply
 
     run, _ = deployed(nodes, tmp_path, everybody(stop={"rounds": 1}), spoil=white)
     assert finished(run)
-    assert outcomes(run)[0].startswith("introduction: pixels: mean pixel 255, the median of the devices is ")
+    assert outcomes(run)[0].startswith(
+        "introduction: pixels: mean pixel 255, the median of the devices is "
+    )
     assert float(run.rounds["adapted_accuracy"][-1]) > float(run.rounds["adapted_accuracy"][0])
 
 
@@ -437,7 +542,10 @@ def test_plausible_sums_of_other_images_are_found_among_those_of_the_others(node
     [
         ({"adapted_accuracy": 5.0}, "adapted_accuracy: 5.0 is not a number from 0 to 1"),
         ({"train_loss": math.nan}, "train_loss: nan is not a number from 0 to 1e+09"),
-        ({"global_accuracy": [0.1, 0.2]}, "global_accuracy: [0.1, 0.2] is not a number from 0 to 1"),
+        (
+            {"global_accuracy": [0.1, 0.2]},
+            "global_accuracy: [0.1, 0.2] is not a number from 0 to 1",
+        ),
     ],
 )
 def test_an_evaluation_that_cannot_be_is_named_and_not_averaged(nodes, tmp_path, values, why):
@@ -457,7 +565,9 @@ def test_an_evaluation_that_cannot_be_is_named_and_not_averaged(nodes, tmp_path,
     ],
 )
 def test_what_a_device_measured_has_bounds_too(nodes, tmp_path, values, why):
-    run, _ = deployed(nodes, tmp_path, everybody(stop={"rounds": 1}), spoil=told("train", "measured", **values))
+    run, _ = deployed(
+        nodes, tmp_path, everybody(stop={"rounds": 1}), spoil=told("train", "measured", **values)
+    )
     assert outcomes(run) == [why]
 
 
@@ -479,7 +589,10 @@ def test_a_reply_with_more_in_it_or_larger_than_can_be_is_not_even_decoded(nodes
 
 
 def test_an_array_whose_header_claims_terabytes_allocates_nothing():
-    header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }"
+    header = (
+        b"\x93NUMPY\x01\x00v\x00"
+        + b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }"
+    )
     array = Array("float32", (10,), "numpy.ndarray", header.ljust(127) + b"\n" + bytes(40))
     tracemalloc.start()
     with pytest.raises(RefusedError, match=r"b: shape \(1000000000000,\), not \(10,\)"):
@@ -501,10 +614,14 @@ def test_a_packed_update_near_the_largest_number_is_refused_with_a_reason(nodes,
             reply.content = RecordDict({**reply.content, "packed": packed})
         return reply
 
-    run, _ = deployed(nodes, tmp_path, everybody(stop={"rounds": 1}, compressor={"name": name}), spoil=huge)
+    run, _ = deployed(
+        nodes, tmp_path, everybody(stop={"rounds": 1}, compressor={"name": name}), spoil=huge
+    )
     assert finished(run)
     [why] = outcomes(run)
-    assert why.startswith(("packed update: not finite; values near 3.4e38", "too long: |w_i - w| = ")), why
+    assert why.startswith(
+        ("packed update: not finite; values near 3.4e38", "too long: |w_i - w| = ")
+    ), why
     assert all(np.isfinite(array).all() for array in read_weights(run.folder).values())
 
 
@@ -513,7 +630,9 @@ def test_a_packed_liar_is_as_long_as_its_change(nodes, tmp_path):
         if node == LIES and message.metadata.message_type == "train":
             change = -20 * Quantise(8).unpack(reply.content["packed"]["update"], 79_510)
             sent, _ = Quantise(8)(change, 8.0, lambda: stream(1, "test"), {})
-            reply.content = RecordDict({**reply.content, "packed": ConfigRecord({"update": sent.pack()})})
+            reply.content = RecordDict(
+                {**reply.content, "packed": ConfigRecord({"update": sent.pack()})}
+            )
         return reply
 
     settings = everybody(stop={"rounds": 1}, compressor={"name": "quantise", "bits": 8})
@@ -535,7 +654,11 @@ def test_a_node_whose_first_replies_are_lost_is_asked_again_and_has_rows(nodes, 
     assert said.count("introduction: no reply within 0.1 s") == 1  # the same again says nothing new
     assert outcomes(run) == ["ok"] * len(outcomes(run))
     assert len(outcomes(run)) >= 2  # it takes part once it has answered
-    asked = [node for node, message in loopback.sent if message.metadata.message_type == "query.introduce"]
+    asked = [
+        node
+        for node, message in loopback.sent
+        if message.metadata.message_type == "query.introduce"
+    ]
     assert asked.count(LIES) == 3
     assert len(asked) == 3 + NUM_UE - 1
 
@@ -543,16 +666,24 @@ def test_a_node_whose_first_replies_are_lost_is_asked_again_and_has_rows(nodes, 
 def test_a_key_is_bound_to_its_ue(nodes, tmp_path):
     """Node 8993 has the key of UE 1 and says it is UE 0; node 9000 is nobody's."""
     odd = {**nodes, LIES: {**nodes[LIES], "ue": 0}}
-    config = config_of(everybody(), tmp_path) | {"nodes": " ".join(f"{ue}={9000 - 7 * ue}" for ue in (1, 2, 3))}
+    config = config_of(everybody(), tmp_path) | {
+        "nodes": " ".join(f"{ue}={9000 - 7 * ue}" for ue in (1, 2, 3))
+    }
     serve(Loopback(odd, config), Context(1, 1, {}, RecordDict(), config))
     run = read_run(tmp_path)
     assert outcomes(run)[0] == "introduction: it calls itself UE 0; its key is that of UE 1"
-    assert outcomes(run, -1)[0] == "introduction: it calls itself UE 0; its key is that of no UE of this deployment"
+    assert (
+        outcomes(run, -1)[0]
+        == "introduction: it calls itself UE 0; its key is that of no UE of this deployment"
+    )
     assert outcomes(run, 2) == outcomes(run, 3) == ["ok", "ok"]
 
 
 def test_where_nobody_lies_the_bound_changes_no_bit(nodes, tmp_path):
-    runs = [deployed(nodes, tmp_path / str(bound), everybody(checks={"norm_bound": bound}))[0] for bound in (0.0, 5.0)]
+    runs = [
+        deployed(nodes, tmp_path / str(bound), everybody(checks={"norm_bound": bound}))[0]
+        for bound in (0.0, 5.0)
+    ]
     off, on = (read_weights(run.folder) for run in runs)
     for name, array in off.items():
         np.testing.assert_array_equal(array, on[name])
@@ -571,14 +702,18 @@ def test_by_default_a_deployment_takes_a_long_lie_for_one_of_the_usual_length(no
             )
             factor = -4.0 if node == LIES else 1.0
             told = {name: factor * (own[name] - sent[name]) for name in own}
-            lengths.append(math.sqrt(sum(float((array.astype(float) ** 2).sum()) for array in told.values())))
+            lengths.append(
+                math.sqrt(sum(float((array.astype(float) ** 2).sum()) for array in told.values()))
+            )
             if node == LIES:
                 flip.update(told, length=lengths[-1])
                 return changed(reply, **{name: sent[name] + told[name] for name in own})
         return reply
 
     whole, usual = (
-        deployed(nodes, tmp_path / str(more), everybody(stop={"rounds": 1}, checks=more), spoil=see)[0]
+        deployed(
+            nodes, tmp_path / str(more), everybody(stop={"rounds": 1}, checks=more), spoil=see
+        )[0]
         for more in ({"shorten": 0.0}, {})
     )
     assert outcomes(whole) == outcomes(usual) == ["ok"]
@@ -586,7 +721,9 @@ def test_by_default_a_deployment_takes_a_long_lie_for_one_of_the_usual_length(no
     assert part < 0.9
     before, after = read_weights(whole.folder), read_weights(usual.folder)
     for name in before:
-        np.testing.assert_allclose(after[name] - before[name], (part - 1.0) / NUM_UE * flip[name], atol=2e-6)
+        np.testing.assert_allclose(
+            after[name] - before[name], (part - 1.0) / NUM_UE * flip[name], atol=2e-6
+        )
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -594,7 +731,11 @@ def test_what_is_undone_is_added_to_every_update_that_passed(packed):
     rng = np.random.default_rng(8)
     sent = {"a": torch.tensor(rng.normal(size=(2, 3))), "b": torch.tensor(rng.normal(size=4))}
     change, more = (torch.tensor(rng.normal(size=10)) for _ in range(2))
-    own = Packed(change, 320.0) if packed else {"a": sent["a"] + change[:6].view(2, 3), "b": sent["b"] + change[6:]}
+    own = (
+        Packed(change, 320.0)
+        if packed
+        else {"a": sent["a"] + change[:6].view(2, 3), "b": sent["b"] + change[6:]}
+    )
     torch.testing.assert_close(
         changes_of({5: Arrival(update=own), 3: Arrival(update=own).moved(more, sent)}, sent),
         torch.stack([change + more, change]),
@@ -625,12 +766,16 @@ def device_context(nodes, state=None):
 )
 def test_a_device_checks_what_its_server_says(nodes, exchanges, group, values, why):
     message, _ = exchanges["train"]
-    message.content[group] = ConfigRecord({**message.content.config_records.get(group, {}), **values})
+    message.content[group] = ConfigRecord(
+        {**message.content.config_records.get(group, {}), **values}
+    )
     with pytest.raises(RefusedError, match=why):
         client_app(message, device_context(nodes))
 
 
-def test_a_device_refuses_a_model_that_is_not_finite_and_a_second_order_of_a_round(nodes, exchanges):
+def test_a_device_refuses_a_model_that_is_not_finite_and_a_second_order_of_a_round(
+    nodes, exchanges
+):
     message, reply = exchanges["train"]
     context = device_context(nodes)
     again = client_app(message, context)

@@ -41,7 +41,11 @@ def test_containers_run_the_commands_of_a_deployment():
     site = Site(Path("/site"))
 
     def words(command):
-        return {word for part in command for word in (part.split("=", 1) if part.startswith("--") else [part])}
+        return {
+            word
+            for part in command
+            for word in (part.split("=", 1) if part.startswith("--") else [part])
+        }
 
     assert words(services["server"]["command"]) == set(site.superlink("0.0.0.0", 8000))
     for ue in (0, 1):
@@ -55,7 +59,11 @@ def test_containers_run_the_commands_of_a_deployment():
 def test_our_own_commands_in_containers_have_the_options_of_the_program():
     text = (ROOT / "compose.yaml").read_text()
     services = yaml.safe_load(text)["services"]
-    ours = {name: service["command"] for name, service in services.items() if service["command"][0] == "autofl"}
+    ours = {
+        name: service["command"]
+        for name, service in services.items()
+        if service["command"][0] == "autofl"
+    }
     assert set(ours) == {"prepare", "run"}
     for _, deploy, name, *words in ours.values():
         command = typer.main.get_command(app).commands[deploy].commands[name]
@@ -70,10 +78,14 @@ def test_containers_run_without_privileges_and_can_write_where_they_must():
     """A tmpfs over the home folder was root's: Flower's node could not write, and no device came."""
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     lines = (ROOT / "Dockerfile").read_text().splitlines()
-    variables = dict(pair.split("=", 1) for line in lines if line.startswith("ENV") for pair in line.split()[1:])
+    variables = dict(
+        pair.split("=", 1) for line in lines if line.startswith("ENV") for pair in line.split()[1:]
+    )
     assert "USER autofl" in lines
     for service in services.values():
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
-        assert variables["HOME"] in service["tmpfs"] == ["/tmp"]  # which is for everybody in every image
+        assert (
+            variables["HOME"] in service["tmpfs"] == ["/tmp"]
+        )  # which is for everybody in every image

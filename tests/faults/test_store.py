@@ -54,7 +54,9 @@ def holds(rows):
 
 def test_the_page_is_drawn_from_the_counts_beside_it(tmp_path):
     faults.draw_page(page=tmp_path / "page.md")
-    assert (tmp_path / "page.md").read_text(encoding="utf-8") == faults.PAGE.read_text(encoding="utf-8")
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == faults.PAGE.read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("name", fault_kills.works())
@@ -107,12 +109,16 @@ def test_a_folder_has_one_writer(tmp_path):
 
 
 def test_a_run_is_alive_as_long_as_its_lock_is_held(tmp_path):
-    """In a process of its own: threads that other tests left behind may not survive the fork into a PID namespace."""
+    """In a process of its own: threads that other tests left behind may not survive the fork into a
+    PID namespace.
+    """
     words = "import pathlib, sys, faults; rows = faults.liveness(pathlib.Path(sys.argv[1])); print(rows)"
     words += "; sys.exit(any(row.held < row.injected for row in rows))"
     paths = os.pathsep.join(sys.path)
     command = [sys.executable, "-c", words, str(tmp_path)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "a live run whose process number is nobody's here" in done.stdout
 
@@ -183,7 +189,9 @@ def test_a_full_disk_is_one_line_and_an_honest_manifest(tmp_path):
     holds(faults.full_disk(tmp_path))
 
 
-@pytest.mark.parametrize("fuzz", [fault_files.fuzz_settings, fault_files.fuzz_runs, fault_files.fuzz_data])
+@pytest.mark.parametrize(
+    "fuzz", [fault_files.fuzz_settings, fault_files.fuzz_runs, fault_files.fuzz_data]
+)
 def test_a_broken_file_is_read_or_refused_in_one_line(tmp_path, dice, fuzz):
     holds(fuzz(tmp_path, 150, dice))
 
@@ -228,7 +236,9 @@ def test_a_divergence_caused_by_a_few_is_rolled_back_and_names_them(tmp_path):
     diverged = run(settings, tmp_path / "run", aggregator=Fragile(), resume=True)
     assert diverged.manifest["stop"] == "diverged"
     assert sorted(diverged.manifest["suspects"]) == diverged.manifest["liars"]
-    assert diverged.manifest["problem"].startswith("diverged; suspects, by the length of their last updates: UE ")
+    assert diverged.manifest["problem"].startswith(
+        "diverged; suspects, by the length of their last updates: UE "
+    )
     assert all(np.isfinite(weights).all() for weights in read_weights(tmp_path / "run").values())
 
 
@@ -247,7 +257,9 @@ def test_a_suspect_is_far_longer_than_the_others(lengths, suspects):
     changes = [torch.tensor([0.0, length]) for length in lengths]
     num, sent = len(lengths), {"w": torch.zeros(2)}
     ue, steps = 10 + np.arange(num), np.ones(num, dtype=np.int64)
-    updates = UnpackedUpdates(ue, steps, changes, np.full(num, 64.0), sent, np.zeros(num, dtype=np.int64))
+    updates = UnpackedUpdates(
+        ue, steps, changes, np.full(num, 64.0), sent, np.zeros(num, dtype=np.int64)
+    )
     assert suspects_of(updates) == suspects
 
 
@@ -293,12 +305,16 @@ def test_rounds_whose_checkpoints_are_all_damaged_are_not_lost_without_a_questio
     checkpoint = tmp_path / "run" / "checkpoint-0"
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
     before = contents(tmp_path / "run")
-    with pytest.raises(AutoFLError, match=r"checkpoint-0: damaged .* to begin the run anew, .* --force"):
+    with pytest.raises(
+        AutoFLError, match=r"checkpoint-0: damaged .* to begin the run anew, .* --force"
+    ):
         go_on(settings, tmp_path / "run")
     assert contents(tmp_path / "run") == before
 
 
-@pytest.mark.parametrize("change", ["another version", "a comment in its settings", "a damaged manifest"])
+@pytest.mark.parametrize(
+    "change", ["another version", "a comment in its settings", "a damaged manifest"]
+)
 def test_a_finished_run_is_not_lost_without_a_question(change, tmp_path):
     settings = parse_settings(SMALL)
     folder = run(settings, tmp_path / "run").folder
@@ -335,7 +351,11 @@ def test_a_lock_from_a_time_to_come_counts_as_silent(tmp_path):
     lock = FolderLock(tmp_path)
     lock.release()
     path = tmp_path / ".lock"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "state": "held", "machine": "other", "boot": "other"}))
+    path.write_text(
+        json.dumps(
+            {**json.loads(path.read_text()), "state": "held", "machine": "other", "boot": "other"}
+        )
+    )
     os.utime(path, (2**31, 2**31))
     FolderLock(tmp_path).release()
 
@@ -361,11 +381,15 @@ def test_a_setting_of_an_attack_is_finite(value):
         load_settings(None, ["attack.name=scaled", f"attack.scale={value}"])
 
 
-@pytest.mark.parametrize("words", [["--attack"], ["--aggregator"], ["--set", "data.partition={}"], ["--planner"]])
+@pytest.mark.parametrize(
+    "words", [["--attack"], ["--aggregator"], ["--set", "data.partition={}"], ["--planner"]]
+)
 def test_a_function_of_pythons_own_is_no_part(tmp_path, capfd, words):
     last = words[-1].format("os:system") if "{}" in words[-1] else words[-1]
     words = [*words[:-1], last, *([] if "os:system" in last else ["os:system"])]
-    status = run_cli(["simulate", "--out", str(tmp_path / "run"), *fault_processes.sets(SMALL), *words])
+    status = run_cli(
+        ["simulate", "--out", str(tmp_path / "run"), *fault_processes.sets(SMALL), *words]
+    )
     said = capfd.readouterr().err
     assert (status, said.count("autofl: ")) == (2, 1)
     assert "os:system" in said
@@ -399,7 +423,9 @@ def test_the_stop_rules_cost_the_same_at_the_end_as_at_the_beginning():
 
 
 def test_a_long_run_takes_no_more_memory_and_time_than_a_short_one(tmp_path):
-    holds([soak.soak(tmp_path, 600, 200, pause=0.05, most=1.5)[0]])  # so few rounds feel what else runs here
+    holds(
+        [soak.soak(tmp_path, 600, 200, pause=0.05, most=1.5)[0]]
+    )  # so few rounds feel what else runs here
 
 
 def test_growth_is_seen():
@@ -408,7 +434,9 @@ def test_growth_is_seen():
     cpu = 0.005 * rounds
     assert soak.judge(np.column_stack([rounds, np.full_like(rounds, 2.7e8), cpu]), 20_000)[1]
     assert not soak.judge(np.column_stack([rounds, 2.7e8 + 1000.0 * rounds, cpu]), 20_000)[1]
-    assert not soak.judge(np.column_stack([rounds, np.full_like(rounds, 2.7e8), cpu + 1e-7 * rounds**2]), 20_000)[1]
+    assert not soak.judge(
+        np.column_stack([rounds, np.full_like(rounds, 2.7e8), cpu + 1e-7 * rounds**2]), 20_000
+    )[1]
 
 
 def test_every_row_of_the_page_names_tests_that_are_there():
@@ -424,7 +452,11 @@ def test_the_rules_stop_where_they_did_with_the_whole_history(rng):
     ends = set()
     for _ in range(200):
         spread = 10 ** rng.uniform(-3, -0.5)
-        gaps = rng.choice([1, 5, 7, 25], size=60) if rng.random() < 0.5 else np.full(60, rng.choice([1, 5, 10, 30]))
+        gaps = (
+            rng.choice([1, 5, 7, 25], size=60)
+            if rng.random() < 0.5
+            else np.full(60, rng.choice([1, 5, 10, 30]))
+        )
         rounds = gaps.cumsum()
         accuracy = 0.6 + spread * rng.standard_normal(len(rounds))
         stop = Stop(rounds=10_000, plateau=rng.random() < 0.8, target_accuracy=0.9, stalled=60)
@@ -468,7 +500,12 @@ def test_a_lock_of_another_boot_counts_until_its_holder_is_silent(tmp_path, monk
     lock = FolderLock(tmp_path)
     lock.release()
     path = tmp_path / ".lock"
-    note = {**json.loads(path.read_text()), "state": "held", "boot": "another", "machine": "elsewhere"}
+    note = {
+        **json.loads(path.read_text()),
+        "state": "held",
+        "boot": "another",
+        "machine": "elsewhere",
+    }
     path.write_text(json.dumps(note))
     assert is_locked(tmp_path)
     monkeypatch.setattr("autofl.lock.PATIENCE", 0.0)

@@ -1,4 +1,6 @@
-"""A model that client updates cannot train is refused in one line that says what to do; every other one passes."""
+"""A model that client updates cannot train is refused in one line that says what to do; every other
+one passes.
+"""
 
 import pytest
 import torch
@@ -128,5 +130,7 @@ def test_a_factory_and_an_own_model_are_checked_before_a_run(few_digits):
         build(lambda shape, classes: nn.Linear(6, 4), (6,), 3, stream(1, "init"))
     with pytest.raises(AutoFLError, match="BatchNorm1d"):
         build_simulation(
-            parse_settings({"cell": {"num_ue": 8}}), dataset=few_digits, model=nn.Sequential(mlp(), nn.BatchNorm1d(10))
+            parse_settings({"cell": {"num_ue": 8}}),
+            dataset=few_digits,
+            model=nn.Sequential(mlp(), nn.BatchNorm1d(10)),
         )

@@ -32,10 +32,14 @@ def test_frozen_weights_are_left_out_of_the_parameters():
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_an_update_is_that_of_the_last_layer_on_the_features_of_the_frozen_one(federated, name, engine):
+def test_an_update_is_that_of_the_last_layer_on_the_features_of_the_frozen_one(
+    federated, name, engine
+):
     model = half_frozen()
     batches = federated.draw(UE, NUM_SAMPLES, 2, seed=1, round_index=2)
-    ours = make_engine(engine, model)(ALGORITHMS[name], params_of(model, torch.float64), batches, UE).mean(WEIGHT)
+    ours = make_engine(engine, model)(
+        ALGORITHMS[name], params_of(model, torch.float64), batches, UE
+    ).mean(WEIGHT)
 
     features = copy.deepcopy(model[:2]).double()
     alone = copy.deepcopy(model[2])
@@ -50,9 +54,13 @@ def test_an_update_is_that_of_the_last_layer_on_the_features_of_the_frozen_one(f
 
         def take(self, rows):
             with torch.no_grad():
-                return type(batch)(features(batch.x[:, rows]), batch.y[:, rows], batch.mask[:, rows])
+                return type(batch)(
+                    features(batch.x[:, rows]), batch.y[:, rows], batch.mask[:, rows]
+                )
 
-    last = make_engine("loop", alone)(ALGORITHMS[name], params_of(alone, torch.float64), Features(), UE).mean(WEIGHT)
+    last = make_engine("loop", alone)(
+        ALGORITHMS[name], params_of(alone, torch.float64), Features(), UE
+    ).mean(WEIGHT)
     for key, p in last.items():
         torch.testing.assert_close(ours[f"2.{key}"], p, rtol=1e-8, atol=1e-12)
 
@@ -70,7 +78,9 @@ def test_evaluation_takes_the_frozen_weights_from_the_model(federated):
 def test_a_run_trains_and_uploads_the_rest_alone(few_digits):
     model = half_frozen()
     before = copy.deepcopy(model.state_dict())
-    settings = parse_settings({"cell": {"num_ue": 8}, "stop": {"rounds": 2}, "simulation": {"num_selected": 3}})
+    settings = parse_settings(
+        {"cell": {"num_ue": 8}, "stop": {"rounds": 2}, "simulation": {"num_selected": 3}}
+    )
     sim = build_simulation(settings, dataset=few_digits, model=model)
     assert sim.engine_name == pick_engine("auto", model, sim.arm.algorithm) == "vmap"
     assert (sim.cell.update_bits == 32 * 130).all()

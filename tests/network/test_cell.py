@@ -34,7 +34,12 @@ def test_a_sample_costs_fifty_microjoule():
 
 
 def test_energy_per_sample_grows_with_cycles_and_the_square_of_frequency():
-    cell = cell_at([1.0, 1.0, 1.0], cycles_per_sample=[1e5, 3e5, 1e5], cpu_frequency=[1e9, 1e9, 2e9], capacitance=2e-27)
+    cell = cell_at(
+        [1.0, 1.0, 1.0],
+        cycles_per_sample=[1e5, 3e5, 1e5],
+        cpu_frequency=[1e9, 1e9, 2e9],
+        capacitance=2e-27,
+    )
     np.testing.assert_allclose(cell.energy_per_sample, [1e-4, 3e-4, 4e-4], rtol=1e-14)
 
 
@@ -69,7 +74,9 @@ def test_a_changed_part_of_a_cell_keeps_the_numbers_of_its_ues():
 
 
 def test_a_weight_of_the_update_takes_thirty_two_bits_unless_its_number_is_given():
-    np.testing.assert_array_equal(cell_at([1.0, 2.0], update_bits=320.0).bits_per_weight, [32.0, 32.0])
+    np.testing.assert_array_equal(
+        cell_at([1.0, 2.0], update_bits=320.0).bits_per_weight, [32.0, 32.0]
+    )
     other = cell_at([1.0, 2.0], update_bits=[320.0, 160.0], num_weights=20.0)
     np.testing.assert_array_equal(other.bits_per_weight, [16.0, 8.0])
 
@@ -85,7 +92,11 @@ def test_a_cell_cannot_be_changed_from_outside():
         cell.update_bits = 1.0
 
 
-VALUES = [field.name for field in dataclasses.fields(Cell) if field.name not in ("ue", "link", "downlink_mode")]
+VALUES = [
+    field.name
+    for field in dataclasses.fields(Cell)
+    if field.name not in ("ue", "link", "downlink_mode")
+]
 
 
 ENDLESS = [(field, value) for field in VALUES for value in (-1.0, np.nan, np.inf, -np.inf)]
@@ -126,7 +137,9 @@ def test_a_wrong_number_of_values_is_refused_with_both_numbers(field):
 
 def test_path_gain_falls_with_the_power_kappa_of_distance():
     cell = cell_at([10.0, 100.0, 200.0], path_loss_exponent=3.8)
-    np.testing.assert_allclose(path_gain(cell), [10.0**-3.8, 10.0**-7.6, 2.0**-3.8 * 10.0**-7.6], rtol=1e-13)
+    np.testing.assert_allclose(
+        path_gain(cell), [10.0**-3.8, 10.0**-7.6, 2.0**-3.8 * 10.0**-7.6], rtol=1e-13
+    )
 
 
 def test_within_the_least_distance_path_gain_stops_growing():
@@ -137,7 +150,9 @@ def test_within_the_least_distance_path_gain_stops_growing():
 def test_channel_gain_is_small_scale_gain_times_path_gain():
     cell = cell_at([10.0, 100.0], path_loss_exponent=2.0)
     small_scale_gain = np.array([[1.0, 1.0], [3.0, 5.0]])
-    np.testing.assert_allclose(channel_gain(cell, small_scale_gain), [[1e-2, 1e-4], [3e-2, 5e-4]], rtol=1e-14)
+    np.testing.assert_allclose(
+        channel_gain(cell, small_scale_gain), [[1e-2, 1e-4], [3e-2, 5e-4]], rtol=1e-14
+    )
 
 
 NUM_DROPS = 100_000
@@ -151,7 +166,9 @@ def drops():
 def test_a_quarter_of_the_ues_stand_within_half_the_radius(drops):
     assert drops.shape == (NUM_DROPS, 2)
     inner = np.hypot(drops[:, 0], drops[:, 1]) <= 100.0
-    assert inner.mean() == pytest.approx(0.25, abs=5.0 * np.sqrt(0.25 * 0.75 / NUM_DROPS))  # 5 standard errors
+    assert inner.mean() == pytest.approx(
+        0.25, abs=5.0 * np.sqrt(0.25 * 0.75 / NUM_DROPS)
+    )  # 5 standard errors
 
 
 def test_ues_are_dropped_uniformly_in_area_and_in_angle(drops):

@@ -22,7 +22,9 @@ def gain_for_snr(cell, ratio, power=1e-2):
 
 def cost_of(cell, gain, num_samples, power, **others):
     """What a round costs in which so many samples and this power are planned, and nothing else is."""
-    return round_cost(cell, gain, make_plan(cell, num_samples=num_samples, tx_power=power), **others)
+    return round_cost(
+        cell, gain, make_plan(cell, num_samples=num_samples, tx_power=power), **others
+    )
 
 
 def test_at_unit_snr_each_hertz_carries_one_bit_per_second():
@@ -35,11 +37,14 @@ def test_at_unit_snr_each_hertz_carries_one_bit_per_second():
 def test_snr_worked_by_hand():
     # 10 mW * 1e-9 over -174 dBm/Hz * 1 MHz: 1e-11 / 3.981e-15
     cell = paper_cell(1)
-    np.testing.assert_allclose(snr(cell, np.array([1e-9]), np.array([1e-2])), 2511.886431509580, rtol=1e-12)
+    np.testing.assert_allclose(
+        snr(cell, np.array([1e-9]), np.array([1e-2])), 2511.886431509580, rtol=1e-12
+    )
 
 
 def test_upload_time_and_energy_worked_by_hand():
-    # SNR 2^10 - 1 and 2^14 - 1 carry 10 and 14 bit/s/Hz: 2.54432 Mbit take 0.254432 and 0.181737142857 s.
+    # SNR 2^10 - 1 and 2^14 - 1 carry 10 and 14 bit/s/Hz: 2.54432 Mbit take 0.254432 and
+    # 0.181737142857 s.
     cell = paper_cell(2)
     cost = upload_cost(cell, gain_for_snr(cell, [1023.0, 16383.0]), np.array([1e-2, 1e-2]))
     np.testing.assert_allclose(cost.time, [0.254432, 2.54432 / 14.0], rtol=1e-12)
@@ -69,7 +74,9 @@ def test_a_tiny_snr_still_carries_bits():
     # log2(1 + x) is x / ln 2 to first order; adding 1e-18 to 1 in float64 would lose it.
     cell = paper_cell(1)
     np.testing.assert_allclose(
-        rate(cell, gain_for_snr(cell, [1e-18]), np.array([1e-2])), 1e6 * 1e-18 / 0.6931471805599453, rtol=1e-12
+        rate(cell, gain_for_snr(cell, [1e-18]), np.array([1e-2])),
+        1e6 * 1e-18 / 0.6931471805599453,
+        rtol=1e-12,
     )
 
 
@@ -91,10 +98,17 @@ def test_more_power_sends_faster_and_costs_more_energy():
 
 
 def test_an_update_is_decoded_from_the_threshold_on():
-    # The slack of 1e-12 lets a power pass that was computed to reach the threshold, and nothing anybody could mean.
+    # The slack of 1e-12 lets a power pass that was computed to reach the threshold, and nothing
+    # anybody could mean.
     cell = paper_cell(5)
     ratio = 1000.0 * np.array([1.0 - 1e-9, 1.0 - 1e-13, 1.0, 1.0 + 1e-9, 2.0])
-    assert decoded(cell, gain_for_snr(cell, ratio), cell.max_power).tolist() == [False, True, True, True, True]
+    assert decoded(cell, gain_for_snr(cell, ratio), cell.max_power).tolist() == [
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_the_longest_upload_is_the_one_at_the_threshold():
@@ -103,7 +117,9 @@ def test_the_longest_upload_is_the_one_at_the_threshold():
 
 
 def three_ues(**changes):
-    """SNR 2^10 - 1, 2^12 - 1, 2^14 - 1 at 10 mW; the threshold 2^10 - 1 makes the longest upload 0.254432 s."""
+    """SNR 2^10 - 1, 2^12 - 1, 2^14 - 1 at 10 mW; the threshold 2^10 - 1 makes the longest upload
+    0.254432 s.
+    """
     cell = paper_cell(3, snr_threshold=1023.0, **changes)
     return cell, gain_for_snr(cell, [1023.0, 4095.0, 16383.0])
 
@@ -115,7 +131,8 @@ def test_a_round_ends_with_its_slowest_sender():
     np.testing.assert_allclose(cost.upload_time, upload_time, rtol=1e-12)
     np.testing.assert_allclose(cost.compute_time, [1e-3, 1e-1, 2e-3], rtol=1e-12)
     np.testing.assert_allclose(cost.energy, 1e-2 * upload_time + [5e-4, 5e-2, 1e-3], rtol=1e-12)
-    # The second UE: neither the slowest upload nor alone in the slowest computing, but the largest sum.
+    # The second UE: neither the slowest upload nor alone in the slowest computing, but the largest
+    # sum.
     np.testing.assert_allclose(cost.time, 2.54432 / 12.0 + 0.1, rtol=1e-12)
 
 
@@ -125,7 +142,9 @@ def test_local_steps_lengthen_computing_and_leave_the_upload():
     thrice = cost_of(three_ues(local_steps=3)[0], gain, np.array([10, 20, 30]), cell.max_power)
     np.testing.assert_array_equal(thrice.upload_time, once.upload_time)
     np.testing.assert_allclose(thrice.compute_time, [3e-3, 6e-3, 9e-3], rtol=1e-12)
-    np.testing.assert_allclose(thrice.energy - once.energy, [1e-3, 2e-3, 3e-3], rtol=1e-9)  # a difference of mJ
+    np.testing.assert_allclose(
+        thrice.energy - once.energy, [1e-3, 2e-3, 3e-3], rtol=1e-9
+    )  # a difference of mJ
 
 
 @pytest.mark.parametrize(("num_samples", "power"), [(0, 1e-2), (10, 0.0), (0, 0.0)])
@@ -133,7 +152,9 @@ def test_a_ue_without_samples_or_without_power_costs_nothing(num_samples, power)
     cell, gain = three_ues()
     cost = cost_of(cell, gain, np.array([num_samples, 10, 10]), np.array([power, 1e-2, 1e-2]))
     assert (cost.upload_time[0], cost.compute_time[0], cost.energy[0]) == (0.0, 0.0, 0.0)
-    np.testing.assert_allclose(cost.time, 2.54432 / 12.0 + 1e-3, rtol=1e-12)  # the slowest of the other two
+    np.testing.assert_allclose(
+        cost.time, 2.54432 / 12.0 + 1e-3, rtol=1e-12
+    )  # the slowest of the other two
     assert (cost.energy[1:] > 0.0).all()
 
 
@@ -152,7 +173,9 @@ def test_waiting_never_shortens_a_round_and_costs_nothing_when_all_send():
     cell, gain = three_ues()
     slow = np.array([0, 10_000, 10])  # one second of computing outlasts the wait
     expected = 2.54432 / 12.0 + 1.0
-    np.testing.assert_allclose(cost_of(cell, gain, slow, cell.max_power, outage="wait").time, expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        cost_of(cell, gain, slow, cell.max_power, outage="wait").time, expected, rtol=1e-12
+    )
     two, samples = cell.take(np.array([1, 2])), np.array([10, 10])
     both_send = cost_of(two, gain[1:], samples, two.max_power, outage="wait")
     np.testing.assert_allclose(both_send.time, 2.54432 / 12.0 + 1e-3, rtol=1e-12)
@@ -191,8 +214,12 @@ def test_one_call_for_many_rounds_equals_a_loop_over_rounds_and_ues(outage):
             if num_samples[k][i] > 0 and power[k][i] > 0.0:
                 ratio = power[k][i] * gain[k][i] / (10.0**-20.4 * cell.bandwidth[i])
                 upload_time = UPDATE_BITS / (cell.bandwidth[i] * np.log2(1.0 + ratio))
-                compute_time = 2 * num_samples[k][i] * cell.cycles_per_sample[i] / cell.cpu_frequency[i]
-                energy = power[k][i] * upload_time + 0.5e-27 * cell.cpu_frequency[i] ** 3 * compute_time
+                compute_time = (
+                    2 * num_samples[k][i] * cell.cycles_per_sample[i] / cell.cpu_frequency[i]
+                )
+                energy = (
+                    power[k][i] * upload_time + 0.5e-27 * cell.cpu_frequency[i] ** 3 * compute_time
+                )
             elif outage == "wait" or not ((num_samples[k] > 0) & (power[k] > 0.0)).any():
                 waiting = UPDATE_BITS / (cell.bandwidth[i] * np.log2(1001.0))
             times.append(max(upload_time + compute_time, waiting))
@@ -219,12 +246,21 @@ def test_what_a_plan_decides_takes_the_place_of_what_the_cell_has():
         "bandwidth": np.array([2e6, 1e6, 3e6]),
         "bits_per_weight": np.array([32.0, 8.0, 16.0]),
     }
-    planned = make_plan(cell, num_samples=np.array([10, 20, 30]), tx_power=cell.max_power, **decided)
+    planned = make_plan(
+        cell, num_samples=np.array([10, 20, 30]), tx_power=cell.max_power, **decided
+    )
     own = {name: value for name, value in decided.items() if name != "bits_per_weight"}
-    other, _ = three_ues(**own, update_bits=UPDATE_BITS * decided["bits_per_weight"] / 32.0, num_weights=79510)
-    ours, theirs = round_cost(cell, gain, planned), cost_of(other, gain, np.array([10, 20, 30]), cell.max_power)
+    other, _ = three_ues(
+        **own, update_bits=UPDATE_BITS * decided["bits_per_weight"] / 32.0, num_weights=79510
+    )
+    ours, theirs = (
+        round_cost(cell, gain, planned),
+        cost_of(other, gain, np.array([10, 20, 30]), cell.max_power),
+    )
     for name in ("upload_time", "compute_time", "energy", "time"):
-        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-14, err_msg=name)
+        np.testing.assert_allclose(
+            getattr(ours, name), getattr(theirs, name), rtol=1e-14, err_msg=name
+        )
 
 
 def test_a_plan_in_which_some_take_no_part_costs_them_nothing():

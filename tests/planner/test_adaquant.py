@@ -61,22 +61,30 @@ def test_bits_of_a_run_follow_the_loss_in_its_table(tmp_path):
     ]
     done = run(load_settings(overrides=changes), tmp_path / "run")
     loss, known = {}, None
-    for k, train_loss in zip(done.rounds["round"].tolist(), done.rounds["train_loss"].tolist(), strict=True):
+    for k, train_loss in zip(
+        done.rounds["round"].tolist(), done.rounds["train_loss"].tolist(), strict=True
+    ):
         loss[k + 1] = known = known if math.isnan(train_loss) else train_loss
     num_weights = 79_510
     bits = []
-    for k, decided in zip(done.ues["round"].tolist(), done.ues["bits_per_weight"].tolist(), strict=True):
+    for k, decided in zip(
+        done.ues["round"].tolist(), done.ues["bits_per_weight"].tolist(), strict=True
+    ):
         levels = math.ceil(math.sqrt(loss[1] / loss[k]))
         bits.append(1 + math.ceil(math.log2(levels + 1)))
         assert Quantise().whole_bits(num_weights, decided) == bits[-1]
-        in_bytes = math.ceil(bits[-1] * num_weights / 8) + 2 * math.ceil(num_weights / 256)  # the weights, the scales
+        in_bytes = math.ceil(bits[-1] * num_weights / 8) + 2 * math.ceil(
+            num_weights / 256
+        )  # the weights, the scales
         assert decided * num_weights == pytest.approx(8 * in_bytes, rel=1e-12)
     assert bits[0] == 2
     assert len(set(bits)) > 1
     sent = done.ues["decoded"] == 1
     rate = 1e6 * np.log2(1.0 + done.ues["snr"][sent])
     np.testing.assert_allclose(
-        done.ues["upload_time"][sent], done.ues["bits_per_weight"][sent] * num_weights / rate, rtol=1e-9
+        done.ues["upload_time"][sent],
+        done.ues["bits_per_weight"][sent] * num_weights / rate,
+        rtol=1e-9,
     )
 
 
@@ -84,12 +92,16 @@ def test_bits_of_a_run_follow_the_loss_in_its_table(tmp_path):
 @pytest.mark.parametrize("levels", [1, 2, 4, 100, 2**15 - 1])
 def test_the_quantiser_gets_the_bits_that_were_decided_and_no_byte_more(num_weights, levels):
     packed = Quantise(bits=3).update_bits(num_weights)
-    cell = Cell(distance=np.array([100.0]), update_bits=np.array(packed), num_weights=float(num_weights))
+    cell = Cell(
+        distance=np.array([100.0]), update_bits=np.array(packed), num_weights=float(num_weights)
+    )
     planner = AdaQuantPlanner(levels=levels)
     plan, _ = planner(cell, np.array([1e-6]), planner.init(cell))
     decided = float(plan.bits_per_weight[0])
     assert Quantise().whole_bits(num_weights, decided) == 1 + math.ceil(math.log2(levels + 1))
-    assert Quantise().update_bits(num_weights, decided) == pytest.approx(decided * num_weights, rel=1e-12)
+    assert Quantise().update_bits(num_weights, decided) == pytest.approx(
+        decided * num_weights, rel=1e-12
+    )
 
 
 def test_bits_need_a_compressor():
@@ -104,7 +116,9 @@ def test_fixed_local_steps_and_bits_are_those_of_a_cell_that_has_them():
     cell = Cell.disc(8, 200.0, seed=1)
     gain = 40.0 * cell.distance**-3.8
     plan, _ = FixedPlanner(20, local_steps=3, bits_per_weight=5.0)(cell, gain, {})
-    other = Cell.disc(8, 200.0, seed=1, local_steps=np.array(3.0), update_bits=np.array(5.0 * 79_510))
+    other = Cell.disc(
+        8, 200.0, seed=1, local_steps=np.array(3.0), update_bits=np.array(5.0 * 79_510)
+    )
     same, _ = FixedPlanner(20)(other, gain, {})
     assert (plan.local_steps == 3).all()
     np.testing.assert_allclose(plan.bits_per_weight, 5.0, rtol=1e-12)
@@ -121,10 +135,19 @@ def test_a_share_of_the_frequency_slows_the_cpu_down_to_its_least_and_leaves_ene
     assert (fast.cpu_frequency == 1e9).all()
     assert (slow.cpu_frequency == 5e8).all()
     assert (least.cpu_frequency == 4e8).all()
-    used = 0.5e-27 * cell.cycles_per_sample * 50 * 5e8**2  # a quarter of what computing costs at full speed
-    upload = slow.tx_power * 32 * 79_510 / (1e6 * np.log2(1.0 + slow.tx_power * gain / (10.0**-20.4 * 1e6)))
+    used = (
+        0.5e-27 * cell.cycles_per_sample * 50 * 5e8**2
+    )  # a quarter of what computing costs at full speed
+    upload = (
+        slow.tx_power
+        * 32
+        * 79_510
+        / (1e6 * np.log2(1.0 + slow.tx_power * gain / (10.0**-20.4 * 1e6)))
+    )
     assert (slow.tx_power >= fast.tx_power).all()
-    np.testing.assert_allclose(np.where(slow.tx_power < 0.01, used + upload, 3e-3)[slow.feasible], 3e-3, rtol=1e-6)
+    np.testing.assert_allclose(
+        np.where(slow.tx_power < 0.01, used + upload, 3e-3)[slow.feasible], 3e-3, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

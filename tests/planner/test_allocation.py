@@ -25,7 +25,9 @@ SEEDS = range(120)
 
 
 def task_of(**values):
-    """Two UEs that differ in nothing: 1 Mcycle, 100 kbit, 1 mJ, 10 mW, 0.1 to 2 GHz, a = 1e11 Hz/W, phi = 10."""
+    """Two UEs that differ in nothing: 1 Mcycle, 100 kbit, 1 mJ, 10 mW, 0.1 to 2 GHz, a = 1e11 Hz/W,
+    phi = 10.
+    """
     given = {
         "cycles": 1e6,
         "bits": 1e5,
@@ -36,7 +38,10 @@ def task_of(**values):
         "max_frequency": 2e9,
     } | {name: value for name, value in values.items() if name not in ("phi", "kappa")}
     shape = np.broadcast_shapes(*(np.shape(value) for value in given.values()), (1,))
-    arrays = {name: np.broadcast_to(np.asarray(value, dtype=float), shape) for name, value in given.items()}
+    arrays = {
+        name: np.broadcast_to(np.asarray(value, dtype=float), shape)
+        for name, value in given.items()
+    }
     return Task(**arrays, phi=values.get("phi", 10.0), kappa=values.get("kappa", 5e-28))
 
 
@@ -46,7 +51,9 @@ def violation(task, allocation, total_band):
     band, power, frequency = allocation.band[ue], allocation.power[ue], allocation.frequency[ue]
     ratio = power * task.gain_to_noise[ue] / band
     time = task.cycles[ue] / frequency + task.bits[ue] / (band * np.log2(1.0 + ratio))
-    energy = task.kappa * task.cycles[ue] * frequency**2 + power * task.bits[ue] / (band * np.log2(1.0 + ratio))
+    energy = task.kappa * task.cycles[ue] * frequency**2 + power * task.bits[ue] / (
+        band * np.log2(1.0 + ratio)
+    )
     return max(
         float(np.max(excess))
         for excess in (
@@ -62,8 +69,11 @@ def violation(task, allocation, total_band):
 
 
 def test_with_energy_to_spare_all_goes_at_full_speed_and_power_and_the_band_is_shared():
-    # 10 mW in 1 MHz give SNR 15, that is 4 bit/s/Hz: 400 kbit take 0.1 s, and 1 Mcycle at 2 GHz 0.5 ms
-    task = task_of(cycles=1e6, bits=4e5, gain_to_noise=15.0 * 1e6 / 0.01, max_energy=np.array([1.0, 1.0]))
+    # 10 mW in 1 MHz give SNR 15, that is 4 bit/s/Hz: 400 kbit take 0.1 s, and 1 Mcycle at 2 GHz 0.5
+    # ms
+    task = task_of(
+        cycles=1e6, bits=4e5, gain_to_noise=15.0 * 1e6 / 0.01, max_energy=np.array([1.0, 1.0])
+    )
     plan = allocate(task, 2e6)
     assert plan.time == pytest.approx(0.1 + 0.0005, rel=1e-12)
     np.testing.assert_allclose(plan.band, 1e6, rtol=1e-12)
@@ -94,7 +104,9 @@ def test_least_band_is_that_of_a_slow_search(seed):
     task, _ = random_cell(seed)
     rng = np.random.default_rng(seed)
     soonest = shortest(task)
-    deadline = np.where(np.isfinite(soonest), soonest, 1.0) * (1.0 + 10.0 ** rng.uniform(-1.0, 2.0, len(soonest)))
+    deadline = np.where(np.isfinite(soonest), soonest, 1.0) * (
+        1.0 + 10.0 ** rng.uniform(-1.0, 2.0, len(soonest))
+    )
     band = least_band(task, deadline)
     for ue, row in enumerate(rows(task)):
         slow = slow_least_band(row, task.phi, task.kappa, float(deadline[ue]), points=80, passes=9)
@@ -114,7 +126,9 @@ def test_least_band_falls_with_the_deadline_and_is_convex_in_the_logarithms():
     for seed in range(30):
         task, _ = random_cell(seed)
         able = np.isfinite(shortest(task))
-        grid = np.linspace(0.0, math.log(1e4), 400)[:, None] + np.log(np.where(able, shortest(task), 1.0))
+        grid = np.linspace(0.0, math.log(1e4), 400)[:, None] + np.log(
+            np.where(able, shortest(task), 1.0)
+        )
         log_band = np.log(least_band(task, np.exp(grid))[:, able][1:])
         assert (np.diff(log_band, axis=0) < 0.0).all()
         slope = np.diff(log_band, axis=0) / np.diff(grid[1:, able], axis=0)
@@ -128,7 +142,9 @@ def test_the_slope_is_that_of_a_difference():
         deadline = np.where(able, shortest(task), 1.0) * 1.37
         band, slope = (values[able] for values in band_and_slope(task, deadline))
         step = 1e-6
-        ahead, behind = (least_band(task, deadline * math.exp(sign * step))[able] for sign in (1.0, -1.0))
+        ahead, behind = (
+            least_band(task, deadline * math.exp(sign * step))[able] for sign in (1.0, -1.0)
+        )
         np.testing.assert_allclose(slope / band, np.log(ahead / behind) / (2.0 * step), rtol=1e-5)
 
 
@@ -137,8 +153,17 @@ def test_least_band_of_many_deadlines_and_choices_is_that_of_each():
     choices = dataclasses.replace(
         task,
         **{
-            name: getattr(task, name)[:, None] * (np.array([1.0, 3.0]) if name == "bits" else np.ones(2))
-            for name in ("cycles", "bits", "gain_to_noise", "max_energy", "max_power", "min_frequency", "max_frequency")
+            name: getattr(task, name)[:, None]
+            * (np.array([1.0, 3.0]) if name == "bits" else np.ones(2))
+            for name in (
+                "cycles",
+                "bits",
+                "gain_to_noise",
+                "max_energy",
+                "max_power",
+                "min_frequency",
+                "max_frequency",
+            )
         },
     )
     deadlines = np.geomspace(1e-3, 10.0, 7)
@@ -146,7 +171,9 @@ def test_least_band_of_many_deadlines_and_choices_is_that_of_each():
     assert together.shape == (7, len(task.cycles), 2)
     for (row, deadline), choice in itertools.product(enumerate(deadlines), range(2)):
         alone = dataclasses.replace(task, bits=choices.bits[:, choice])
-        np.testing.assert_allclose(together[row, :, choice], least_band(alone, deadline), rtol=1e-12)
+        np.testing.assert_allclose(
+            together[row, :, choice], least_band(alone, deadline), rtol=1e-12
+        )
 
 
 def test_every_allocation_carries_its_certificate_and_keeps_every_constraint():
@@ -177,7 +204,10 @@ def test_a_hundredth_of_a_band_in_the_wrong_place_shows_in_the_residual():
         band = plan.band * np.where(np.arange(len(task.cycles)) == 0, 0.99, 1.0)
         worse = fixed_band_plan(task, band * (plan.band.sum() / band.sum()))
         # the least share of sending in a round decides how much a hundredth of the band can matter
-        assert kkt_residual(task, worse, total_band) > 1e-3 * (1.0 - task.cycles / plan.frequency / plan.time).min()
+        assert (
+            kkt_residual(task, worse, total_band)
+            > 1e-3 * (1.0 - task.cycles / plan.frequency / plan.time).min()
+        )
         compared += 1
     assert compared > 30
 
@@ -193,11 +223,19 @@ def test_no_random_plan_that_keeps_the_constraints_is_faster():
         for _ in range(300):
             share = rng.dirichlet(np.ones(num_ue))
             near = best.band * np.exp(0.1 * rng.standard_normal(num_ue))
-            band = share * total_band if rng.random() < 0.3 else near * min(1.0, total_band / near.sum())
-            frequency = np.clip(
-                best.frequency * np.exp(0.1 * rng.standard_normal(num_ue)), task.min_frequency, task.max_frequency
+            band = (
+                share * total_band
+                if rng.random() < 0.3
+                else near * min(1.0, total_band / near.sum())
             )
-            power = np.minimum(task.max_power, best.power * np.exp(0.1 * rng.standard_normal(num_ue)))
+            frequency = np.clip(
+                best.frequency * np.exp(0.1 * rng.standard_normal(num_ue)),
+                task.min_frequency,
+                task.max_frequency,
+            )
+            power = np.minimum(
+                task.max_power, best.power * np.exp(0.1 * rng.standard_normal(num_ue))
+            )
             ratio = power * task.gain_to_noise / band
             upload = task.bits / (band * np.log2(1.0 + ratio))
             energy = task.kappa * task.cycles * frequency**2 + power * upload
@@ -221,13 +259,17 @@ def test_a_fixed_band_gives_the_least_time_of_a_grid_over_power_and_frequency():
         task, total_band = random_cell(seed)
         band = np.full(len(task.cycles), total_band / len(task.cycles))
         plan = allocate_fixed_band(task, band)
-        for ue, (cycles, bits, gain_to_noise, energy, strongest, low, high) in enumerate(rows(task)):
+        for ue, (cycles, bits, gain_to_noise, energy, strongest, low, high) in enumerate(
+            rows(task)
+        ):
             power = np.geomspace(1e-5, 1.0, 1500)[:, None] * strongest
             frequency = np.geomspace(low, high, 1500)[None, :]
             ratio = power * gain_to_noise / band[ue]
             upload = bits / (band[ue] * np.log2(1.0 + ratio))
             time = cycles / frequency + upload
-            allowed = (task.kappa * cycles * frequency**2 + power * upload <= energy) & (ratio >= task.phi)
+            allowed = (task.kappa * cycles * frequency**2 + power * upload <= energy) & (
+                ratio >= task.phi
+            )
             fastest = np.where(allowed, time, np.inf).min()
             if plan.able[ue]:
                 assert plan.ue_time[ue] <= fastest * (1.0 + 1e-12)
@@ -245,7 +287,9 @@ def test_time_falls_with_band_energy_and_power_and_grows_with_work():
         assert allocate(task, 1.1 * total_band).time <= plan.time * (1.0 + 1e-12)
         for name, sign in (("max_energy", -1), ("max_power", -1), ("bits", 1), ("cycles", 1)):
             factor = 1.1 if sign < 0 else 1.0 / 1.1
-            easier = allocate(dataclasses.replace(task, **{name: factor * getattr(task, name)}), total_band)
+            easier = allocate(
+                dataclasses.replace(task, **{name: factor * getattr(task, name)}), total_band
+            )
             assert easier.time <= plan.time * (1.0 + 1e-12), name
 
 
@@ -267,7 +311,12 @@ def test_the_cost_of_the_round_agrees_and_stays_within_the_budgets():
             capacitance=2.0 * task.kappa,
         )
         gain = task.gain_to_noise[ue] * cell.noise_psd
-        decided = make_plan(cell, num_samples=np.full(ue.sum(), 50), tx_power=plan.power[ue], bandwidth=plan.band[ue])
+        decided = make_plan(
+            cell,
+            num_samples=np.full(ue.sum(), 50),
+            tx_power=plan.power[ue],
+            bandwidth=plan.band[ue],
+        )
         cost = round_cost(cell, gain, decided)
         assert cost.time == pytest.approx(plan.time, rel=1e-12)
         assert (cost.energy <= task.max_energy[ue]).all()
@@ -279,11 +328,16 @@ def test_extreme_values_are_served_or_left_out_without_a_warning():
         (0.1, 10.0, 1e4), 10.0 ** np.arange(-20.0, 1.0, 4.0), (1e-9, 1e-3, 10.0)
     ):
         task = task_of(
-            gain_to_noise=gain / 10.0**-20.4 * np.array([1.0, 2.0]), max_energy=energy * np.array([1.0, 1e4]), phi=phi
+            gain_to_noise=gain / 10.0**-20.4 * np.array([1.0, 2.0]),
+            max_energy=energy * np.array([1.0, 1e4]),
+            phi=phi,
         )
         plan = allocate(task, 1e6)
         for ue, (cycles, bits, gain_to_noise, budget, _, low, _) in enumerate(rows(task)):
-            least = bits * math.log(2.0) * phi / (gain_to_noise * math.log1p(phi)) + task.kappa * cycles * low**2
+            least = (
+                bits * math.log(2.0) * phi / (gain_to_noise * math.log1p(phi))
+                + task.kappa * cycles * low**2
+            )
             assert plan.able[ue] == (least <= budget)
         assert plan.able.any() == np.isfinite(plan.time)
         if plan.able.any():
@@ -303,12 +357,16 @@ def test_one_number_for_all_and_a_frequency_without_a_lower_bound_are_served():
     full = task_of(gain_to_noise=np.array([1e10, 1e11]), min_frequency=1e-3)
     short = Task(1e6, 1e5, np.array([1e10, 1e11]), 1e-3, 0.01, 0.0, 2e9, phi=10.0, kappa=5e-28)
     for deadline in (1.0, 30.0):
-        np.testing.assert_allclose(least_band(short, deadline), least_band(full, deadline), rtol=1e-9)
+        np.testing.assert_allclose(
+            least_band(short, deadline), least_band(full, deadline), rtol=1e-9
+        )
     plan, same = allocate(short, 1e6), allocate(full, 1e6)
     assert plan.time == pytest.approx(same.time, rel=1e-12)
     assert plan.gap <= 1e-9
     thrifty = least_energy(short, 1e6, 2.0 * plan.time)
-    np.testing.assert_allclose(thrifty.energy, least_energy(full, 1e6, 2.0 * plan.time).energy, rtol=1e-9)
+    np.testing.assert_allclose(
+        thrifty.energy, least_energy(full, 1e6, 2.0 * plan.time).energy, rtol=1e-9
+    )
     np.testing.assert_allclose(
         allocate_fixed_band(short, 5e5).ue_time, allocate_fixed_band(full, 5e5).ue_time, rtol=1e-9
     )
@@ -384,8 +442,14 @@ def test_least_energy_in_a_fixed_band_is_that_of_a_grid():
             upload = deadline - cycles / frequency
             most = bits / (fast.band[ue] * math.log2(1.0 + task.phi))
             upload = np.minimum(upload, most)  # slower than at the threshold is not decoded
-            power = np.expm1(bits * math.log(2.0) / (fast.band[ue] * upload)) * fast.band[ue] / gain_to_noise
-            energy = np.where(power <= strongest, task.kappa * cycles * frequency**2 + power * upload, np.inf)
+            power = (
+                np.expm1(bits * math.log(2.0) / (fast.band[ue] * upload))
+                * fast.band[ue]
+                / gain_to_noise
+            )
+            energy = np.where(
+                power <= strongest, task.kappa * cycles * frequency**2 + power * upload, np.inf
+            )
             assert slow.energy[ue] <= energy.min() * (1.0 + 1e-12)
             assert slow.energy[ue] == pytest.approx(energy.min(), rel=1e-3)
 

@@ -1,4 +1,6 @@
-"""The allocation against an independent solver; `python benchmarks/allocation.py` does it for 1,000 cells."""
+"""The allocation against an independent solver; `python benchmarks/allocation.py` does it for 1,000
+cells.
+"""
 
 import pytest
 
@@ -17,6 +19,8 @@ def test_no_cell_is_a_millionth_off(kind):
         task, total_band = random_cell(seed)
         plan = allocate(task, total_band)
         if plan.able.any():
-            assert conic_time(part(task, plan.able), total_band, plan.time) == pytest.approx(plan.time, rel=1e-6)
+            assert conic_time(part(task, plan.able), total_band, plan.time) == pytest.approx(
+                plan.time, rel=1e-6
+            )
             compared += 1
     assert compared >= 12

@@ -19,12 +19,16 @@ def by_brute_force(band, value, must, total):
             continue
         used = sum(band[i, option] for i, option in enumerate(options) if option >= 0)
         if used <= total:
-            best = max(best, sum(value[i, option] for i, option in enumerate(options) if option >= 0))
+            best = max(
+                best, sum(value[i, option] for i, option in enumerate(options) if option >= 0)
+            )
     return best
 
 
 def random_case(seed):
-    """More work is worth more, with falling returns, and needs more band: the shape the planner meets."""
+    """More work is worth more, with falling returns, and needs more band: the shape the planner
+    meets.
+    """
     rng = np.random.default_rng(seed)
     num_ue, num = int(rng.integers(1, 5)), int(rng.integers(1, 6))
     value = np.sort(rng.random((num_ue, num)), axis=1)
@@ -56,10 +60,16 @@ def test_choices_never_beat_brute_force_and_seldom_fall_short_of_it():
 def test_deadlines_judged_a_few_at_a_time_give_the_choices_of_all_at_once():
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        num_ue, num, deadlines = int(rng.integers(1, 30)), int(rng.integers(1, 30)), np.cumprod(np.full(40, 1.25))
+        num_ue, num, deadlines = (
+            int(rng.integers(1, 30)),
+            int(rng.integers(1, 30)),
+            np.cumprod(np.full(40, 1.25)),
+        )
         value, shortest = rng.random((num_ue, num)), rng.exponential(3.0, (num_ue, num))
         need, must = 40.0 * rng.random((num_ue, num)), rng.random(num_ue) < 0.1
-        late = deadlines[:, None, None] - shortest  # jumps: an option that becomes possible may need more band
+        late = (
+            deadlines[:, None, None] - shortest
+        )  # jumps: an option that becomes possible may need more band
         band = np.where(late > 0.0, need / np.maximum(late, 1e-9), np.inf)
         total = float(10.0 ** rng.uniform(-1.0, 2.0))
         looked_at = []
@@ -70,9 +80,14 @@ def test_deadlines_judged_a_few_at_a_time_give_the_choices_of_all_at_once():
 
         highest = highest_price(bands, 40, value, must, total)
         whole = choose(band, value, must, total, np.ones(num_ue))
-        parts = [choose(band[k : k + 4], value, must, total, np.ones(num_ue), highest) for k in range(0, 40, 4)]
+        parts = [
+            choose(band[k : k + 4], value, must, total, np.ones(num_ue), highest)
+            for k in range(0, 40, 4)
+        ]
         for place in (0, 1):
-            np.testing.assert_array_equal(np.concatenate([part[place] for part in parts]), whole[place])
+            np.testing.assert_array_equal(
+                np.concatenate([part[place] for part in parts]), whole[place]
+            )
         if num > 16 and highest is not None:
             assert sum(one.size for one in looked_at) < band.size
 
@@ -95,7 +110,9 @@ def test_a_ue_that_must_take_part_does_so_at_the_price_of_others():
 def test_pace_by_hand():
     # K = 4 + (8 + 100 / (5 * 10)) / 2 + (6 + 3 * 0.5) / 5 = 10.5
     pace = Pace(4.0, 8.0, 6.0, 100.0, 3.0)
-    assert float(pace.progress(np.array(2.0), np.array(10.0), np.array(0.5), 5)) == pytest.approx(1 / (5 * 10.5))
+    assert float(pace.progress(np.array(2.0), np.array(10.0), np.array(0.5), 5)) == pytest.approx(
+        1 / (5 * 10.5)
+    )
 
 
 def test_options_are_those_that_pay():
@@ -110,7 +127,12 @@ def test_options_are_those_that_pay():
 def test_a_ue_that_its_own_band_is_too_wide_for_takes_no_part_where_bands_are_not_shared():
     """At P_max it misses phi in its own band; a narrower one would do, but is not to be had."""
     settings = autofl.load_settings(
-        overrides=["algorithm=autofl-j", "joint.band=false", "preset=physical", "cell.distance={disc=500}"]
+        overrides=[
+            "algorithm=autofl-j",
+            "joint.band=false",
+            "preset=physical",
+            "cell.distance={disc=500}",
+        ]
     )
     made = autofl.plan(settings).round
     reachable = made.cell.max_power * made.gain >= made.cell.snr_threshold * made.cell.noise_power
@@ -121,7 +143,9 @@ def test_a_ue_that_its_own_band_is_too_wide_for_takes_no_part_where_bands_are_no
 
 
 def test_somebody_takes_part_in_every_round_in_which_somebody_can():
-    """Two poor UEs are worth less than the run's usual pace; an empty round would cost its wait all the same."""
+    """Two poor UEs are worth less than the run's usual pace; an empty round would cost its wait all
+    the same.
+    """
     settings = autofl.load_settings(
         overrides=["algorithm=autofl-j", "simulation.num_selected=2", "cell.distance={disc=400}",
                    "cell.cpu_frequency={uniform=[0.2e9, 2e9]}", "cell.max_energy={uniform=[0.0005, 0.005]}"]

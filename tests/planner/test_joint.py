@@ -18,7 +18,9 @@ OFF = dict.fromkeys(("admission", "steps", "samples", "frequency", "band", "bits
 
 
 def drawn(num_ue=5, radius=200.0, seed=1, **others):
-    cell = Cell.disc(num_ue=num_ue, radius=radius, seed=seed, update_bits=np.array(32.0 * 79_510), **others)
+    cell = Cell.disc(
+        num_ue=num_ue, radius=radius, seed=seed, update_bits=np.array(32.0 * 79_510), **others
+    )
     return cell, channel_gain(cell, np.random.default_rng(seed).exponential(1.0, num_ue))
 
 
@@ -75,14 +77,18 @@ def test_limits_hold_to_the_last_bit_and_the_time_is_certified():
 
 
 def test_a_first_round_is_hardly_worse_than_the_best_of_all_combinations():
-    """Every combination of options of two UEs, each with its exact allocation: the best progress a second."""
+    """Every combination of options of two UEs, each with its exact allocation: the best progress a
+    second.
+    """
     pace, rates = Pace(), RATES[:2]
     grid = list(itertools.product((2, 4, 8), (8, 16), rates))
     for seed in range(4):
         cell, gain = drawn(2, 250.0, seed)
         best = 0.0
         for options in itertools.product(grid, repeat=2):
-            tau, d = (np.array([option[place] for option in options], dtype=float) for place in (0, 1))
+            tau, d = (
+                np.array([option[place] for option in options], dtype=float) for place in (0, 1)
+            )
             bits, variance = np.array([option[2] for option in options]).T
             task = Task(
                 cell.cycles_per_sample * tau * d, bits * cell.num_weights, gain / cell.noise_psd, cell.max_energy,
@@ -105,7 +111,9 @@ def test_trials_that_cannot_be_better_are_left_out_without_changing_a_bit(monkey
                 patched.setattr(joint, "AT_ONCE", at_once)
                 patched.setattr(joint, "MANY", 0)
                 if at_once == WIDEST:
-                    patched.setattr(joint, "highest_price", lambda *_: None)  # all trials, as `choose` prices them
+                    patched.setattr(
+                        joint, "highest_price", lambda *_: None
+                    )  # all trials, as `choose` prices them
                 plans.append(planner(cell, gain, planner.init(cell))[0])
         for name in (*DECISIONS, *LIMITS):
             assert getattr(plans[0], name).tobytes() == getattr(plans[1], name).tobytes(), name
@@ -151,19 +159,25 @@ def test_overhead_calls_for_more_work_in_a_round():
 
 
 def heard_at_the_edge(rounds, **given):
-    """How often a UE is heard that all others would rather do without, and in which rounds, its channel fading."""
+    """How often a UE is heard that all others would rather do without, and in which rounds, its
+    channel fading.
+    """
     cell = Cell(distance=np.array([50.0, 60.0, 70.0, 600.0]), update_bits=np.array(32.0 * 79_510))
     planner, rng = JointPlanner(rates=RATES, **given), np.random.default_rng(8)
     memory, fading, heard = planner.init(cell), [], []
     for _ in range(rounds):
         fading.append(rng.uniform(0.7, 3.0))
-        plan, memory = planner(cell, channel_gain(cell, np.array([1.0, 1.0, 1.0, fading[-1]])), memory)
+        plan, memory = planner(
+            cell, channel_gain(cell, np.array([1.0, 1.0, 1.0, fading[-1]])), memory
+        )
         heard.append(bool(plan.feasible[3]))
     return np.array(fading), np.array(heard)
 
 
 def test_nobody_starves():
-    """A UE at the edge would be left out for ever; the floor has it heard, at most `patience` rounds late."""
+    """A UE at the edge would be left out for ever; the floor has it heard, at most `patience`
+    rounds late.
+    """
     assert not heard_at_the_edge(60, floor=0.0)[1].any()
     for patience in (0, 4):
         _, heard = heard_at_the_edge(60, floor=0.5, patience=patience)
@@ -173,7 +187,9 @@ def test_nobody_starves():
 
 
 def test_among_many_nobody_starves_who_was_not_sampled():
-    """The deadline is found on some of 1,000 UEs; those far away are at the places that are not looked at."""
+    """The deadline is found on some of 1,000 UEs; those far away are at the places that are not
+    looked at.
+    """
     looked_at = set(np.linspace(0, 999, SAMPLED).astype(int).tolist())
     far = np.array([i for i in range(1000) if i not in looked_at][::20])
     distance = np.linspace(20.0, 150.0, 1000)
@@ -203,7 +219,9 @@ def test_lambda_is_the_progress_a_second_so_far():
         plan, memory = planner(cell, gain, memory)
         there = plan.feasible
         variance = np.interp(plan.bits_per_weight[there], *np.array(RATES).T)
-        progress += float(Pace().progress(plan.local_steps[there], plan.num_samples[there], variance, 5).sum())
+        progress += float(
+            Pace().progress(plan.local_steps[there], plan.num_samples[there], variance, 5).sum()
+        )
         time += float(round_cost(cell, gain, plan).time)
     assert float(memory["progress"]) == pytest.approx(progress, rel=1e-9)
     assert float(memory["time"]) == pytest.approx(time, rel=1e-9)
@@ -231,7 +249,9 @@ def test_nonsense_is_refused_in_one_line(given, words):
 
 
 def test_bits_that_nobody_packs_are_refused():
-    assert JointPlanner(rates=RATES).needs_compressor  # else 32 bits a weight would travel at the price of 0.1
+    assert JointPlanner(
+        rates=RATES
+    ).needs_compressor  # else 32 bits a weight would travel at the price of 0.1
     assert not JointPlanner(rates=RATES, bits=False).needs_compressor
     assert not JointPlanner(rates=[]).needs_compressor
     assert not JointPlanner().needs_compressor

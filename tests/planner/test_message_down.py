@@ -15,13 +15,18 @@ def cost_of(time, down):
 
 
 def test_the_sum_worked_by_hand():
-    # 10 ms beside the downlink, 1 us a bit. 4,000 bits that lose a half: (1 - 3/4 1/2)/(10 + 4) ms = 0.625/0.014;
+    # 10 ms beside the downlink, 1 us a bit. 4,000 bits that lose a half: (1 - 3/4 1/2)/(10 + 4) ms
+    # = 0.625/0.014;
     # 10,000 bits that lose a tenth: 0.925/0.020; the model in 32,000 bits: 1/0.042.
     assert DELAYED == 0.75
-    offer = Offer(np.array([4.0, 10.0, 32.0]), np.array([4e3, 1e4, 3.2e4]), np.array([0.5, 0.1, 0.0]))
+    offer = Offer(
+        np.array([4.0, 10.0, 32.0]), np.array([4e3, 1e4, 3.2e4]), np.array([0.5, 0.1, 0.0])
+    )
     np.testing.assert_allclose(speed(offer, 0.010, 1e-6), [44.642857, 46.25, 23.809524], rtol=1e-7)
     assert best_message(offer, cost_of(0.013, 0.003), sent=3e3) == 1
-    assert best_message(offer, cost_of(0.008, 0.003), sent=3e3) == 0  # with 5 ms beside it: 69.4 against 61.7
+    assert (
+        best_message(offer, cost_of(0.008, 0.003), sent=3e3) == 0
+    )  # with 5 ms beside it: 69.4 against 61.7
 
 
 def test_the_best_message_maximises_progress_minus_lambda_times_time():
@@ -37,9 +42,13 @@ def test_a_free_broadcast_is_not_compressed():
     offer = offer_of(Nearest(), 79_510)
     assert offer.bits_per_weight[best_message(offer, cost_of(0.02, 0.0), sent=79_510.0)] == WHOLE
     lossless = offer.having(np.zeros(len(offer.lost) - 1))
-    assert lossless.bits_per_weight[best_message(lossless, cost_of(0.02, 0.0), sent=79_510.0)] == WHOLE
+    assert (
+        lossless.bits_per_weight[best_message(lossless, cost_of(0.02, 0.0), sent=79_510.0)] == WHOLE
+    )
     # 32 bits a weight take 10 us beside 20 ms: 8 bits save 7.5 us, 0.04 %, and lose 3/4 of 0.1 %.
-    short = best_message(offer.having(offer.lost[:-1] + 1e-3), cost_of(0.02001, 1e-5), sent=32.0 * 79_510)
+    short = best_message(
+        offer.having(offer.lost[:-1] + 1e-3), cost_of(0.02001, 1e-5), sent=32.0 * 79_510
+    )
     assert offer.bits_per_weight[short] == WHOLE
 
 

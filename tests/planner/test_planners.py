@@ -7,9 +7,16 @@ from autofl.errors import AutoFLError
 from autofl.network import DECISIONS, LIMITS, STATUS_NAMES, Cell, Status, channel_gain, stacked
 from autofl.planner import ExactPlanner, FixedPlanner, PaperPlanner
 from reference.cells import UPDATE_BITS, paper_cell
-from reference.planner_reference import Ue, best_by_brute_force, paper_round, power_by_bisection, ues_of
+from reference.planner_reference import (
+    Ue,
+    best_by_brute_force,
+    paper_round,
+    power_by_bisection,
+    ues_of,
+)
 
-# A number of samples is cut to an integer with a slack of 1e-9, relative and absolute, so d samples may take the energy
+# A number of samples is cut to an integer with a slack of 1e-9, relative and absolute, so d samples
+# may take the energy
 # of 1e-9 (d + 1) samples too much; with d >= 3 that is at most 4/3 * 1e-9 of E_max.
 ENERGY_SLACK = 2e-9
 DECODE_SLACK = 1e-11  # ten times the relative slack of the decoding test
@@ -30,16 +37,18 @@ def first_plan(planner, cell, gain):
     return planner(cell, gain, planner.init(cell))[0]
 
 
-# At SNR 2^14 - 1 each hertz carries 14 bit/s: an upload at P_max takes 2.54432 / 14 = 0.181737 s and 1.817371 mJ. The
-# least power that is decoded, 10 mW * 1000 / 16383 = 0.610389 mW, takes 2.54432 / log2(1001) = 0.255267 s, 0.155812 mJ.
+# At SNR 2^14 - 1 each hertz carries 14 bit/s: an upload at P_max takes 2.54432 / 14 = 0.181737 s
+# and 1.817371 mJ. The
+# least power that is decoded, 10 mW * 1000 / 16383 = 0.610389 mW, takes 2.54432 / log2(1001) =
+# 0.255267 s, 0.155812 mJ.
 FOURTEEN_BITS = 2.0**14 - 1.0
 
 
 def random_cell(seed, num_ue, epsilon, snr_threshold, local_steps=1):
     """A cell and gains in which every constraint binds some UE.
 
-    SNRs at P_max lie around the threshold and up to a thousand times above it; energies around what the least decoded
-    power takes plus the computing of up to 1.5 times the wanted samples.
+    SNRs at P_max lie around the threshold and up to a thousand times above it; energies around what
+    the least decoded power takes plus the computing of up to 1.5 times the wanted samples.
     """
     rng = np.random.default_rng(seed)
     fields = {
@@ -56,7 +65,9 @@ def random_cell(seed, num_ue, epsilon, snr_threshold, local_steps=1):
     free = Cell(max_energy=1.0, **fields)
     gain = gain_for_snr(free, snr_threshold * 10.0 ** rng.uniform(-0.3, 3.0, num_ue))
     least_power = snr_threshold * free.noise_power / gain
-    least_upload = [ue.upload_energy(power) for ue, power in zip(ues_of(free, gain), least_power, strict=True)]
+    least_upload = [
+        ue.upload_energy(power) for ue, power in zip(ues_of(free, gain), least_power, strict=True)
+    ]
     upload = least_upload * 10.0 ** rng.uniform(-0.1, 1.5, num_ue)
     compute = local_steps * rng.uniform(0.0, 1.5 / epsilon, num_ue) * free.energy_per_sample
     return Cell(max_energy=upload + compute, **fields), gain
@@ -85,11 +96,15 @@ def test_exact_finds_what_brute_force_finds_and_nothing_where_it_finds_nothing(
             assert (plan.num_samples[i], plan.tx_power[i]) == (0, 0.0)
             continue
         assert plan.num_samples[i] == best.num_samples
-        # Not slower than the best of the grid, and not past the next power of the grid, which costs too much.
+        # Not slower than the best of the grid, and not past the next power of the grid, which costs
+        # too much.
         assert ue.time(plan.num_samples[i], plan.tx_power[i]) <= best.time * (1.0 + 1e-12)
         assert best.power * (1.0 - 1e-12) <= plan.tx_power[i] <= best.next_power
     for status in Status:
-        if status in (Status.LEFT_OUT, Status.RATE):  # of planners that choose who takes part, and of laws with a top
+        if status in (
+            Status.LEFT_OUT,
+            Status.RATE,
+        ):  # of planners that choose who takes part, and of laws with a top
             assert not (plan.status == status).any()
         else:
             assert (plan.status == status).sum() >= 10, status.name
@@ -115,14 +130,23 @@ def test_no_plan_breaks_a_constraint(planner_class, seed, epsilon, snr_threshold
 
 def assert_plan_is_the_papers(plan, memory, cell, gain, previous_power, epsilon):
     ues = ues_of(cell, gain)
-    rounds = [paper_round(ue, power, epsilon) for ue, power in zip(ues, previous_power, strict=True)]
+    rounds = [
+        paper_round(ue, power, epsilon) for ue, power in zip(ues, previous_power, strict=True)
+    ]
     sends = np.array([one.sends for one in rounds])
     np.testing.assert_array_equal(plan.feasible, sends)
-    np.testing.assert_array_equal(plan.num_samples, np.where(sends, [one.num_samples for one in rounds], 0))
-    # Both powers are exact to rounding, enlarged where the energy left is hardly more than the least an upload takes.
-    np.testing.assert_allclose(plan.tx_power, np.where(sends, [one.power for one in rounds], 0.0), rtol=1e-9)
+    np.testing.assert_array_equal(
+        plan.num_samples, np.where(sends, [one.num_samples for one in rounds], 0)
+    )
+    # Both powers are exact to rounding, enlarged where the energy left is hardly more than the
+    # least an upload takes.
+    np.testing.assert_allclose(
+        plan.tx_power, np.where(sends, [one.power for one in rounds], 0.0), rtol=1e-9
+    )
     power = np.array([one.power for one in rounds])
-    carried = np.where(power > 0.0, power, previous_power)  # where no power fits, the last one is kept
+    carried = np.where(
+        power > 0.0, power, previous_power
+    )  # where no power fits, the last one is kept
     np.testing.assert_allclose(memory["power"], carried, rtol=1e-9)
 
 
@@ -131,7 +155,10 @@ def test_paper_is_algorithm_2_as_printed(seed, epsilon, snr_threshold, local_ste
     cell, gain = random_cell(300 + seed, 1000, epsilon, snr_threshold, local_steps)
     planner = PaperPlanner(epsilon)
     rng = np.random.default_rng(seed)
-    for previous_power in (cell.max_power, cell.max_power * 10.0 ** rng.uniform(-4.0, 0.0, cell.num_ue)):
+    for previous_power in (
+        cell.max_power,
+        cell.max_power * 10.0 ** rng.uniform(-4.0, 0.0, cell.num_ue),
+    ):
         plan, memory = planner(cell, gain, memory_of(planner, cell, previous_power))
         assert_plan_is_the_papers(plan, memory, cell, gain, previous_power, epsilon)
         for status in (Status.POWER, Status.DATA, Status.ENERGY, Status.INFEASIBLE):
@@ -151,7 +178,8 @@ def test_paper_stays_algorithm_2_when_the_channel_changes_and_power_is_carried()
 
 
 def test_paper_stalls_at_full_power_where_exact_reaches_the_wanted_samples():
-    # (3 - 1.817371) mJ / 50 uJ = 23.65: 23 samples of the wanted 50, and full power, in every round.
+    # (3 - 1.817371) mJ / 50 uJ = 23.65: 23 samples of the wanted 50, and full power, in every
+    # round.
     cell = paper_cell()
     gain = gain_for_snr(cell, FOURTEEN_BITS)
     memory = PaperPlanner(epsilon=0.02).init(cell)
@@ -172,28 +200,70 @@ def test_paper_started_at_the_exact_power_does_not_stall():
     np.testing.assert_allclose(plan.tx_power, exact.tx_power, rtol=1e-12)
 
 
-# One UE for each status, all at 14 bit/s/Hz unless the ratio says otherwise; wanted are 50 samples, 2.5 mJ.
+# One UE for each status, all at 14 bit/s/Hz unless the ratio says otherwise; wanted are 50 samples,
+# 2.5 mJ.
 HAND_MADE = [
     # 3 - 2.5 = 0.5 mJ pay for an upload below P_max and above the least power.
-    pytest.param({}, FOURTEEN_BITS, 50, Status.ACCURACY, Status.ACCURACY, Status.ENERGY, id="accuracy"),
+    pytest.param(
+        {}, FOURTEEN_BITS, 50, Status.ACCURACY, Status.ACCURACY, Status.ENERGY, id="accuracy"
+    ),
     # 10 samples, 0.5 mJ, leave 2.5 mJ, more than the 1.817 mJ of P_max.
-    pytest.param({"data_size": 10}, FOURTEEN_BITS, 10, Status.DATA, Status.DATA, Status.POWER, id="data"),
+    pytest.param(
+        {"data_size": 10}, FOURTEEN_BITS, 10, Status.DATA, Status.DATA, Status.POWER, id="data"
+    ),
     # 30 samples, 1.5 mJ, leave 1.5 mJ, too little for P_max: data still binds the samples.
-    pytest.param({"data_size": 30}, FOURTEEN_BITS, 30, Status.DATA, Status.DATA, Status.ENERGY, id="data below P_max"),
+    pytest.param(
+        {"data_size": 30},
+        FOURTEEN_BITS,
+        30,
+        Status.DATA,
+        Status.DATA,
+        Status.ENERGY,
+        id="data below P_max",
+    ),
     # (1 - 0.155812) mJ / 50 uJ = 16.88
-    pytest.param({"max_energy": 1e-3}, FOURTEEN_BITS, 16, Status.ENERGY, Status.ENERGY, Status.ENERGY, id="energy"),
+    pytest.param(
+        {"max_energy": 1e-3},
+        FOURTEEN_BITS,
+        16,
+        Status.ENERGY,
+        Status.ENERGY,
+        Status.ENERGY,
+        id="energy",
+    ),
     # 2.5 + 1.817 mJ are less than 10 mJ.
-    pytest.param({"max_energy": 1e-2}, FOURTEEN_BITS, 50, Status.POWER, Status.ACCURACY, Status.POWER, id="power"),
+    pytest.param(
+        {"max_energy": 1e-2},
+        FOURTEEN_BITS,
+        50,
+        Status.POWER,
+        Status.ACCURACY,
+        Status.POWER,
+        id="power",
+    ),
     # (0.31 - 0.155812) mJ / 50 uJ = 3.08: just enough for three batches.
-    pytest.param({"max_energy": 3.1e-4}, FOURTEEN_BITS, 3, Status.ENERGY, Status.ENERGY, Status.ENERGY, id="three"),
-    # SNR 1001 at P_max: the least power, 9.99 mW, takes 2.5501 mJ and leaves 8.998 samples; with 8 of them 2.6 mJ are
+    pytest.param(
+        {"max_energy": 3.1e-4},
+        FOURTEEN_BITS,
+        3,
+        Status.ENERGY,
+        Status.ENERGY,
+        Status.ENERGY,
+        id="three",
+    ),
+    # SNR 1001 at P_max: the least power, 9.99 mW, takes 2.5501 mJ and leaves 8.998 samples; with 8
+    # of them 2.6 mJ are
     # left, more than the 2.5523 mJ of P_max.
     pytest.param({}, 1001.0, 8, Status.ENERGY, Status.ENERGY, Status.POWER, id="barely decoded"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "ratio", "num_samples", "status", "samples_limit", "power_limit"), HAND_MADE)
-def test_exact_names_the_constraint_that_binds(changes, ratio, num_samples, status, samples_limit, power_limit):
+@pytest.mark.parametrize(
+    ("changes", "ratio", "num_samples", "status", "samples_limit", "power_limit"), HAND_MADE
+)
+def test_exact_names_the_constraint_that_binds(
+    changes, ratio, num_samples, status, samples_limit, power_limit
+):
     cell = paper_cell(**changes)
     gain = gain_for_snr(cell, ratio)
     plan = first_plan(ExactPlanner(epsilon=0.02), cell, gain)
@@ -218,12 +288,24 @@ def test_exact_names_the_constraint_that_binds(changes, ratio, num_samples, stat
         ({}, 999.0),  # not decoded even at P_max
         ({}, 0.0),  # a dead channel
     ],
-    ids=["two samples", "no sample", "energy for two samples", "no upload", "no energy", "weak", "dead"],
+    ids=[
+        "two samples",
+        "no sample",
+        "energy for two samples",
+        "no upload",
+        "no energy",
+        "weak",
+        "dead",
+    ],
 )
 @pytest.mark.parametrize(
-    "planner", [ExactPlanner(0.02), PaperPlanner(0.02), FixedPlanner(5, "max")], ids=lambda p: str(p)[:5]
+    "planner",
+    [ExactPlanner(0.02), PaperPlanner(0.02), FixedPlanner(5, "max")],
+    ids=lambda p: str(p)[:5],
 )
-def test_a_ue_that_cannot_take_part_is_infeasible_and_the_others_do_not_notice(planner, changes, ratio):
+def test_a_ue_that_cannot_take_part_is_infeasible_and_the_others_do_not_notice(
+    planner, changes, ratio
+):
     able = {"data_size": 3834, "max_energy": 3e-3}
     cell = paper_cell(2, **{name: [value, able[name]] for name, value in changes.items()})
     gain = gain_for_snr(cell, np.array([ratio, FOURTEEN_BITS]))
@@ -242,13 +324,16 @@ def test_energy_for_exactly_so_many_samples_buys_them_in_spite_of_rounding(short
     num_samples = np.arange(4, 501)
     least_power = 1e-2 * 1000.0 / FOURTEEN_BITS
     least_energy = least_power * UPDATE_BITS / (1e6 * math.log2(1001.0))
-    cell = paper_cell(len(num_samples), max_energy=least_energy + num_samples * (1.0 - shortage) * 5e-5)
+    cell = paper_cell(
+        len(num_samples), max_energy=least_energy + num_samples * (1.0 - shortage) * 5e-5
+    )
     plan = first_plan(ExactPlanner(epsilon=0.001), cell, gain_for_snr(cell, FOURTEEN_BITS))
     assert plan.feasible.all()
     np.testing.assert_array_equal(plan.num_samples, num_samples - fewer)
     assert (plan.tx_power >= least_power * (1.0 - DECODE_SLACK)).all()
     if not fewer:
-        # Nothing is left beyond the least energy but rounding: 1e-16 of up to 25 mJ, against 0.16 mJ.
+        # Nothing is left beyond the least energy but rounding: 1e-16 of up to 25 mJ, against 0.16
+        # mJ.
         np.testing.assert_allclose(plan.tx_power, least_power, rtol=1e-12)
 
 
@@ -269,7 +354,9 @@ def test_wanted_samples_that_are_no_whole_number_are_cut():
 
 def test_fixed_at_full_power_takes_part_where_the_energy_suffices():
     # 5 samples and P_max take 0.25 + 1.817371 mJ = 2.067371 mJ.
-    cell = paper_cell(5, max_energy=[3e-3, 2.068e-3, 2.067e-3, 3e-3, 3e-3], data_size=[99, 99, 99, 4, 2])
+    cell = paper_cell(
+        5, max_energy=[3e-3, 2.068e-3, 2.067e-3, 3e-3, 3e-3], data_size=[99, 99, 99, 4, 2]
+    )
     plan = first_plan(FixedPlanner(5, "max"), cell, gain_for_snr(cell, FOURTEEN_BITS))
     assert plan.num_samples.tolist() == [5, 5, 0, 4, 0]
     assert plan.tx_power.tolist() == [1e-2, 1e-2, 0.0, 1e-2, 0.0]
@@ -291,7 +378,8 @@ def test_fixed_with_computed_power_spends_all_energy_or_sends_at_full_power():
     gain = gain_for_snr(cell, FOURTEEN_BITS)
     plan = first_plan(FixedPlanner(5, power="computed"), cell, gain)
     names = [Status(code).name for code in plan.status]
-    # At 0.4 mJ what the samples leave, 0.15 mJ, is less than the 0.1558 mJ of the least decoded power.
+    # At 0.4 mJ what the samples leave, 0.15 mJ, is less than the 0.1558 mJ of the least decoded
+    # power.
     assert names == ["POWER", "ACCURACY", "ACCURACY", "INFEASIBLE"]
     assert plan.num_samples.tolist() == [5, 5, 5, 0]
     assert plan.tx_power[0] == 1e-2
@@ -322,9 +410,13 @@ PLAN_ARRAYS = (*DECISIONS, *LIMITS)
 
 
 def assert_same_plan(ours, theirs, ue=...):
-    """Powers to rounding: UEs solved together share the number of Newton steps, which moves them by an ulp or two."""
+    """Powers to rounding: UEs solved together share the number of Newton steps, which moves them by
+    an ulp or two.
+    """
     for name in PLAN_ARRAYS:
-        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name)[ue], rtol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            getattr(ours, name), getattr(theirs, name)[ue], rtol=1e-12, err_msg=name
+        )
 
 
 def assert_same_memory(ours, theirs, ue=..., at=...):
@@ -370,19 +462,29 @@ def test_one_call_for_many_rounds_equals_a_loop_over_them(planner):
 @pytest.mark.parametrize("planner", ALL_PLANNERS)
 def test_one_call_for_several_cells_equals_a_loop_over_them(planner):
     rng = np.random.default_rng(19)
-    cells, gains = zip(*(random_cell(seed, 50, 0.02, 1000.0, 2) for seed in (9, 10, 11)), strict=True)
+    cells, gains = zip(
+        *(random_cell(seed, 50, 0.02, 1000.0, 2) for seed in (9, 10, 11)), strict=True
+    )
     selected = [np.sort(rng.choice(50, 20, replace=False)) for _ in cells]
-    before = [memory_of(planner, cell, cell.max_power * rng.uniform(0.1, 1.0, 50)) for cell in cells]
-    some = [(cell.take(ue), gain[ue]) for cell, gain, ue in zip(cells, gains, selected, strict=True)]
+    before = [
+        memory_of(planner, cell, cell.max_power * rng.uniform(0.1, 1.0, 50)) for cell in cells
+    ]
+    some = [
+        (cell.take(ue), gain[ue]) for cell, gain, ue in zip(cells, gains, selected, strict=True)
+    ]
     stack = {name: np.stack([memory[name] for memory in before]) for name in before[0]}
-    together, after = planner(stacked([cell for cell, _ in some]), np.stack([gain for _, gain in some]), stack)
+    together, after = planner(
+        stacked([cell for cell, _ in some]), np.stack([gain for _, gain in some]), stack
+    )
     for r, (cell, gain) in enumerate(some):
         alone, memory = planner(cell, gain, before[r])
         assert_same_plan(alone, together, r)
         assert_same_memory(memory, after, at=r)
 
 
-@pytest.mark.parametrize("planner", [ExactPlanner(0.02), PaperPlanner(0.02), FixedPlanner(10, "computed")])
+@pytest.mark.parametrize(
+    "planner", [ExactPlanner(0.02), PaperPlanner(0.02), FixedPlanner(10, "computed")]
+)
 def test_local_steps_cost_as_much_as_samples_that_many_times_as_heavy(planner):
     cell, gain = random_cell(10, 300, 0.02, 1000.0, 3)
     heavy = Cell(
@@ -448,7 +550,9 @@ def test_after_a_fade_too_deep_for_any_power_the_ue_keeps_its_last_power():
 
 
 def test_a_share_of_a_sample_is_not_planned_with():
-    whole, broken = (paper_cell(distance=np.array([150.0]), data_size=size) for size in (30.0, 30.9))
+    whole, broken = (
+        paper_cell(distance=np.array([150.0]), data_size=size) for size in (30.0, 30.9)
+    )
     gain = channel_gain(whole, np.array([20.0]))
     first, second = (first_plan(ExactPlanner(0.02), cell, gain) for cell in (broken, whole))
     assert first.tx_power == second.tx_power

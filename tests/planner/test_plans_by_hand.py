@@ -1,4 +1,6 @@
-"""Plans held against what they promise: easing what binds helps, easing what does not changes nothing."""
+"""Plans held against what they promise: easing what binds helps, easing what does not changes
+nothing.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +22,9 @@ def plan_of(planner, fields, gain) -> Plan:
 
 
 def fields_and_gain(seed):
-    """UEs of which each constraint binds some; SNRs at P_max from the threshold of 1000 to a hundred times as much."""
+    """UEs of which each constraint binds some; SNRs at P_max from the threshold of 1000 to a
+    hundred times as much.
+    """
     rng = np.random.default_rng(seed)
     fields = {
         "data_size": rng.integers(3, 120, NUM_UE),
@@ -33,7 +37,9 @@ def fields_and_gain(seed):
 
 @pytest.fixture(params=[1, 2, 3])
 def eased(request):
-    """The plan as it is; with data or energy for one more sample, or both; with more power; with a lesser wish."""
+    """The plan as it is; with data or energy for one more sample, or both; with more power; with a
+    lesser wish.
+    """
     fields, gain = fields_and_gain(request.param)
     more_data = {"data_size": fields["data_size"] + 1}
     more_energy = {"max_energy": fields["max_energy"] + 1.001 * SAMPLE_ENERGY}
@@ -65,7 +71,9 @@ def test_where_energy_binds_more_energy_brings_samples_and_more_data_none(eased)
     assert (samples_gained(eased, "data", Status.ENERGY) == 0).all()
 
 
-def test_where_data_binds_more_of_it_brings_a_sample_once_it_is_paid_for_and_energy_alone_none(eased):
+def test_where_data_binds_more_of_it_brings_a_sample_once_it_is_paid_for_and_energy_alone_none(
+    eased,
+):
     assert (samples_gained(eased, "energy", Status.DATA) == 0).all()
     assert (samples_gained(eased, "both", Status.DATA) == 1).all()
 
@@ -82,14 +90,18 @@ def test_where_power_binds_only_more_power_makes_the_upload_faster(eased):
     assert (power_ratio(eased, "wish", Status.POWER) == 1.0).all()
 
 
-def test_where_accuracy_binds_energy_or_a_lesser_wish_makes_the_upload_faster_and_more_power_does_not(eased):
+def test_where_accuracy_binds_energy_or_a_lesser_wish_makes_the_upload_faster_and_more_power_does_not(
+    eased,
+):
     assert (power_ratio(eased, "energy", Status.ACCURACY) > 1.0).all()
     assert (power_ratio(eased, "wish", Status.ACCURACY) > 1.0).all()
     np.testing.assert_allclose(power_ratio(eased, "power", Status.ACCURACY), 1.0, rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_fixed_with_computed_power_could_not_send_with_more_and_who_stays_out_could_not_send_at_all(seed):
+def test_fixed_with_computed_power_could_not_send_with_more_and_who_stays_out_could_not_send_at_all(
+    seed,
+):
     fields, gain = fields_and_gain(seed)
     fields["data_size"] -= 2  # from 1 on
     plan = plan_of(FixedPlanner(20, "computed"), fields, gain)
@@ -105,7 +117,10 @@ def test_fixed_with_computed_power_could_not_send_with_more_and_who_stays_out_co
         else:
             assert (plan.num_samples[i], plan.tx_power[i]) == (0, 0.0)
             powers = np.geomspace(1e-3 * ue.max_power, ue.max_power, 300)
-            allowed = [ue.snr(p) >= ue.snr_threshold and ue.energy(owned, p) <= ue.max_energy for p in powers]
+            allowed = [
+                ue.snr(p) >= ue.snr_threshold and ue.energy(owned, p) <= ue.max_energy
+                for p in powers
+            ]
             assert owned < 3 or not any(allowed)
 
 

@@ -15,8 +15,9 @@ RATIOS = np.concatenate([1.0 + np.geomspace(1e-12, 0.5, 60), np.geomspace(1.6, 1
 def rounding(b, xi):
     """Relative error that float64 leaves in the root of xi - b ln(1 + xi).
 
-    Both terms carry a few ulps, an error of 2 eps xi in their difference, and the slope 1 - b / (1 + xi) turns it into
-    one of xi. The slope vanishes at b = 1, where only xi / (b - 1) = 2 is known: 4 digits are left at b = 1 + 1e-12.
+    Both terms carry a few ulps, an error of 2 eps xi in their difference, and the slope 1 - b / (1
+    + xi) turns it into one of xi. The slope vanishes at b = 1, where only xi / (b - 1) = 2 is
+    known: 4 digits are left at b = 1 + 1e-12.
     """
     return 4.0 * np.finfo(np.float64).eps * (1.0 + xi) / (xi - (b - 1.0))
 
@@ -43,14 +44,20 @@ def test_the_snr_solves_its_equation_as_bisection_in_60_digits_does():
 def test_the_snr_agrees_with_brentq():
     def root(b):
         above = 2.0 * (b - 1.0) * (1.0 + 10.0 * np.log(b)) + 1.0
-        return optimize.brentq(lambda xi: xi - b * np.log1p(xi), b - 1.0, above, xtol=1e-300, rtol=1e-15)
+        return optimize.brentq(
+            lambda xi: xi - b * np.log1p(xi), b - 1.0, above, xtol=1e-300, rtol=1e-15
+        )
 
     expected = np.array([root(b) for b in RATIOS])
-    assert (np.abs(energy_limited_snr(RATIOS) / expected - 1.0) <= 2.0 * rounding(RATIOS, expected)).all()
+    assert (
+        np.abs(energy_limited_snr(RATIOS) / expected - 1.0) <= 2.0 * rounding(RATIOS, expected)
+    ).all()
 
 
 def test_the_snr_is_the_lower_branch_of_lamberts_function():
-    b = RATIOS[RATIOS > 1.05]  # nearer to 1, exp(-1/b) / b meets the branch point 1/e and W itself loses its digits
+    b = RATIOS[
+        RATIOS > 1.05
+    ]  # nearer to 1, exp(-1/b) / b meets the branch point 1/e and W itself loses its digits
     expected = -b * special.lambertw(-np.exp(-1.0 / b) / b, k=-1).real - 1.0
     np.testing.assert_allclose(energy_limited_snr(b), expected, rtol=1e-12)
 
@@ -62,12 +69,16 @@ def test_the_snr_worked_by_hand():
 
 
 def test_at_or_below_the_least_energy_there_is_no_snr():
-    np.testing.assert_array_equal(energy_limited_snr(np.array([1.0, np.nextafter(1.0, 0.0), 0.5, 0.0])), 0.0)
+    np.testing.assert_array_equal(
+        energy_limited_snr(np.array([1.0, np.nextafter(1.0, 0.0), 0.5, 0.0])), 0.0
+    )
 
 
 def test_the_first_number_above_one_has_a_snr_without_a_stray_nan():
     b = np.nextafter(1.0, 2.0)
-    assert 0.0 < energy_limited_snr(np.array([b]))[0] < 4.0 * (b - 1.0)  # 2 (b - 1), of which rounding takes its part
+    assert (
+        0.0 < energy_limited_snr(np.array([b]))[0] < 4.0 * (b - 1.0)
+    )  # 2 (b - 1), of which rounding takes its part
 
 
 def test_the_snr_grows_with_energy_and_faster_than_it():
@@ -90,14 +101,16 @@ def test_many_ratios_in_any_shape_are_solved_as_one_by_one():
     together = energy_limited_snr(b)
     assert together.shape == (3, 4, 5)
     alone = [energy_limited_snr(np.array([one]))[0] for one in b.ravel()]
-    # Together all UEs take as many Newton steps as the slowest, which moves the others within rounding.
+    # Together all UEs take as many Newton steps as the slowest, which moves the others within
+    # rounding.
     np.testing.assert_allclose(together.ravel(), alone, rtol=1e-13)
     assert (together[b <= 1.0] == 0.0).all()
     assert (b <= 1.0).any()
 
 
 def test_too_few_steps_leave_the_snr_above_its_value():
-    # Newton's method falls onto the root of a convex function from above: a step limit errs on one known side.
+    # Newton's method falls onto the root of a convex function from above: a step limit errs on one
+    # known side.
     b = np.geomspace(1.1, 1e6, 40)
     early = energy_limited_snr(b, max_steps=1)
     assert (early > energy_limited_snr(b)).all()
@@ -145,7 +158,9 @@ def upload_energy(cell, gain, power):
 
 
 def test_an_upload_at_the_computed_power_takes_exactly_the_energy(cell, gain):
-    energy = least_energy(cell, gain) * (1.0 + 10.0 ** np.random.default_rng(4).uniform(-9.0, 6.0, NUM_UE))
+    energy = least_energy(cell, gain) * (
+        1.0 + 10.0 ** np.random.default_rng(4).uniform(-9.0, 6.0, NUM_UE)
+    )
     power = energy_limited_power(cell, gain, energy)
     assert (power > 0.0).all()
     np.testing.assert_allclose(upload_energy(cell, gain, power), energy, rtol=1e-13)
@@ -167,7 +182,8 @@ def test_power_computation_is_bisection_up_to_the_power_limit(cell, gain):
     energy = least_energy(cell, gain) * 10.0 ** np.random.default_rng(5).uniform(-0.2, 3.0, NUM_UE)
     power = power_computation(cell, gain, energy)
     expected = [power_by_bisection(ue, e) for ue, e in zip(ues_of(cell, gain), energy, strict=True)]
-    # Both solve to rounding, which the slope of the equation enlarges a thousandfold 0.1 % above the least energy.
+    # Both solve to rounding, which the slope of the equation enlarges a thousandfold 0.1 % above
+    # the least energy.
     np.testing.assert_allclose(power, expected, rtol=1e-11)
     at_limit = power == cell.max_power
     assert at_limit.any()
@@ -182,4 +198,6 @@ def test_power_computation_broadcasts_over_leading_axes(cell, gain):
     energy = rng.uniform(1e-4, 3e-3, (3, 5))
     together = power_computation(few, gains, energy)
     for k in np.ndindex(2, 3):
-        np.testing.assert_allclose(together[k], power_computation(few, gains[k], energy[k[1]]), rtol=1e-12)
+        np.testing.assert_allclose(
+            together[k], power_computation(few, gains[k], energy[k[1]]), rtol=1e-12
+        )

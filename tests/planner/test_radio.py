@@ -1,4 +1,6 @@
-"""Planners with every rate law, amplifier and circuits against dense grids; `make radio` has 1,000 cells."""
+"""Planners with every rate law, amplifier and circuits against dense grids; `make radio` has 1,000
+cells.
+"""
 
 import dataclasses
 
@@ -49,7 +51,9 @@ def test_without_circuits_and_ceiling_the_general_method_gives_the_fast_ones_tim
     np.testing.assert_allclose(slow.time, fast.time, rtol=1e-9)
     deadline = 1.2 * fast.time
     thrifty = least_energy(task, total, deadline).energy.sum()
-    np.testing.assert_allclose(least_energy(other, total, deadline).energy.sum(), thrifty, rtol=1e-6)
+    np.testing.assert_allclose(
+        least_energy(other, total, deadline).energy.sum(), thrifty, rtol=1e-6
+    )
     own = np.full(len(task.cycles), total / len(task.cycles))
     one, two = allocate_fixed_band(task, own), allocate_fixed_band(other, own)
     np.testing.assert_array_equal(one.able, two.able)
@@ -69,10 +73,14 @@ def agree(ours, theirs):
 
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)
 def test_least_band_and_energy_are_those_of_trying_everything(kind):
-    """All levels, or all times and efficiencies, by slow searches; times from the shortest to far too long ones."""
+    """All levels, or all times and efficiencies, by slow searches; times from the shortest to far
+    too long ones.
+    """
     compared = 0
     for seed in range(kind, kind + 10 * len(KINDS), len(KINDS)):
-        task = dataclasses.replace(tasks(seed)[3], circuit_power=1e-3 * (1 + seed % 5))  # no task is a plain one
+        task = dataclasses.replace(
+            tasks(seed)[3], circuit_power=1e-3 * (1 + seed % 5)
+        )  # no task is a plain one
         least = shortest(task)
         if not np.isfinite(least).any():
             continue
@@ -81,7 +89,9 @@ def test_least_band_and_energy_are_those_of_trying_everything(kind):
         compared += agree(ours, least_band_of(task, deadlines))
         wider = np.where(np.isfinite(ours), ours, 1e6) * np.array([1.01, 1.3, 10.0])[:, None, None]
         point = (steps if task.levels else smooth).thriftiest(task, wider, deadlines)
-        compared += agree(np.where(point.able, point.energy, np.inf), least_energy_of(task, wider, deadlines))
+        compared += agree(
+            np.where(point.able, point.energy, np.inf), least_energy_of(task, wider, deadlines)
+        )
     assert compared > 500
 
 
@@ -130,19 +140,27 @@ def test_at_the_top_of_the_table_more_power_is_not_asked_for():
     assert (plan.status == Status.RATE).all()
     assert plan.feasible.all()
     assert (round_cost(strong, np.full(3, 1e-6), plan).upload_time > 0.0).all()
-    weak, _ = ExactPlanner(0.02)(strong, 100.0 * strong.noise_power / strong.max_power, {})  # 20 dB at P_max
+    weak, _ = ExactPlanner(0.02)(
+        strong, 100.0 * strong.noise_power / strong.max_power, {}
+    )  # 20 dB at P_max
     assert (weak.tx_power < strong.max_power).all()  # of its level it has the least power
     assert (weak.power_limit == Status.POWER).all()
 
 
 def test_with_circuits_the_power_of_least_energy_is_not_the_lowest():
-    """An SNR of 1,000 a watt and 0.2 W of circuits: (x + 200)/ln(1 + x) is least between phi = 0.1 and P_max."""
-    cell = dataclasses.replace(random_radio(0, 1)[0], circuit_power=0.2, pa_efficiency=1.0, snr_threshold=0.1)
+    """An SNR of 1,000 a watt and 0.2 W of circuits: (x + 200)/ln(1 + x) is least between phi = 0.1
+    and P_max.
+    """
+    cell = dataclasses.replace(
+        random_radio(0, 1)[0], circuit_power=0.2, pa_efficiency=1.0, snr_threshold=0.1
+    )
     power, energy = least_upload(cell, cell.noise_power * 1e3)
     snr = np.geomspace(0.1, 1e4, 1_000_001)
     best = snr[((snr + 200.0) / np.log1p(snr)).argmin()]
     strong = cell.having(max_power=np.array([1.0]))
-    np.testing.assert_allclose(least_upload(strong, cell.noise_power * 1e3)[0] * 1e3, best, rtol=1e-4)
+    np.testing.assert_allclose(
+        least_upload(strong, cell.noise_power * 1e3)[0] * 1e3, best, rtol=1e-4
+    )
     np.testing.assert_allclose(power, np.minimum(best / 1e3, cell.max_power), rtol=1e-4)
     assert energy < upload_cost(cell, cell.noise_power * 1e3, np.array([1e-4])).energy
 
@@ -154,23 +172,30 @@ def test_a_rival_whose_formulas_do_not_hold_says_so():
 
 
 @pytest.mark.parametrize(
-    "planner", [ExactPlanner(0.02), PaperPlanner(0.02), FixedPlanner(5)], ids=lambda one: type(one).__name__
+    "planner",
+    [ExactPlanner(0.02), PaperPlanner(0.02), FixedPlanner(5)],
+    ids=lambda one: type(one).__name__,
 )
 def test_a_gain_just_on_a_threshold_at_the_highest_power_has_that_level(planner):
     rng = np.random.default_rng(3)
-    cell = paper_cell(400, link=Nr256().law(), bandwidth=rng.uniform(1e5, 2e6, 400), max_energy=50.0)
+    cell = paper_cell(
+        400, link=Nr256().law(), bandwidth=rng.uniform(1e5, 2e6, 400), max_energy=50.0
+    )
     level = rng.integers(0, len(cell.link.levels), 400)
     gain = np.array(cell.link.levels)[level, 1] * cell.noise_power / cell.max_power
     plan, _ = planner(cell, gain, planner.init(cell))
     assert plan.feasible.all()
     assert (plan.tx_power <= cell.max_power).all()
     np.testing.assert_allclose(
-        upload_cost(cell, gain, plan.tx_power).time, upload_cost(cell, gain, np.full(400, cell.max_power)).time
+        upload_cost(cell, gain, plan.tx_power).time,
+        upload_cost(cell, gain, np.full(400, cell.max_power)).time,
     )
 
 
 def random_staircase(seed):
-    """UEs with a staircase of their own, and a band for them; some decide frequencies, some have circuits."""
+    """UEs with a staircase of their own, and a band for them; some decide frequencies, some have
+    circuits.
+    """
     rng = np.random.default_rng((7, seed))
     num_ue, num_levels = int(rng.choice([1, 1, 2, 5, 20])), int(rng.integers(1, 9))
     y = np.cumsum(rng.uniform(0.05, 0.8, num_levels))

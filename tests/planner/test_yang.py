@@ -32,7 +32,9 @@ def planned(cell, gain, **settings):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_without_an_energy_limit_it_is_their_closed_form(seed):
-    """f = f_max, p = p_max, and the band of time t is a Lambert W (their theorem); all users end together."""
+    """f = f_max, p = p_max, and the band of time t is a Lambert W (their theorem); all users end
+    together.
+    """
     cell, gain = cell_of(seed, max_energy=np.array(1e3))
     plan, cost = planned(cell, gain)
     on = plan.feasible
@@ -47,7 +49,9 @@ def test_without_an_energy_limit_it_is_their_closed_form(seed):
 
 
 def brute_band(cell, i, gain, deadline, samples):
-    """The least band of UE i by trying upload times: the power it can pay for, then the band that carries Z."""
+    """The least band of UE i by trying upload times: the power it can pay for, then the band that
+    carries Z.
+    """
     work, best = cell.local_steps[i] * cell.cycles_per_sample[i] * samples, np.inf
     for time in np.linspace(0.0, deadline - work / cell.cpu_frequency[i], 4001)[1:]:
         frequency = work / (deadline - time)
@@ -71,7 +75,9 @@ def test_no_shorter_deadline_fits_the_band(seed):
     plan, cost = planned(cell, gain)
     on = np.flatnonzero(plan.feasible)
     assert len(on) >= 1
-    assert (cost.energy[on] > 0.99 * cell.max_energy[on]).any()  # or the first test would be the same
+    assert (
+        cost.energy[on] > 0.99 * cell.max_energy[on]
+    ).any()  # or the first test would be the same
 
     def total(deadline):
         return sum(brute_band(cell, i, gain[i], deadline, plan.num_samples[i]) for i in on)
@@ -83,7 +89,9 @@ def test_no_shorter_deadline_fits_the_band(seed):
 def test_limits_hold_and_everybody_ends_together():
     heard = 0
     for seed in range(16):
-        cell, gain = cell_of(seed + 100, num_ue=6, distance=np.random.default_rng(seed).uniform(20.0, 500.0, 6))
+        cell, gain = cell_of(
+            seed + 100, num_ue=6, distance=np.random.default_rng(seed).uniform(20.0, 500.0, 6)
+        )
         for reach in ("own", "any"):
             plan, cost = planned(cell, gain, reach=reach)
             on = plan.feasible
@@ -93,7 +101,9 @@ def test_limits_hold_and_everybody_ends_together():
             assert (plan.cpu_frequency <= cell.cpu_frequency * (1 + 1e-12)).all()
             assert plan.bandwidth[on].sum() <= cell.bandwidth.sum() * (1 + 1e-12)
             assert decoded(plan.applied(cell), gain, plan.tx_power)[on].all()
-            np.testing.assert_allclose((cost.upload_time + cost.compute_time)[on], cost.time, rtol=1e-9)
+            np.testing.assert_allclose(
+                (cost.upload_time + cost.compute_time)[on], cost.time, rtol=1e-9
+            )
     assert heard > 60
 
 
@@ -110,11 +120,16 @@ def test_it_is_never_slower_than_the_cells_own_band_and_frequency():
 
 
 def test_a_ue_out_of_reach_takes_no_part_and_leaves_its_band_to_the_others():
-    cell = Cell(distance=np.array([100.0, 100.0, 300.0, 3000.0]), max_energy=np.array([3e-3, 3e-3, 3e-3, 3e-3]))
+    cell = Cell(
+        distance=np.array([100.0, 100.0, 300.0, 3000.0]),
+        max_energy=np.array([3e-3, 3e-3, 3e-3, 3e-3]),
+    )
     gain = cell.distance**-3.8
     plan, _ = planned(cell, gain)
     assert plan.feasible.tolist() == [True, True, False, False]
-    np.testing.assert_allclose(plan.bandwidth[:2], 2e6, rtol=1e-9)  # two equal UEs share what four bring
+    np.testing.assert_allclose(
+        plan.bandwidth[:2], 2e6, rtol=1e-9
+    )  # two equal UEs share what four bring
     wide, _ = planned(cell, gain, reach="any")  # a third of the band has three times the SNR
     assert wide.feasible.tolist() == [True, True, True, False]
     assert wide.bandwidth[2] < 1e6

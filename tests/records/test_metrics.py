@@ -8,7 +8,10 @@ from autofl.records.metrics import convergence_round, mean_interval, smoothed, t
 
 def test_smoothing_averages_a_value_with_the_two_before_it():
     np.testing.assert_allclose(
-        smoothed(np.array([0.0, 0.3, 0.6, 0.9, 0.0])), [0.0, 0.15, 0.3, 0.6, 0.5], rtol=1e-14, atol=1e-16
+        smoothed(np.array([0.0, 0.3, 0.6, 0.9, 0.0])),
+        [0.0, 0.15, 0.3, 0.6, 0.5],
+        rtol=1e-14,
+        atol=1e-16,
     )
 
 
@@ -26,21 +29,27 @@ def test_one_lucky_evaluation_is_spread_over_itself_and_the_two_after_it():
         rtol=1e-14,
     )
     one, two = np.random.default_rng(1).random((2, 50))
-    np.testing.assert_allclose(smoothed(one - 2.0 * two), smoothed(one) - 2.0 * smoothed(two), rtol=1e-12)
+    np.testing.assert_allclose(
+        smoothed(one - 2.0 * two), smoothed(one) - 2.0 * smoothed(two), rtol=1e-12
+    )
 
 
 def test_nothing_smoothed_is_nothing():
     assert smoothed(np.array([])).shape == (0,)
 
 
-# Times and accuracies below are binary fractions, so that a mean that meets the target meets it exactly.
+# Times and accuracies below are binary fractions, so that a mean that meets the target meets it
+# exactly.
 SIM_TIME = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
 
 
 @pytest.mark.parametrize(
     ("accuracy", "time"),
     [
-        ([0.0, 0.0, 0.625, 0.625, 0.625, 0.625], 8.0),  # the third of three: (0 + 0.625 + 0.625) / 3 is too low
+        (
+            [0.0, 0.0, 0.625, 0.625, 0.625, 0.625],
+            8.0,
+        ),  # the third of three: (0 + 0.625 + 0.625) / 3 is too low
         ([0.0, 0.0, 0.0, 1.0, 0.5, 0.5], 8.0),  # (0 + 1 + 0.5) / 3 is 0.5, and passes 0.5
         ([0.0, 0.0, 0.0, 0.0, 0.0, 1.0], np.nan),  # one lucky evaluation is not enough
         ([1.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0.5),  # the first stands alone
@@ -68,8 +77,10 @@ def test_a_run_without_evaluations_never_reaches_its_target():
 def test_a_curve_that_rises_and_stays_has_converged_where_it_starts_to_stay():
     rounds = np.arange(60)
     accuracy = np.where(rounds < 30, rounds / 30.0, 1.0)
-    # From round k the window of 21 holds 30 - k values of the ramp. At k = 30 it is flat; at k = 29 it holds one value
-    # 1/30 low, deviation (1/30) sqrt(20) / 21 = 0.0071; at k = 28 also one 2/30 low, deviation 0.0156.
+    # From round k the window of 21 holds 30 - k values of the ramp. At k = 30 it is flat; at k = 29
+    # it holds one value
+    # 1/30 low, deviation (1/30) sqrt(20) / 21 = 0.0071; at k = 28 also one 2/30 low, deviation
+    # 0.0156.
     assert convergence_round(rounds, accuracy) == 29.0
     assert convergence_round(rounds, accuracy, std=0.0072) == 29.0
     assert convergence_round(rounds, accuracy, std=0.0070) == 30.0
@@ -78,7 +89,9 @@ def test_a_curve_that_rises_and_stays_has_converged_where_it_starts_to_stay():
 
 @pytest.mark.parametrize(("swing", "expected"), [(0.009, 0.0), (0.011, np.nan)])
 def test_one_percent_of_deviation_is_the_limit(swing, expected):
-    accuracy = 0.8 + swing * (-1.0) ** np.arange(40)  # the population deviation over 21 values is within 0.2 % of it
+    accuracy = 0.8 + swing * (-1.0) ** np.arange(
+        40
+    )  # the population deviation over 21 values is within 0.2 % of it
     np.testing.assert_equal(convergence_round(np.arange(40), accuracy), expected)
 
 
@@ -99,12 +112,16 @@ def test_the_window_counts_rounds_and_not_evaluations():
     rounds = np.arange(0, 105, 5)  # 0, 5, ..., 100: a window of 20 rounds holds 5 evaluations
     accuracy = np.where(rounds < 50, rounds / 50.0, 1.0)
     assert convergence_round(rounds, accuracy) == 50.0
-    assert np.isnan(convergence_round(rounds[:14], accuracy[:14]))  # ends in round 65, before 50 + 20
+    assert np.isnan(
+        convergence_round(rounds[:14], accuracy[:14])
+    )  # ends in round 65, before 50 + 20
 
 
 def test_two_evaluations_say_nothing_about_convergence():
     flat = np.full(10, 0.8)
-    assert np.isnan(convergence_round(np.arange(0, 200, 20), flat))  # two in each window of 20 rounds
+    assert np.isnan(
+        convergence_round(np.arange(0, 200, 20), flat)
+    )  # two in each window of 20 rounds
     assert convergence_round(np.arange(0, 100, 10), flat) == 0.0  # three
 
 
@@ -115,9 +132,12 @@ def test_a_curve_that_never_settles_or_has_no_values_has_not_converged():
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
 def test_the_interval_of_two_and_three_seeds_is_student_ts_in_closed_form(level):
-    # With one degree of freedom t is Cauchy's, with two its distribution function is (1 + t / sqrt(2 + t^2)) / 2.
+    # With one degree of freedom t is Cauchy's, with two its distribution function is (1 + t /
+    # sqrt(2 + t^2)) / 2.
     mean, half_width = mean_interval(np.array([1.0, 5.0]), level)
-    assert (mean, half_width) == pytest.approx((3.0, 2.0 * math.tan(math.pi * level / 2.0)), rel=1e-9)
+    assert (mean, half_width) == pytest.approx(
+        (3.0, 2.0 * math.tan(math.pi * level / 2.0)), rel=1e-9
+    )
     mean, half_width = mean_interval(np.array([1.0, 2.0, 6.0]), level)  # deviation sqrt(7)
     assert (mean, half_width) == pytest.approx(
         (3.0, math.sqrt(7 / 3) * level * math.sqrt(2 / (1 - level**2))), rel=1e-9

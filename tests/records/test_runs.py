@@ -1,4 +1,6 @@
-"""Run folders: the same seed gives the same bytes, killed runs can be read, frames come out of them."""
+"""Run folders: the same seed gives the same bytes, killed runs can be read, frames come out of
+them.
+"""
 
 import contextlib
 import hashlib
@@ -50,14 +52,20 @@ def test_the_same_seed_gives_the_same_bytes_twice_and_in_a_fresh_process(tmp_pat
     settings = parse_settings(SMALL)
     for name in ("one", "two"):
         run(settings, tmp_path / name)
-    subprocess.run([sys.executable, "-c", FRESH, json.dumps(SMALL), str(tmp_path / "fresh")], check=True)
+    subprocess.run(
+        [sys.executable, "-c", FRESH, json.dumps(SMALL), str(tmp_path / "fresh")], check=True
+    )
     other = run(parse_settings({**SMALL, "seed": 2}), tmp_path / "other")
     assert digest(tmp_path / "one") == digest(tmp_path / "two") == digest(tmp_path / "fresh")
     assert digest(other.folder)["rounds.csv"] != digest(tmp_path / "one")["rounds.csv"]
 
 
-def test_how_many_threads_there_happen_to_be_changes_no_bit_and_how_many_were_set_is_in_the_manifest(tmp_path):
-    """The bits of a sum may depend on how many threads share it: so a run has what its settings say, 1 if nothing."""
+def test_how_many_threads_there_happen_to_be_changes_no_bit_and_how_many_were_set_is_in_the_manifest(
+    tmp_path,
+):
+    """The bits of a sum may depend on how many threads share it: so a run has what its settings
+    say, 1 if nothing.
+    """
     before = torch.get_num_threads()
     try:
         for number in (1, 3):
@@ -85,13 +93,27 @@ def test_a_run_reads_back_what_was_simulated_and_as_a_frame(tmp_path):
     found = run(settings, tmp_path / "run")
     records = [record for record, _ in simulate(build_simulation(settings))]
     frame, lazy = pd.DataFrame(found.rounds), pl.DataFrame(found.rounds)
-    pd.testing.assert_frame_equal(frame, pd.read_csv(tmp_path / "run" / "rounds.csv"), check_dtype=False)
-    assert lazy.shape == pl.read_csv(tmp_path / "run" / "rounds.csv").shape == (7, len(frame.columns))
+    pd.testing.assert_frame_equal(
+        frame, pd.read_csv(tmp_path / "run" / "rounds.csv"), check_dtype=False
+    )
+    assert (
+        lazy.shape == pl.read_csv(tmp_path / "run" / "rounds.csv").shape == (7, len(frame.columns))
+    )
     np.testing.assert_array_equal(frame["sim_time"], [record.sim_time for record in records])
     ues = pd.DataFrame(found.ues)
-    np.testing.assert_array_equal(ues["energy"], np.concatenate([record.cost.energy for record in records]))
+    np.testing.assert_array_equal(
+        ues["energy"], np.concatenate([record.cost.energy for record in records])
+    )
     assert ues.groupby("round").size().tolist() == [3] * 6
-    assert frame["adapted_accuracy"].notna().tolist() == [True, False, True, False, True, False, True]
+    assert frame["adapted_accuracy"].notna().tolist() == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
     assert found.manifest["status"] == "finished"
     assert found.manifest["stop"] == "rounds"
     weights = read_weights(found.folder)
@@ -108,19 +130,26 @@ def test_a_comparison_gives_the_runs_one_would_get_one_by_one(tmp_path):
         "fedavg-1-seed2",
     ]
     for each in runs:
-        alone = parse_settings({**table, "algorithm": each.manifest["algorithm"], "seed": each.manifest["seed"]})
+        alone = parse_settings(
+            {**table, "algorithm": each.manifest["algorithm"], "seed": each.manifest["seed"]}
+        )
         run(alone, tmp_path / "alone")
         assert digest(tmp_path / "alone") == digest(each.folder)
 
 
 def test_runs_in_parallel_processes_are_the_same_to_the_bit_and_tell_their_progress(tmp_path):
-    settings = parse_settings({**SMALL, "compare": {"algorithms": ["autofl", "fedavg-1"], "seeds": 2}})
+    settings = parse_settings(
+        {**SMALL, "compare": {"algorithms": ["autofl", "fedavg-1"], "seeds": 2}}
+    )
     one_by_one, parallel = [], []
     run_comparison(settings, tmp_path / "one", on_progress=one_by_one.append)
     run_comparison(settings, tmp_path / "two", workers=2, on_progress=parallel.append)
     for folder in find_runs([tmp_path / "one"]):
         assert digest(folder) == digest(tmp_path / "two" / folder.name)
-    told = [{(p.label, p.round, p.sim_time, p.finished) for p in each} for each in (one_by_one, parallel)]
+    told = [
+        {(p.label, p.round, p.sim_time, p.finished) for p in each}
+        for each in (one_by_one, parallel)
+    ]
     assert told[0] == told[1]
     assert sum(p.finished for p in parallel) == 4
 
@@ -129,7 +158,9 @@ def test_a_comparison_as_one_batch_writes_the_same_runs(tmp_path, monkeypatch):
     # What a GPU does, on this machine's CPU: only the rounding of sums may differ.
     from autofl.experiments import jobs as module
 
-    settings = parse_settings({**SMALL, "compare": {"seeds": 2}, "simulation": {"num_selected": 3, "device": "cpu"}})
+    settings = parse_settings(
+        {**SMALL, "compare": {"seeds": 2}, "simulation": {"num_selected": 3, "device": "cpu"}}
+    )
     run_comparison(settings, tmp_path / "one")
     told = []
     module._run_together(list(module.comparison(settings, tmp_path / "batch")), told.append)
@@ -141,7 +172,9 @@ def test_a_comparison_as_one_batch_writes_the_same_runs(tmp_path, monkeypatch):
         for name in ("train_loss", "adapted_accuracy"):
             np.testing.assert_allclose(batch.evaluated(name)[2], one.evaluated(name)[2], rtol=1e-3)
         for name, weights in read_weights(folder).items():
-            np.testing.assert_allclose(read_weights(batch.folder)[name], weights, rtol=1e-3, atol=2e-5)
+            np.testing.assert_allclose(
+                read_weights(batch.folder)[name], weights, rtol=1e-3, atol=2e-5
+            )
 
 
 def test_runs_are_not_overwritten_unless_told_to(tmp_path):
@@ -172,14 +205,26 @@ def test_a_stopped_run_can_be_read_up_to_its_last_whole_round(tmp_path, how):
         assert found.manifest["status"] == "interrupted"
         assert "interrupted" in errors
         assert len(read_weights(folder)) == 4
-    done = subprocess.run([sys.executable, "-m", "autofl", "report", str(folder)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "autofl", "report", str(folder)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_an_interrupted_comparison_stops_at_once_and_starts_nothing_more(tmp_path):
     endless = ["stop.rounds=1000000", "evaluation.every=100", "evaluation.test_samples=5"]
     options = [word for setting in endless for word in ("--set", setting)]
-    command = [sys.executable, "-m", "autofl", "compare", "--workers", "2", "--out", str(tmp_path), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "autofl",
+        "compare",
+        "--workers",
+        "2",
+        "--out",
+        str(tmp_path),
+        *options,
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     while process.poll() is None and len(list(tmp_path.glob("*/rounds.csv"))) < 2:
         time.sleep(0.1)

@@ -49,7 +49,15 @@ def random_cell(seed):
 
 def rows(task):
     """One task for each UE, as plain numbers."""
-    names = ("cycles", "bits", "gain_to_noise", "max_energy", "max_power", "min_frequency", "max_frequency")
+    names = (
+        "cycles",
+        "bits",
+        "gain_to_noise",
+        "max_energy",
+        "max_power",
+        "min_frequency",
+        "max_frequency",
+    )
     arrays = np.broadcast_arrays(*(getattr(task, name) for name in names))
     return [tuple(float(value) for value in row) for row in zip(*arrays, strict=True)]
 
@@ -65,13 +73,18 @@ def slow_upload_band(bits, gain_to_noise, phi, time, energy, max_power):
     low, high = 0.0, widest
     for _ in range(100):
         middle = 0.5 * (low + high)
-        enough = middle > 0.0 and middle * math.log1p(power * gain_to_noise / middle) / math.log(2.0) * time >= bits
+        enough = (
+            middle > 0.0
+            and middle * math.log1p(power * gain_to_noise / middle) / math.log(2.0) * time >= bits
+        )
         low, high = (low, middle) if enough else (middle, high)
     return high
 
 
 def slow_least_band(row, phi, kappa, deadline, points=400, passes=8):
-    """Least band of one UE for a deadline: computing time on a grid that is refined around the best point."""
+    """Least band of one UE for a deadline: computing time on a grid that is refined around the best
+    point.
+    """
     cycles, bits, gain_to_noise, max_energy, max_power, min_frequency, max_frequency = row
     low, high = cycles / max_frequency, min(cycles / min_frequency, deadline)
     best, argument = math.inf, None
@@ -81,7 +94,9 @@ def slow_least_band(row, phi, kappa, deadline, points=400, passes=8):
             time = low * ratio**step
             energy = max_energy - kappa * cycles * (cycles / time) ** 2
             if energy > 0.0 and time < deadline:
-                band = slow_upload_band(bits, gain_to_noise, phi, deadline - time, energy, max_power)
+                band = slow_upload_band(
+                    bits, gain_to_noise, phi, deadline - time, energy, max_power
+                )
                 if band < best:
                     best, argument = band, time
         if argument is None:
@@ -91,13 +106,16 @@ def slow_least_band(row, phi, kappa, deadline, points=400, passes=8):
 
 
 def conic_time(task, total_band, time_unit):
-    """Least T by cvxpy and Clarabel: the same problem without logarithms, exact up to a quadrature error of 1e-12.
+    """Least T by cvxpy and Clarabel: the same problem without logarithms, exact up to a quadrature
+    error of 1e-12.
 
     In computing time s, upload time t, spectral efficiency y and band B:
 
-        s + t <= T,   (t B y)^(1/3) >= (Z ln 2)^(1/3),   kappa W^3/s^2 + eta c(y) <= E,   eta c(y) <= P t
+        s + t <= T,   (t B y)^(1/3) >= (Z ln 2)^(1/3),   kappa W^3/s^2 + eta c(y) <= E,   eta c(y)
+        <= P t
 
-    and c(y) = (exp(y) - 1)/y is the mean of exp(u y) over 0 < u < 1, a sum of exponentials by Gauss's rule.
+    and c(y) = (exp(y) - 1)/y is the mean of exp(u y) over 0 < u < 1, a sum of exponentials by
+    Gauss's rule.
     """
     import cvxpy as cp
 
@@ -105,7 +123,9 @@ def conic_time(task, total_band, time_unit):
     nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights
     num_ue = len(task.cycles)
     eta = task.bits * math.log(2.0) / task.gain_to_noise
-    alone = task.cycles * np.sqrt(task.kappa * task.cycles / task.max_energy)  # computing takes all energy
+    alone = task.cycles * np.sqrt(
+        task.kappa * task.cycles / task.max_energy
+    )  # computing takes all energy
     band_unit = total_band / num_ue
     y_unit = np.log1p(task.max_energy / eta)
     compute, upload, y, band = (
@@ -120,7 +140,10 @@ def conic_time(task, total_band, time_unit):
         cp.Minimize(total),
         [
             cp.multiply(alone / time_unit, compute) + upload <= total,
-            *(cp.geo_mean(cp.hstack([upload[i], band[i], y[i]])) >= volume[i] ** (1.0 / 3.0) for i in range(num_ue)),
+            *(
+                cp.geo_mean(cp.hstack([upload[i], band[i], y[i]])) >= volume[i] ** (1.0 / 3.0)
+                for i in range(num_ue)
+            ),
             cp.power(compute, -2) + send <= 1.0,
             send <= cp.multiply(task.max_power * time_unit / task.max_energy, upload),
             cp.multiply(y_unit, y) >= math.log1p(task.phi),

@@ -19,7 +19,9 @@ def rounds_to(target: float, K: float) -> float:
 
 def write(path, *overrides, law=LAW, num_rounds=400):
     """A file of pilots of these settings, each evaluated in every round."""
-    problem = problem_of(autofl.load_settings(overrides=["algorithm=autofl-j", *overrides]).resolved().table())
+    problem = problem_of(
+        autofl.load_settings(overrides=["algorithm=autofl-j", *overrides]).resolved().table()
+    )
     rates = np.array(Entropy().rates())
     pilots = []
     for point in JOINT_DESIGN:
@@ -31,7 +33,19 @@ def write(path, *overrides, law=LAW, num_rounds=400):
         k = np.arange(num_rounds)
         accuracy = HIGHEST * (1.0 - np.exp(-SPEED * k / K))
         pilots.append(
-            Pilot(problem, 5, tau, d, m, 1, 1 / (d * m), 0.0, tuple(k.tolist()), tuple(accuracy.tolist()), omega / m)
+            Pilot(
+                problem,
+                5,
+                tau,
+                d,
+                m,
+                1,
+                1 / (d * m),
+                0.0,
+                tuple(k.tolist()),
+                tuple(accuracy.tolist()),
+                omega / m,
+            )
         )
     write_pilots(path, pilots, "made up")
     return path

@@ -1,4 +1,6 @@
-"""One weight w and the loss (w - mean of x)^2 / 2, whose gradient is w - mean: steps that can be worked by hand."""
+"""One weight w and the loss (w - mean of x)^2 / 2, whose gradient is w - mean: steps that can be
+worked by hand.
+"""
 
 import torch
 
@@ -12,5 +14,9 @@ def quadratic(params, batch):
 
 def batch_of(steps):
     """Batches of so many local steps in which every sample is 4."""
-    part = Batch(torch.full((steps, 2, 1), 4.0), torch.zeros(steps, 2, dtype=torch.long), torch.ones(steps, 2))
+    part = Batch(
+        torch.full((steps, 2, 1), 4.0),
+        torch.zeros(steps, 2, dtype=torch.long),
+        torch.ones(steps, 2),
+    )
     return MetaBatch(part, part, part)

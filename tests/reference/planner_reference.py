@@ -1,4 +1,6 @@
-"""Slow, obvious versions of what `autofl.planner` does fast: one UE at a time, plain floats, bisection, brute force."""
+"""Slow, obvious versions of what `autofl.planner` does fast: one UE at a time, plain floats,
+bisection, brute force.
+"""
 
 import math
 from dataclasses import dataclass
@@ -73,9 +75,11 @@ def ues_of(cell: Cell, gain: Array) -> list[Ue]:
 
 
 def power_by_bisection(ue: Ue, energy: float) -> float:
-    """PowerComputation: the largest power up to P_max whose upload takes no more than this energy, 0 if none does.
+    """PowerComputation: the largest power up to P_max whose upload takes no more than this energy,
+    0 if none does.
 
-    Upload energy grows with power, so the powers that the energy allows are an interval that begins at 0.
+    Upload energy grows with power, so the powers that the energy allows are an interval that begins
+    at 0.
     """
     if ue.upload_energy(ue.max_power) <= energy:
         return ue.max_power
@@ -91,7 +95,9 @@ def power_by_bisection(ue: Ue, energy: float) -> float:
 
 
 def sampled_data_size(ue: Ue, power: float, epsilon: float) -> int:
-    """SampledDataSize: the four cases of Section IV-B2 as printed, cut to a whole number, never below 0."""
+    """SampledDataSize: the four cases of Section IV-B2 as printed, cut to a whole number, never
+    below 0.
+    """
     wanted = 1.0 / epsilon
     affordable = (ue.max_energy - ue.upload_energy(power)) / ue.compute_energy(1.0)  # D_i^p
     if wanted <= ue.data_size:  # Case 1: enough data
@@ -113,12 +119,16 @@ class PaperRound:
 def paper_round(ue: Ue, previous_power: float, epsilon: float) -> PaperRound:
     num_samples = sampled_data_size(ue, previous_power, epsilon)
     power = power_by_bisection(ue, ue.max_energy - ue.compute_energy(num_samples))
-    return PaperRound(num_samples, power, ue.snr(power) >= ue.snr_threshold and num_samples >= LEAST_SAMPLES)
+    return PaperRound(
+        num_samples, power, ue.snr(power) >= ue.snr_threshold and num_samples >= LEAST_SAMPLES
+    )
 
 
 @dataclass(frozen=True)
 class BruteForce:
-    """The best pair found on the grid, and the next power above it, which breaks a constraint (or is not allowed)."""
+    """The best pair found on the grid, and the next power above it, which breaks a constraint (or
+    is not allowed).
+    """
 
     num_samples: int
     power: float
@@ -127,9 +137,11 @@ class BruteForce:
 
 
 def best_by_brute_force(ue: Ue, epsilon: float, num_powers: int = 200) -> BruteForce | None:
-    """Tries every whole number of samples with every power of a fine grid: most samples first, then least time.
+    """Tries every whole number of samples with every power of a fine grid: most samples first, then
+    least time.
 
-    The grid runs from the least power that is decoded to P_max, both ends included; None if no pair is allowed.
+    The grid runs from the least power that is decoded to P_max, both ends included; None if no pair
+    is allowed.
     """
     least_power = ue.snr_threshold * ue.noise_psd * ue.bandwidth / ue.gain
     if least_power > ue.max_power:

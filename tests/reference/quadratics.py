@@ -1,7 +1,7 @@
 """Random federated problems with quadratic losses, and Per-FedAvg on them, in plain NumPy.
 
-l_s(w) = w^T A_s w / 2 - h_s^T w for the samples s of a UE. Constants are exact; gradients and Hessians of UEs differ
-as much as one likes.
+l_s(w) = w^T A_s w / 2 - h_s^T w for the samples s of a UE. Constants are exact; gradients and
+Hessians of UEs differ as much as one likes.
 """
 
 import itertools
@@ -22,7 +22,9 @@ class Problem:
     alpha: float
     tau: int
     sizes: tuple[int, int, int]  # D_in, D_o, D_h
-    disjoint: bool = False  # batches of a step share no sample; otherwise all are drawn with replacement
+    disjoint: bool = (
+        False  # batches of a step share no sample; otherwise all are drawn with replacement
+    )
 
     @property
     def law(self) -> Participation:
@@ -47,13 +49,17 @@ class Problem:
 
 
 def random_problem(rng: np.random.Generator, disjoint: bool = False) -> Problem:
-    num_ue, num_samples, dim = (int(rng.integers(low, high)) for low, high in ((2, 6), (2, 9), (1, 5)))
+    num_ue, num_samples, dim = (
+        int(rng.integers(low, high)) for low, high in ((2, 6), (2, 9), (1, 5))
+    )
     num_samples += 7 * disjoint  # three batches of up to three samples must fit
     noise, spread, tilt = 10.0 ** rng.uniform(-3, 0.5, 3)
     basis = rng.normal(size=(num_ue, 1, dim, dim)) * rng.uniform(0.2, 1.5, (num_ue, 1, 1, 1))
     factor = basis + 0.3 * noise * rng.normal(size=(num_ue, num_samples, dim, dim))
     hessian = factor @ factor.swapaxes(-1, -2)
-    linear = spread * 10 * rng.normal(size=(num_ue, 1, dim)) + noise * rng.normal(size=(num_ue, num_samples, dim))
+    linear = spread * 10 * rng.normal(size=(num_ue, 1, dim)) + noise * rng.normal(
+        size=(num_ue, num_samples, dim)
+    )
     sets = np.array(list(itertools.product([False, True], repeat=num_ue)))
     probability = rng.dirichlet(np.full(len(sets), 0.05 + tilt))
     probability[0] *= 0.5
@@ -67,7 +73,9 @@ def random_problem(rng: np.random.Generator, disjoint: bool = False) -> Problem:
 
 
 def learn(problem: Problem, beta: float, num_rounds: int, num_runs: int, rng: np.random.Generator):
-    """Mean of ||grad F(w_k)||^2 over rounds and runs, and the constants that hold on all points that were visited."""
+    """Mean of ||grad F(w_k)||^2 over rounds and runs, and the constants that hold on all points
+    that were visited.
+    """
     num_ue, num_samples = problem.hessian.shape[:2]
     Q, r = problem.meta()
     params = np.tile(problem.start, (num_runs, 1))
@@ -86,7 +94,9 @@ def learn(problem: Problem, beta: float, num_rounds: int, num_runs: int, rng: np
         ]
 
     for _ in range(num_rounds):
-        total += float(((params @ Q.mean(axis=0) - r.mean(axis=0)) ** 2).sum(axis=1).mean()) / num_rounds
+        total += (
+            float(((params @ Q.mean(axis=0) - r.mean(axis=0)) ** 2).sum(axis=1).mean()) / num_rounds
+        )
         own = np.repeat(params[:, None], num_ue, axis=1)  # (num_runs, num_ue, dim)
         for _ in range(problem.tau):
             (A_in, h_in), (A_out, h_out), (A_hess, _) = batches()
@@ -118,7 +128,9 @@ class _Seen:
         mean = own - self.problem.alpha * gradient.mean(axis=2)  # adapted by the mean gradient
         for each in (gradient, self._of_all(mean)):
             centre = each.mean(axis=2, keepdims=True)
-            self.spread = max(self.spread, float(((each - centre) ** 2).sum(axis=-1).mean(axis=-1).max()))
+            self.spread = max(
+                self.spread, float(((each - centre) ** 2).sum(axis=-1).mean(axis=-1).max())
+            )
             self.bound = max(self.bound, float(np.sqrt((centre**2).sum(axis=-1).max())))
         exact = own - self.problem.alpha * np.einsum("ruuj->ruj", gradient)
         points = np.concatenate([own, exact, adapted])  # (3 num_runs, num_ue, dim)
@@ -140,8 +152,12 @@ class _Seen:
             hessian_lipschitz=0.0,
             gradient_bound=self.bound,
             gradient_variance=self.variance,
-            hessian_variance=float(np.linalg.norm((centred @ centred).mean(axis=1), 2, axis=(1, 2)).max()),
+            hessian_variance=float(
+                np.linalg.norm((centred @ centred).mean(axis=1), 2, axis=(1, 2)).max()
+            ),
             gradient_spread=self.spread,
             hessian_spread=float(np.linalg.norm((between @ between).mean(axis=0), 2)),
-            hessian_deviation=float((np.linalg.norm(centred, 2, axis=(2, 3)) ** 2).mean(axis=1).max()),
+            hessian_deviation=float(
+                (np.linalg.norm(centred, 2, axis=(2, 3)) ** 2).mean(axis=1).max()
+            ),
         )

@@ -1,4 +1,6 @@
-"""Each planner on one random cell against the best on dense grids: how much worse it is, and what it breaks."""
+"""Each planner on one random cell against the best on dense grids: how much worse it is, and what
+it breaks.
+"""
 
 import math
 from dataclasses import dataclass
@@ -7,9 +9,22 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.planner import ExactPlanner, FixedPlanner
-from autofl.planner.allocation import allocate, allocate_fixed_band, least_energy, least_energy_fixed_band, shortest
+from autofl.planner.allocation import (
+    allocate,
+    allocate_fixed_band,
+    least_energy,
+    least_energy_fixed_band,
+    shortest,
+)
 from autofl.planner.task import task_of
-from reference.radio_reference import band_on_a_grid, best_of_p3_p4, costs, in_a_band, lowest_snr, random_radio
+from reference.radio_reference import (
+    band_on_a_grid,
+    best_of_p3_p4,
+    costs,
+    in_a_band,
+    lowest_snr,
+    random_radio,
+)
 
 NEAR = 1e-3
 
@@ -33,7 +48,9 @@ def violation(cell, gain, i, work, band, power, frequency):
     """Largest relative violation of energy, power and decoding by one UE's decisions."""
     snr, _, energy = costs(cell, gain, i, work, band, power, frequency)
     return max(
-        energy / cell.max_energy[i] - 1.0, power / cell.max_power[i] - 1.0, 1.0 - snr / lowest_snr(cell) * (1.0 + 1e-12)
+        energy / cell.max_energy[i] - 1.0,
+        power / cell.max_power[i] - 1.0,
+        1.0 - snr / lowest_snr(cell) * (1.0 + 1e-12),
     )
 
 
@@ -63,9 +80,20 @@ def fixed(seed, worst):
         more, _ = best_of_p3_p4(cell, gain, i, wanted, slack=NEAR)
         if samples == more:  # else the grid cannot tell
             work = cell.cycles_per_sample[i] * wanted
-            decided = (cell, gain, i, work, cell.bandwidth[i], plan.tx_power[i], cell.cpu_frequency[i])
+            decided = (
+                cell,
+                gain,
+                i,
+                work,
+                cell.bandwidth[i],
+                plan.tx_power[i],
+                cell.cpu_frequency[i],
+            )
             takes_part = plan.num_samples[i] > 0
-            worst.see(costs(*decided)[1] if takes_part else math.inf, time if samples == wanted >= 3 else math.inf)
+            worst.see(
+                costs(*decided)[1] if takes_part else math.inf,
+                time if samples == wanted >= 3 else math.inf,
+            )
 
 
 def tasks(seed, num_ue=None):
@@ -82,7 +110,9 @@ def shared_band(seed, worst):
         solved = allocate(task, total)
     except AutoFLError:
         able = np.flatnonzero(np.isfinite(shortest(task)))
-        ever = float((work / cell.min_cpu_frequency + cell.max_energy / cell.circuit_power)[able].max())
+        ever = float(
+            (work / cell.min_cpu_frequency + cell.max_energy / cell.circuit_power)[able].max()
+        )
         assert sum(band_on_a_grid(cell, gain, i, work[i], ever) for i in able) > total, seed
         return
     there = np.flatnonzero(solved.able)
@@ -91,7 +121,9 @@ def shared_band(seed, worst):
     power = cell.pa_efficiency * solved.power
     for i in there:
         decided = (cell, gain, i, work[i], solved.band[i], power[i], solved.frequency[i])
-        worst.violation = max(worst.violation, violation(*decided), costs(*decided)[1] / solved.upper - 1.0)
+        worst.violation = max(
+            worst.violation, violation(*decided), costs(*decided)[1] / solved.upper - 1.0
+        )
     worst.violation = max(worst.violation, float(solved.band.sum()) / total - 1.0)
     least = sum(band_on_a_grid(cell, gain, i, work[i], solved.time * (1.0 - NEAR)) for i in there)
     worst.count += 1
@@ -119,7 +151,9 @@ def thrift_in_own_band(seed, worst):
     solved = least_energy_fixed_band(task, cell.bandwidth, deadline)
     for i in np.flatnonzero(fastest.able):
         assert solved.ue_time[i] <= deadline * (1.0 + 1e-9)
-        worst.see(float(solved.energy[i]), in_a_band(cell, gain, i, work[i], cell.bandwidth[i], deadline))
+        worst.see(
+            float(solved.energy[i]), in_a_band(cell, gain, i, work[i], cell.bandwidth[i], deadline)
+        )
 
 
 def thrift_in_shared_band(seed, worst, splits=300):

@@ -1,4 +1,6 @@
-"""Random cells with every rate law, amplifier and circuits, and the best plan on dense grids, without our code."""
+"""Random cells with every rate law, amplifier and circuits, and the best plan on dense grids,
+without our code.
+"""
 
 import math
 
@@ -22,11 +24,23 @@ def random_radio(seed, num_ue=None):
     num_ue = num_ue or int(rng.integers(1, 6))
     link = Law()
     if kind in ("gap", "ceiling"):
-        link = Law(gap=10.0 ** rng.uniform(0.0, 0.6), ceiling=math.inf if kind == "gap" else rng.uniform(1.0, 8.0))
+        link = Law(
+            gap=10.0 ** rng.uniform(0.0, 0.6),
+            ceiling=math.inf if kind == "gap" else rng.uniform(1.0, 8.0),
+        )
     elif kind.startswith("nr"):
-        table = QPSK_TO_256QAM if kind == "nr-256qam" else [pair for pair in QPSK_TO_256QAM if pair[0] < 8]
+        table = (
+            QPSK_TO_256QAM
+            if kind == "nr-256qam"
+            else [pair for pair in QPSK_TO_256QAM if pair[0] < 8]
+        )
         gap = 10.0 ** rng.uniform(0.0, 0.4)
-        link = Law(levels=tuple((q * r / 1024 * math.log(2.0), gap * (2.0 ** (q * r / 1024) - 1.0)) for q, r in table))
+        link = Law(
+            levels=tuple(
+                (q * r / 1024 * math.log(2.0), gap * (2.0 ** (q * r / 1024) - 1.0))
+                for q, r in table
+            )
+        )
     elif kind == "table":
         steps = np.cumsum(rng.uniform(0.05, 1.0, (int(rng.integers(1, 9)), 2)), axis=0)
         link = Law(levels=tuple((y, 10.0 ** (x - 1.0)) for y, x in steps.tolist()))
@@ -76,16 +90,27 @@ def bits_per_hertz(cell, snr):
 
 
 def snr_grid(cell, most, points):
-    """SNRs to try up to the most there can be; those of the levels, since more than they need gains nothing."""
+    """SNRs to try up to the most there can be; those of the levels, since more than they need gains
+    nothing.
+    """
     if cell.link.levels:
         return np.array([snr for _, snr in cell.link.levels if snr <= most * (1.0 + 1e-11)])
     least = cell.snr_threshold
-    return np.geomspace(least, most, points) if most > least else np.array([least] if most >= least else [])
+    return (
+        np.geomspace(least, most, points)
+        if most > least
+        else np.array([least] if most >= least else [])
+    )
 
 
 def best_of_p3_p4(cell, gain, i, wanted, spacing=2e-4, slack=0.0):
-    """Most samples, and then the least time, over a dense grid of powers; (0, inf) where nothing goes."""
-    power = np.append(cell.max_power[i] * np.exp(-spacing * np.arange(int(25.0 / spacing)))[::-1], cell.max_power[i])
+    """Most samples, and then the least time, over a dense grid of powers; (0, inf) where nothing
+    goes.
+    """
+    power = np.append(
+        cell.max_power[i] * np.exp(-spacing * np.arange(int(25.0 / spacing)))[::-1],
+        cell.max_power[i],
+    )
     noise = cell.noise_psd * cell.bandwidth[i]
     rate = cell.bandwidth[i] * bits_per_hertz(cell, power * gain[i] / noise)
     power, rate = power[rate > 0.0], rate[rate > 0.0]
@@ -93,21 +118,32 @@ def best_of_p3_p4(cell, gain, i, wanted, spacing=2e-4, slack=0.0):
     energy = (power / cell.pa_efficiency + cell.circuit_power) * time
     sample = 0.5 * cell.capacitance * cell.cycles_per_sample[i] * cell.cpu_frequency[i] ** 2
     budget = cell.max_energy[i] * (1.0 + slack)
-    samples = np.floor(np.minimum((budget - energy) / sample * (1.0 + 1e-9) + 1e-9, min(wanted, cell.data_size[i])))
+    samples = np.floor(
+        np.minimum((budget - energy) / sample * (1.0 + 1e-9) + 1e-9, min(wanted, cell.data_size[i]))
+    )
     if not len(samples) or samples.max() < 3:
         return 0, math.inf
     best = samples.max()
-    return int(best), float(time[samples >= best].min() + best * cell.cycles_per_sample[i] / cell.cpu_frequency[i])
+    return int(best), float(
+        time[samples >= best].min() + best * cell.cycles_per_sample[i] / cell.cpu_frequency[i]
+    )
 
 
 def one_ue(cell, gain, i, work):
     """Numbers of one UE: W, s_min, s_max, kappa W^3, snr per watt and hertz."""
     cube = 0.5 * cell.capacitance * work**3
-    return work / cell.cpu_frequency[i], work / cell.min_cpu_frequency[i], cube, gain[i] / cell.noise_psd
+    return (
+        work / cell.cpu_frequency[i],
+        work / cell.min_cpu_frequency[i],
+        cube,
+        gain[i] / cell.noise_psd,
+    )
 
 
 def band_on_a_grid(cell, gain, i, work, deadline, points=(100, 400), passes=4):
-    """Least band of a UE for a deadline over grids of computing time and SNR, refined around the best; inf for none."""
+    """Least band of a UE for a deadline over grids of computing time and SNR, refined around the
+    best; inf for none.
+    """
     quickest, slowest, cube, a = one_ue(cell, gain, i, work)
     if quickest >= deadline:
         return math.inf
@@ -129,15 +165,22 @@ def band_on_a_grid(cell, gain, i, work, deadline, points=(100, 400), passes=4):
         row, column = np.unravel_index(band.argmin(), band.shape)
         best = min(best, float(band[row, column]))
         step = (high - low) / (points[0] - 1)
-        low, high = max(quickest, s[row, 0] - 2 * step), min(slowest, deadline, s[row, 0] + 2 * step)
+        low, high = (
+            max(quickest, s[row, 0] - 2 * step),
+            min(slowest, deadline, s[row, 0] + 2 * step),
+        )
         if not cell.link.levels and len(grid) > 1:
             ratio = grid[1] / grid[0]
-            grid = np.geomspace(max(grid[column] / ratio**2, cell.snr_threshold), grid[column] * ratio**2, points[1])
+            grid = np.geomspace(
+                max(grid[column] / ratio**2, cell.snr_threshold), grid[column] * ratio**2, points[1]
+            )
     return best
 
 
 def in_a_band(cell, gain, i, work, band, deadline=None, points=40_000):
-    """Least time of a UE in a band, or least energy within a deadline, over a grid of SNRs; inf for none."""
+    """Least time of a UE in a band, or least energy within a deadline, over a grid of SNRs; inf for
+    none.
+    """
     quickest, slowest, cube, a = one_ue(cell, gain, i, work)
     snr = snr_grid(cell, cell.max_power[i] * a / band, points)
     if not len(snr):
@@ -158,7 +201,10 @@ def costs(cell, gain, i, work, band, power, frequency):
     """SNR, time and energy of a decision, by the definitions."""
     snr = power * gain[i] / (cell.noise_psd * band)
     t = cell.update_bits[i] / (band * bits_per_hertz(cell, snr))
-    energy = 0.5 * cell.capacitance * work * frequency**2 + (power / cell.pa_efficiency + cell.circuit_power) * t
+    energy = (
+        0.5 * cell.capacitance * work * frequency**2
+        + (power / cell.pa_efficiency + cell.circuit_power) * t
+    )
     return float(snr), float(work / frequency + t), float(energy)
 
 
@@ -172,7 +218,9 @@ def bisected(holds, low, high, steps=200):
 
 
 def best_between(value, low, high, steps=300):
-    """The greatest value of a function that first grows and then falls, by cutting off a third of the interval."""
+    """The greatest value of a function that first grows and then falls, by cutting off a third of
+    the interval.
+    """
     for _ in range(steps):
         left, right = low + (high - low) / 3.0, high - (high - low) / 3.0
         lower = value(left) < value(right)
@@ -181,8 +229,12 @@ def best_between(value, low, high, steps=300):
 
 
 def efficiency_of(energy, eta):
-    """The y with eta (exp(y) - 1)/y = energy, by bisection; 0 where the energy is too little for any."""
-    return bisected(lambda y: eta * np.expm1(y) / np.maximum(y, 1e-300) <= energy, np.zeros_like(energy), 700.0)
+    """The y with eta (exp(y) - 1)/y = energy, by bisection; 0 where the energy is too little for
+    any.
+    """
+    return bisected(
+        lambda y: eta * np.expm1(y) / np.maximum(y, 1e-300) <= energy, np.zeros_like(energy), 700.0
+    )
 
 
 def least_band_of(task, deadline):
@@ -200,7 +252,9 @@ def least_band_of(task, deadline):
     with np.errstate(all="ignore"):
         for y, snr in task.levels:
             t = bisected(lambda t, a=eta * snr / y: left(t) >= a, zero, latest)
-            best = np.where((t > 0.0) & (task.max_power * t >= eta * snr / y), np.maximum(best, t * y), best)
+            best = np.where(
+                (t > 0.0) & (task.max_power * t >= eta * snr / y), np.maximum(best, t * y), best
+            )
         if not task.levels:
             lowest = eta * task.phi / math.log1p(task.phi)
             longest = bisected(lambda t: left(t) >= lowest, zero, latest)
@@ -210,13 +264,17 @@ def least_band_of(task, deadline):
                 y = efficiency_of(np.minimum(left(t), task.max_power * t), eta)
                 return t * np.minimum(y, task.ceiling)
 
-            carried_most = best_between(carried, np.broadcast_to(shortest, zero.shape), np.maximum(longest, shortest))
+            carried_most = best_between(
+                carried, np.broadcast_to(shortest, zero.shape), np.maximum(longest, shortest)
+            )
             best = np.where(longest > shortest, carried_most, best)
         return np.where(best > 0.0, task.bits * math.log(2.0) / best, np.inf)
 
 
 def least_energy_of(task, band, deadline):
-    """Least energies in given bands within a deadline, level by level or over all efficiencies; inf for none."""
+    """Least energies in given bands within a deadline, level by level or over all efficiencies; inf
+    for none.
+    """
     slowest, quickest = task.cycles / task.min_frequency, task.cycles / task.max_frequency
     upload = task.bits * math.log(2.0) / band
     most_snr = task.max_power * task.gain_to_noise / band
@@ -232,7 +290,9 @@ def least_energy_of(task, band, deadline):
         for y, snr in task.levels:
             best = np.where(snr <= most_snr, np.minimum(best, energy(y, snr)), best)
         if not task.levels:
-            low = np.maximum(math.log1p(task.phi), upload / np.maximum(deadline - quickest, 0.0) * (1.0 + 1e-13))
+            low = np.maximum(
+                math.log1p(task.phi), upload / np.maximum(deadline - quickest, 0.0) * (1.0 + 1e-13)
+            )
             high = np.minimum(np.log1p(most_snr), task.ceiling)
             least = -best_between(lambda y: -energy(y, np.expm1(y)), low, np.maximum(high, low))
             best = np.where(low <= high, least, best)

@@ -7,7 +7,8 @@ from autofl.records import Evaluation, RoundRecord
 
 
 def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluation) -> RoundRecord:
-    """Round k, in which two UEs train on 9 samples each and the energy binds; without energy they take no part.
+    """Round k, in which two UEs train on 9 samples each and the energy binds; without energy they
+    take no part.
 
     0.1 stands for all that is not given.
     """
@@ -28,7 +29,9 @@ def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluati
             samples_limit=energy_binds,
             power_limit=energy_binds,
         ),
-        cost=RoundCost(upload_time=two, compute_time=two, energy=np.array(energy), time=np.array(round_time)),
+        cost=RoundCost(
+            upload_time=two, compute_time=two, energy=np.array(energy), time=np.array(round_time)
+        ),
         bytes_up=np.where(decoded, 40.0, 0.0),
         decoded=np.array(decoded),
         evaluation=evaluation,

@@ -1,4 +1,6 @@
-"""SplitMix64 in plain Python integers, and the uniform numbers of one UE drawn from it one at a time."""
+"""SplitMix64 in plain Python integers, and the uniform numbers of one UE drawn from it one at a
+time.
+"""
 
 import zlib
 from collections.abc import Iterator
@@ -18,8 +20,12 @@ def splitmix64(state: int) -> Iterator[int]:
         yield z ^ (z >> 31)
 
 
-def uniforms_of_one_ue(seed: int, purpose: str, index: tuple[int, ...], ue: int, num: int) -> list[float]:
-    """The first `num` uniform numbers of a UE: SplitMix64 from a state hashed from key and UE, its top 53 bits."""
+def uniforms_of_one_ue(
+    seed: int, purpose: str, index: tuple[int, ...], ue: int, num: int
+) -> list[float]:
+    """The first `num` uniform numbers of a UE: SplitMix64 from a state hashed from key and UE, its
+    top 53 bits.
+    """
     sequence = np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()), *index))
     first_key, second_key = (int(word) for word in sequence.generate_state(2, np.uint64))
     inner = next(splitmix64((ue + first_key) & MASK))

@@ -7,9 +7,18 @@ from reference.records import hand_made
 
 
 def written(
-    folder, algorithm, seed, accuracies, seconds_a_round, config="[stop]\nrounds = 3\n", heard=True, stop="rounds"
+    folder,
+    algorithm,
+    seed,
+    accuracies,
+    seconds_a_round,
+    config="[stop]\nrounds = 3\n",
+    heard=True,
+    stop="rounds",
 ):
-    """A run whose accuracy after each round is given; two of four UEs are selected and send, 1 mJ each, if heard."""
+    """A run whose accuracy after each round is given; two of four UEs are selected and send, 1 mJ
+    each, if heard.
+    """
     writer = RunWriter(
         folder, f'algorithm = "{algorithm}"\nseed = {seed}\n{config}',
         {"algorithm": algorithm, "seed": seed, "num_ue": 4, "data": "mnist5k"},
@@ -20,7 +29,9 @@ def written(
             writer.write(RoundRecord(round=0, evaluation=quality))
             continue
         energy, decoded = np.array([1e-3, 1e-3]) * heard, [heard, heard]
-        writer.write(hand_made(k, k * seconds_a_round, seconds_a_round, [0, 2], energy, decoded, quality))
+        writer.write(
+            hand_made(k, k * seconds_a_round, seconds_a_round, [0, 2], energy, decoded, quality)
+        )
     writer.finish("finished", stop=stop)
     writer.close()
     return read_run(folder)

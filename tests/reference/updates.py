@@ -13,7 +13,8 @@ ALGORITHMS = {
     "fedavg": FedAvg(0.07),
     "exact": PerFedAvg(0.3, 0.07),
     "first-order": PerFedAvg(0.3, 0.07, "first-order"),
-    # A step long enough that engines agree: over a shorter one a kink that one of them crosses by rounding is all.
+    # A step long enough that engines agree: over a shorter one a kink that one of them crosses by
+    # rounding is all.
     "finite-difference": PerFedAvg(0.3, 0.07, "finite-difference", difference=1e-2),
     "guarded": PerFedAvg(0.3, 0.07, guard=0.5, grad_clip=2.0),
 }

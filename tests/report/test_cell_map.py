@@ -19,7 +19,9 @@ def test_every_ue_is_where_it_is_in_the_colour_of_its_snr():
     drawn = {
         tuple(place): snr
         for points in coloured
-        for place, snr in zip(points.get_offsets().tolist(), points.get_array().tolist(), strict=True)
+        for place, snr in zip(
+            points.get_offsets().tolist(), points.get_array().tolist(), strict=True
+        )
     }
     noise = 1e-3 * 10 ** ((-174 + 5 + 1) / 10) * 7.2e5  # thermal, noise figure, noise rise, band
     expected = 10 * np.log10(0.2 * made.round.gain / noise)
@@ -36,7 +38,12 @@ def test_every_ue_is_where_it_is_in_the_colour_of_its_snr():
 
 def test_ues_on_a_track_are_drawn_where_it_begins(tmp_path):
     (tmp_path / "track.csv").write_text("time,x0,y0,x1,y1\n0,30,40,-50,0\n9,60,80,-90,0\n")
-    overrides = ["cell.num_ue=2", "channel.name=radio", "channel.mobility=track", f"channel.track={tmp_path}/track.csv"]
+    overrides = [
+        "cell.num_ue=2",
+        "channel.name=radio",
+        "channel.mobility=track",
+        f"channel.track={tmp_path}/track.csv",
+    ]
     position = places(load_settings(overrides=overrides))
     assert position == pytest.approx(np.array([[30.0, -50.0], [40.0, 0.0]]))
 

@@ -14,13 +14,17 @@ from reference.records import hand_made
 
 @pytest.fixture
 def run(tmp_path):
-    """Two rounds of two UEs: 0.2 s each by the model; 4 and 6 s measured, and UE 1 sends NaN in the second."""
+    """Two rounds of two UEs: 0.2 s each by the model; 4 and 6 s measured, and UE 1 sends NaN in the
+    second.
+    """
     about = {"algorithm": "autofl", "seed": 1, "num_ue": 2, "num_weights": 10, "data": "npz"}
     writer = RunWriter(tmp_path / "run", "seed = 1\n", about)
     writer.write(RoundRecord(round=0, evaluation=Evaluation(1.0, 1.0, 0.1, 0.1)))
     for k, outcome in ((1, "ok"), (2, "0.weight: not finite")):
         quality = Evaluation(1.0, 1.0, 0.5, 0.5)
-        writer.write(hand_made(k, 0.2 * k, 0.2, [0, 1], [1e-3, 3e-3], [True, outcome == "ok"], quality))
+        writer.write(
+            hand_made(k, 0.2 * k, 0.2, [0, 1], [1e-3, 3e-3], [True, outcome == "ok"], quality)
+        )
         last = 4.0 if k == 1 else 6.0
         writer.write_devices(
             k,
@@ -39,23 +43,39 @@ def test_measured_and_modelled_stand_side_by_side(run):
     assert found["updates_asked"] == 4
     assert found["updates_used"] == 3
     assert found["left_out"] == {"not finite": 1}
-    assert found["round_time"] == {"measured": 5.0, "modelled": 0.2}  # to the last reply of each round
+    assert found["round_time"] == {
+        "measured": 5.0,
+        "modelled": 0.2,
+    }  # to the last reply of each round
     assert found["train_time"] == {"measured": 0.5, "modelled": 0.1}
     assert found["energy"] == {"measured": 2.0, "modelled": 1e-3}  # of the one device that tells
     assert found["bytes_up"] == {"measured": 50.0, "modelled": 40.0}
     said = " ".join(lines(run))
-    for words in ("3 of 4 updates used", "1 not finite", "epsilon = 4.5", "5 s measured, 0.2 s modelled"):
+    for words in (
+        "3 of 4 updates used",
+        "1 not finite",
+        "epsilon = 4.5",
+        "5 s measured, 0.2 s modelled",
+    ):
         assert words in said
 
 
 def test_the_time_of_a_round_is_that_of_all_of_it_as_its_overhead_is(tmp_path):
-    """4 s to the last reply, 0.7 s of them computing, and 9 s in all: a report said 8.3 s of 4 s were beyond that."""
+    """4 s to the last reply, 0.7 s of them computing, and 9 s in all: a report said 8.3 s of 4 s
+    were beyond that.
+    """
     about = {"algorithm": "autofl", "seed": 1, "num_ue": 2, "num_weights": 10, "data": "npz"}
     writer = RunWriter(tmp_path / "run", "seed = 1\n", about)
     writer.write(RoundRecord(round=0, evaluation=Evaluation(1.0, 1.0, 0.1, 0.1)))
-    writer.write(hand_made(1, 0.2, 0.2, [0, 1], [1e-3, 1e-3], [True, True], Evaluation(1.0, 1.0, 0.5, 0.5)))
-    writer.write_devices(1, [DeviceRecord(ue, "ok", 3.0 + ue, 0.7, round_time=9.0) for ue in (0, 1)])
-    writer.write_devices(1, [DeviceRecord(-1, "introduction: no"), *2 * [DeviceRecord(1, "evaluation: no")]])
+    writer.write(
+        hand_made(1, 0.2, 0.2, [0, 1], [1e-3, 1e-3], [True, True], Evaluation(1.0, 1.0, 0.5, 0.5))
+    )
+    writer.write_devices(
+        1, [DeviceRecord(ue, "ok", 3.0 + ue, 0.7, round_time=9.0) for ue in (0, 1)]
+    )
+    writer.write_devices(
+        1, [DeviceRecord(-1, "introduction: no"), *2 * [DeviceRecord(1, "evaluation: no")]]
+    )
     writer.finish("finished")
     writer.close()
     run = read_run(tmp_path / "run")

@@ -31,7 +31,9 @@ def report(tmp_path_factory):
     manifest = folder / "b1" / "manifest.json"
     for seed in (1, 2):
         manifest = folder / f"b{seed}" / "manifest.json"
-        manifest.write_text(json.dumps(sealed(json.loads(manifest.read_text()) | {"label": HOSTILE})))
+        manifest.write_text(
+            json.dumps(sealed(json.loads(manifest.read_text()) | {"label": HOSTILE}))
+        )
     return make_report(folder, folder / "out", 0.85)
 
 
@@ -51,7 +53,12 @@ def test_the_page_needs_nothing_beside_it_and_runs_nothing(report):
     page = Tags()
     page.feed(html_page(report))
     assert "script" not in {tag for tag, _ in page.tags}
-    asked = [value for _, attributes in page.tags for key, value in attributes.items() if key in ("src", "href", "on")]
+    asked = [
+        value
+        for _, attributes in page.tags
+        for key, value in attributes.items()
+        if key in ("src", "href", "on")
+    ]
     assert len(asked) == 3
     assert all(value.startswith("data:image/svg+xml;base64,") for value in asked)
     assert not re.search(r"url\(|@import", html_page(report))
@@ -85,21 +92,25 @@ def test_the_conclusion_names_the_fastest_and_doubts_what_seeds_cannot_tell(tmp_
     assert "overlap" not in clear[0]
     assert "overlap" in rows((1.0, 2.0), (1.5, 2.5))[0]
     assert "may be chance" in rows((1.0,), (9.0,))[0]
-    assert conclusion(summarise([written(tmp_path / "x", "autofl", 1, CURVE[:3], 1.0)], 0.85), 0.85)[0] == (
-        "AutoFL does not reach 85 % adapted accuracy in any run."
-    )
+    assert conclusion(
+        summarise([written(tmp_path / "x", "autofl", 1, CURVE[:3], 1.0)], 0.85), 0.85
+    )[0] == ("AutoFL does not reach 85 % adapted accuracy in any run.")
 
 
 def test_the_conclusion_tells_some_runs_from_none(tmp_path):
     reaching = {"autofl": (), "fedavg-1": (1,), "fedavg-2": (1, 2)}
     runs = {
         name: [
-            written(tmp_path / f"{name}{seed}", name, seed, CURVE if seed in seeds else CURVE[:3], 1.0)
+            written(
+                tmp_path / f"{name}{seed}", name, seed, CURVE if seed in seeds else CURVE[:3], 1.0
+            )
             for seed in (1, 2)
         ]
         for name, seeds in reaching.items()
     }
-    sentences = conclusion(summarise([run for members in runs.values() for run in members], 0.85), 0.85)
+    sentences = conclusion(
+        summarise([run for members in runs.values() for run in members], 0.85), 0.85
+    )
     assert sentences[1:3] == ["In some runs only: FedAvg-1.", "In no run: AutoFL."]
     first = conclusion(summarise([*runs["autofl"], *runs["fedavg-1"]], 0.85), 0.85)[0]
     assert first == "Nobody reaches 85 % adapted accuracy in every run."
@@ -109,9 +120,15 @@ def test_settings_show_what_was_changed_and_who_shares_it(tmp_path):
     configs = {"autofl": "[cell]\nmax_energy = 0.001\n", "fedavg-1": "[cell]\nmax_energy = 0.003\n"}
     runs = [written(tmp_path / name, name, 1, CURVE, 1.0, text) for name, text in configs.items()]
     rows = {row[0]: row[1:] for row in settings_table(runs).rows}
-    assert rows["cell.max_energy"][0].count(": 0.001") == rows["cell.max_energy"][0].count(": 0.003") == 1
+    assert (
+        rows["cell.max_energy"][0].count(": 0.001")
+        == rows["cell.max_energy"][0].count(": 0.003")
+        == 1
+    )
     assert rows["cell.max_energy"][1] == "0.003"
-    assert list(settings_table(runs[1:]).rows) == [["algorithm", "fedavg-1", "autofl"]]  # 0.003 is the default
+    assert list(settings_table(runs[1:]).rows) == [
+        ["algorithm", "fedavg-1", "autofl"]
+    ]  # 0.003 is the default
 
 
 def test_latex_escapes_every_special_letter():

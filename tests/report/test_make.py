@@ -18,7 +18,9 @@ def test_a_report_has_rows_notes_pictures_and_a_page_that_shows_them(tmp_path):
     report = make_report(runs, tmp_path / "out", 0.85)
     assert [row.label for row in report.rows] == ["AutoFL"]
     assert [path.name for path in report.pictures if path.is_file()] == [
-        f"{name}.{ending}" for name in ("learning_time", "rounds", "energy") for ending in ("png", "svg")
+        f"{name}.{ending}"
+        for name in ("learning_time", "rounds", "energy")
+        for ending in ("png", "svg")
     ]
     page = report.path.read_text(encoding="utf-8")
     assert page.startswith("# AutoFL: MNIST-5k")
@@ -37,7 +39,10 @@ def test_a_report_has_rows_notes_pictures_and_a_page_that_shows_them(tmp_path):
 
 def test_runs_may_be_given_as_folders_of_them(tmp_path):
     runs = [written(tmp_path / "runs" / str(seed), "autofl", seed, CURVE, 1.0) for seed in (1, 2)]
-    whole, one_by_one = make_report(str(tmp_path / "runs"), tmp_path / "a"), make_report(runs, tmp_path / "b")
+    whole, one_by_one = (
+        make_report(str(tmp_path / "runs"), tmp_path / "a"),
+        make_report(runs, tmp_path / "b"),
+    )
     assert whole.path.read_bytes() == one_by_one.path.read_bytes()
 
 
@@ -75,9 +80,13 @@ def test_which_runs_diverged_is_part_of_the_conclusion_with_their_rounds(tmp_pat
 def test_that_nobody_was_ever_heard_is_said_before_the_table(tmp_path):
     run = written(tmp_path / "run", "autofl", 1, CURVE, 1.0, heard=False)
     report = make_report([run], tmp_path / "out")
-    assert "12 of the 12 UEs selected could not take part" in report.unheard  # two UEs in six rounds
+    assert (
+        "12 of the 12 UEs selected could not take part" in report.unheard
+    )  # two UEs in six rounds
     page = report.path.read_text(encoding="utf-8")
     assert page.index("## Conclusion") < page.index(report.unheard) < page.index("| AutoFL |")
     assert str(report).startswith(report.unheard)
-    alone = written(tmp_path / "before", "autofl", 1, CURVE[:1], 1.0)  # stopped before its first round
+    alone = written(
+        tmp_path / "before", "autofl", 1, CURVE[:1], 1.0
+    )  # stopped before its first round
     assert make_report([alone], tmp_path / "out").unheard is None

@@ -1,4 +1,6 @@
-"""Reports on folders that say what no run says: a line each, and no words that a screen or a reader would obey."""
+"""Reports on folders that say what no run says: a line each, and no words that a screen or a reader
+would obey.
+"""
 
 import csv
 import io
@@ -58,9 +60,13 @@ def folder(made, tmp_path):
 
 
 def say(folder, config=None, **facts):
-    """The manifest and the settings of a run say something else, with the right sums; None takes a fact away."""
+    """The manifest and the settings of a run say something else, with the right sums; None takes a
+    fact away.
+    """
     if config is not None:
-        (folder / "config.toml").write_text(tomli_w.dumps({**read_toml(folder / "config.toml"), **config}))
+        (folder / "config.toml").write_text(
+            tomli_w.dumps({**read_toml(folder / "config.toml"), **config})
+        )
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest |= facts
     manifest["sha256"] = {name: sum_of(folder / name) for name in manifest["sha256"]}
@@ -140,7 +146,9 @@ def test_words_with_dollar_signs_are_drawn_as_they_are(facts, folder, tmp_path):
     make_report([read_run(folder)], tmp_path, 0.5)
 
 
-def deployed(folder, rows, header="round,ue,outcome,reply_time,train_time,energy,bytes_down,bytes_up"):
+def deployed(
+    folder, rows, header="round,ue,outcome,reply_time,train_time,energy,bytes_down,bytes_up"
+):
     """The run is now one on devices, with these rows in devices.csv, and the right sums."""
     (folder / "devices.csv").write_text("".join(f"{line}\n" for line in (header, *rows)))
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -164,10 +172,14 @@ def test_a_device_that_is_none_is_one_line(ue, folder, capsys):
 
 
 def test_odd_tables_of_devices_are_drawn(folder, tmp_path):
-    """A node that is nobody and was asked, a time without its other half, numbers far apart, and no slowness."""
+    """A node that is nobody and was asked, a time without its other half, numbers far apart, and no
+    slowness.
+    """
     rows = ["1,-1,ok,1,1,,1,1,1", "1,0,ok,1,1,,1,1,1", "2,9999999,ok,1,1,,1,1,1"]
     say(folder, num_ue=None)
-    deployed(folder, rows, "round,ue,outcome,reply_time,train_time,energy,bytes_down,bytes_up,round_time")
+    deployed(
+        folder, rows, "round,ue,outcome,reply_time,train_time,energy,bytes_down,bytes_up,round_time"
+    )
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(sealed({**manifest, "slow": None})))
     begin = time.monotonic()
@@ -178,7 +190,9 @@ def test_odd_tables_of_devices_are_drawn(folder, tmp_path):
 def test_headings_hold_neither_html_nor_pictures(folder):
     say(folder, label="<b>![](//e/x)")
     make_report([read_run(folder)], folder, 0.5)
-    (heading,) = [line for line in (folder / "report.md").read_text().splitlines() if "time / " in line]
+    (heading,) = [
+        line for line in (folder / "report.md").read_text().splitlines() if "time / " in line
+    ]
     assert r"time / \<b>![]\(//e/x)" in heading
 
 
@@ -189,7 +203,11 @@ def test_results_of_a_reproduction_that_lack_something_are_one_line(tmp_path, ca
     about = (tmp_path / "cifar10.json").read_text()
     (tmp_path / "cifar10.json").write_text(about.replace('"torch"', '"tork"'))
     assert run_cli(["report", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"autofl: {tmp_path}: not results of a reproduction")
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith(f"autofl: {tmp_path}: not results of a reproduction")
+    )
 
 
 def test_a_run_that_does_not_say_its_data_or_its_ues_is_shown_all_the_same(folder):
@@ -200,11 +218,16 @@ def test_a_run_that_does_not_say_its_data_or_its_ues_is_shown_all_the_same(folde
 
 
 @pytest.mark.parametrize(
-    ("table", "wrong"), [("rounds.csv", ("2,", "7,")), ("rounds.csv", ("2,", "1,")), ("ues.csv", ("2,", "2,-"))]
+    ("table", "wrong"),
+    [("rounds.csv", ("2,", "7,")), ("rounds.csv", ("2,", "1,")), ("ues.csv", ("2,", "2,-"))],
 )
 def test_rounds_and_ues_that_are_none_are_one_line(table, wrong, folder):
     path = folder / table
-    path.write_text("".join(line.replace(*wrong, 1) if line.startswith(wrong[0]) else line for line in path.open()))
+    path.write_text(
+        "".join(
+            line.replace(*wrong, 1) if line.startswith(wrong[0]) else line for line in path.open()
+        )
+    )
     say(folder)
     with pytest.raises(AutoFLError, match=table):
         read_run(folder)

@@ -14,9 +14,17 @@ CURVE = [0.1, 0.5, 0.8, 0.9]
 
 @pytest.fixture
 def runs(tmp_path):
-    """Two algorithms, two seeds each; a round takes 1 and 2 s, and the second seed is better by 0.1."""
+    """Two algorithms, two seeds each; a round takes 1 and 2 s, and the second seed is better by
+    0.1.
+    """
     return [
-        written(tmp_path / f"{name}{seed}", name, seed, [value + 0.1 * (seed - 1) for value in CURVE], pace)
+        written(
+            tmp_path / f"{name}{seed}",
+            name,
+            seed,
+            [value + 0.1 * (seed - 1) for value in CURVE],
+            pace,
+        )
         for name, pace in (("autofl", 1.0), ("fedavg-1", 2.0))
         for seed in (1, 2)
     ]
@@ -44,9 +52,14 @@ def test_energy_is_what_was_spent_so_far(runs):
 
 
 def test_seeds_that_got_less_far_end_the_common_curve(tmp_path):
-    runs = [written(tmp_path / str(seed), "autofl", seed, CURVE[: 5 - seed], float(seed)) for seed in (1, 2)]
+    runs = [
+        written(tmp_path / str(seed), "autofl", seed, CURVE[: 5 - seed], float(seed))
+        for seed in (1, 2)
+    ]
     line = plot(runs, "sim_time", "adapted_accuracy").axes[0].lines[0]
-    np.testing.assert_allclose(line.get_xdata(), [0.0, 1.0, 2.0, 3.0])  # of 3 and 4 s; 1 and 3 s lie between two
+    np.testing.assert_allclose(
+        line.get_xdata(), [0.0, 1.0, 2.0, 3.0]
+    )  # of 3 and 4 s; 1 and 3 s lie between two
     np.testing.assert_allclose(line.get_ydata(), [10.0, 40.0, 65.0, 77.5])
 
 
@@ -59,7 +72,9 @@ def test_over_a_column_that_may_fall_a_curve_goes_from_round_to_round(tmp_path):
 
 
 def test_every_column_of_a_run_has_words_and_can_be_drawn_from_its_folder(runs):
-    columns = set(read_run(runs[0].folder).rounds) - {"gradient_norm_sq"}  # not measured in these runs
+    columns = set(read_run(runs[0].folder).rounds) - {
+        "gradient_norm_sq"
+    }  # not measured in these runs
     assert columns <= set(AXES)
     for column in columns:
         assert plot(str(runs[0].folder), "round", column).axes[0].get_ylabel() == AXES[column][0]
@@ -75,7 +90,12 @@ def test_a_column_that_is_not_there_or_was_not_measured_is_named(runs):
 
 
 def test_every_picture_is_a_figure_that_a_notebook_shows(runs):
-    for figure in (draw_learning_time(runs, 0.85), draw_rounds(runs), draw_energy(runs), plot(runs, "round", "energy")):
+    for figure in (
+        draw_learning_time(runs, 0.85),
+        draw_rounds(runs),
+        draw_energy(runs),
+        plot(runs, "round", "energy"),
+    ):
         assert isinstance(figure, Figure)
         assert figure._repr_png_()[:8] == b"\x89PNG\r\n\x1a\n"
 
@@ -90,10 +110,22 @@ def test_a_run_in_which_nobody_sent_can_be_drawn(tmp_path):
 def test_panels_keep_their_room_with_many_arms_of_long_names(tmp_path):
     """Before, the legend took the whole figure and Matplotlib gave the layout up with a warning."""
     runs = [
-        written(tmp_path / str(arm), "autofl", 1, CURVE, 1.0, f'[planner]\nname = "{"a-long-name-" * 4}{arm}"\n')
+        written(
+            tmp_path / str(arm),
+            "autofl",
+            1,
+            CURVE,
+            1.0,
+            f'[planner]\nname = "{"a-long-name-" * 4}{arm}"\n',
+        )
         for arm in range(12)
     ]
-    for figure in (draw_learning_time(runs, 0.85), draw_rounds(runs), draw_energy(runs), plot(runs, "round", "energy")):
+    for figure in (
+        draw_learning_time(runs, 0.85),
+        draw_rounds(runs),
+        draw_energy(runs),
+        plot(runs, "round", "energy"),
+    ):
         figure.savefig(tmp_path / "x.png", dpi=50)
         for axes in figure.axes:
             room = axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
@@ -103,5 +135,7 @@ def test_panels_keep_their_room_with_many_arms_of_long_names(tmp_path):
         inside = figure.legends[0].get_window_extent()
         assert inside.x0 >= 0
         assert inside.x1 <= figure.bbox.x1
-    styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines}
+    styles = {
+        (line.get_color(), line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines
+    }
     assert len(styles) == 12

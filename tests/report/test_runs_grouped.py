@@ -27,19 +27,27 @@ def test_what_an_algorithm_brings_is_no_difference_and_what_is_set_is_one(tmp_pa
 def test_a_title_names_how_many_are_asked_only_where_all_runs_ask_as_many(tmp_path):
     asked = [("a", 5), ("b", 5), ("c", 20)]
     runs = [
-        written(tmp_path / name, name, 1, [0.1], 1.0, f"[simulation]\nnum_selected = {num}\n") for name, num in asked
+        written(tmp_path / name, name, 1, [0.1], 1.0, f"[simulation]\nnum_selected = {num}\n")
+        for name, num in asked
     ]
     assert "5 a round" in title_of(runs[:2])
     assert "a round" not in title_of(runs)
 
 
-JOINT = "".join(f"{key} = true\n" for key in ("admission", "band", "bits", "steps", "samples", "frequency"))
+JOINT = "".join(
+    f"{key} = true\n" for key in ("admission", "band", "bits", "steps", "samples", "frequency")
+)
 SECTIONS = f"[planner]\nname = '{{}}'\n{{}}[baseline]\nname = 'fixed'\npower = 'max'\n[joint]\nname = 'joint'\n{JOINT}"
 
 
 def test_another_planner_is_named_and_its_own_settings_are_not(tmp_path):
-    arms = [(name, "paper", "") for name in ("autofl", "per-fedavg", "autofl-j")] + [("fedavg-2", "joint", JOINT)]
-    runs = [written(tmp_path / name, name, 1, [0.1], 1.0, SECTIONS.format(*planner)) for name, *planner in arms]
+    arms = [(name, "paper", "") for name in ("autofl", "per-fedavg", "autofl-j")] + [
+        ("fedavg-2", "joint", JOINT)
+    ]
+    runs = [
+        written(tmp_path / name, name, 1, [0.1], 1.0, SECTIONS.format(*planner))
+        for name, *planner in arms
+    ]
     assert list(group(runs[:3])) == ["AutoFL", "Per-FedAvg", "AutoFL-J"]
     assert list(group(runs)) == [
         "AutoFL, planner = paper",
@@ -66,7 +74,10 @@ def test_of_many_settings_a_label_names_those_that_tell_runs_apart(tmp_path):
 
 
 def test_of_equal_runs_the_newest_is_reported_and_the_others_are_told_of(tmp_path):
-    runs = [written(tmp_path / name, "autofl", 1, [final], 1.0) for name, final in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
+    runs = [
+        written(tmp_path / name, "autofl", 1, [final], 1.0)
+        for name, final in (("a", 0.1), ("b", 0.2), ("c", 0.3))
+    ]
     for one, ended_at in zip(runs, (1.0, 3.0, 2.0), strict=True):
         one.manifest["ended_at"] = ended_at
     kept, words = newest_of_equal(runs)

@@ -32,13 +32,21 @@ def test_time_energy_and_ratios_are_what_was_written(tmp_path):
 
 
 def test_the_parts_of_an_average_round_add_up_to_it(tmp_path):
-    runs = [written(tmp_path / "a", "autofl", 1, CURVE, 1.0), written(tmp_path / "b", "fedavg-1", 1, CURVE, 0.5)]
+    runs = [
+        written(tmp_path / "a", "autofl", 1, CURVE, 1.0),
+        written(tmp_path / "b", "fedavg-1", 1, CURVE, 0.5),
+    ]
     for run in runs:
         run.ues["compute_time"] = np.tile([0.1, 0.05], 6)  # the second UE of a round is the slowest
         run.ues["upload_time"] = np.tile([0.1, 0.2], 6)
         run.rounds["downlink_time"] = np.full(7, 0.15)
     rows = summarise(runs, 0.85)
-    for name, expected in (("round_time", 1.0), ("computing", 0.05), ("sending", 0.2), ("downlink", 0.15)):
+    for name, expected in (
+        ("round_time", 1.0),
+        ("computing", 0.05),
+        ("sending", 0.2),
+        ("downlink", 0.15),
+    ):
         np.testing.assert_allclose(rows[0].values[name], [expected], err_msg=name)
     made = table(rows, 0.85)
     place = made.headings.index("its computing, sending, downlink, overhead [ms]")
@@ -53,7 +61,10 @@ def test_what_rounding_leaves_of_a_round_is_no_overhead(tmp_path):
     run.ues["compute_time"], run.ues["upload_time"] = np.full(12, 0.4), np.full(12, 0.09)
     run.rounds["downlink_time"] = np.full(7, 0.51)
     made = table(summarise([run], 0.85), 0.85)
-    assert made.rows[0][made.headings.index("its computing, sending, downlink, overhead [ms]")] == "400 + 90 + 510 + 0"
+    assert (
+        made.rows[0][made.headings.index("its computing, sending, downlink, overhead [ms]")]
+        == "400 + 90 + 510 + 0"
+    )
 
 
 def test_a_target_not_reached_is_said_and_not_averaged_away(tmp_path):
@@ -69,10 +80,15 @@ def test_a_target_not_reached_is_said_and_not_averaged_away(tmp_path):
 
 def test_runs_that_differ_in_a_setting_are_told_apart_by_it(tmp_path):
     runs = [
-        written(tmp_path / str(radius), "autofl", 1, CURVE, 1.0, f"[cell.distance]\ndisc = {radius}\n")
+        written(
+            tmp_path / str(radius), "autofl", 1, CURVE, 1.0, f"[cell.distance]\ndisc = {radius}\n"
+        )
         for radius in (200, 400)
     ]
-    assert list(group(runs)) == ["AutoFL, cell.distance.disc = 200", "AutoFL, cell.distance.disc = 400"]
+    assert list(group(runs)) == [
+        "AutoFL, cell.distance.disc = 200",
+        "AutoFL, cell.distance.disc = 400",
+    ]
     with pytest.raises(AutoFLError, match="twice"):
         group([runs[0], runs[0]])
 
@@ -83,8 +99,12 @@ def test_the_note_does_not_count_the_seeds_of_one_row_for_all(tmp_path):
         for name, seed in (("autofl", 1), ("fedavg-1", 1), ("fedavg-1", 2))
     )
     assert note(summarise([one, two], 0.85)).startswith("one seed, so no interval;")
-    assert note(summarise([two, three], 0.85)).startswith("mean ± half a 95 % interval over 2 seeds;")
-    assert "over the seeds of a row, where it has several;" in note(summarise([one, two, three], 0.85))
+    assert note(summarise([two, three], 0.85)).startswith(
+        "mean ± half a 95 % interval over 2 seeds;"
+    )
+    assert "over the seeds of a row, where it has several;" in note(
+        summarise([one, two, three], 0.85)
+    )
 
 
 def test_pictures_are_the_same_to_the_byte_when_redrawn(tmp_path):

@@ -7,7 +7,11 @@ import numpy as np
 from autofl.report import summary
 from autofl.report.table import Table, percent
 
-TABLE = Table(["algorithm", "time [s]", "remark"], [["AutoFL", "9.5", "a | b"], ["FedAvg <1>", "–", ""]], "Runs & more")
+TABLE = Table(
+    ["algorithm", "time [s]", "remark"],
+    [["AutoFL", "9.5", "a | b"], ["FedAvg <1>", "–", ""]],
+    "Runs & more",
+)
 
 
 def test_plain_text_is_aligned_with_numbers_on_the_right():
@@ -22,7 +26,10 @@ def test_plain_text_is_aligned_with_numbers_on_the_right():
 
 def test_the_table_of_runs_fits_80_columns_and_shows_every_cell():
     values = {name: np.array([0.123456, 123.4, 55.5]) for name in summary._NAMES}
-    rows = [summary.Row(label=label, seeds=(1, 2, 3), values=values) for label in ("AutoFL", "Per-FedAvg", "AutoFL-J")]
+    rows = [
+        summary.Row(label=label, seeds=(1, 2, 3), values=values)
+        for label in ("AutoFL", "Per-FedAvg", "AutoFL-J")
+    ]
     made = summary.table(rows, 0.85)
     lines = str(made).splitlines()
     assert max(map(len, lines)) <= 80
@@ -39,8 +46,12 @@ def test_html_for_a_notebook_is_escaped_and_well_formed():
     root = ElementTree.fromstring(html)
     assert root.findtext("caption") == "Runs & more"
     assert [cell.text for cell in root.iter("th")] == list(TABLE.headings)
-    assert [cell.text or "" for cell in root.iter("td")] == [text for row in TABLE.rows for text in row]
-    assert [cell.get("style") for cell in root.iter("th")] == [f"text-align: {x}" for x in ("left", "right", "left")]
+    assert [cell.text or "" for cell in root.iter("td")] == [
+        text for row in TABLE.rows for text in row
+    ]
+    assert [cell.get("style") for cell in root.iter("th")] == [
+        f"text-align: {x}" for x in ("left", "right", "left")
+    ]
 
 
 def test_markdown_keeps_a_bar_inside_its_cell():

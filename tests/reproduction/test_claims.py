@@ -34,7 +34,9 @@ def test_the_interval_of_the_median_is_known_for_five_ten_and_twenty_seeds():
     assert ten.coverage == pytest.approx(1 - 2 * 11 / 1024)
     twenty = median_interval(np.arange(20.0))
     assert (twenty.low, twenty.high) == (5.0, 14.0)
-    assert twenty.coverage == pytest.approx(1 - 2 * 21700 / 2**20)  # 1 + 20 + 190 + 1140 + 4845 + 15504
+    assert twenty.coverage == pytest.approx(
+        1 - 2 * 21700 / 2**20
+    )  # 1 + 20 + 190 + 1140 + 4845 + 15504
     one = median_interval(np.array([7.0]))
     assert (one.median, one.low, one.high, one.coverage) == (7.0, 7.0, 7.0, 0.0)
 
@@ -48,7 +50,9 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says(rng):
 
 def test_infinite_times_count_and_pairs_without_any_time_do_not():
     never = math.inf
-    np.testing.assert_array_equal(ratio(np.array([never, 4.0]), np.array([2.0, never])), [never, 0.0])
+    np.testing.assert_array_equal(
+        ratio(np.array([never, 4.0]), np.array([2.0, never])), [never, 0.0]
+    )
     assert np.isnan(ratio(np.array([never]), np.array([never])))
     assert median_interval(np.array([never, 1.0, never])).median == never
     five = [np.array([value]) for value in (1.2, math.nan, 3.0, never, math.nan)]
@@ -66,7 +70,9 @@ def test_sign_tests_are_scipys_and_a_value_at_the_bound_speaks_for_neither_side(
 
 
 def test_the_evidence_for_several_comparisons_worked_by_hand():
-    """12 of 12 above in one, 10 of 12 in the other: all hold by the weaker, one fails by twice the likelier."""
+    """12 of 12 above in one, 10 of 12 in the other: all hold by the weaker, one fails by twice the
+    likelier.
+    """
     sure, less = np.full(12, 1.5), np.array([1.5] * 10 + [0.5] * 2)
     weaker = (66 + 12 + 1) / 4096  # ten or more of twelve
     evidence = Above().evidence([sure, less])
@@ -78,7 +84,9 @@ def test_the_evidence_for_several_comparisons_worked_by_hand():
     tied = Above().evidence([sure, np.full(12, 1.02)])
     assert tied.tie == pytest.approx(2 / 4096)  # none lies low, and one of two lies within
     assert tied.verdict == "tie"
-    assert Above().evidence([sure, sure[:0]]).verdict == "inconclusive"  # what says nothing does not hold
+    assert (
+        Above().evidence([sure, sure[:0]]).verdict == "inconclusive"
+    )  # what says nothing does not hold
     assert Evidence(0.01, 0.4, 0.02).times(4.0) == Evidence(0.04, 1.0, 0.08)
 
 
@@ -89,21 +97,29 @@ def test_trends_are_theil_and_sens_and_a_parabola_through_all_points(rng):
     np.testing.assert_allclose(growth(places, values), np.exp(750 * np.array(slopes)), rtol=1e-12)
     z = (np.array(places) - 50) / 750
     curved = np.exp(0.3 + 0.2 * z + 0.5 * z**2)[:, None]
-    halves = [math.exp(0.2 * b + 0.5 * b * b - 0.2 * a - 0.5 * a * a) for a, b in ((0.5, 1.0), (0.0, 0.5))]
+    halves = [
+        math.exp(0.2 * b + 0.5 * b * b - 0.2 * a - 0.5 * a * a) for a, b in ((0.5, 1.0), (0.0, 0.5))
+    ]
     bent = acceleration(places, curved)
     np.testing.assert_allclose(bent["outer half"], halves[0], rtol=1e-9)
     np.testing.assert_allclose(bent["outer / inner half"], halves[0] / halves[1], rtol=1e-9)
-    falling = acceleration(places, np.exp(-2 * z + z**2)[:, None])  # ever more slowly: bent upwards, and no growth
+    falling = acceleration(
+        places, np.exp(-2 * z + z**2)[:, None]
+    )  # ever more slowly: bent upwards, and no growth
     assert falling["outer / inner half"] > 1 > falling["outer half"]
     unreached = np.ones((6, 3))  # never reached: at the outer end, in the middle, in both
     unreached[-1, 0] = unreached[2, 1] = unreached[[-1, 2], 2] = math.inf
-    np.testing.assert_array_equal(acceleration(places, unreached)["outer / inner half"], [math.inf, 0.0, math.nan])
+    np.testing.assert_array_equal(
+        acceleration(places, unreached)["outer / inner half"], [math.inf, 0.0, math.nan]
+    )
     carried = np.ones((10, 1))
     carried[0] = 5.0  # one end apart is no trend
     np.testing.assert_allclose(growth(range(1, 11), carried), 1.0)
     never = np.array([[1.0, 1.0], [2.0, math.inf], [math.inf, math.inf], [math.inf, math.inf]])
     assert growth(range(4), never)[0] == math.inf  # four of the five slopes that are known
-    assert math.isnan(growth(range(4), np.full((4, 1), math.inf))[0])  # never at any point: no trend is known
+    assert math.isnan(
+        growth(range(4), np.full((4, 1), math.inf))[0]
+    )  # never at any point: no trend is known
     np.testing.assert_allclose(geometric_mean([np.array([2.0]), np.array([8.0])]), 4.0)
 
 
@@ -120,7 +136,11 @@ def claim_of(rule, values):
         (Above(), [1.5] * 14 + [0.5] * 6, "inconclusive"),
         (Above(), [0.5] * 20, "refuted"),
         (Above(), [1.03] * 20, "tie"),  # a difference, but surely of less than 5 %
-        (Above(), [1.03] * 10 + [1.08] * 9 + [0.9], "supported"),  # a difference, and perhaps of more
+        (
+            Above(),
+            [1.03] * 10 + [1.08] * 9 + [0.9],
+            "supported",
+        ),  # a difference, and perhaps of more
         (Above(), [0.97, 1.03] * 10, "tie"),  # no difference, and within 5 %
         (Above(), [0.7, 1.3] * 10, "inconclusive"),
         (Above(2.0), [1.5] * 20, "refuted"),
@@ -143,7 +163,9 @@ def false_verdict(rule, medians, verdict):
         inside = rule.value / rule.factor < least < rule.value * rule.factor
         return verdict == ("refuted" if inside else "supported")
     wrong = {"supported": least <= rule.bound, "refuted": least >= rule.bound}
-    return wrong.get(verdict, verdict == "tie" and not rule.bound / 1.05 < least < 1.05 * rule.bound)
+    return wrong.get(
+        verdict, verdict == "tie" and not rule.bound / 1.05 < least < 1.05 * rule.bound
+    )
 
 
 WORST_CASES = [
@@ -159,18 +181,24 @@ WORST_CASES = [
 
 @pytest.mark.parametrize("spread", [0.02, 0.5])
 def test_a_wrong_verdict_among_forty_claims_is_as_rare_as_is_said(spread):
-    """Claims at the very edges, where a wrong verdict is likeliest: in 400 tables, each with 12 seeds."""
+    """Claims at the very edges, where a wrong verdict is likeliest: in 400 tables, each with 12
+    seeds.
+    """
     rng, wrong, alone = np.random.default_rng(5), 0, 0
     for _ in range(400):
         judged = []
         for rule, medians in WORST_CASES * 6:
-            values = {str(k): m * np.exp(spread * rng.normal(size=12)) for k, m in enumerate(medians)}
+            values = {
+                str(k): m * np.exp(spread * rng.normal(size=12)) for k, m in enumerate(medians)
+            }
             claim = Claim("one", "", ("mnist",), "", "", lambda view, target, v=values: v, rule)
             judged.append((medians, judge(claim, View(()))))
         alone += sum(false_verdict(one.claim.rule, medians, one.verdict) for medians, one in judged)
         together = corrected([one for _, one in judged], len(judged))
         pairs = zip(judged, together, strict=True)
-        wrong += any(false_verdict(one.claim.rule, medians, one.verdict) for (medians, _), one in pairs)
+        wrong += any(
+            false_verdict(one.claim.rule, medians, one.verdict) for (medians, _), one in pairs
+        )
     assert wrong <= 33  # of 400; 20 expected at 5 %, more than 33 in one of 400
     assert 0 < alone / (400 * len(judged)) <= 0.06  # each alone is wrong in 5 % of cases at most
 
@@ -191,7 +219,11 @@ def row(study, arm, x, seed, time=None, **values):
             for name, value in values.items()
         }
         if time is not None:
-            every |= {f"{name}{k}_{metric}": time * jitter * 1.5**k for k in range(1, 6) for name in ("time", "near")}
+            every |= {
+                f"{name}{k}_{metric}": time * jitter * 1.5**k
+                for k in range(1, 6)
+                for name in ("time", "near")
+            }
     return Row("", study, arm, x, seed, every)
 
 
@@ -241,9 +273,14 @@ def world(right):
 
 
 @pytest.mark.parametrize("meaning", MEANINGS)
-def test_where_the_paper_is_right_every_claim_is_supported_but_one_of_two_that_contradict_each_other(meaning):
+def test_where_the_paper_is_right_every_claim_is_supported_but_one_of_two_that_contradict_each_other(
+    meaning,
+):
     view = View(world(True), meaning)
-    judged = {one.claim.name: one.verdict for one in corrected([judge(claim, view) for claim in CLAIMS], len(CLAIMS))}
+    judged = {
+        one.claim.name: one.verdict
+        for one in corrected([judge(claim, view) for claim in CLAIMS], len(CLAIMS))
+    }
     assert {judged.pop(name) for name in CONTRADICTED[:3]} == {"supported"}
     assert {judged.pop(name) for name in CONTRADICTED[3:]} == {"refuted"}
     assert judged.pop("rounds-told") == "inconclusive"  # one run is no evidence
@@ -252,24 +289,40 @@ def test_where_the_paper_is_right_every_claim_is_supported_but_one_of_two_that_c
 
 def test_where_everything_is_the_other_way_round_every_claim_is_refuted():
     view = View(world(False))
-    judged = {one.claim.name: one.verdict for one in corrected([judge(claim, view) for claim in CLAIMS], len(CLAIMS))}
+    judged = {
+        one.claim.name: one.verdict
+        for one in corrected([judge(claim, view) for claim in CLAIMS], len(CLAIMS))
+    }
     assert {judged.pop(name) for name in CONTRADICTED[:3]} == {"refuted"}
     assert {judged.pop(name) for name in CONTRADICTED[3:]} == {"supported"}
-    upright = {n: v for n, v in judged.items() if v != "refuted" and not n.startswith(("rapidly", "rounds-told"))}
+    upright = {
+        n: v
+        for n, v in judged.items()
+        if v != "refuted" and not n.startswith(("rapidly", "rounds-told"))
+    }
     assert not upright
 
 
 def test_a_claim_without_its_runs_is_not_run_yet_and_one_whose_runs_say_nothing_is_inconclusive():
     rows = [one for one in world(True) if one.study != "cifar10"]
     judged = {claim.name: judge(claim, View(rows)) for claim in CLAIMS}
-    assert judged["twice-cifar10"].verdict == judged["maml-more-on-cifar10"].verdict == "not run yet"
+    assert (
+        judged["twice-cifar10"].verdict == judged["maml-more-on-cifar10"].verdict == "not run yet"
+    )
     assert judged["twice-mnist"].verdict == "supported"
     never = [row("mnist", arm, 0, seed, time=math.nan) for arm in TIMES for seed in range(1, 6)]
-    assert {judge(claim, View(never)).verdict for claim in CLAIMS if claim.name == "twice-mnist"} == {"inconclusive"}
+    assert {
+        judge(claim, View(never)).verdict for claim in CLAIMS if claim.name == "twice-mnist"
+    } == {"inconclusive"}
 
 
 def test_mixed_judges_maml_adapted_and_fedavg_global():
-    values = {"time1_adapted": 1.0, "time1_global": 2.0, "rounds_adapted": 9.0, "quiet_adapted": 4.0}
+    values = {
+        "time1_adapted": 1.0,
+        "time1_global": 2.0,
+        "rounds_adapted": 9.0,
+        "quiet_adapted": 4.0,
+    }
     rows = [Row("", "mnist", arm, 0, 1, values) for arm in TIMES]
     view = View(rows, "mixed")
     assert [float(view("time1", "mnist", arm)[0]) for arm in TIMES] == [1.0, 1.0, 2.0, 2.0]
@@ -286,14 +339,23 @@ def at_targets(study, arm, seed, level):
     time = np.arange(0.0, 101.0)
     accuracy = np.interp(time, *level)
     columns = dict.fromkeys(CURVE_COLUMNS, np.zeros_like(time))
-    columns |= {"round": time, "sim_time": time, "adapted_accuracy": accuracy, "global_accuracy": accuracy}
+    columns |= {
+        "round": time,
+        "sim_time": time,
+        "adapted_accuracy": accuracy,
+        "global_accuracy": accuracy,
+    }
     curve = Curve(columns)
     values = measure(curve, TARGETS["mnist"], 100) | {"round_time": 1.0}
-    return Row("", study, arm, 0, seed, values | derived(values, study, "mnist", TARGETS["mnist"], curve))
+    return Row(
+        "", study, arm, 0, seed, values | derived(values, study, "mnist", TARGETS["mnist"], curve)
+    )
 
 
 def test_a_verdict_that_hangs_on_the_targets_is_inconclusive():
-    """Per-FedAvg is ahead up to 75 % and behind from 80 % on: two of five targets, or three of those a step lower."""
+    """Per-FedAvg is ahead up to 75 % and behind from 80 % on: two of five targets, or three of
+    those a step lower.
+    """
     claim = next(one for one in CLAIMS if one.name == "plan-maml-mnist")
 
     def judged(slow, shift):
@@ -321,11 +383,17 @@ def test_moved_targets_are_those_of_the_curve_or_the_next_ones_or_unknown():
         [row.values[f"near{k}@+1_adapted"] for k in range(1, 6)], [87, 88, 89, 90, 91], rtol=1e-9
     )
     np.testing.assert_allclose(row.values["rounds@+1_adapted"], 95, rtol=1e-9)
-    known = {f"time{k}_{metric}": 10.0 * k for k in range(1, 6) for metric in ("adapted", "global")} | {
-        "round_time": 2.0
-    }
+    known = {
+        f"time{k}_{metric}": 10.0 * k for k in range(1, 6) for metric in ("adapted", "global")
+    } | {"round_time": 2.0}
     alone = derived(known, "radius", "mnist", TARGETS["mnist"], None)  # K* at 85 %, the fourth
     assert [alone[f"time{k}@+1_adapted"] for k in range(1, 5)] == [20.0, 30.0, 40.0, 50.0]
     assert math.isnan(alone["time5@+1_adapted"])
-    assert (alone["rounds@-1_adapted"], alone["rounds_adapted"], alone["rounds@+1_adapted"]) == (15.0, 20.0, 25.0)
-    assert "rounds@+1_adapted" not in derived(known, "labels", "mnist", TARGETS["mnist"], None)  # 95 % is not there
+    assert (alone["rounds@-1_adapted"], alone["rounds_adapted"], alone["rounds@+1_adapted"]) == (
+        15.0,
+        20.0,
+        25.0,
+    )
+    assert "rounds@+1_adapted" not in derived(
+        known, "labels", "mnist", TARGETS["mnist"], None
+    )  # 95 % is not there

@@ -1,4 +1,6 @@
-"""The joint planner's studies: their arms, what is read off made-up runs by hand, and a whole reproduction, small."""
+"""The joint planner's studies: their arms, what is read off made-up runs by hand, and a whole
+reproduction, small.
+"""
 
 import json
 import math
@@ -32,8 +34,22 @@ from autofl.reproduction.joint import (
     with_joint_seeds,
 )
 from autofl.reproduction.joint_page import quartiles
-from autofl.reproduction.joint_results import JointRow, JointStudy, limits, read_joint, read_off, write_joint
-from autofl.reproduction.joint_tables import FASTEST, Times, arm_table, median_ratio, ratio_table, times_of
+from autofl.reproduction.joint_results import (
+    JointRow,
+    JointStudy,
+    limits,
+    read_joint,
+    read_off,
+    write_joint,
+)
+from autofl.reproduction.joint_tables import (
+    FASTEST,
+    Times,
+    arm_table,
+    median_ratio,
+    ratio_table,
+    times_of,
+)
 
 NAN = math.nan
 
@@ -48,10 +64,18 @@ def every_data_set_is_here(monkeypatch):
 
 
 def test_a_paired_ratio_worked_by_hand():
-    """Ratios 2, 4, 6. A resampled median is 2 or 6 with probability 7/27 each, so the interval is their range."""
+    """Ratios 2, 4, 6. A resampled median is 2 or 6 with probability 7/27 each, so the interval is
+    their range.
+    """
     ratio = median_ratio(times((1, 9), (2, 9), (3, 9)), times((2, 9), (8, 9), (18, 20)))
     assert (ratio.median, ratio.low, ratio.high) == (4.0, 2.0, 6.0)
-    assert (ratio.reached, ratio.reached_other, ratio.seeds, ratio.pairs, ratio.is_least) == (3, 3, 3, 3, False)
+    assert (ratio.reached, ratio.reached_other, ratio.seeds, ratio.pairs, ratio.is_least) == (
+        3,
+        3,
+        3,
+        3,
+        False,
+    )
     assert str(ratio) == "4.00 [2.00, 6.00]"
 
 
@@ -71,7 +95,10 @@ def test_a_run_that_does_not_get_there_counts_against_the_arm_that_is_praised():
     assert (fast_fails.median, fast_fails.high, fast_fails.is_least) == (0.0, 2.0, False)
     assert (fast_fails.reached, fast_fails.reached_other) == (1, 3)
     beyond = median_ratio(times((1, 1), (1, 1), (1, 1)), times((2, 2), (3, 3), (NAN, 50)))
-    assert (beyond.median, beyond.is_least) == (3.0, False)  # the median does not depend on how long it would take
+    assert (beyond.median, beyond.is_least) == (
+        3.0,
+        False,
+    )  # the median does not depend on how long it would take
     neither = median_ratio(times((NAN, 1), (1, 1)), times((NAN, 2), (7, 7)))
     assert (neither.median, neither.pairs, neither.seeds) == (7.0, 1, 2)
     assert str(median_ratio(times((NAN, 1)), times((NAN, 2)))) == "–"
@@ -104,7 +131,9 @@ def test_the_tables_of_a_made_up_study():
     ((arm, other, first, there, second, there_90, *energy),) = ratio_table(study).rows
     assert (arm, other, there, there_90) == (AUTOFL_J, "AutoFL", "3 and 3 of 3", "2 and 1 of 3")
     assert first == "100.0 [60.0, 200.0]"
-    assert second.startswith("≥ 77.5 [75.0, 80.0]")  # 30/0.4, at least 40/0.5; the third seed says nothing
+    assert second.startswith(
+        "≥ 77.5 [75.0, 80.0]"
+    )  # 30/0.4, at least 40/0.5; the third seed says nothing
     assert energy == ["10", "10"]
     assert ratio_table(study).headings[3] == "reached"
     assert ratio_table(study).headings[-1] == "total energy to 85 %, share [%]"
@@ -123,7 +152,9 @@ def test_the_fastest_of_the_four_is_taken_seed_by_seed():
 
 def a_run(tmp_path, ues, config=()):
     """A made-up run of three evaluated rounds after the start, two UEs selected in each."""
-    settings = load_settings(overrides=["cell.num_ue=2", "simulation.num_selected=2", *config]).resolved()
+    settings = load_settings(
+        overrides=["cell.num_ue=2", "simulation.num_selected=2", *config]
+    ).resolved()
     rounds = {"round": np.arange(4), "sim_time": np.array([0.0, 1.0, 2.0, 3.0]),
               "round_time": np.array([0.0, 1.0, 1.0, 1.0]), "energy": np.array([0.0, 4e-3, 5e-3, 6e-3]),
               "adapted_accuracy": np.array([0.1, 0.8, 0.9, 0.85])}  # fmt: skip
@@ -145,7 +176,11 @@ def test_what_is_read_off_a_made_up_run(tmp_path):
     assert values["heard"] == pytest.approx(5 / 6)
     assert (values["checked"], values["violations"]) == (6.0, 0.0)
     assert (values["energy_share"], values["power_share"]) == pytest.approx((1.0, 0.5))
-    assert (values["local_steps"], values["frequency_share"], values["bits_per_weight"]) == (2.0, 0.5, 0.5)
+    assert (values["local_steps"], values["frequency_share"], values["bits_per_weight"]) == (
+        2.0,
+        0.5,
+        0.5,
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,7 +195,11 @@ def test_what_is_read_off_a_made_up_run(tmp_path):
 def test_every_limit_that_is_broken_is_counted(tmp_path, column, values, violations):
     assert limits(a_run(tmp_path, {column: np.array(values)}))["violations"] == violations
     silent = {column: np.array(values), "num_samples": np.zeros(6, np.int64)}
-    assert limits(a_run(tmp_path, silent))["checked"] == limits(a_run(tmp_path, silent))["violations"] == 0
+    assert (
+        limits(a_run(tmp_path, silent))["checked"]
+        == limits(a_run(tmp_path, silent))["violations"]
+        == 0
+    )
 
 
 def test_each_ue_is_held_against_its_own_budget(tmp_path):
@@ -192,14 +231,21 @@ def test_rivals_have_the_update_compressor_and_steps_of_autofl_j():
         steps = TUNED["physical", "autofl-j"].local_steps
         assert rival.learning == joint.learning.model_copy(update={"local_steps": steps})
     quantised = load_settings(overrides=arms_of("physical")["AdaQuantFL"]).resolved()
-    assert (quantised.compressor.name, quantised.learning.split) == ("quantise", joint.learning.split)
+    assert (quantised.compressor.name, quantised.learning.split) == (
+        "quantise",
+        joint.learning.split,
+    )
 
 
 def test_constants_are_carried_out_as_tune_does():
     constants = Constants(7, 3, 0.4, frequency=0.6)
     told = load_settings(overrides=carried_out(constants, "autofl-j"))
-    asked = constants.applied(load_settings(overrides=["algorithm=autofl-j", "compressor.name=entropy"]), 1)
-    planners = [replace(build_planner(settings), local_steps=None) for settings in (told, asked)]  # the run's are 3
+    asked = constants.applied(
+        load_settings(overrides=["algorithm=autofl-j", "compressor.name=entropy"]), 1
+    )
+    planners = [
+        replace(build_planner(settings), local_steps=None) for settings in (told, asked)
+    ]  # the run's are 3
     assert planners[0] == planners[1]
     for section in ("learning", "compressor"):
         assert getattr(told.resolved(), section) == getattr(asked.resolved(), section)
@@ -220,7 +266,9 @@ def test_the_command_that_tunes_is_one_that_can_be_typed(cell):
 def test_names_and_seeds():
     assert studies_named(["joint"]) == [name for name in JOINT_STUDIES if name != "joint-cifar10"]
     assert studies_named(["joint-mixed", "joint-paper"]) == ["joint-paper", "joint-mixed"]
-    with pytest.raises(AutoFLError, match="joint-papr: no such study; there are joint, joint-paper"):
+    with pytest.raises(
+        AutoFLError, match="joint-papr: no such study; there are joint, joint-paper"
+    ):
         studies_named(["joint-papr"])
     assert with_joint_seeds(SCALES["full"], 3).few_seeds == 3
     with pytest.raises(AutoFLError, match="later ones tune constants"):
@@ -228,8 +276,12 @@ def test_names_and_seeds():
 
 
 def test_the_middle_half_of_the_seeds():
-    low, middle, high = quartiles(np.array([[1.0, 1.0], [2.0, NAN], [3.0, NAN], [4.0, 2.0], [5.0, NAN]]))
-    np.testing.assert_array_equal(np.array([low, middle, high]), [[2.0, 2.0], [3.0, np.inf], [4.0, np.inf]])
+    low, middle, high = quartiles(
+        np.array([[1.0, 1.0], [2.0, NAN], [3.0, NAN], [4.0, 2.0], [5.0, NAN]])
+    )
+    np.testing.assert_array_equal(
+        np.array([low, middle, high]), [[2.0, 2.0], [3.0, np.inf], [4.0, np.inf]]
+    )
 
 
 def test_results_are_written_and_read_back_to_the_same(tmp_path):
@@ -251,7 +303,11 @@ def only_mnist_5k(monkeypatch, tmp_path):
 def is_plain(config):
     """Whether a run belongs to AutoFL or AutoFL-J of the paper's cell."""
     cell = config["cell"]
-    return config["joint"]["name"] == "joint" and cell["overhead"] == 0 and "downlink_power" not in cell
+    return (
+        config["joint"]["name"] == "joint"
+        and cell["overhead"] == 0
+        and "downlink_power" not in cell
+    )
 
 
 @pytest.mark.usefixtures("only_mnist_5k")
@@ -275,7 +331,10 @@ def test_a_small_reproduction_gives_tables_a_picture_and_a_page_and_goes_on(tmp_
     told = json.loads(shown)
     assert list(told) == ["joint-paper"]
     assert all(row["violations"].startswith("0 of ") for row in told["joint-paper"]["limits"])
-    against = {(ratio["arm"], ratio["against"], ratio["target"]): ratio for ratio in told["joint-paper"]["ratios"]}
+    against = {
+        (ratio["arm"], ratio["against"], ratio["target"]): ratio
+        for ratio in told["joint-paper"]["ratios"]
+    }
     by_hand = []
     for seed in (1, 2):
         first = {}

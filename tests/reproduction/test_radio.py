@@ -1,4 +1,6 @@
-"""The study radio: times never reached, verdicts, claims on results made up, and the page that is committed."""
+"""The study radio: times never reached, verdicts, claims on results made up, and the page that is
+committed.
+"""
 
 import json
 import math
@@ -11,7 +13,13 @@ import pytest
 from autofl.cli.main import run as run_cli
 from autofl.reproduction.joint_results import JointRow, JointStudy
 from autofl.reproduction.radio import CELLS, SCALES, arms, shares_that_can_send
-from autofl.reproduction.radio_claims import claims_of, judge, log_ratio, mean_over_targets, verdict_of
+from autofl.reproduction.radio_claims import (
+    claims_of,
+    judge,
+    log_ratio,
+    mean_over_targets,
+    verdict_of,
+)
 from autofl.reproduction.radio_page import blocks
 from autofl.reproduction.radio_results import read_radio
 
@@ -22,8 +30,12 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_times_that_were_not_reached_give_bounds_or_nothing():
     slow, fast = np.array([6.0, NAN, NAN, 4.0, 9.0, NAN]), np.array([3.0, 2.0, 8.0, NAN, NAN, NAN])
     ratios = np.exp(log_ratio(slow, fast, np.full(6, 7.0), np.full(6, 8.0)))
-    np.testing.assert_allclose(ratios, [2.0, 3.5, NAN, 0.5, NAN, NAN])  # 7 / 2 at least; 4 / 8 at most
-    np.testing.assert_allclose(mean_over_targets(np.array([[1.0, NAN, NAN], [3.0, 5.0, NAN]])), [2.0, 5.0, NAN])
+    np.testing.assert_allclose(
+        ratios, [2.0, 3.5, NAN, 0.5, NAN, NAN]
+    )  # 7 / 2 at least; 4 / 8 at most
+    np.testing.assert_allclose(
+        mean_over_targets(np.array([[1.0, NAN, NAN], [3.0, 5.0, NAN]])), [2.0, 5.0, NAN]
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,8 +54,17 @@ def test_verdicts(effect, low, high, verdict):
 
 
 def made_up(values):
-    """A study of the UMi cell in which every arm has these values, by arm where one is named, and seed 2 is slower."""
-    base = {"time_75": 10.0, "time_85": 20.0, "last": 100.0, "best": 0.9, "rounds": 40.0, "unrest": 0.01}
+    """A study of the UMi cell in which every arm has these values, by arm where one is named, and
+    seed 2 is slower.
+    """
+    base = {
+        "time_75": 10.0,
+        "time_85": 20.0,
+        "last": 100.0,
+        "best": 0.9,
+        "rounds": 40.0,
+        "unrest": 0.01,
+    }
     rows = [
         JointRow("umi", arm.name, seed, {**base, **values.get(arm.name, {})}, [])
         for arm in arms(SCALES["quick"])
@@ -57,7 +78,9 @@ def made_up(values):
 
 
 def effects(study):
-    return {claim.name: judge(claim, study, "umi").effect for claim in claims_of(study.about["sizes"])}
+    return {
+        claim.name: judge(claim, study, "umi").effect for claim in claims_of(study.about["sizes"])
+    }
 
 
 def test_where_all_are_alike_no_claim_has_an_effect():
@@ -81,7 +104,9 @@ def test_effects_point_the_way_of_the_claim():
             }
         )
     )
-    assert math.exp(there["plan-maml-non-i.i.d."]) == pytest.approx(3.0 / 1.0 * (60.0 * 1.5 / 30.0 / 3.0))
+    assert math.exp(there["plan-maml-non-i.i.d."]) == pytest.approx(
+        3.0 / 1.0 * (60.0 * 1.5 / 30.0 / 3.0)
+    )
     assert math.exp(there["twice-non-i.i.d."]) == pytest.approx(1.5)
     assert math.exp(there["size-60"]) == pytest.approx(1.2)
     assert math.exp(there["radius-rounds"]) == pytest.approx(50.0 / 40.0)
@@ -95,20 +120,31 @@ def test_effects_point_the_way_of_the_claim():
 def test_twice_is_not_refuted_by_a_run_that_ends_before_its_target():
     """AutoFL needs 30 s, Per-FedAvg ends at 40 s without having got there: it may need 60 or more."""
     claim = next(one for one in claims_of([5]) if one.name == "twice-non-i.i.d.")
-    cut = {"Per-FedAvg": {"time_75": 15.0, "time_85": NAN, "last": 40.0}, "AutoFL": {"time_75": 10.0, "time_85": 30.0}}
+    cut = {
+        "Per-FedAvg": {"time_75": 15.0, "time_85": NAN, "last": 40.0},
+        "AutoFL": {"time_75": 10.0, "time_85": 30.0},
+    }
     assert judge(claim, made_up(cut), "umi").seeds == 0
     cut["Per-FedAvg"]["last"] = 100.0  # 100 / 45 at least in seed 2
     found = judge(claim, made_up(cut), "umi")
     assert found.seeds == 2
-    assert found.effect == pytest.approx(np.mean([math.log(1.5 * 100 / 30 / 4), math.log(1.5 * 100 / 45 / 4)]) / 2)
+    assert found.effect == pytest.approx(
+        np.mean([math.log(1.5 * 100 / 30 / 4), math.log(1.5 * 100 / 45 / 4)]) / 2
+    )
 
 
 def test_of_several_comparisons_all_must_hold_and_one_refutes_if_it_is_sure_enough():
     claim = next(one for one in claims_of([5]) if one.name == "least-non-i.i.d.")
     rows = made_up({"AutoFL": {"time_75": 5.0, "time_85": 10.0}})
-    assert (judge(claim, rows, "umi").verdict, judge(claim, rows, "umi").worst) == ("supported", "Per-FedAvg")
+    assert (judge(claim, rows, "umi").verdict, judge(claim, rows, "umi").worst) == (
+        "supported",
+        "Per-FedAvg",
+    )
     one = made_up({"FedAvg-2": {"time_75": 7.0, "time_85": 14.0}})
-    assert (judge(claim, one, "umi").verdict, judge(claim, one, "umi").worst) == ("refuted", "FedAvg-2")
+    assert (judge(claim, one, "umi").verdict, judge(claim, one, "umi").worst) == (
+        "refuted",
+        "FedAvg-2",
+    )
     spread = made_up({"FedAvg-2": {"time_75": 8.0, "time_85": 16.4}})
     for row in spread.rows:  # 0.81 and 0.83 of AutoFL's time: sure at 95 %, not at 98.3 %
         if row.arm == "FedAvg-2" and row.seed == 2:
@@ -129,14 +165,27 @@ def test_the_page_is_that_of_the_results():
     page = (DOCS / "radio-claims.md").read_text(encoding="utf-8")
     texts = blocks(read_radio(DOCS / "results" / "radio"), "results/radio/")
     for name, text in texts.items():
-        (block,) = re.findall(rf"<!-- {name} -->\n(.*?)\n<!-- end {name} -->", page, flags=re.DOTALL)
+        (block,) = re.findall(
+            rf"<!-- {name} -->\n(.*?)\n<!-- end {name} -->", page, flags=re.DOTALL
+        )
         assert block == text
 
 
 def test_a_small_study_from_the_command_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AUTOFL_DATA", str(tmp_path / "no-data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-cache"))
-    words = ["reproduce", "radio", "--scale", "smoke", "--device", "cpu", "--workers", "1", "--out", str(tmp_path)]
+    words = [
+        "reproduce",
+        "radio",
+        "--scale",
+        "smoke",
+        "--device",
+        "cpu",
+        "--workers",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     assert run_cli([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (len(told["claims"]), {claim["cell"] for claim in told["claims"]}) == (26, {"umi"})

@@ -29,11 +29,16 @@ def every_data_set_is_here(monkeypatch):
 
 
 def settings_of(study, scale=QUICK):
-    return {(arm.name, arm.x): load_settings(overrides=arm.overrides).resolved() for arm in STUDIES[study](scale)}
+    return {
+        (arm.name, arm.x): load_settings(overrides=arm.overrides).resolved()
+        for arm in STUDIES[study](scale)
+    }
 
 
 def test_the_paper_has_fifteen_figures_and_each_has_a_recipe():
-    assert list(FIGURES) == [f"fig{n}{c}" for n, cs in ((2, "abc"), (3, "ab"), (4, "abcdef"), (5, "abcd")) for c in cs]
+    assert list(FIGURES) == [
+        f"fig{n}{c}" for n, cs in ((2, "abc"), (3, "ab"), (4, "abcdef"), (5, "abcd")) for c in cs
+    ]
     assert {shown.study for shown in FIGURES.values()} | set(SENSITIVITY) == set(STUDIES)
     assert studies_of(["all"]) == list(STUDIES)
     assert studies_of(["fig4e", "fig2b"]) == ["mnist"]
@@ -47,15 +52,25 @@ def test_the_paper_has_fifteen_figures_and_each_has_a_recipe():
         ("cifar10", "cifar10", "labels", (0.06, 0.02)),
     ],
 )
-def test_figures_2_and_4_compare_four_algorithms_with_the_numbers_of_table_1(study, data, partition, steps):
+def test_figures_2_and_4_compare_four_algorithms_with_the_numbers_of_table_1(
+    study, data, partition, steps
+):
     found = settings_of(study, SCALES["full"])
     assert [name for name, _ in found] == ["AutoFL", "Per-FedAvg", "FedAvg-1", "FedAvg-2"]
     for (name, _), settings in found.items():
         cell = settings.cell
-        assert (settings.data.name, settings.data.partition, settings.data.labels) == (data, partition, 5)
+        assert (settings.data.name, settings.data.partition, settings.data.labels) == (
+            data,
+            partition,
+            5,
+        )
         assert (settings.learning.inner_lr, settings.learning.outer_lr) == steps
         assert (cell.count, cell.distance.parameters, cell.snr_threshold_db) == (20, (200.0,), 30.0)
-        assert (cell.max_energy.value, cell.max_power.value, cell.bandwidth.value) == (0.003, 0.01, 1e6)
+        assert (cell.max_energy.value, cell.max_power.value, cell.bandwidth.value) == (
+            0.003,
+            0.01,
+            1e6,
+        )
         planner = build_planner(settings)
         planned = name in ("AutoFL", "FedAvg-2")
         assert planner == (PaperPlanner(0.02) if planned else FixedPlanner(5, "max"))
@@ -67,7 +82,11 @@ def test_figure_3_varies_d_with_the_power_of_power_computation(study):
     found = settings_of(study, SCALES["full"])
     fixed = [build_planner(settings) for (name, _), settings in found.items() if name != "AutoFL"]
     assert fixed == [FixedPlanner(d, "computed") for d in (5, 10, 20, 30, 40, 60)]
-    assert all(settings.algorithm == "per-fedavg" for (name, _), settings in found.items() if name != "AutoFL")
+    assert all(
+        settings.algorithm == "per-fedavg"
+        for (name, _), settings in found.items()
+        if name != "AutoFL"
+    )
 
 
 def test_figure_5_varies_the_radius_and_the_labels_alone():
@@ -81,7 +100,10 @@ def test_figure_5_varies_the_radius_and_the_labels_alone():
 
 def test_figures_share_the_runs_they_have_in_common(tmp_path):
     places = {
-        study: {(e.arm.name, e.arm.x, e.seed): e.place for e in entries_of(study, QUICK, tmp_path, "cpu")}
+        study: {
+            (e.arm.name, e.arm.x, e.seed): e.place
+            for e in entries_of(study, QUICK, tmp_path, "cpu")
+        }
         for study in STUDIES
     }
     for arm in ("AutoFL", "Per-FedAvg", "FedAvg-1", "FedAvg-2"):
@@ -136,6 +158,9 @@ def test_arms_that_do_not_use_what_a_reading_sets_share_the_default_runs(tmp_pat
     ]:
         same = places[reading, "mnist", arm, 0] == places["default", "mnist", arm, 0]
         assert same == shared, (reading, arm)
-    cifar = {(e.arm.reading, e.arm.name): e.place for e in entries_of("sensitivity-cifar10", full, tmp_path, "cpu")}
+    cifar = {
+        (e.arm.reading, e.arm.name): e.place
+        for e in entries_of("sensitivity-cifar10", full, tmp_path, "cpu")
+    }
     main = {e.arm.name: e.place for e in entries_of("cifar10", full, tmp_path, "cpu")}
     assert all(cifar["default", name] == place for name, place in main.items())

@@ -34,7 +34,9 @@ def test_a_killed_reproduction_goes_on_and_ends_with_the_same_bytes(tmp_path):
     subprocess.run(command(whole, 1), check=True, capture_output=True)
     chance, made = random.Random(), 0
     for _ in range(3):
-        process = subprocess.Popen(command(broken, 2), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command(broken, 2), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         while process.poll() is None and len(store(broken)) <= made:
             time.sleep(0.02)
         time.sleep(chance.uniform(0.0, 0.2))
@@ -48,7 +50,10 @@ def test_a_killed_reproduction_goes_on_and_ends_with_the_same_bytes(tmp_path):
     assert all(read_manifest(path)["status"] == "finished" for path in kept)
     assert len(kept) >= 3
     done = subprocess.run(command(broken, 2), check=True, capture_output=True, text=True)
-    assert f"{len(store(whole))} runs, {len(store(whole)) - len(kept)} of them to be made" in done.stderr
+    assert (
+        f"{len(store(whole))} runs, {len(store(whole)) - len(kept)} of them to be made"
+        in done.stderr
+    )
     assert {path: read_manifest(path)["ended_at"] for path in kept} == kept  # made once, not again
     assert tables(broken) == tables(whole)
     assert sorted(tables(whole)) == ["labels.csv", "mnist.adapted.csv", "mnist.csv", "radius.csv"]
@@ -57,11 +62,24 @@ def test_a_killed_reproduction_goes_on_and_ends_with_the_same_bytes(tmp_path):
 
 def store(out):
     """The runs that are finished."""
-    return [path.parent for path in sorted((out / "runs").glob("*/manifest.json")) if '"finished"' in path.read_text()]
+    return [
+        path.parent
+        for path in sorted((out / "runs").glob("*/manifest.json"))
+        if '"finished"' in path.read_text()
+    ]
 
 
 def test_what_one_reads_at_the_end(tmp_path, capsys):
-    words = ["--scale", "smoke", "--device", "cpu", "--workers", "1", "--out", str(tmp_path / "out")]
+    words = [
+        "--scale",
+        "smoke",
+        "--device",
+        "cpu",
+        "--workers",
+        "1",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert run_cli(["reproduce", "fig2b", *words]) == 0
     out, err = capsys.readouterr()
     assert "4 runs, 4 of them to be made" in err

@@ -1,4 +1,6 @@
-"""The committed results: every figure is redrawn from them, and every verdict on the page follows from them."""
+"""The committed results: every figure is redrawn from them, and every verdict on the page follows
+from them.
+"""
 
 import csv
 import gzip
@@ -30,7 +32,16 @@ from autofl.reproduction.verdicts import About
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS, PAGE = DOCS / "results" / "reproduction", DOCS / "reproduction.md"
-STUDIES = ("mnist-iid", "mnist", "cifar10", "samples-mnist", "samples-cifar10", "radius", "labels", *SENSITIVITY)
+STUDIES = (
+    "mnist-iid",
+    "mnist",
+    "cifar10",
+    "samples-mnist",
+    "samples-cifar10",
+    "radius",
+    "labels",
+    *SENSITIVITY,
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +56,9 @@ def test_the_committed_results_cover_the_figures(studies):
 
 @pytest.fixture(scope="module")
 def redrawn(tmp_path_factory):
-    """Everything drawn anew by the command a user would type, and a page of which two blocks are filled."""
+    """Everything drawn anew by the command a user would type, and a page of which two blocks are
+    filled.
+    """
     folder = tmp_path_factory.mktemp("redrawn")
     page = folder / "page.md"
     page.write_text(
@@ -56,7 +69,8 @@ def redrawn(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name", [*FIGURES, "targets", *(f"{study}-{meaning}" for study in SENSITIVITY for meaning in DRAWN)]
+    "name",
+    [*FIGURES, "targets", *(f"{study}-{meaning}" for study in SENSITIVITY for meaning in DRAWN)],
 )
 def test_every_figure_is_redrawn_from_the_committed_results(redrawn, name):
     assert (redrawn / f"{name}.png").stat().st_size > 15_000
@@ -82,15 +96,22 @@ def test_every_picture_says_which_data_and_scale_it_shows(studies):
 
 def claim_rows():
     """The table of claims on the committed page, cell by cell."""
-    block = re.search(r"<!-- claims -->\n(.*?)<!-- end claims -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.group(1).splitlines()[2:]]
+    block = re.search(
+        r"<!-- claims -->\n(.*?)<!-- end claims -->", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
+    return [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in block.group(1).splitlines()[2:]
+    ]
 
 
 def test_a_figure_is_drawn_though_no_algorithm_gets_anywhere(studies):
     study = studies["mnist"]
     flat = {
         key: Curve(
-            {name: np.full(3, 0.1) if "accuracy" in name else column[:3] for name, column in curve.columns.items()}
+            {
+                name: np.full(3, 0.1) if "accuracy" in name else column[:3]
+                for name, column in curve.columns.items()
+            }
         )
         for key, curve in study.curves.items()
     }
@@ -103,7 +124,9 @@ def test_report_fills_the_marked_blocks_of_a_page_and_leaves_the_words(redrawn):
     verdicts = [row[8] for row in claim_rows()]
     known = ("supported", "tie", "refuted", "inconclusive")
     assert set(verdicts) <= set(known)
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in known if verdict in verdicts)
+    counts = ", ".join(
+        f"{verdicts.count(verdict)} {verdict}" for verdict in known if verdict in verdicts
+    )
     assert (redrawn / "page.md").read_text() == (
         f"Words.\n<!-- count -->\n{counts}\n<!-- end count -->\n"
         "<!-- fig9z -->\nNot measured yet.\n<!-- end fig9z -->\nMore words.\n"
@@ -112,7 +135,12 @@ def test_report_fills_the_marked_blocks_of_a_page_and_leaves_the_words(redrawn):
 
 def curve_of(adapted, known, every=10.0):
     rounds = np.arange(0.0, every * len(adapted), every)
-    columns = {"round": rounds, "sim_time": 2.0 * rounds, "adapted_accuracy": adapted, "global_accuracy": known}
+    columns = {
+        "round": rounds,
+        "sim_time": 2.0 * rounds,
+        "adapted_accuracy": adapted,
+        "global_accuracy": known,
+    }
     losses = {
         "adapted_train_loss": np.linspace(2.0, 0.25, len(adapted)),
         "train_loss": np.linspace(3.0, 99.0, len(adapted)),
@@ -121,9 +149,35 @@ def curve_of(adapted, known, every=10.0):
 
 
 def test_what_is_read_off_a_curve_worked_by_hand():
-    """Evaluations every 10 rounds, 2 s a round, so accuracy is averaged over one evaluation on either side."""
-    adapted = [0.1, 0.4, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7]  # averaged: 0.25, 0.4, 0.6, 0.7, 0.7, ...
-    known = [0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.6]  # ... 0.5, 0.5, 0.533, 0.55 at the end
+    """Evaluations every 10 rounds, 2 s a round, so accuracy is averaged over one evaluation on
+    either side.
+    """
+    adapted = [
+        0.1,
+        0.4,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+    ]  # averaged: 0.25, 0.4, 0.6, 0.7, 0.7, ...
+    known = [
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.6,
+    ]  # ... 0.5, 0.5, 0.533, 0.55 at the end
     read = measure(curve_of(adapted, known), (0.25, 0.3, 0.5, 0.65, 0.9), planned=100)
     expected = {
         "time1_adapted": 0.0,
@@ -139,7 +193,8 @@ def test_what_is_read_off_a_curve_worked_by_hand():
         "loss_adapted": 0.25,
         "first_loss_adapted": 2.0,
         "diverged_adapted": 0.0,
-        "plateau_global": math.nan,  # the mean of the last three is 0.533, left and entered at the very end
+        # the mean of the last three is 0.533, left and entered at the very end
+        "plateau_global": math.nan,
         "best_global": 0.6,
         "diverged_global": 1.0,  # a loss 33 times the first
     }
@@ -167,7 +222,9 @@ def by_fractions(lines, metric, targets, planned):
             result[f"time{place}"] = math.nan
         else:
             part = 0 if k == 0 else (target - smooth[k - 1]) / (smooth[k] - smooth[k - 1])
-            result[f"time{place}"] = times[k] if k == 0 else times[k - 1] + part * (times[k] - times[k - 1])
+            result[f"time{place}"] = (
+                times[k] if k == 0 else times[k - 1] + part * (times[k] - times[k - 1])
+            )
     tail = accuracy[-max(3, round(0.1 * len(accuracy))) :]
     end, point = sum(tail) / len(tail), Fraction(1, 100)
     outside = [k for k, a in enumerate(smooth) if abs(a - end) > point]
@@ -177,7 +234,9 @@ def by_fractions(lines, metric, targets, planned):
         if outside:
             k = outside[-1]
             edge = end + point if smooth[k] > end else end - point
-            entry = rounds[k] + (edge - smooth[k]) / (smooth[k + 1] - smooth[k]) * (rounds[k + 1] - rounds[k])
+            entry = rounds[k] + (edge - smooth[k]) / (smooth[k + 1] - smooth[k]) * (
+                rounds[k + 1] - rounds[k]
+            )
         result["plateau"] = entry if entry <= Fraction(3, 4) * planned else math.nan
     half = accuracy[len(accuracy) // 2 :]
     result["unrest"] = math.sqrt(statistics.pvariance([b - a for a, b in pairwise(half)]))
@@ -205,28 +264,40 @@ def test_what_the_tables_say_of_the_committed_curves_is_what_exact_arithmetic_gi
             expected |= {"loss": float(lines[-1][loss]), "first_loss": float(lines[0][loss])}
             for quantity, value in expected.items():
                 kept = float(row[f"{quantity}_{metric}"] or "nan")  # six digits
-                np.testing.assert_allclose(kept, float(value), rtol=1e-5, atol=1e-6, err_msg=f"{name} {row} {quantity}")
+                np.testing.assert_allclose(
+                    kept, float(value), rtol=1e-5, atol=1e-6, err_msg=f"{name} {row} {quantity}"
+                )
 
 
 def test_the_page_is_what_the_committed_results_give(studies):
     page = PAGE.read_text(encoding="utf-8")
     assert fill(page, blocks(RESULTS, studies, "results/reproduction/")) == page
     assert "Not measured yet." not in page
-    assert not re.search(r"\d{12}", page.partition("## Claims")[2])  # a run that diverged has no number
+    assert not re.search(
+        r"\d{12}", page.partition("## Claims")[2]
+    )  # a run that diverged has no number
 
 
 def p_values(rule, comparisons):
     """That a claim holds, fails, is a tie, by SciPy."""
 
     def above(values, bound):
-        return binomtest(int((values > bound).sum()), len(values), 0.5, "greater").pvalue if len(values) else 1.0
+        return (
+            binomtest(int((values > bound).sum()), len(values), 0.5, "greater").pvalue
+            if len(values)
+            else 1.0
+        )
 
     def below(values, bound):
         return above(-values, -bound)
 
     if isinstance(rule, About):
         (values,), low, high = comparisons, rule.value / rule.factor, rule.value * rule.factor
-        return max(above(values, low), below(values, high)), min(above(values, high), below(values, low)), 1.0
+        return (
+            max(above(values, low), below(values, high)),
+            min(above(values, high), below(values, low)),
+            1.0,
+        )
     num = 1 if rule.rows else len(comparisons)
     tie = [
         max(above(values, rule.bound / 1.05) for values in comparisons),
@@ -237,7 +308,9 @@ def p_values(rule, comparisons):
 
 
 @pytest.mark.parametrize(("meaning", "column"), [("adapted", 8), ("global", 10)])
-def test_every_verdict_on_the_page_follows_from_the_committed_results_by_its_rule(studies, meaning, column):
+def test_every_verdict_on_the_page_follows_from_the_committed_results_by_its_rule(
+    studies, meaning, column
+):
     adapted, limit, verdicts = read_adaptation(RESULTS), 0.05 / (2 * len(CLAIMS)), []
     views = [view_of(studies, adapted, meaning, shift=shift) for shift in (0, -1, 1)]
     for claim in CLAIMS:
@@ -255,7 +328,9 @@ def test_every_verdict_on_the_page_follows_from_the_committed_results_by_its_rul
                 said += ["inconclusive"] * (view is views[0])
                 continue
             holds, fails, tie = (p < limit for p in p_values(claim.rule, telling))
-            said.append("tie" if tie else "supported" if holds else "refuted" if fails else "inconclusive")
+            said.append(
+                "tie" if tie else "supported" if holds else "refuted" if fails else "inconclusive"
+            )
         verdicts.append(said[0] if len(set(said)) == 1 else "inconclusive")
     rows = claim_rows()
     assert verdicts == [row[column] for row in rows]
@@ -269,16 +344,24 @@ def test_every_verdict_on_the_page_follows_from_the_committed_results_by_its_rul
 def test_the_ratios_of_pairs_are_those_of_the_printed_tables(studies, study):
     with (RESULTS / f"{study}.csv").open(newline="") as file:
         cells = {(line["arm"], line["seed"]): line for line in csv.DictReader(file)}
-    measured = {one.claim.name: one.interval for one in judge_all(studies, read_adaptation(RESULTS))}
+    measured = {
+        one.claim.name: one.interval for one in judge_all(studies, read_adaptation(RESULTS))
+    }
     for name, (_, slow, fast) in PAIRS.items():
         medians = []
         for seed in sorted({seed for _, seed in cells}, key=int):
-            pairs = [[cells[arm, seed][f"time{k}_adapted"] for arm in (slow, fast)] for k in range(1, 6)]
+            pairs = [
+                [cells[arm, seed][f"time{k}_adapted"] for arm in (slow, fast)] for k in range(1, 6)
+            ]
             both = [(float(a or "inf"), float(b or "inf")) for a, b in pairs if a or b]
-            ratios = sorted(a / b if b else math.inf for a, b in both if a or b)  # 0: reached before training
+            ratios = sorted(
+                a / b if b else math.inf for a, b in both if a or b
+            )  # 0: reached before training
             if ratios:
                 middle = ratios[(len(ratios) - 1) // 2], ratios[len(ratios) // 2]
-                medians.append(middle[0] if middle[0] == middle[1] else math.sqrt(middle[0] * middle[1]))
+                medians.append(
+                    middle[0] if middle[0] == middle[1] else math.sqrt(middle[0] * middle[1])
+                )
         medians = [value for value in medians if not math.isnan(value)]
         shown = measured[f"{name}-{study}"]
         np.testing.assert_allclose(shown.median, np.median(medians), rtol=1e-9, err_msg=name)
@@ -292,7 +375,9 @@ def test_without_mnist_every_row_says_mnist_5k_and_at_smoke_scale_there_is_no_ve
     assert len(there) >= 15
     assert {one.verdict for one in there} == {"smoke scale"}
     assert {one.verdict for one in judged} <= {"smoke scale", "not run yet"}
-    named = {data_of(one.claim, {"mnist": type(small["mnist"])("mnist", about, [], {})}) for one in there}
+    named = {
+        data_of(one.claim, {"mnist": type(small["mnist"])("mnist", about, [], {})}) for one in there
+    }
     assert named == {"MNIST-5k, l = 5"}
 
 

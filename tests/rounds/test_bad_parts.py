@@ -1,4 +1,6 @@
-"""Own parts that do what no part may: one line that names the part, never a wrong number or a traceback."""
+"""Own parts that do what no part may: one line that names the part, never a wrong number or a
+traceback.
+"""
 
 import dataclasses
 
@@ -84,12 +86,24 @@ def test_a_selection_out_of_order_is_refused_and_an_empty_one_is_a_round_of_noth
 @pytest.mark.parametrize(
     ("arm", "words"),
     [
-        (lambda: fl.Arm(fl.ExactPlanner(), fl.FedAvg(0.1)), "algorithm: ExactPlanner has no client_update"),
+        (
+            lambda: fl.Arm(fl.ExactPlanner(), fl.FedAvg(0.1)),
+            "algorithm: ExactPlanner has no client_update",
+        ),
         (lambda: fl.Arm(fl.FedAvg(0.1), fl.ExactPlanner), "planner: got the class ExactPlanner"),
         (lambda: fl.Arm(fl.FedAvg(0.1), "exact"), "planner: str has no init"),
-        (lambda: fl.Arm(fl.FedAvg(0.1), fl.ExactPlanner(), Quantise(4)), "selection: Quantise has no probability"),
-        (lambda: fl.Arm(fl.FedAvg(0.1), fl.ExactPlanner(), aggregator=fl.Mean), "aggregator: got the class Mean"),
-        (lambda: fl.Arm(fl.FedAvg(0.1), fl.ExactPlanner(), compressor="top-k"), "compressor: str has no update_bits"),
+        (
+            lambda: fl.Arm(fl.FedAvg(0.1), fl.ExactPlanner(), Quantise(4)),
+            "selection: Quantise has no probability",
+        ),
+        (
+            lambda: fl.Arm(fl.FedAvg(0.1), fl.ExactPlanner(), aggregator=fl.Mean),
+            "aggregator: got the class Mean",
+        ),
+        (
+            lambda: fl.Arm(fl.FedAvg(0.1), fl.ExactPlanner(), compressor="top-k"),
+            "compressor: str has no update_bits",
+        ),
     ],
 )
 def test_an_arm_is_checked_when_it_is_made(arm, words):
@@ -136,7 +150,9 @@ class Leaves:
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "simulate"])
-def test_own_code_that_fails_on_the_way_ends_in_one_line(tmp_path, monkeypatch, capsys, name, words, command):
+def test_own_code_that_fails_on_the_way_ends_in_one_line(
+    tmp_path, monkeypatch, capsys, name, words, command
+):
     (tmp_path / "own_bad.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     assert autofl([command, "--planner", f"own_bad:{name}", "--set", "stop.rounds=2"]) == 2
@@ -148,6 +164,8 @@ def test_own_code_that_fails_on_the_way_ends_in_one_line(tmp_path, monkeypatch, 
 def test_a_run_from_objects_cannot_be_mistaken_for_one_from_settings(tmp_path, capsys):
     data = fl.load("mnist5k").federate(fl.iid(), num_ue=6, seed=1)
     arms = {"mine": fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(5), fl.Uniform(2))}
-    (run,) = fl.compare(arms, CELL, data, fl.mlp, rounds=1, seeds=1, folder=tmp_path / "runs", progress=False)
+    (run,) = fl.compare(
+        arms, CELL, data, fl.mlp, rounds=1, seeds=1, folder=tmp_path / "runs", progress=False
+    )
     assert autofl(["simulate", str(run.folder / "config.toml")]) == 2
     assert "made from Python objects" in capsys.readouterr().err

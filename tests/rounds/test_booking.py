@@ -1,4 +1,6 @@
-"""What is booked is what was really sent: bits, time and energy of a round; the plan stays what it was."""
+"""What is booked is what was really sent: bits, time and energy of a round; the plan stays what it
+was.
+"""
 
 from dataclasses import dataclass
 
@@ -45,7 +47,13 @@ class First:
 
 
 def played(data, compressor, aggregator=None, rounds=2):
-    arm = fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(10, "max"), fl.Uniform(4), compressor, aggregator or fl.Mean())
+    arm = fl.Arm(
+        fl.FedAvg(0.07),
+        fl.FixedPlanner(10, "max"),
+        fl.Uniform(4),
+        compressor,
+        aggregator or fl.Mean(),
+    )
     sim = fl.simulation_of(arm, fl.Cell.disc(), data, fl.mlp, stop=fl.Stop(rounds))
     return sim, [record for record, _ in simulate(sim)]
 
@@ -72,7 +80,9 @@ def test_time_and_energy_are_those_of_the_bits_really_sent(data, aggregator):
         np.testing.assert_allclose(record.cost.upload_time[heard], upload[heard], rtol=1e-12)
         planned = round_cost(cell, record.channel_gain, record.plan)
         saved = record.plan.tx_power * (planned.upload_time - upload)
-        np.testing.assert_allclose(record.cost.energy[heard], (planned.energy - saved)[heard], rtol=1e-9)
+        np.testing.assert_allclose(
+            record.cost.energy[heard], (planned.energy - saved)[heard], rtol=1e-9
+        )
         assert float(record.cost.time) == (record.cost.upload_time + record.cost.compute_time).max()
         time += float(record.cost.time)
         assert record.sim_time == time
@@ -109,9 +119,16 @@ def test_of_an_update_that_was_lost_the_planned_size_is_booked(data):
 
 def test_a_run_folder_tells_the_bytes(data, tmp_path):
     arms = {
-        "mine": fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(10, "max"), fl.Uniform(4), fl.part("compressor", "entropy"))
+        "mine": fl.Arm(
+            fl.FedAvg(0.07),
+            fl.FixedPlanner(10, "max"),
+            fl.Uniform(4),
+            fl.part("compressor", "entropy"),
+        )
     }
-    [run] = fl.compare(arms, fl.Cell.disc(), data, fl.mlp, rounds=2, seeds=1, folder=tmp_path, progress=False)
+    [run] = fl.compare(
+        arms, fl.Cell.disc(), data, fl.mlp, rounds=2, seeds=1, folder=tmp_path, progress=False
+    )
     run = read_run(run.folder)
     sent = run.ues["decoded"] == 1
     assert (run.ues["bytes_up"][sent] <= 79_512 / 8).all()

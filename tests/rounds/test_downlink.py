@@ -89,17 +89,29 @@ def test_the_reference_converges_to_a_model_that_stands_still(compressor):
 
 
 def test_without_the_factor_two_bits_would_leave_the_reference_farther_away_than_it_was():
-    model, compressor = torch.from_numpy(stream(1, "test").normal(size=4096) ** 3).float(), Quantise(2, block=4096)
-    bare, held, budget = torch.zeros(4096), {"w": torch.zeros(4096)}, compressor.update_bits(4096) / 4096
+    model, compressor = (
+        torch.from_numpy(stream(1, "test").normal(size=4096) ** 3).float(),
+        Quantise(2, block=4096),
+    )
+    bare, held, budget = (
+        torch.zeros(4096),
+        {"w": torch.zeros(4096)},
+        compressor.update_bits(4096) / 4096,
+    )
     for k in range(20):
-        bare = bare + compressor(model - bare, budget, lambda k=k: stream(1, "downlink", k), {})[0].received
+        bare = (
+            bare
+            + compressor(model - bare, budget, lambda k=k: stream(1, "downlink", k), {})[0].received
+        )
         held = next_reference(compressor, {"w": model}, held, seed=1, k=k).params
     assert (model - bare).norm() > 1.5 * model.norm()
     assert (model - held["w"]).norm() < 0.15 * model.norm()
 
 
-# As in test_loop_by_hand.py: two weights, every input 1, UEs 0 to 2 own samples of class 0, UE 3 of class 1, and all
-# who are selected are heard. A step of size 1 takes a UE of class 0 by (1 - p, p - 1), one of class 1 by (-p, p), where
+# As in test_loop_by_hand.py: two weights, every input 1, UEs 0 to 2 own samples of class 0, UE 3 of
+# class 1, and all
+# who are selected are heard. A step of size 1 takes a UE of class 0 by (1 - p, p - 1), one of class
+# 1 by (-p, p), where
 # p = 1/(1 + exp(r_1 - r_0)).
 OWNER = np.repeat(np.arange(4), 20)
 STRONG = (2.0**14 - 1.0) * 10.0**-14.4 / 1e-2
@@ -119,7 +131,9 @@ def simulation(own=None, algorithm="fedavg-1", **sections):
     dataset = Dataset("ones", np.ones((80, 1), np.float32), LABEL[OWNER], 2)
     model = nn.Linear(1, 2, bias=False)
     model.weight.data = torch.tensor([0.3, 0.1]).view(2, 1)
-    return build_simulation(settings, data=dataset.federate(ByOwner(OWNER), 4, seed=1), model=model, **(own or {}))
+    return build_simulation(
+        settings, data=dataset.federate(ByOwner(OWNER), 4, seed=1), model=model, **(own or {})
+    )
 
 
 def checkpoints(sim):
@@ -147,7 +161,9 @@ def test_the_server_keeps_what_the_reference_lost_round_by_round():
         np.testing.assert_allclose(flat(after.state.params).numpy(), w, atol=1e-6)
         np.testing.assert_allclose(flat(after.held).numpy(), r, atol=1e-6)
         loss = np.log1p(np.exp(np.where(LABEL == 0, r[1] - r[0], r[0] - r[1]))).mean()
-        assert record.evaluation.train_loss == pytest.approx(loss, rel=1e-5)  # of the UEs' model, not of the server's
+        assert record.evaluation.train_loss == pytest.approx(
+            loss, rel=1e-5
+        )  # of the UEs' model, not of the server's
         apart += not np.allclose(w, r, atol=1e-3)
     assert apart >= 10
 
@@ -161,14 +177,19 @@ def test_without_a_compressor_the_ues_have_the_model_itself():
 @pytest.mark.parametrize("algorithm", ["fedavg-1", "per-fedavg", "scaffold", "fedopt", "ditto"])
 def test_a_compressor_that_loses_nothing_changes_nothing(algorithm):
     plain = [state for _, state in simulate(simulation(algorithm=algorithm))]
-    whole = [state for _, state in simulate(simulation(algorithm=algorithm, own={"downlink": Whole()}))]
+    whole = [
+        state for _, state in simulate(simulation(algorithm=algorithm, own={"downlink": Whole()}))
+    ]
     for one, other in zip(plain, whole, strict=True):
         for name, p in one.sent.items():
             torch.testing.assert_close(other.sent[name], p, rtol=1e-5, atol=1e-6)
 
 
 def test_nothing_goes_down_while_nobody_takes_part():
-    deaf = simulation(cell={"small_scale_gain": 1e-3 * STRONG, "downlink_power": 1.0}, downlink={"name": "quantise"})
+    deaf = simulation(
+        cell={"small_scale_gain": 1e-3 * STRONG, "downlink_power": 1.0},
+        downlink={"name": "quantise"},
+    )
     first = flat(deaf.params)
     for record, after in checkpoints(deaf):
         assert record.cost.downlink_time == 0.0
@@ -176,9 +197,13 @@ def test_nothing_goes_down_while_nobody_takes_part():
 
 
 def test_a_smaller_message_is_booked_with_its_own_size():
-    # At 1 W in 3 MHz the SNR is (2^14 - 1) 100/3: 16383 * 33.3 = 546100, log2 of one more 19.05881 bit/s/Hz.
+    # At 1 W in 3 MHz the SNR is (2^14 - 1) 100/3: 16383 * 33.3 = 546100, log2 of one more 19.05881
+    # bit/s/Hz.
     cell = {"downlink_power": 1.0}
-    plain, packed = simulation(cell=cell), simulation(cell=cell, downlink={"name": "quantise", "bits": 4})
+    plain, packed = (
+        simulation(cell=cell),
+        simulation(cell=cell, downlink={"name": "quantise", "bits": 4}),
+    )
     assert (plain.cell.downlink_bits, packed.cell.downlink_bits) == (2 * 32, 2 * 4 + 16 + 32)
     for sim in (plain, packed):
         for record, _ in checkpoints(sim):
@@ -213,7 +238,9 @@ def test_what_a_compressor_really_sends_is_booked_in_the_next_round():
         def __call__(self, change, bits_per_weight, randomness, own):
             return Sent(change.clone(), float(randomness().integers(100)) + 1.0, lambda: b""), own
 
-    sizes = [64.0 + 32.0] + [float(stream(1, "downlink", k).integers(100)) + 33.0 for k in range(1, 12)]
+    sizes = [64.0 + 32.0] + [
+        float(stream(1, "downlink", k).integers(100)) + 33.0 for k in range(1, 12)
+    ]
     played = checkpoints(simulation(cell={"downlink_power": 1.0}, own={"downlink": Shorter()}))
     for (record, _), size in zip(played, sizes, strict=True):
         assert record.cost.downlink_time == pytest.approx(size / (3e6 * 19.05881), rel=1e-6)
@@ -264,13 +291,18 @@ def a_round(down, rest):
 
 
 def test_bits_follow_what_is_measured_on_the_very_difference():
-    # One bit a weight takes 10 ms, as long as all the rest: two take 3/2 of the time, so a message that loses half of
+    # One bit a weight takes 10 ms, as long as all the rest: two take 3/2 of the time, so a message
+    # that loses half of
     # the difference or more, (1 - 3/4 1/2)/20 < 1/30, is not worth it.
     model, held = {"w": torch.zeros(4_000)}, {"w": torch.zeros(4_000)}
     model["w"][:2_000] = 1.0
-    assert decided_bits(Halves(), model, held, a_round(down=0.025, rest=0.01), seed=1) == 1.0  # nothing is lost
+    assert (
+        decided_bits(Halves(), model, held, a_round(down=0.025, rest=0.01), seed=1) == 1.0
+    )  # nothing is lost
     model["w"][2_000:] = 1.0
-    assert decided_bits(Halves(), model, held, a_round(down=0.025, rest=0.01), seed=1) == 2.0  # a half would be
+    assert (
+        decided_bits(Halves(), model, held, a_round(down=0.025, rest=0.01), seed=1) == 2.0
+    )  # a half would be
     assert decided_bits(Halves(), model, held, a_round(down=0.0, rest=0.01), seed=1) == WHOLE
 
 
@@ -281,7 +313,13 @@ def test_a_message_of_all_bits_is_the_model_to_the_bit():
     assert after.bits == 32.0 * 500
 
 
-JOINT = ["algorithm=autofl-j", "stop.rounds=6", "evaluation.every=6", "evaluation.test_samples=5", "cell.num_ue=6"]
+JOINT = [
+    "algorithm=autofl-j",
+    "stop.rounds=6",
+    "evaluation.every=6",
+    "evaluation.test_samples=5",
+    "cell.num_ue=6",
+]
 COSTLY = ["cell.downlink_power=1.0", "cell.downlink_bandwidth=1e5", "preset=physical"]
 
 
@@ -300,7 +338,9 @@ def test_a_run_sends_what_it_has_decided_and_books_it():
     for record, _ in rounds:
         assert min(abs(record.downlink_bits / bits - 1.0) for bits in offered) < 0.3  # nearly full
     _, fine = played("cell.downlink_power=1e3", "cell.downlink_bandwidth=1e9", "preset=physical")
-    assert np.mean([r.downlink_bits for r, _ in fine]) > 2.0 * np.mean([r.downlink_bits for r, _ in rounds])
+    assert np.mean([r.downlink_bits for r, _ in fine]) > 2.0 * np.mean(
+        [r.downlink_bits for r, _ in rounds]
+    )
 
 
 def test_where_the_downlink_is_free_a_joint_arm_sends_the_model_itself():
@@ -314,12 +354,18 @@ def test_where_the_downlink_is_free_a_joint_arm_sends_the_model_itself():
 
 
 def test_a_planned_round_and_a_forecast_have_the_bits_of_what_is_typically_lost():
-    settings = load_settings(overrides=[*JOINT, *COSTLY, "simulation.num_selected=6", "data.name=mnist"]).resolved()
+    settings = load_settings(
+        overrides=[*JOINT, *COSTLY, "simulation.num_selected=6", "data.name=mnist"]
+    ).resolved()
     made = plan(settings)
     this_round, network = made.round, build_network(settings)
     offer = offer_of(network.downlink, int(this_round.cell.num_weights))
-    own, _ = network_round(replace(network, downlink=None), 1, network.planner.init(network.air.cell))
-    place = best_message(offer, own.cost, own.cell.downlink_bits)  # for the round with the compressor's own bits
+    own, _ = network_round(
+        replace(network, downlink=None), 1, network.planner.init(network.air.cell)
+    )
+    place = best_message(
+        offer, own.cost, own.cell.downlink_bits
+    )  # for the round with the compressor's own bits
     assert own.cell.downlink_bits == Nearest().update_bits(79_510) + 32.0
     assert offer.size[place] == this_round.cell.downlink_bits
     assert made.summary()["downlink_bits"] == pytest.approx(offer.bits_per_weight[place], rel=1e-2)

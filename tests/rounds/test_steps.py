@@ -16,7 +16,12 @@ from autofl.records import read_run
 from autofl.simulation import simulate
 from autofl.simulation.together import simulate_together
 
-SHORT = ["stop.rounds=3", "evaluation.every=1", "evaluation.test_samples=20", "evaluation.train_samples=60"]
+SHORT = [
+    "stop.rounds=3",
+    "evaluation.every=1",
+    "evaluation.test_samples=20",
+    "evaluation.train_samples=60",
+]
 
 
 def played(*overrides):
@@ -39,12 +44,17 @@ def test_steps_by_the_rule_have_a_length_that_falls_and_no_beta(tmp_path):
     assert np.isnan(run.rounds["outer_lr"]).all()
     assert run.rounds["inner_lr"][1:].tolist() == [0.03] * 3
     assert np.isnan(run.rounds["inner_lr"][0])  # round 0 trains nobody
-    assert [record.step_length for record, _ in rounds[1:]] == run.rounds["step_length"][1:].tolist()
+    assert [record.step_length for record, _ in rounds[1:]] == run.rounds["step_length"][
+        1:
+    ].tolist()
     assert ((run.rounds["adapt_lr"] >= min(RATES)) & (run.rounds["adapt_lr"] <= max(RATES))).all()
 
 
 def test_with_numbers_they_are_those_of_the_settings():
-    (_, paper), (_, falling) = played(), played("algorithm=fedavg-2", "learning.lr_decay=1.0", "learning.grad_clip=2.0")
+    (_, paper), (_, falling) = (
+        played(),
+        played("algorithm=fedavg-2", "learning.lr_decay=1.0", "learning.grad_clip=2.0"),
+    )
     for record, _ in paper[1:]:
         assert (record.inner_lr, record.outer_lr, record.evaluation.adapt_lr) == (0.03, 0.07, 0.03)
         assert math.isnan(record.step_length)
@@ -57,7 +67,9 @@ def test_with_numbers_they_are_those_of_the_settings():
 def test_a_bound_is_told_beside_the_number_it_bounds():
     sim, rounds = played("algorithm=autofl-j", "learning.outer_lr=0.25")
     last = rounds[1][0]
-    assert (last.outer_lr, last.step_length) == pytest.approx((0.25, 0.3 * length(sim.params)), rel=1e-5)
+    assert (last.outer_lr, last.step_length) == pytest.approx(
+        (0.25, 0.3 * length(sim.params)), rel=1e-5
+    )
 
 
 def test_a_batch_of_runs_writes_the_same_columns():
@@ -75,12 +87,17 @@ def test_runs_of_before_lack_these_columns_and_are_read(tmp_path):
     write_run(sim, tmp_path, dump_settings(settings), manifest_of(settings, sim, {}))
     path, new = tmp_path / "rounds.csv", {"inner_lr", "outer_lr", "step_length", "adapt_lr"}
     with open(path, encoding="utf-8", newline="") as file:
-        rows = [{name: cell for name, cell in row.items() if name not in new} for row in csv.DictReader(file)]
+        rows = [
+            {name: cell for name, cell in row.items() if name not in new}
+            for row in csv.DictReader(file)
+        ]
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    (tmp_path / "manifest.json").write_text('{"algorithm": "autofl", "seed": 1, "status": "finished"}')  # no sums then
+    (tmp_path / "manifest.json").write_text(
+        '{"algorithm": "autofl", "seed": 1, "status": "finished"}'
+    )  # no sums then
     run = read_run(tmp_path)
     assert not new & set(run.rounds)
     assert run.rounds["round"].tolist() == [0, 1, 2, 3]

@@ -19,7 +19,9 @@ from autofl.selection.fedcs import FedCS
 
 
 def by_hand(update, upload):
-    """A cell whose UEs compute and send for so many seconds: at unit SNR each hertz carries a bit a second."""
+    """A cell whose UEs compute and send for so many seconds: at unit SNR each hertz carries a bit a
+    second.
+    """
     update, upload = np.asarray(update, dtype=float), np.asarray(upload, dtype=float)
     cell = Cell(
         distance=np.full(len(update), 100.0),
@@ -36,22 +38,28 @@ def by_hand(update, upload):
 
 
 def test_the_estimate_is_the_time_that_a_round_takes_with_these_constants():
-    cell = Cell.disc(12, 250.0, seed=3, data_size=np.array(30.0), max_energy=np.linspace(5e-4, 3e-3, 12))
+    cell = Cell.disc(
+        12, 250.0, seed=3, data_size=np.array(30.0), max_energy=np.linspace(5e-4, 3e-3, 12)
+    )
     gain = np.random.default_rng(1).exponential(1.0, 12) * cell.distance**-3.8
     plan, _ = FixedPlanner(num_samples=40)(cell, gain, {})
     cost = round_cost(cell, gain, plan)
     computing, sending = FedCS(num_samples=40)._times(Candidates(cell, 1, lambda: gain))
     on = plan.feasible
     assert 3 <= on.sum() < 12
-    np.testing.assert_allclose((computing + sending)[on], (cost.compute_time + cost.upload_time)[on], rtol=1e-9)
+    np.testing.assert_allclose(
+        (computing + sending)[on], (cost.compute_time + cost.upload_time)[on], rtol=1e-9
+    )
     assert np.isinf(sending[~on]).all()
 
 
 def test_in_turn_by_hand():
-    """Computing 1, 4, 2, 9 s and sending 3, 1, 2, 1 s: the first adds 4, then 2 adds 2, then 1 adds 1; 9 is left out.
+    """Computing 1, 4, 2, 9 s and sending 3, 1, 2, 1 s: the first adds 4, then 2 adds 2, then 1 adds
+    1; 9 is left out.
 
-    At the start UE 0 and UE 2 both add 4 s; the first is taken. Then Theta = 4: UE 1 adds 1 (it has computed
-    meanwhile), UE 2 adds 2, UE 3 adds 1 + 5. So 1 follows (5), then 2 (7), then 3 would add 1 + 2 (10).
+    At the start UE 0 and UE 2 both add 4 s; the first is taken. Then Theta = 4: UE 1 adds 1 (it has
+    computed meanwhile), UE 2 adds 2, UE 3 adds 1 + 5. So 1 follows (5), then 2 (7), then 3 would
+    add 1 + 2 (10).
     """
     candidates = by_hand([1, 4, 2, 9], [3, 1, 2, 1])
     rule = FedCS(deadline=9.0, upload="sequential", num_samples=10)
@@ -64,10 +72,18 @@ def test_in_turn_by_hand():
 
 
 def test_side_by_side_by_hand():
-    """Totals 4, 5, 4, 10 s: a deadline of 6 s takes three, one of 3 s nobody, so the quickest alone."""
+    """Totals 4, 5, 4, 10 s: a deadline of 6 s takes three, one of 3 s nobody, so the quickest
+    alone.
+    """
     candidates = by_hand([1, 4, 2, 9], [3, 1, 2, 1])
-    assert FedCS(deadline=6.0, num_samples=10).draw(candidates, stream(1, "x")).ue.tolist() == [0, 1, 2]
-    assert FedCS(deadline=6.0, num_samples=10, num_selected=2).draw(candidates, stream(1, "x")).ue.tolist() == [0, 2]
+    assert FedCS(deadline=6.0, num_samples=10).draw(candidates, stream(1, "x")).ue.tolist() == [
+        0,
+        1,
+        2,
+    ]
+    assert FedCS(deadline=6.0, num_samples=10, num_selected=2).draw(
+        candidates, stream(1, "x")
+    ).ue.tolist() == [0, 2]
     assert FedCS(deadline=3.0, num_samples=10).draw(candidates, stream(1, "x")).ue.tolist() == [0]
 
 
@@ -86,14 +102,20 @@ def printed(update, upload, deadline):
 @pytest.mark.parametrize("seed", range(30))
 def test_it_is_their_algorithm(seed):
     rng = np.random.default_rng(seed)
-    update, upload, deadline = rng.uniform(0.1, 5.0, 12), rng.uniform(0.1, 2.0, 12), rng.uniform(2.0, 15.0)
+    update, upload, deadline = (
+        rng.uniform(0.1, 5.0, 12),
+        rng.uniform(0.1, 2.0, 12),
+        rng.uniform(2.0, 15.0),
+    )
     rule = FedCS(deadline=deadline, upload="sequential", num_samples=10, num_selected=12)
     ue = rule.draw(by_hand(update, upload), stream(seed, "x")).ue
     expected = printed(update, upload, deadline) or {int(np.argmin(update + upload))}
     assert set(ue.tolist()) == expected
 
 
-@pytest.mark.parametrize(("share", "most", "deadline"), [(0.5, 2, 6.0), (0.34, 5, 4.5), (0.7, 1, 6.0), (0.5, 5, 0.1)])
+@pytest.mark.parametrize(
+    ("share", "most", "deadline"), [(0.5, 2, 6.0), (0.34, 5, 4.5), (0.7, 1, 6.0), (0.5, 5, 0.1)]
+)
 def test_probabilities_are_those_of_all_draws_of_candidates(share, most, deadline):
     rng = np.random.default_rng(5)
     update, upload = rng.uniform(0.5, 5.0, 8), rng.uniform(0.5, 3.0, 8)

@@ -25,8 +25,14 @@ REMEMBERING = {
         "attack": {"name": "replay", "share": 0.25},
         "checks": {"history": 0.3},
     },
-    "personal models, and the model at the UEs": {"algorithm": "ditto", "downlink": {"name": "top-k"}},
-    "the server's moments, and the planner's powers": {"algorithm": "fedopt", "planner": {"name": "paper"}},
+    "personal models, and the model at the UEs": {
+        "algorithm": "ditto",
+        "downlink": {"name": "top-k"},
+    },
+    "the server's moments, and the planner's powers": {
+        "algorithm": "fedopt",
+        "planner": {"name": "paper"},
+    },
     "the planner's losses": {
         "algorithm": "fedavg-2",
         "planner": {"name": "adaquantfl"},
@@ -36,7 +42,10 @@ REMEMBERING = {
         "algorithm": "autofl-j",
         "cell": {"num_ue": 8, "downlink_power": 0.1, "receive_power": 0.001},
     },
-    "places and fading": {"algorithm": "autofl", "channel": {"name": "radio", "mobility": "waypoint"}},
+    "places and fading": {
+        "algorithm": "autofl",
+        "channel": {"name": "radio", "mobility": "waypoint"},
+    },
 }
 FILES = ("rounds.csv", "ues.csv", "weights.safetensors")
 INTERRUPTED_ROUND = 4
@@ -63,13 +72,18 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("what", REMEMBERING)
-def test_a_run_that_is_told_to_end_in_the_middle_of_a_round_goes_on_to_the_same_bytes(what, tmp_path):
+def test_a_run_that_is_told_to_end_in_the_middle_of_a_round_goes_on_to_the_same_bytes(
+    what, tmp_path
+):
     settings = parse_settings({**SMALL, **REMEMBERING[what]}).resolved()
     sim = build_simulation(settings)
     text, about = dump_settings(settings), manifest_of(settings, sim, {})
 
     def bytes_of(name):
-        return {file: hashlib.sha256((tmp_path / name / file).read_bytes()).hexdigest() for file in FILES}
+        return {
+            file: hashlib.sha256((tmp_path / name / file).read_bytes()).hexdigest()
+            for file in FILES
+        }
 
     counted = Interrupting()
     write_run(sim, tmp_path / "whole", text, about, counted)

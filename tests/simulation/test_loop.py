@@ -26,21 +26,29 @@ def small(few_digits, **changes):
         "stop": {"rounds": 6},
         "evaluation": {"every": 2},
     }
-    own = {key: changes.pop(key) for key in ("algorithm_object", "channel", "planner") if key in changes}
+    own = {
+        key: changes.pop(key)
+        for key in ("algorithm_object", "channel", "planner")
+        if key in changes
+    }
     for key, value in changes.items():
         section, _, name = key.partition("__")
         if name:
             table.setdefault(section, {})[name] = value
         else:
             table[section] = value
-    renamed = {"algorithm" if key == "algorithm_object" else key: value for key, value in own.items()}
+    renamed = {
+        "algorithm" if key == "algorithm_object" else key: value for key, value in own.items()
+    }
     return build_simulation(parse_settings(table), dataset=few_digits, **renamed)
 
 
 def test_selection_is_uniform_without_repetition(rng):
     counts = np.zeros(10)
     for _ in range(2000):
-        chosen, probability = Uniform(3).draw(Candidates(Cell(np.ones(10)), 1, lambda: np.ones(10)), rng)
+        chosen, probability = Uniform(3).draw(
+            Candidates(Cell(np.ones(10)), 1, lambda: np.ones(10)), rng
+        )
         assert (probability == 0.3).all()
         assert len(set(chosen.tolist())) == 3
         assert (np.diff(chosen) > 0).all()
@@ -49,8 +57,13 @@ def test_selection_is_uniform_without_repetition(rng):
     np.testing.assert_allclose(counts, 600, atol=102)
 
 
-def test_all_algorithms_of_a_seed_see_the_same_network_fading_selection_and_first_weights(few_digits):
-    sims = [small(few_digits, algorithm=name) for name in ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")]
+def test_all_algorithms_of_a_seed_see_the_same_network_fading_selection_and_first_weights(
+    few_digits,
+):
+    sims = [
+        small(few_digits, algorithm=name)
+        for name in ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
+    ]
     runs = [list(simulate(sim)) for sim in sims]
     for run, sim in zip(runs[1:], sims[1:], strict=True):
         np.testing.assert_array_equal(sim.cell.distance, sims[0].cell.distance)
@@ -63,12 +76,17 @@ def test_all_algorithms_of_a_seed_see_the_same_network_fading_selection_and_firs
 
 
 def test_fedavg_2_uses_autofls_samples_and_power(few_digits):
-    one, two = (list(simulate(small(few_digits, algorithm=name))) for name in ("autofl", "fedavg-2"))
+    one, two = (
+        list(simulate(small(few_digits, algorithm=name))) for name in ("autofl", "fedavg-2")
+    )
     for (left, _), (right, _) in zip(one, two, strict=True):
         np.testing.assert_array_equal(left.plan.num_samples, right.plan.num_samples)
         np.testing.assert_array_equal(left.plan.tx_power, right.plan.tx_power)
     fixed = [record for record, _ in simulate(small(few_digits, algorithm="per-fedavg"))][1:]
-    assert all((record.plan.num_samples == 5).all() and (record.plan.tx_power == 0.01).all() for record in fixed)
+    assert all(
+        (record.plan.num_samples == 5).all() and (record.plan.tx_power == 0.01).all()
+        for record in fixed
+    )
 
 
 def test_the_planner_remembers_each_ues_own_last_power(few_digits):
@@ -152,7 +170,9 @@ def test_a_cell_and_data_that_do_not_fit_are_refused(few_digits):
 
 
 def test_autofl_learns_real_digits(digits):
-    settings = parse_settings({"stop": {"rounds": 60}, "evaluation": {"every": 20, "test_samples": 50}})
+    settings = parse_settings(
+        {"stop": {"rounds": 60}, "evaluation": {"every": 20, "test_samples": 50}}
+    )
     *_, (last, _) = autofl.simulate(build_simulation(settings, dataset=digits))
     # Chance is 10 %; 60 rounds bring it to about 87 % with either set of digits.
     assert last.evaluation.adapted_accuracy > 0.75

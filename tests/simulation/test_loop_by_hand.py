@@ -13,12 +13,17 @@ from autofl.experiments.build import build_simulation
 from autofl.network import STATUS_NAMES
 from autofl.simulation import simulate
 
-# UEs 0 and 1 own samples of class 0, UEs 2 and 3 of class 1, and every input is 1: whichever samples are drawn, the
-# gradient is the same. The model is two weights (c, -c), begun at 0, and gives class 0 the probability
-# p = 1 / (1 + exp(-2 c)). A step of size beta takes c to c + beta (1 - p) at a UE of class 0, to c - beta p at one of
-# class 1, so the average over those that are heard is c + beta (s - p), where s is the share of class 0 among them.
+# UEs 0 and 1 own samples of class 0, UEs 2 and 3 of class 1, and every input is 1: whichever
+# samples are drawn, the
+# gradient is the same. The model is two weights (c, -c), begun at 0, and gives class 0 the
+# probability
+# p = 1 / (1 + exp(-2 c)). A step of size beta takes c to c + beta (1 - p) at a UE of class 0, to c
+# - beta p at one of
+# class 1, so the average over those that are heard is c + beta (s - p), where s is the share of
+# class 0 among them.
 LABEL = np.array([0, 0, 1, 1])
-# At 14, 14 and 10 bit/s/Hz an update of 140,000 bit takes 10, 10 and 14 ms. UE 3 is at SNR 511, below phi = 1000.
+# At 14, 14 and 10 bit/s/Hz an update of 140,000 bit takes 10, 10 and 14 ms. UE 3 is at SNR 511,
+# below phi = 1000.
 BITS_PER_HERTZ = (14, 14, 10, 9)
 NOISE_OVER_POWER = 10.0**-14.4 / 1e-2  # N0 B / P_max: the gain that makes the SNR 1
 
@@ -31,11 +36,17 @@ def run(bits_per_hertz=BITS_PER_HERTZ, rounds=1, engine="auto", lr_decay=None, *
             "cell": {
                 "num_ue": 4,
                 "distance": 1.0,
-                "small_scale_gain": [(2.0**bits - 1.0) * NOISE_OVER_POWER for bits in bits_per_hertz],
+                "small_scale_gain": [
+                    (2.0**bits - 1.0) * NOISE_OVER_POWER for bits in bits_per_hertz
+                ],
                 "cycles_per_sample": [1e5, 1e5, 2e5, 1e5],
                 "update_bits": 140_000.0,
             },
-            "learning": {"outer_lr": 1.0, "engine": engine, **({} if lr_decay is None else {"lr_decay": lr_decay})},
+            "learning": {
+                "outer_lr": 1.0,
+                "engine": engine,
+                **({} if lr_decay is None else {"lr_decay": lr_decay}),
+            },
             "simulation": {"num_selected": 4, "device": "cpu", **simulation},
             "stop": {"rounds": rounds},
             "evaluation": {"every": rounds},
@@ -45,7 +56,13 @@ def run(bits_per_hertz=BITS_PER_HERTZ, rounds=1, engine="auto", lr_decay=None, *
     dataset = Dataset("ones", np.ones((80, 1), np.float32), LABEL[owner], 2)
     model = nn.Linear(1, 2, bias=False)
     nn.init.zeros_(model.weight)
-    return list(simulate(build_simulation(settings, data=dataset.federate(ByOwner(owner), 4, seed=1), model=model)))
+    return list(
+        simulate(
+            build_simulation(
+                settings, data=dataset.federate(ByOwner(owner), 4, seed=1), model=model
+            )
+        )
+    )
 
 
 def weights(state):
@@ -67,7 +84,12 @@ def test_one_round_takes_the_time_and_energy_worked_by_hand():
     np.testing.assert_allclose(record.cost.compute_time, [0.5e-3, 0.5e-3, 1e-3, 0.0], rtol=1e-9)
     # 10 mW for as long as it sends, and 0.5e-27 * 1e18 * 1e5 = 50 uJ a sample (UE 2: 100 uJ)
     np.testing.assert_allclose(record.cost.energy, [0.35e-3, 0.35e-3, 0.64e-3, 0.0], rtol=1e-9)
-    assert [STATUS_NAMES[code] for code in record.plan.status] == ["power", "power", "power", "infeasible"]
+    assert [STATUS_NAMES[code] for code in record.plan.status] == [
+        "power",
+        "power",
+        "power",
+        "infeasible",
+    ]
     assert record.plan.num_samples.tolist() == [5, 5, 5, 0]
     assert record.cost.time == pytest.approx(15e-3, rel=1e-9)
 
@@ -94,7 +116,9 @@ def test_many_rounds_end_at_the_odds_of_those_that_are_heard():
     # p = 2/3, the share of class 0 among the three, at exp(2 c) = 2
     np.testing.assert_allclose(weights(state), [math.log(2) / 2, -math.log(2) / 2], rtol=1e-5)
     assert first.evaluation.train_loss == pytest.approx(math.log(2), rel=1e-6)
-    assert last.evaluation.train_loss == pytest.approx((math.log(3 / 2) + math.log(3)) / 2, rel=1e-5)  # all four judged
+    assert last.evaluation.train_loss == pytest.approx(
+        (math.log(3 / 2) + math.log(3)) / 2, rel=1e-5
+    )  # all four judged
     assert (first.sim_time, last.sim_time) == pytest.approx((0.0, 60 * 15e-3), rel=1e-9)
 
 
@@ -114,6 +138,8 @@ def test_each_round_averages_the_selected_that_are_heard_and_no_others():
 def test_a_step_size_that_decays_falls_with_the_square_root_of_the_rounds(engine):
     records = run(rounds=3, engine=engine, lr_decay=1.5)
     c = 0.0
-    for beta, (_, state) in zip((1.0, math.sqrt(0.4), 0.5), records[1:], strict=True):  # 1/2.5 = 0.4, 1/4 = 0.25
+    for beta, (_, state) in zip(
+        (1.0, math.sqrt(0.4), 0.5), records[1:], strict=True
+    ):  # 1/2.5 = 0.4, 1/4 = 0.25
         c += beta * (2 / 3 - 1.0 / (1.0 + math.exp(-2.0 * c)))
         np.testing.assert_allclose(weights(state), [c, -c], rtol=1e-5)

@@ -1,7 +1,9 @@
-"""The paper's four algorithms give the bytes they gave before the code was rebuilt around its seams.
+"""The paper's four algorithms give the bytes they gave before the code was rebuilt around its
+seams.
 
-tests/reference/bytes.json holds hashes made by `python benchmarks/same_bytes.py` at the commit before. Sums round
-differently on another processor or with another library, so the hashes are compared only where they were made.
+tests/reference/bytes.json holds hashes made by `python benchmarks/same_bytes.py` at the commit
+before. Sums round differently on another processor or with another library, so the hashes are
+compared only where they were made.
 """
 
 import importlib.util
@@ -18,7 +20,9 @@ KEPT = json.loads((ROOT / "tests" / "reference" / "bytes.json").read_text(encodi
 
 
 def same_bytes():
-    spec = importlib.util.spec_from_file_location("same_bytes", ROOT / "benchmarks" / "same_bytes.py")
+    spec = importlib.util.spec_from_file_location(
+        "same_bytes", ROOT / "benchmarks" / "same_bytes.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -27,7 +31,9 @@ def same_bytes():
 BENCHMARK = same_bytes()
 
 
-@pytest.mark.skipif(BENCHMARK.fingerprint() != KEPT["machine"], reason=f"hashes were made on {KEPT['machine']}")
+@pytest.mark.skipif(
+    BENCHMARK.fingerprint() != KEPT["machine"], reason=f"hashes were made on {KEPT['machine']}"
+)
 @pytest.mark.parametrize("algorithm", BENCHMARK.ALGORITHMS)
 @pytest.mark.parametrize("name", BENCHMARK.MATRIX)
 def test_a_run_gives_the_bytes_it_gave_before(name, algorithm, tmp_path):

@@ -35,7 +35,9 @@ def simulations(few_digits, algorithms, **sections):
             data = build_data(settings, few_digits)
             pool = pool or data
             sim = build_simulation(settings, data=dataclasses.replace(data, x=pool.x, y=pool.y))
-            if settings.learning.variant == "finite-difference":  # over a short step rounding decides on kinks
+            if (
+                settings.learning.variant == "finite-difference"
+            ):  # over a short step rounding decides on kinks
                 longer = dataclasses.replace(sim.arm.algorithm, difference=1e-2)
                 sim = dataclasses.replace(sim, arm=dataclasses.replace(sim.arm, algorithm=longer))
             sims.append(sim)
@@ -49,12 +51,21 @@ def simulations(few_digits, algorithms, **sections):
         (["fedavg-1", "fedavg-2"], {}),
         (["autofl"], {"learning": {"local_steps": 2}}),
         (["autofl", "per-fedavg"], {"learning": {"lr_decay": 2.0, "split": [0.1, 0.8, 0.1]}}),
-        (["autofl", "per-fedavg"], {"learning": {"local_steps": 3, "guard": 0.2, "grad_clip": 3.0}}),
+        (
+            ["autofl", "per-fedavg"],
+            {"learning": {"local_steps": 3, "guard": 0.2, "grad_clip": 3.0}},
+        ),
         (["fedavg-1"], {"learning": {"lr_decay": 2.0, "split": [0.1, 0.8, 0.1]}}),
         (["autofl"], {"learning": {"local_steps": 2, "batches": "independent"}}),
         (["autofl"], {"learning": {"variant": "finite-difference"}, "planner": {"name": "exact"}}),
-        (["autofl", "per-fedavg"], {"stop": {"rounds": 20, "sim_time": 1.5}}),  # runs end at different rounds
-        (["autofl"], {"planner": {"name": "contracts.own_parts:Watchful"}}),  # it is told of each evaluation
+        (
+            ["autofl", "per-fedavg"],
+            {"stop": {"rounds": 20, "sim_time": 1.5}},
+        ),  # runs end at different rounds
+        (
+            ["autofl"],
+            {"planner": {"name": "contracts.own_parts:Watchful"}},
+        ),  # it is told of each evaluation
     ],
 )
 def test_runs_in_one_batch_give_the_records_they_give_alone(few_digits, algorithms, sections):
@@ -69,19 +80,38 @@ def test_runs_in_one_batch_give_the_records_they_give_alone(few_digits, algorith
         ends.add(len(alone))
         for (left, after), (right, expected) in zip(together[r], alone, strict=True):
             ours, theirs = left.ue_columns(), right.ue_columns()
-            assert {"ue", "channel_gain", "num_samples", "tx_power", "energy", "decoded", "status"} <= set(ours)
+            assert {
+                "ue",
+                "channel_gain",
+                "num_samples",
+                "tx_power",
+                "energy",
+                "decoded",
+                "status",
+            } <= set(ours)
             for name in ours:
                 np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
-            assert (left.sim_time, left.cost.time, left.stop) == (right.sim_time, right.cost.time, right.stop)
+            assert (left.sim_time, left.cost.time, left.stop) == (
+                right.sim_time,
+                right.cost.time,
+                right.stop,
+            )
             assert (left.evaluation is None) == (right.evaluation is None)
-            for name, p in after.params.items():  # batched products sum in another order than single ones
+            for (
+                name,
+                p,
+            ) in after.params.items():  # batched products sum in another order than single ones
                 torch.testing.assert_close(p, expected.params[name], rtol=1e-3, atol=2e-5)
     assert len(ends) > 1 or "sim_time" not in sections.get("stop", {})
 
 
 def test_runs_with_convolutions_in_one_batch_give_what_they_give_alone(few_digits):
     images = type(few_digits)("images", few_digits.x.reshape(-1, 1, 28, 28), few_digits.y, 10)
-    settings = {"model": {"name": "lenet5"}, "stop": {"rounds": 2}, "evaluation": {"every": 1, "adapt_samples": 7}}
+    settings = {
+        "model": {"name": "lenet5"},
+        "stop": {"rounds": 2},
+        "evaluation": {"every": 1, "adapt_samples": 7},
+    }
     sims = simulations(images, ["autofl", "per-fedavg"], **settings)
     together: dict[int, list] = {}
     for r, record, state in simulate_together(sims):
@@ -89,14 +119,19 @@ def test_runs_with_convolutions_in_one_batch_give_what_they_give_alone(few_digit
     for r, sim in enumerate(sims):
         for (left, after), (right, expected) in zip(together[r], simulate(sim), strict=True):
             for name in ("train_loss", "adapted_train_loss", "global_accuracy", "adapted_accuracy"):
-                np.testing.assert_allclose(getattr(left.evaluation, name), getattr(right.evaluation, name), rtol=1e-4)
+                np.testing.assert_allclose(
+                    getattr(left.evaluation, name), getattr(right.evaluation, name), rtol=1e-4
+                )
             for name, p in after.params.items():
                 torch.testing.assert_close(p, expected.params[name], rtol=1e-3, atol=2e-5)
 
 
 def test_runs_that_do_not_fit_together_are_refused(few_digits):
     one, other = simulations(few_digits, ["autofl"])[0], simulations(few_digits, ["fedavg-1"])[0]
-    for pair in ([one, other], [one, simulations(few_digits, ["autofl"])[0]]):  # another algorithm, another pool
+    for pair in (
+        [one, other],
+        [one, simulations(few_digits, ["autofl"])[0]],
+    ):  # another algorithm, another pool
         with pytest.raises(AutoFLError, match="one by one"):
             list(simulate_together(pair))
 
@@ -120,13 +155,17 @@ def with_arm(sim, **parts):
 
 def test_a_batch_calls_the_algorithm_s_own_init_and_server_update(few_digits):
     sims = simulations(few_digits, ["fedavg-2"])
-    momentum = find("algorithm", "contracts.own_parts:ServerMomentum").build({"outer_lr": 0.07, "momentum": 0.8})
+    momentum = find("algorithm", "contracts.own_parts:ServerMomentum").build(
+        {"outer_lr": 0.07, "momentum": 0.8}
+    )
     moved = [with_arm(sim, algorithm=momentum) for sim in sims]
     assert fit_together(*moved)
     assert_as_alone(moved)
     *_, (_, plain) = simulate(sims[0])
     *_, (_, ours) = simulate(moved[0])
-    assert any((plain.params[name] - p).norm() > 0.05 * p.norm() for name, p in ours.params.items())  # it matters
+    assert any(
+        (plain.params[name] - p).norm() > 0.05 * p.norm() for name, p in ours.params.items()
+    )  # it matters
 
 
 def test_runs_of_one_batch_may_take_different_numbers_of_local_steps(few_digits):
@@ -190,7 +229,9 @@ class Slow(State):
     """A state that goes half the way."""
 
     def with_params(self, params):
-        return dataclasses.replace(self, params={name: 0.5 * (p + params[name]) for name, p in self.params.items()})
+        return dataclasses.replace(
+            self, params={name: 0.5 * (p + params[name]) for name, p in self.params.items()}
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,8 +253,13 @@ def test_runs_on_other_labels_numbers_or_models_are_not_run_in_one_batch(few_dig
     assert fit_together(one, other)
     relabelled = dataclasses.replace(other.data, y=other.data.y.clone())
     assert not fit_together(one, dataclasses.replace(other, data=relabelled))
-    assert not fit_together(one, dataclasses.replace(other, data=dataclasses.replace(other.data, dtype=torch.float64)))
-    models = [torch.nn.Sequential(torch.nn.AvgPool2d(2, divisor_override=by), torch.nn.Flatten()) for by in (4, 16)]
+    assert not fit_together(
+        one, dataclasses.replace(other, data=dataclasses.replace(other.data, dtype=torch.float64))
+    )
+    models = [
+        torch.nn.Sequential(torch.nn.AvgPool2d(2, divisor_override=by), torch.nn.Flatten())
+        for by in (4, 16)
+    ]
     assert str(models[0]) == str(models[1])
     assert not _are_alike(*models)
 
@@ -223,8 +269,12 @@ class PerUnit(Memoryless):
 
     def __call__(self, cell, channel_gain, memory):
         band = cell.bandwidth * channel_gain / channel_gain.sum()
-        return make_plan(cell, num_samples=np.full(cell.num_ue, 5), tx_power=cell.max_power, bandwidth=band), memory
+        return make_plan(
+            cell, num_samples=np.full(cell.num_ue, 5), tx_power=cell.max_power, bandwidth=band
+        ), memory
 
 
 def test_a_planner_that_did_not_say_it_takes_leading_axes_plans_each_run_alone(few_digits):
-    assert_as_alone([with_arm(sim, planner=PerUnit()) for sim in simulations(few_digits, ["fedavg-2"])])
+    assert_as_alone(
+        [with_arm(sim, planner=PerUnit()) for sim in simulations(few_digits, ["fedavg-2"])]
+    )

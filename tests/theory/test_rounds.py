@@ -44,15 +44,29 @@ def test_intervals_of_single_runs_hold_95_of_100():
         model = fit_rounds(NOISE, TAU, H, SKEW, NONE, seen)
         x, h = rng.uniform(0.005, 0.04), rng.uniform(0.1, 0.5)
         mean, deviation = model.rounds(np.array(x), 1, h, 0.1)
-        inside += abs(np.log(rounds(x, 1, h, 0.1) * np.exp(0.1 * rng.standard_normal()) / mean)) <= 2.01 * deviation
-    assert 0.92 <= inside / 400 <= 0.98  # Student's quantile of 47 degrees; 400 trials scatter by 1.1 %
+        inside += (
+            abs(np.log(rounds(x, 1, h, 0.1) * np.exp(0.1 * rng.standard_normal()) / mean))
+            <= 2.01 * deviation
+        )
+    assert (
+        0.92 <= inside / 400 <= 0.98
+    )  # Student's quantile of 47 degrees; 400 trials scatter by 1.1 %
 
 
 def test_too_few_or_equal_pilots_are_refused_and_extrapolation_is_named():
     with pytest.raises(AutoFLError, match="vary d"):
-        fit_rounds(np.array([0.1, 0.2]), np.ones(2), np.ones(2), np.zeros(2), np.zeros(2), np.array([30.0, 40.0]))
+        fit_rounds(
+            np.array([0.1, 0.2]),
+            np.ones(2),
+            np.ones(2),
+            np.zeros(2),
+            np.zeros(2),
+            np.array([30.0, 40.0]),
+        )
     with pytest.raises(AutoFLError, match="vary d"):
-        fit_rounds(np.full(9, 0.1), np.ones(9), np.ones(9), np.zeros(9), np.zeros(9), np.full(9, 30.0))
+        fit_rounds(
+            np.full(9, 0.1), np.ones(9), np.ones(9), np.zeros(9), np.zeros(9), np.full(9, 30.0)
+        )
     model = fit_rounds(NOISE, TAU, H, SKEW, NONE, rounds(NOISE, TAU, H, SKEW))
     assert model.outside(0.02, 1, 0.2, 0.5) == []
     assert model.outside(0.2, 8, 0.2, 0.0) == ["1/(d m)", "tau"]
@@ -73,7 +87,9 @@ def test_rounding_comes_back_and_a_term_below_zero_is_left_out():
     constant, per_step, per_ue, noise, rounding = odd.pace(0.2)
     assert per_step == per_ue == 0.0
     assert min(constant, noise, rounding) > 0.0
-    columns = np.stack([x / tau, np.ones(10), y], axis=1)  # a least-squares fit of the others, by hand
+    columns = np.stack(
+        [x / tau, np.ones(10), y], axis=1
+    )  # a least-squares fit of the others, by hand
     K, fitted = 9 + (-6 + 1000 * x) / tau + 5 * y, 9 + (-6 + 1000 * x) / tau + 5 * y
     for _ in range(10):
         by_hand = np.linalg.lstsq(columns / fitted[:, None], K / fitted, rcond=None)[0]
@@ -91,26 +107,45 @@ def test_few_ues_stand_for_all_where_pilots_differ_in_both_their_number_and_thei
     K = 3 + (10 + 1000 * x) / tau + 30 / m
     model = fit_rounds(x, tau, h, none, none, K, share=1 / m)
     np.testing.assert_allclose(model.pace(0.2), [3, 10, 30, 1000, 0], rtol=1e-6, atol=1e-6)
-    assert model.rounds(np.array(0.02), 4, 0.2, 0.0, share=0.2)[0] == pytest.approx(3 + (10 + 20) / 4 + 6)
+    assert model.rounds(np.array(0.02), 4, 0.2, 0.0, share=0.2)[0] == pytest.approx(
+        3 + (10 + 20) / 4 + 6
+    )
     assert model.outside(0.02, 4, 0.2, 0.0, share=0.05) == ["1/m"]
     same_d = 1 / (5 * m)
-    assert fit_rounds(same_d, tau, h, none, none, 3 + 1000 * same_d / tau, share=1 / m).pace(0.2)[2] == 0.0
+    assert (
+        fit_rounds(same_d, tau, h, none, none, 3 + 1000 * same_d / tau, share=1 / m).pace(0.2)[2]
+        == 0.0
+    )
 
 
 def test_values_known_only_to_be_larger_give_mean_and_deviation_back():
-    """4,000 draws of a normal law with mean 50 and deviation 10, those above 53 cut there: four of ten."""
+    """4,000 draws of a normal law with mean 50 and deviation 10, those above 53 cut there: four of
+    ten.
+    """
     drawn = 50 + 10 * np.random.default_rng(5).standard_normal(4000)
     seen = drawn <= 53
-    found = tobit(np.ones((4000, 1)), np.minimum(drawn, 53), seen, np.ones((4000, 1)), np.arange(4000))
+    found = tobit(
+        np.ones((4000, 1)), np.minimum(drawn, 53), seen, np.ones((4000, 1)), np.arange(4000)
+    )
     assert found.coefficients[0] == pytest.approx(50, rel=0.015)
     assert np.sqrt(found.variance[0]) == pytest.approx(0.2, rel=0.05)
-    kept = tobit(np.ones((seen.sum(), 1)), drawn[seen], seen[seen], np.ones((seen.sum(), 1)), np.arange(seen.sum()))
+    kept = tobit(
+        np.ones((seen.sum(), 1)),
+        drawn[seen],
+        seen[seen],
+        np.ones((seen.sum(), 1)),
+        np.arange(seen.sum()),
+    )
     assert kept.coefficients[0] < 46  # the mean of those that were seen
-    assert 1 < np.sqrt(found.covariance[0, 0]) / (0.2 * 50 / np.sqrt(4000)) < 1.2  # a cut value tells less
+    assert (
+        1 < np.sqrt(found.covariance[0, 0]) / (0.2 * 50 / np.sqrt(4000)) < 1.2
+    )  # a cut value tells less
 
 
 def test_pilots_that_end_before_the_target_do_not_make_the_forecast_too_fast():
-    """Pilots of 85 rounds where d = 5 at l = 10 needs 103: leaving out those that are not there keeps the fast ones."""
+    """Pilots of 85 rounds where d = 5 at l = 10 needs 103: leaving out those that are not there
+    keeps the fast ones.
+    """
     rng, dropped, counted = np.random.default_rng(2), [], []
     given, truth = (NOISE, TAU, H, SKEW, NONE), rounds(NOISE, TAU, H, SKEW)
     wanted = float(rounds(0.04, 1, 0.1, 0.0))
@@ -127,23 +162,33 @@ def test_pilots_that_end_before_the_target_do_not_make_the_forecast_too_fast():
 
 
 def test_runs_scatter_more_where_some_ues_are_not_heard_and_intervals_know_it():
-    """ln K scatters by 0.08 where all are heard and by 0.26 at chi^2 = 0.67; one deviation for both would be 0.14."""
+    """ln K scatters by 0.08 where all are heard and by 0.26 at chi^2 = 0.67; one deviation for both
+    would be 0.14.
+    """
     rng, inside, said = np.random.default_rng(3), np.zeros(2), []
     truth, deviation = rounds(NOISE, TAU, H, SKEW), np.sqrt(0.08**2 + 0.09 * SKEW)
     for _ in range(300):
-        model = fit_rounds(NOISE, TAU, H, SKEW, NONE, truth * (1 + deviation * rng.standard_normal(54)))
+        model = fit_rounds(
+            NOISE, TAU, H, SKEW, NONE, truth * (1 + deviation * rng.standard_normal(54))
+        )
         said.append(model.scatter_at(np.array([0.0, 0.67])))
         for place, chi in enumerate((0.0, 0.67)):
             mean, of_run = model.rounds(np.array(0.01), 1, 0.2, chi)
-            run = rounds(0.01, 1, 0.2, chi) * np.exp(np.sqrt(0.08**2 + 0.09 * chi) * rng.standard_normal())
+            run = rounds(0.01, 1, 0.2, chi) * np.exp(
+                np.sqrt(0.08**2 + 0.09 * chi) * rng.standard_normal()
+            )
             inside[place] += abs(np.log(run / mean)) <= 2.01 * of_run
     np.testing.assert_allclose(np.median(said, axis=0), [0.08, 0.26], rtol=0.1)
     assert 0.92 <= inside[0] / 300 <= 0.98
-    assert 0.87 <= inside[1] / 300 <= 0.98  # twelve pilots tell of it, so that its own error is large
+    assert (
+        0.87 <= inside[1] / 300 <= 0.98
+    )  # twelve pilots tell of it, so that its own error is large
 
 
 def test_errors_that_pilots_of_a_seed_share_widen_the_error_of_the_fit():
-    """Six groups with an error of 0.15 each: the fit at the mean of the pilots is off by about 0.15/sqrt(6)."""
+    """Six groups with an error of 0.15 each: the fit at the mean of the pilots is off by about
+    0.15/sqrt(6).
+    """
     rng, group, off, said, alone = np.random.default_rng(4), np.repeat(np.arange(6), 9), [], [], []
     truth = rounds(NOISE, TAU, H, SKEW)
     for _ in range(200):
@@ -158,7 +203,9 @@ def test_errors_that_pilots_of_a_seed_share_widen_the_error_of_the_fit():
 
 
 def test_pilots_of_one_seed_tell_nothing_of_what_seeds_share():
-    """One group: what its pilots have in common looks like another law, so they count as if they were independent."""
+    """One group: what its pilots have in common looks like another law, so they count as if they
+    were independent.
+    """
     K = rounds(NOISE, TAU, H, SKEW) * (1 + 0.1 * np.random.default_rng(6).standard_normal(54))
     alone = fit_rounds(NOISE, TAU, H, SKEW, NONE, K)
     one = fit_rounds(NOISE, TAU, H, SKEW, NONE, K, group=np.zeros(54, int))
@@ -168,7 +215,9 @@ def test_pilots_of_one_seed_tell_nothing_of_what_seeds_share():
 
 @pytest.mark.parametrize("z", [-40.0, -3.0, 0.0, 1.0, 8.0, 29.9, 30.1, 500.0])
 def test_the_mean_of_a_normal_number_beyond_z_is_scipys(z):
-    assert _hazard(z) == pytest.approx(np.exp(stats.norm.logpdf(z) - stats.norm.logsf(z)), rel=3e-6, abs=1e-300)
+    assert _hazard(z) == pytest.approx(
+        np.exp(stats.norm.logpdf(z) - stats.norm.logsf(z)), rel=3e-6, abs=1e-300
+    )
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 5, 20, 50])

@@ -10,7 +10,8 @@ from autofl.units import Array
 
 @dataclass(frozen=True)
 class Arrived:
-    """The updates a server has received in a round, and what it knows of their senders, in the order of `updates.ue`.
+    """The updates a server has received in a round, and what it knows of their senders, in the
+    order of `updates.ue`.
 
     Fields:
         weight: of the plan.
@@ -30,7 +31,8 @@ class Aggregator(Protocol):
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
         """The aggregate, in the form of what was sent down; at least one update has arrived.
 
-        `arrived.updates.mean(weight)` never forms a single update where the engine can do without; what needs them one
-        by one takes `arrived.updates.each()`, to its end: what a UE remembers is written as its update is formed.
+        `arrived.updates.mean(weight)` never forms a single update where the engine can do without;
+        what needs them one by one takes `arrived.updates.each()`, to its end: what a UE remembers
+        is written as its update is formed.
         """
         ...

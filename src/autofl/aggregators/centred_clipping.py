@@ -15,11 +15,13 @@ from autofl.models import Params
 
 @dataclass(frozen=True)
 class CentredClipping:
-    """v <- v + sum_i a_i (x_i - v) min(1, r / |x_i - v|), a few times (Karimireddy, He and Jaggi, ICML 2021).
+    """v <- v + sum_i a_i (x_i - v) min(1, r / |x_i - v|), a few times (Karimireddy, He and Jaggi,
+    ICML 2021).
 
     Note:
-        The paper starts at the last round's aggregate and takes the radius as given. Here v starts at the coordinate
-        median and r is a multiple of the median distance to it, so nothing is remembered and nothing must be tuned.
+        The paper starts at the last round's aggregate and takes the radius as given. Here v starts
+        at the coordinate median and r is a multiple of the median distance to it, so nothing is
+        remembered and nothing must be tuned.
     """
 
     radius: Annotated[float, "as a multiple of the median distance from the centre"] = 1.0
@@ -27,7 +29,9 @@ class CentredClipping:
 
     def __post_init__(self) -> None:
         if not self.radius > 0.0 or self.steps < 1:
-            raise AutoFLError(f"radius, steps: {self.radius}, {self.steps}; more than 0, at least 1")
+            raise AutoFLError(
+                f"radius, steps: {self.radius}, {self.steps}; more than 0, at least 1"
+            )
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
         return aggregate(self.rule, sent, arrived)

@@ -14,7 +14,8 @@ from autofl.models import Params
 
 @dataclass(frozen=True)
 class GeometricMedian:
-    """argmin_z sum_i a_i |w_i - z|, smoothed: RFA (Pillutla, Kakade and Harchaoui, IEEE Trans. Signal Process. 2022).
+    """argmin_z sum_i a_i |w_i - z|, smoothed: RFA (Pillutla, Kakade and Harchaoui, IEEE Trans.
+    Signal Process. 2022).
 
         z <- sum_i b_i x_i / sum_i b_i,    b_i = a_i / max(nu, |x_i - z|)
 
@@ -26,7 +27,9 @@ class GeometricMedian:
 
     def __post_init__(self) -> None:
         if self.steps < 1 or not self.tolerance > 0.0:
-            raise AutoFLError(f"steps, tolerance: {self.steps}, {self.tolerance}; at least 1, more than 0")
+            raise AutoFLError(
+                f"steps, tolerance: {self.steps}, {self.tolerance}; at least 1, more than 0"
+            )
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
         return aggregate(self.rule, sent, arrived)

@@ -12,10 +12,11 @@ from autofl.models import Params
 
 @dataclass(frozen=True)
 class Krum:
-    """Mean of the m - f updates with the smallest sum of |w_i - w_j|^2 over their m - f - 2 nearest.
+    """Mean of the m - f updates with the smallest sum of |w_i - w_j|^2 over their m - f - 2
+    nearest.
 
-    Blanchard et al., NeurIPS 2017. f is the share of the updates, rounded up. It is proven for 2 f + 2 < m; f is cut to
-    what m allows.
+    Blanchard et al., NeurIPS 2017. f is the share of the updates, rounded up. It is proven for 2 f
+    + 2 < m; f is cut to what m allows.
     """
 
     share: Annotated[float, "share of the updates that may be lies"] = 0.3

@@ -8,7 +8,9 @@ from autofl.models import Params
 
 @dataclass(frozen=True)
 class Mean:
-    """sum_i a_i w_i / sum_i a_i with the plan's weights; equal ones unless a planner decides otherwise."""
+    """sum_i a_i w_i / sum_i a_i with the plan's weights; equal ones unless a planner decides
+    otherwise.
+    """
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
         return arrived.updates.mean(arrived.weight)

@@ -13,8 +13,8 @@ from autofl.models import Params
 class Median:
     """w + the weighted median of w_i - w, weight by weight (Yin et al., ICML 2018).
 
-    Liars with less than half of the weight move no coordinate beyond the honest updates. Where data are not i.i.d. the
-    median of few differs from their mean, liars or not.
+    Liars with less than half of the weight move no coordinate beyond the honest updates. Where data
+    are not i.i.d. the median of few differs from their mean, liars or not.
     """
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
@@ -25,7 +25,9 @@ def weighted_median(table: Tensor, weight: Tensor) -> Tensor:
     """Where the weights below and above are equal; between two values their mean."""
     values, order = table.sort(dim=0, stable=True)
     below = weight[order].cumsum(dim=0)
-    half, slack = 0.5, 1e-9  # sums of equal weights may miss 1/2 by a rounding
+    # sums of equal weights may miss 1/2 by a rounding
+    half = 0.5
+    slack = 1e-9
     low = (below < half - slack).sum(dim=0, keepdim=True)
     high = (below <= half + slack).sum(dim=0, keepdim=True).clamp(max=len(table) - 1)
     return 0.5 * (values.gather(0, low) + values.gather(0, high))[0]

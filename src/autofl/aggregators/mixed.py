@@ -1,4 +1,6 @@
-"""Nearest-neighbour mixing before the trimmed mean: the rule that copes with data that are not i.i.d."""
+"""Nearest-neighbour mixing before the trimmed mean: the rule that copes with data that are not
+i.i.d.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,10 +16,12 @@ from autofl.models import Params
 
 @dataclass(frozen=True)
 class Mixed:
-    """Each update is replaced by the mean of its m - f nearest, itself among them; then the trimmed mean.
+    """Each update is replaced by the mean of its m - f nearest, itself among them; then the trimmed
+    mean.
 
-    Allouah et al., AISTATS 2023: mixing removes most of the differences between honest UEs, so the trimmed mean loses
-    little of them and what is still far away is a lie. f is the share of the updates, rounded up.
+    Allouah et al., AISTATS 2023: mixing removes most of the differences between honest UEs, so the
+    trimmed mean loses little of them and what is still far away is a lie. f is the share of the
+    updates, rounded up.
     """
 
     share: Annotated[float, "share of the updates that may be lies"] = 0.3

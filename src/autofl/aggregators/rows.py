@@ -13,9 +13,11 @@ from autofl.models import Params
 
 
 def table_of(sent: Params, arrived: Arrived) -> tuple[Tensor, Tensor]:
-    """w_i - w of each update in one row, in the order of the UEs' numbers, and the plan's weights, of sum 1.
+    """w_i - w of each update in one row, in the order of the UEs' numbers, and the plan's weights,
+    of sum 1.
 
-    In double precision, shapes (num_updates, num_weights) and (num_updates,): distances are sums of many squares.
+    In double precision, shapes (num_updates, num_weights) and (num_updates,): distances are sums of
+    many squares.
     """
     rows: list[Tensor | None] = [None] * len(arrived.updates.ue)
     for places, changes in arrived.updates.each():
@@ -40,13 +42,17 @@ def aggregate(rule: Callable[[Tensor, Tensor], Tensor], sent: Params, arrived: A
 
 
 def num_liars(share: float, num: int, most: int) -> int:
-    """How many of `num` updates may be lies: their share, rounded up, but no more than the rule withstands."""
+    """How many of `num` updates may be lies: their share, rounded up, but no more than the rule
+    withstands.
+    """
     return max(0, min(int(np.ceil(share * num - 1e-9)), most))
 
 
 def check_share(share: float) -> None:
     if not 0.0 <= share < 0.5:
-        raise AutoFLError(f"share: {share} is not >= 0 and < 0.5; no rule withstands half of the updates")
+        raise AutoFLError(
+            f"share: {share} is not >= 0 and < 0.5; no rule withstands half of the updates"
+        )
 
 
 def distances_sq(table: Tensor) -> Tensor:

@@ -13,12 +13,15 @@ from autofl.models import Params
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    """The mean of w_i - w without the f largest and the f smallest of each weight (Yin et al., ICML 2018).
+    """The mean of w_i - w without the f largest and the f smallest of each weight (Yin et al., ICML
+    2018).
 
     f is the share of the updates, rounded up; the rule withstands as many liars.
     """
 
-    share: Annotated[float, "share of the updates that may be lies; as many are cut at each end"] = 0.3
+    share: Annotated[
+        float, "share of the updates that may be lies; as many are cut at each end"
+    ] = 0.3
 
     def __post_init__(self) -> None:
         check_share(self.share)
@@ -30,5 +33,6 @@ class TrimmedMean:
         num = len(table)
         cut = num_liars(self.share, num, (num - 1) // 2)
         values, order = table.sort(dim=0, stable=True)
-        kept, own = values[cut : num - cut], weight[order][cut : num - cut]
+        kept = values[cut : num - cut]
+        own = weight[order][cut : num - cut]
         return torch.einsum("up,up->p", own, kept) / own.sum(dim=0)

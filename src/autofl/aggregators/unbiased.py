@@ -13,13 +13,16 @@ from autofl.units import Array
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one truth value
 class Unbiased:
-    """w + sum_i (w_i - w) / (n q_i) over the UEs that are heard, q_i = P(selected) P(decoded | selected).
+    """w + sum_i (w_i - w) / (n q_i) over the UEs that are heard, q_i = P(selected) P(decoded |
+    selected).
 
-    Its expectation is the mean move of all n UEs, so the fixed point is that of F. The price is variance: the move of a
-    UE that is seldom heard is multiplied; `largest` caps its weight, at the price of some bias.
+    Its expectation is the mean move of all n UEs, so the fixed point is that of F. The price is
+    variance: the move of a UE that is seldom heard is multiplied; `largest` caps its weight, at the
+    price of some bias.
 
-    P(selected) is what the rule of selection says of this round. P(decoded | selected) is a property of the network:
-    by default it is counted in rounds of the network alone, under another seed.
+    P(selected) is what the rule of selection says of this round. P(decoded | selected) is a
+    property of the network: by default it is counted in rounds of the network alone, under another
+    seed.
     """
 
     heard_probability: Array | list[float] | float = 1.0  # P(decoded | selected) of each UE
@@ -31,12 +34,16 @@ class Unbiased:
     def __post_init__(self) -> None:
         heard = np.asarray(self.heard_probability, dtype=np.float64)
         if not ((heard > 0.0) & (heard <= 1.0)).all():
-            raise AutoFLError("heard_probability: each must be > 0 and <= 1; a UE that is never heard has no weight")
+            raise AutoFLError(
+                "heard_probability: each must be > 0 and <= 1; a UE that is never heard has no weight"
+            )
         if not self.largest >= 1.0:
             raise AutoFLError(f"largest: {self.largest} is not >= 1")
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        heard = np.broadcast_to(np.asarray(self.heard_probability, dtype=np.float64), (arrived.num_ue,))
+        heard = np.broadcast_to(
+            np.asarray(self.heard_probability, dtype=np.float64), (arrived.num_ue,)
+        )
         ue = arrived.updates.ue
         weight = np.minimum(1.0 / (arrived.probability * heard[ue]), self.largest) / arrived.num_ue
         mean = arrived.updates.mean(weight)  # which divides by their sum

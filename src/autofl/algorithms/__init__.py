@@ -1,4 +1,6 @@
-"""Learning algorithms: what a client computes and what the server makes of it. Nothing here knows of radio."""
+"""Learning algorithms: what a client computes and what the server makes of it. Nothing here knows
+of radio.
+"""
 
 from autofl.algorithms.base import (
     Algorithm,

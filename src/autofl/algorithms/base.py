@@ -29,13 +29,17 @@ def num_steps(batch: MetaBatch) -> int:
 
 @dataclass(frozen=True)
 class State:
-    """What the server keeps between rounds; an algorithm with a memory of its own adds fields, each a Params."""
+    """What the server keeps between rounds; an algorithm with a memory of its own adds fields, each
+    a Params.
+    """
 
     params: Params
 
     @property
     def sent(self) -> Params:
-        """What the server sends down, and what comes up in the same form: the weights, and more if need be."""
+        """What the server sends down, and what comes up in the same form: the weights, and more if
+        need be.
+        """
         return self.params
 
     def with_params(self, params: Params) -> Self:
@@ -61,20 +65,26 @@ class Algorithm(Protocol):
 
 @runtime_checkable
 class Stateful(Protocol):
-    """The client's side of an algorithm whose UEs remember something from one of their rounds to the next."""
+    """The client's side of an algorithm whose UEs remember something from one of their rounds to
+    the next.
+    """
 
     def client_init(self, sent: Params) -> Params:
         """What a UE remembers before its first round."""
         ...
 
-    def client_step(self, loss: Loss, sent: Params, batch: MetaBatch, own: Params) -> tuple[Params, Params]:
+    def client_step(
+        self, loss: Loss, sent: Params, batch: MetaBatch, own: Params
+    ) -> tuple[Params, Params]:
         """What one UE sends up, in the form of `sent`, and what it remembers; a pure function."""
         ...
 
 
 @runtime_checkable
 class Personal(Protocol):
-    """An algorithm that decides which model a UE uses, instead of one gradient step from the global one."""
+    """An algorithm that decides which model a UE uses, instead of one gradient step from the global
+    one.
+    """
 
     def personal(self, loss: Loss, params: Params, batch: Batch, own: Params) -> Params:
         """The model of one UE from the global one, its adaptation samples and what it remembers."""
@@ -86,16 +96,20 @@ def is_stateful(algorithm: object) -> TypeGuard[Stateful]:
 
 
 class Stepping:
-    """An algorithm whose local steps may be bounded, measured by the model's own length, and shorter in later rounds.
+    """An algorithm whose local steps may be bounded, measured by the model's own length, and
+    shorter in later rounds.
 
-        w <- w - min(beta_k, longest_k |w_k| / |g|) g,    beta_k = beta / sqrt(1 + lr_decay (k - 1)), longest_k likewise
+        w <- w - min(beta_k, longest_k |w_k| / |g|) g,    beta_k = beta / sqrt(1 + lr_decay (k -
+        1)), longest_k likewise
 
-    With beta = inf every step is longest_k |w_k| long, whatever the gradient's length: nothing has to be known of the
-    loss or the data. It is the trust ratio of LARS (You, Gitman and Ginsburg 2017), for the model as a whole.
+    With beta = inf every step is longest_k |w_k| long, whatever the gradient's length: nothing has
+    to be known of the loss or the data. It is the trust ratio of LARS (You, Gitman and Ginsburg
+    2017), for the model as a whole.
 
     Note:
-        The paper's step is constant, which is lr_decay = 0. Then the noise of few samples keeps the loss from falling
-        further. With the square root the sum of all steps is still infinite: no start is too far away.
+        The paper's step is constant, which is lr_decay = 0. Then the noise of few samples keeps the
+        loss from falling further. With the square root the sum of all steps is still infinite: no
+        start is too far away.
     """
 
     outer_lr: float  # beta
@@ -128,7 +142,9 @@ class Stepping:
         return constant
 
     def beside(self, sent: Params) -> Self:
-        """The algorithm in a round that begins at these parameters: its longest step becomes a length."""
+        """The algorithm in a round that begins at these parameters: its longest step becomes a
+        length.
+        """
         if self.longest_step == 0.0:
             return self
         longest = self.longest_step * max(float(length_of(sent)), LEAST_LENGTH)
@@ -148,19 +164,26 @@ class Stepping:
         return torch.where(length > TINY, 1.0 / length, 0.0)
 
     def tamed(self, gradient: Params) -> tuple[Params, Tensor]:
-        """A gradient as it is followed, and whether it had to be cut; one that is not finite becomes 0."""
+        """A gradient as it is followed, and whether it had to be cut; one that is not finite
+        becomes 0.
+        """
         if not self.is_guarded:
             return gradient, torch.tensor(False)
         length = length_of(gradient)
-        factor, fine = self.factor(length), torch.isfinite(length)
+        factor = self.factor(length)
+        fine = torch.isfinite(length)
         followed = {name: torch.where(fine, factor * g, 0.0) for name, g in gradient.items()}
         return followed, ~fine if self.unit else (factor < 1.0) | ~fine
 
 
 def check_reached(algorithm: Stepping, base: type, *names: str) -> None:
-    """Refuses bounds for a subclass of `base` that computes its own update, which they do not reach."""
+    """Refuses bounds for a subclass of `base` that computes its own update, which they do not
+    reach.
+    """
     own = type(algorithm)
-    if algorithm.is_guarded and any(getattr(own, name) is not getattr(base, name) for name in names):
+    if algorithm.is_guarded and any(
+        getattr(own, name) is not getattr(base, name) for name in names
+    ):
         raise AutoFLError(
             f"guard, grad_clip and longest_step: {own.__name__} computes its own update, which they do not reach;"
             " leave them out, and give outer_lr a number"
@@ -170,7 +193,9 @@ def check_reached(algorithm: Stepping, base: type, *names: str) -> None:
 LEAST_LENGTH = 1.0
 """Length that a shorter model is taken for, so that one that begins at 0 can move."""
 TINY = 1e-15
-"""A shorter gradient is 0: the squares of its parts leave single precision, so its length could not be trusted."""
+"""A shorter gradient is 0: the squares of its parts leave single precision, so its length could not
+be trusted.
+"""
 
 
 def shrinkage(longest: float | Tensor, length: Tensor) -> Tensor:
@@ -184,7 +209,9 @@ def length_of(params: Params) -> Tensor:
 
 
 def at_round(algorithm: Algorithm, k: int, sent: Params) -> Any:
-    """The algorithm as it is in round k, which begins at these parameters; itself where it has no function `at`."""
+    """The algorithm as it is in round k, which begins at these parameters; itself where it has no
+    function `at`.
+    """
     at = getattr(algorithm, "at", None)
     current = algorithm if at is None else at(k)
     return current.beside(sent) if isinstance(current, Stepping) else current

@@ -34,7 +34,9 @@ class FedAvg(Stepping, Averaging):
         return params
 
     def guarded_update(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor]:
-        """The same with gradients kept from leading astray, and in how many of the tau steps that was needed."""
+        """The same with gradients kept from leading astray, and in how many of the tau steps that
+        was needed.
+        """
         acted = []
         for step in range(num_steps(batch)):
             gradient, here = self.tamed(grad(loss)(params, step_of(batch, step).joined()))

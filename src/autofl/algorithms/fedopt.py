@@ -1,4 +1,6 @@
-"""FedOpt: the server takes the mean move of the UEs for a gradient and feeds it to an optimiser (Reddi et al. 2021)."""
+"""FedOpt: the server takes the mean move of the UEs for a gradient and feeds it to an optimiser
+(Reddi et al. 2021).
+"""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -23,7 +25,8 @@ class FedOptState(State):
 class FedOpt(FedAvg):
     """FedAvg's clients; the server steps along Delta = mean of (w_i - w) by Adam or with momentum.
 
-    adam:      m <- b1 m + (1 - b1) Delta,  v <- b2 v + (1 - b2) Delta^2,  w <- w + eta m / (sqrt(v) + tau)
+    adam:      m <- b1 m + (1 - b1) Delta,  v <- b2 v + (1 - b2) Delta^2,  w <- w + eta m / (sqrt(v)
+        + tau)
     momentum:  m <- b1 m + Delta,  w <- w + eta m
     """
 
@@ -35,7 +38,12 @@ class FedOpt(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.server_lr > 0.0 and self.floor > 0.0 and 0.0 <= self.momentum < 1.0 and 0.0 <= self.decay < 1.0):
+        if not (
+            self.server_lr > 0.0
+            and self.floor > 0.0
+            and 0.0 <= self.momentum < 1.0
+            and 0.0 <= self.decay < 1.0
+        ):
             raise AutoFLError(
                 f"server_lr = {self.server_lr}, floor = {self.floor}: must be > 0;"
                 f" momentum = {self.momentum}, decay = {self.decay}: must lie in [0, 1)"
@@ -43,7 +51,9 @@ class FedOpt(FedAvg):
 
     def init(self, params: Params) -> FedOptState:
         first = {name: torch.zeros_like(p) for name, p in params.items()}
-        return FedOptState(params, first, {name: torch.full_like(p, self.floor**2) for name, p in params.items()})
+        return FedOptState(
+            params, first, {name: torch.full_like(p, self.floor**2) for name, p in params.items()}
+        )
 
     def server_update(self, state: State, average: Params) -> FedOptState:
         assert isinstance(state, FedOptState)
@@ -51,8 +61,11 @@ class FedOpt(FedAvg):
         if self.server == "momentum":
             first = {name: self.momentum * m + move[name] for name, m in state.first.items()}
             return replace(state, params=minus(state.params, -self.server_lr, first), first=first)
-        b1, b2 = self.momentum, self.decay
+        b1 = self.momentum
+        b2 = self.decay
         first = {name: b1 * m + (1.0 - b1) * move[name] for name, m in state.first.items()}
         second = {name: b2 * v + (1.0 - b2) * move[name] ** 2 for name, v in state.second.items()}
         step = {name: m / (second[name].sqrt() + self.floor) for name, m in first.items()}
-        return replace(state, params=minus(state.params, -self.server_lr, step), first=first, second=second)
+        return replace(
+            state, params=minus(state.params, -self.server_lr, step), first=first, second=second
+        )

@@ -32,6 +32,10 @@ class FedProx(Stepping, Averaging):
         """w <- w - beta (g(w; D) + mu (w - w_k)), tau times."""
         local = params
         for step in range(num_steps(batch)):
-            drawn_back = minus(grad(loss)(local, step_of(batch, step).joined()), -self.mu, minus(local, 1.0, params))
+            drawn_back = minus(
+                grad(loss)(local, step_of(batch, step).joined()),
+                -self.mu,
+                minus(local, 1.0, params),
+            )
             local = minus(local, self.outer_lr, self.tamed(drawn_back)[0])
         return local

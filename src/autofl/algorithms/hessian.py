@@ -1,4 +1,6 @@
-"""The product of a loss's Hessian with a vector, for whatever model PyTorch can differentiate twice."""
+"""The product of a loss's Hessian with a vector, for whatever model PyTorch can differentiate
+twice.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,11 +16,13 @@ from autofl.models import Loss, Params
 
 
 def hessian_product(loss: Loss, params: Params, direction: Params, batch: Batch) -> Params:
-    """H(w; D) v, forward over reverse; by a second backward pass where an operation has no forward derivative.
+    """H(w; D) v, forward over reverse; by a second backward pass where an operation has no forward
+    derivative.
 
     Note:
-        Attention and weight norm are computed by their plain formulas here: PyTorch's fused attention can be
-        differentiated once only, and the second derivative of its fused weight norm is wrong.
+        Attention and weight norm are computed by their plain formulas here: PyTorch's fused
+        attention can be differentiated once only, and the second derivative of its fused weight
+        norm is wrong.
     """
 
     def gradient(at: Params) -> Params:
@@ -41,7 +45,11 @@ class _PlainWeightNorm(TorchFunctionMode):
     """g v / |v| in operations that PyTorch differentiates as often as one likes."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func is torch._weight_norm:
             v, g, dim = args

@@ -1,4 +1,6 @@
-"""Per-FedAvg: MAML inside FedAvg (Fallah et al. 2020), exact, first-order, or with a finite-difference Hessian."""
+"""Per-FedAvg: MAML inside FedAvg (Fallah et al. 2020), exact, first-order, or with a
+finite-difference Hessian.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -32,17 +34,24 @@ class PerFedAvg(Stepping, Averaging):
     """tau steps along the stochastic meta-gradient of Eq. (7).
 
     Note:
-        Algorithm 1 of the paper misses alpha before the Hessian and writes F_i(theta) for F_i(w); this is Eq. (7).
+        Algorithm 1 of the paper misses alpha before the Hessian and writes F_i(theta) for F_i(w);
+        this is Eq. (7).
     """
 
     inner_lr: float  # alpha
     outer_lr: float  # beta
     variant: Variant = "exact"
-    difference: float = 1e-5  # length of the step for the finite difference: a longer one crosses kinks of a ReLU
+    difference: float = (
+        1e-5  # length of the step for the finite difference: a longer one crosses kinks of a ReLU
+    )
     lr_decay: float = field(default=0.0, kw_only=True)
     split: Split = field(default=THIRDS, kw_only=True)  # of d into inner, outer and Hessian batch
-    batches: Drawn = field(default="disjoint", kw_only=True)  # the three of a step: no sample twice, or independent
-    guard: float = field(default=0.0, kw_only=True)  # c, the most that alpha |H v| may be of |v|; 0 for any
+    batches: Drawn = field(
+        default="disjoint", kw_only=True
+    )  # the three of a step: no sample twice, or independent
+    guard: float = field(
+        default=0.0, kw_only=True
+    )  # c, the most that alpha |H v| may be of |v|; 0 for any
     grad_clip: float = field(default=0.0, kw_only=True)
     longest_step: float = field(default=0.0, kw_only=True)
     unit: bool = field(default=False, kw_only=True)
@@ -66,7 +75,9 @@ class PerFedAvg(Stepping, Averaging):
         if self.is_guarded:
             return self.guarded_update(loss, params, batch)[0]
         for step in range(num_steps(batch)):
-            params = minus(params, self.outer_lr, self.meta_grad(loss, params, step_of(batch, step)))
+            params = minus(
+                params, self.outer_lr, self.meta_grad(loss, params, step_of(batch, step))
+            )
         return params
 
     def guarded_update(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor]:
@@ -85,11 +96,13 @@ class PerFedAvg(Stepping, Averaging):
     def guarded_grad(self, loss: Loss, params: Params, batch: MetaBatch) -> tuple[Params, Tensor]:
         """The meta-gradient, and whether the guard acted.
 
-            m = v - s alpha H v,  s = min(1, guard |v| / (alpha |H v|));   m <- m min(1, grad_clip / |m|)
+            m = v - s alpha H v,  s = min(1, guard |v| / (alpha |H v|));   m <- m min(1, grad_clip /
+            |m|)
 
         Note:
-            Where an eigenvalue of H is larger than 1/alpha, I - alpha H turns v around: the step goes uphill, and the
-            next one further. With guard <= 1, <m, v> >= 0. A gradient that is not finite becomes 0: no step is made.
+            Where an eigenvalue of H is larger than 1/alpha, I - alpha H turns v around: the step
+            goes uphill, and the next one further. With guard <= 1, <m, v> >= 0. A gradient that is
+            not finite becomes 0: no step is made.
         """
         adapted = minus(params, self.inner_lr, grad(loss)(params, batch.inner))
         outer_grad: Params = grad(loss)(adapted, batch.outer)
@@ -110,9 +123,11 @@ class PerFedAvg(Stepping, Averaging):
         return followed, acted | shrunk if self.is_guarded else acted
 
     def _difference(self, loss: Loss, params: Params, direction: Params, batch: Batch) -> Params:
-        """H v = (g(w + s v) - g(w - s v)) / (2 s), s chosen so that s v has the length `difference`.
+        """H v = (g(w + s v) - g(w - s v)) / (2 s), s chosen so that s v has the length
+        `difference`.
 
-        A ReLU that switches between the two points makes the quotient as large as 1/s. Where alpha |H v| > |v|, this is
+        A ReLU that switches between the two points makes the quotient as large as 1/s. Where alpha
+        |H v| > |v|, this is
         assumed to have happened and the product is dropped: one rare UE would outweigh all others.
         """
         length = length_of(direction)

@@ -12,7 +12,9 @@ from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 
 PREFIX = "control."
-"""A control variate travels beside its weight under this prefix, so an update has twice the numbers."""
+"""A control variate travels beside its weight under this prefix, so an update has twice the
+numbers.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,21 +34,26 @@ class Scaffold(Stepping):
 
         y <- y - beta (g(y; D) - c_i + c), tau times;    c_i' = c_i - c + (w - y) / (tau beta)
 
-    A UE sends y and c + (c_i' - c_i); the server takes the mean of y, and moves c by (|A_k|/n) times the mean change.
+    A UE sends y and c + (c_i' - c_i); the server takes the mean of y, and moves c by (|A_k|/n)
+    times the mean change.
 
     Note:
-        The paper's |S|/n is the share of UEs that were heard in this round; here it is |A_k|/n, which is the same where
-        everybody selected is decoded.
+        The paper's |S|/n is the share of UEs that were heard in this round; here it is |A_k|/n,
+        which is the same where everybody selected is decoded.
     """
 
     outer_lr: float  # beta
     lr_decay: float = field(default=0.0, kw_only=True)
-    participation: Annotated[float, "share of the UEs selected in a round; default: the run's"] = 0.25
+    participation: Annotated[float, "share of the UEs selected in a round; default: the run's"] = (
+        0.25
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 < self.participation <= 1.0:
-            raise AutoFLError(f"participation: {self.participation} is not > 0 and <= 1; it is |A_k| / n")
+            raise AutoFLError(
+                f"participation: {self.participation} is not > 0 and <= 1; it is |A_k| / n"
+            )
 
     def init(self, params: Params) -> ScaffoldState:
         return ScaffoldState(params, {name: torch.zeros_like(p) for name, p in params.items()})
@@ -54,9 +61,14 @@ class Scaffold(Stepping):
     def client_init(self, sent: Params) -> Params:
         return {name: torch.zeros_like(c) for name, c in _control(sent).items()}
 
-    def client_step(self, loss: Loss, sent: Params, batch: MetaBatch, own: Params) -> tuple[Params, Params]:
-        control, params = _control(sent), _weights(sent)
-        correction, local, tau = minus(control, 1.0, own), params, num_steps(batch)
+    def client_step(
+        self, loss: Loss, sent: Params, batch: MetaBatch, own: Params
+    ) -> tuple[Params, Params]:
+        control = _control(sent)
+        params = _weights(sent)
+        correction = minus(control, 1.0, own)
+        local = params
+        tau = num_steps(batch)
         for step in range(tau):
             corrected = minus(grad(loss)(local, step_of(batch, step).joined()), -1.0, correction)
             local = minus(local, self.outer_lr, corrected)

@@ -1,1 +1,3 @@
-"""What a run will do and why: estimates of constants, pilots, forecasts, rounds of the network alone."""
+"""What a run will do and why: estimates of constants, pilots, forecasts, rounds of the network
+alone.
+"""

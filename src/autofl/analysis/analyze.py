@@ -1,4 +1,6 @@
-"""What the convergence theory promises for a run, and what happens: constants, conditions, bounds, ||grad F||^2."""
+"""What the convergence theory promises for a run, and what happens: constants, conditions, bounds,
+||grad F||^2.
+"""
 
 import math
 from collections.abc import Callable
@@ -61,8 +63,12 @@ class Measured:
     objective: Array
 
     def running_mean(self) -> Array:
-        """(1/K) sum_{k<K} ||grad F(w_k)||^2 for K = 1, 2, ...; a straight line between evaluated rounds."""
-        whole = np.interp(np.arange(int(self.round[-1]) + 1), self.round, self.gradient_norm_sq)[:-1]
+        """(1/K) sum_{k<K} ||grad F(w_k)||^2 for K = 1, 2, ...; a straight line between evaluated
+        rounds.
+        """
+        whole = np.interp(np.arange(int(self.round[-1]) + 1), self.round, self.gradient_norm_sq)[
+            :-1
+        ]
         return np.cumsum(whole) / np.arange(1, len(whole) + 1)
 
 
@@ -74,16 +80,19 @@ def analyze(
     num_steps: int = 16,
     on_stage: OnStage | None = None,
 ) -> dict[str, Any]:
-    """Run a training, estimate the constants at points along it, and compare the bounds with what was measured.
+    """Run a training, estimate the constants at points along it, and compare the bounds with what
+    was measured.
 
     Args:
-        num_points: points of the run at which constants are estimated, from the first to the last round.
+        num_points: points of the run at which constants are estimated, from the first to the last
+            round.
         num_samples: samples of each UE whose own Hessians are taken.
         num_steps: Lanczos steps.
     Returns:
         Plain values for JSON; see docs/theory.md.
     """
-    settings, tell = settings.resolved(), on_stage or (lambda _: None)
+    settings = settings.resolved()
+    tell = on_stage or (lambda _: None)
     use_machine(settings.simulation.threads)
     sim = build_simulation(settings)
     algorithm = sim.arm.algorithm
@@ -101,21 +110,30 @@ def analyze(
 
 def _check(sim: Simulation) -> None:
     """Refuse what the theorems do not cover."""
-    arm, algorithm = sim.arm, sim.arm.algorithm
+    arm = sim.arm
+    algorithm = sim.arm.algorithm
     if sim.evaluator.measured or math.isinf(getattr(algorithm, "outer_lr", 0.0)):
         raise AutoFLError(
             "the theory needs numbers for learning.inner_lr and outer_lr, not auto; Table I has 0.03, 0.07"
         )
     if not isinstance(algorithm, PerFedAvg) or algorithm.variant != "exact":
-        raise AutoFLError("the theory covers exact meta-gradients only; use algorithm = autofl or per-fedavg, exact")
+        raise AutoFLError(
+            "the theory covers exact meta-gradients only; use algorithm = autofl or per-fedavg, exact"
+        )
     if algorithm.is_guarded or algorithm.lr_decay > 0.0:
-        raise AutoFLError("the theory covers plain steps only; leave out learning.guard, grad_clip and lr_decay")
+        raise AutoFLError(
+            "the theory covers plain steps only; leave out learning.guard, grad_clip and lr_decay"
+        )
     used = [name for name in ("compressor", "downlink") if getattr(arm, name) is not None]
     if used or type(arm.aggregator) is not Mean:
         beside = ", ".join([*used, *(["aggregator"] if type(arm.aggregator) is not Mean else [])])
-        raise AutoFLError(f"the theory covers plain averages of whole updates only; leave out {beside}")
+        raise AutoFLError(
+            f"the theory covers plain averages of whole updates only; leave out {beside}"
+        )
     if isinstance(arm.planner, Observing):
-        raise AutoFLError("the theory covers plans that depend on the channel only; this planner looks at the model")
+        raise AutoFLError(
+            "the theory covers plans that depend on the channel only; this planner looks at the model"
+        )
 
 
 FORGETFUL = (ByData, FedCS, Uniform)
@@ -125,20 +143,27 @@ FORGETFUL = (ByData, FedCS, Uniform)
 def remembers(sim: Simulation, horizon: Horizon) -> list[str]:
     """Why the law of S_k may depend on earlier rounds; empty where it cannot, as Theorem 1 asks.
 
-    Where everybody who is selected uniformly is heard in all drawn rounds, S_k is that draw, whatever else remembers.
+    Where everybody who is selected uniformly is heard in all drawn rounds, S_k is that draw,
+    whatever else remembers.
     """
     reasons = []
     if len(sim.arm.planner.init(sim.cell)):
         reasons.append(f"planner {type(sim.arm.planner).__name__} remembers earlier rounds")
     if type(sim.arm.selection) not in FORGETFUL:
-        reasons.append(f"selection {type(sim.arm.selection).__name__} may look at the number of the round")
+        reasons.append(
+            f"selection {type(sim.arm.selection).__name__} may look at the number of the round"
+        )
     if type(sim.channel) is not PathLoss:
         reasons.append(f"gains of {type(sim.channel).__name__} in one round tell of the next")
-    everybody = bool((horizon.decoded == horizon.selected).all()) and type(sim.arm.selection) is Uniform
+    everybody = (
+        bool((horizon.decoded == horizon.selected).all()) and type(sim.arm.selection) is Uniform
+    )
     return [] if everybody else reasons
 
 
-def _train(sim: Simulation, wanted: Array, inner_lr: float, tell: OnStage) -> tuple[Measured, dict[int, Params]]:
+def _train(
+    sim: Simulation, wanted: Array, inner_lr: float, tell: OnStage
+) -> tuple[Measured, dict[int, Params]]:
     """Play the run; measure ||grad F||^2 and F at evaluated rounds and keep the parameters of some."""
     loss = loss_of(sim.model)
     measurements: list[tuple[int, float, float]] = []
@@ -147,16 +172,24 @@ def _train(sim: Simulation, wanted: Array, inner_lr: float, tell: OnStage) -> tu
     for record, state in simulate(sim):
         if record.evaluation is not None:
             square = gradient_norm_sq(loss, state.params, sim.data, inner_lr)
-            measurements.append((record.round, square, objective(loss, state.params, sim.data, inner_lr)))
-            tell(f"training, round {record.round} of {sim.stop.rounds}: ||grad F||^2 = {square:.3g}")
+            measurements.append(
+                (record.round, square, objective(loss, state.params, sim.data, inner_lr))
+            )
+            tell(
+                f"training, round {record.round} of {sim.stop.rounds}: ||grad F||^2 = {square:.3g}"
+            )
         if record.round in wanted or record.stop is not None:
             kept[record.round] = state.params
     if record.stop == "diverged":
-        raise AutoFLError(f"the run diverged in round {record.round}; a smaller learning.outer_lr is needed")
+        raise AutoFLError(
+            f"the run diverged in round {record.round}; a smaller learning.outer_lr is needed"
+        )
     return Measured(*np.array(measurements, dtype=np.float64).T), kept
 
 
-def _points(how: Estimator, kept: dict[int, Params], seed: int, tell: OnStage) -> list[PointConstants]:
+def _points(
+    how: Estimator, kept: dict[int, Params], seed: int, tell: OnStage
+) -> list[PointConstants]:
     points: list[PointConstants] = []
     before: Params | None = None
     for number, (k, params) in enumerate(kept.items(), start=1):
@@ -178,7 +211,9 @@ def _result(
 ) -> dict[str, Any]:
     algorithm = sim.arm.algorithm
     assert isinstance(algorithm, PerFedAvg)
-    alpha, beta, tau = algorithm.inner_lr, algorithm.outer_lr, settings.learning.local_steps
+    alpha = algorithm.inner_lr
+    beta = algorithm.outer_lr
+    tau = settings.learning.local_steps
     constants = largest_constants(list(points.values()))
     law = participation(horizon.decoded)
     inner, outer, hess = split_sizes(horizon.num_samples[horizon.decoded], algorithm.split)
@@ -188,18 +223,25 @@ def _result(
     meta = meta_of(constants, alpha, inner, outer, hess, weight, owned)
     reasons = remembers(sim, horizon)
     memory = memory_of(horizon.decoded) if reasons else 0.0
-    one_law = Condition("Theorem 1: reasons why S_k may depend on earlier rounds", float(len(reasons)), 0.0)
-    first, last = float(measured.objective[0]), float(measured.objective[-1])
+    one_law = Condition(
+        "Theorem 1: reasons why S_k may depend on earlier rounds", float(len(reasons)), 0.0
+    )
+    first = float(measured.objective[0])
+    last = float(measured.objective[-1])
     chance = horizon.decoded.mean(axis=0)
     share = chance / chance.sum()
     sizes = (float(inner.max()), float(outer.max()), float(hess.max()))
     safe = 1.0 / (tau * meta.smoothness)
     bounds = {
-        "corrected": bound(meta, law, first, beta, tau) if one_law.met else NOTHING,  # F >= 0: cross-entropy
+        "corrected": bound(meta, law, first, beta, tau)
+        if one_law.met
+        else NOTHING,  # F >= 0: cross-entropy
         "memory": bound_with_memory(meta, law, memory, first, beta, tau),
         "safe": bound(meta, law, first, safe, tau) if one_law.met else NOTHING,
         "printed": printed_bound(constants, share, first - last, alpha, beta, *sizes),
-        "appendix": printed_bound(constants, share, first - last, alpha, beta, *sizes, appendix=True),
+        "appendix": printed_bound(
+            constants, share, first - last, alpha, beta, *sizes, appendix=True
+        ),
     }
     epsilon = float(settings.planner.given.get("epsilon", DEFAULT_EPSILON))
     choice = choice_for(constants, law, first, alpha, epsilon, float(owned.min()))
@@ -236,15 +278,22 @@ def _result(
 
 
 def _intervals(points: list[PointConstants]) -> dict[str, dict[str, float | None]]:
-    """Each constant over these points, with its interval; None where there is no upper end, or no rho yet."""
+    """Each constant over these points, with its interval; None where there is no upper end, or no
+    rho yet.
+    """
     ends = {end: asdict(largest_constants(points, end)) for end in ("value", "low", "high")}
-    return {name: {end: _plain(ends[end][name]) for end in ends} for name in Constants.__dataclass_fields__}
+    return {
+        name: {end: _plain(ends[end][name]) for end in ends}
+        for name in Constants.__dataclass_fields__
+    }
 
 
 def _rounds_to(
     level: float, measured: Measured, bounds: dict[str, Bound], excess: float, beta: float
 ) -> dict[str, Any]:
-    """Rounds until the mean of ||grad F||^2 over all rounds is at most a level: needed, by K*, promised."""
+    """Rounds until the mean of ||grad F||^2 over all rounds is at most a level: needed, by K*,
+    promised.
+    """
     mean = measured.running_mean()
     there = np.flatnonzero(mean <= level)
     passed = measured.round[measured.gradient_norm_sq <= level]

@@ -1,11 +1,13 @@
 """(P1): the least time to an accuracy, and what less energy costs in time.
 
-And the other way round: the best accuracy within a time, or within an energy. Pilots tell how many rounds a plan needs,
+And the other way round: the best accuracy within a time, or within an energy. Pilots tell how many
+    rounds a plan needs,
 and networks drawn without learning tell what a round costs: nothing is trained. NumPy only.
 
-The planner chooses among all UEs, in one band that they share, unless the user sets their number. What is left to
-choose is thrift: how much longer than the least time a round may take to save energy. Half as many UEs, drawn for each
-round, save energy too, so they are shown beside it.
+The planner chooses among all UEs, in one band that they share, unless the user sets their number.
+What is left to
+choose is thrift: how much longer than the least time a round may take to save energy. Half as many
+UEs, drawn for each round, save energy too, so they are shown beside it.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +36,9 @@ OnStage = Callable[[str], None]
 
 
 class Effort(NamedTuple):
-    """Networks and rounds that are drawn for a candidate; a round of 20 UEs takes the joint planner 7 to 30 ms."""
+    """Networks and rounds that are drawn for a candidate; a round of 20 UEs takes the joint planner
+    7 to 30 ms.
+    """
 
     networks: int
     rounds: int
@@ -78,7 +82,10 @@ class Candidate:
         own = ("num_selected", "thrift", "num_samples", "local_steps", "bits_per_weight", "heard")
         coming = self.forecast.table()
         kept = ("target_accuracy", "rounds", "sim_time", "energy", "outside")
-        return {**{name: getattr(self, name) for name in own}, **{name: coming[name] for name in kept}}
+        return {
+            **{name: getattr(self, name) for name in own},
+            **{name: coming[name] for name in kept},
+        }
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,9 @@ class Choice:
     limit: float  # accuracy, s or J
     candidates: list[Candidate]
     best: Candidate
-    changes: list[str]  # what a run of the chosen plan needs beside the settings that the choice began with
+    changes: list[
+        str
+    ]  # what a run of the chosen plan needs beside the settings that the choice began with
     most: float  # highest accuracy that the pilots cover
     remarks: list[str]
     among_all: bool  # whether the planner chooses among all UEs
@@ -124,12 +133,14 @@ def choose(
     on_stage: OnStage | None = None,
     effort: Effort = FULL,
 ) -> Choice:
-    """The plan with the least median time to the target, or with the highest accuracy within a limit.
+    """The plan with the least median time to the target, or with the highest accuracy within a
+    limit.
 
     Args:
         target: adapted accuracy.
         within: learning time [s].
-        budget: energy [J] of a UE over the whole training, mean over UEs; thrift is then chosen, unless it is set.
+        budget: energy [J] of a UE over the whole training, mean over UEs; thrift is then chosen,
+            unless it is set.
         pilots: as for `forecast`; the planner goes by the pace of one's own.
         total_band: [Hz], shared by all that are asked; by default `cell.total_bandwidth`.
         on_stage: told what is being looked at.
@@ -148,7 +159,13 @@ def choose(
     if target is None and not 0.0 < limit < float("inf"):
         raise AutoFLError(f"--{name} {limit:g}: must be more than 0")
 
-    look = _Look.of(settings, Pilots.read(pilots), pilots is not None, total_band, on_stage or (lambda stage: None))
+    look = _Look.of(
+        settings,
+        Pilots.read(pilots),
+        pilots is not None,
+        total_band,
+        on_stage or (lambda stage: None),
+    )
     fits = {target: look.fitted(target)} if target is not None else _fits(look)
     targets = list(fits)
     look = look.at_pace(targets[len(targets) // 2])
@@ -160,7 +177,8 @@ def choose(
         points.append((asks // 2, own))
 
     # Each point has networks of the same seeds, so that candidates differ by their plans alone.
-    candidates, problems = list[Candidate](), list[AutoFLError]()
+    candidates = list[Candidate]()
+    problems = list[AutoFLError]()
     for size, thrift in points:
         planned = look.at(size, thrift)
         networks = look.drawn(planned, effort, f"{size} UEs, thrift {thrift:g}")
@@ -189,8 +207,14 @@ def choose(
     inside = [one for one in able if not one.forecast.outside]
     best = min(inside or able, key=_rank)
     at_the_end = target is None and best.forecast.target >= targets[-1]
-    remarks = [f"{100 * targets[-1]:g} % is as far as the pilots go; the limit allows more"] if at_the_end else []
-    fewer = next((one for one in candidates if one.num_selected < asks and one.time < best.time), None)
+    remarks = (
+        [f"{100 * targets[-1]:g} % is as far as the pilots go; the limit allows more"]
+        if at_the_end
+        else []
+    )
+    fewer = next(
+        (one for one in candidates if one.num_selected < asks and one.time < best.time), None
+    )
     if fewer is not None:
         remarks.append(
             f"{fewer.num_selected} UEs drawn for each round would be faster by the forecast, {fewer.time:.3g} s;"
@@ -215,12 +239,19 @@ def planned_with(settings: Settings, **values: Any) -> Settings:
     return settings.model_copy(update={settings.planned_in(): section.model_copy(update=values)})
 
 
-def changes(settings: Settings, own_pace: bool = False, total_band: float | None = None) -> list[str]:
-    """What to give to `autofl simulate` with --set, on top of what was given here, so that it runs this choice."""
-    section, where = settings.planned_by(), settings.planned_in()
+def changes(
+    settings: Settings, own_pace: bool = False, total_band: float | None = None
+) -> list[str]:
+    """What to give to `autofl simulate` with --set, on top of what was given here, so that it runs
+    this choice.
+    """
+    section = settings.planned_by()
+    where = settings.planned_in()
     lines = [f"algorithm={settings.algorithm}", f"{where}.name=joint"]
     if own_pace:
-        lines.append(f"{where}.pace=[{', '.join(f'{value:.4g}' for value in section.given['pace'])}]")
+        lines.append(
+            f"{where}.pace=[{', '.join(f'{value:.4g}' for value in section.given['pace'])}]"
+        )
     if section.given.get("thrift"):
         lines.append(f"{where}.thrift={section.given['thrift']:g}")
     if total_band is not None:
@@ -234,15 +265,26 @@ class _Look:
 
     settings: Settings  # resolved
     pilots: Pilots
-    own_pace: bool  # whether the planner goes by the pace of these pilots, not by that of the package
+    own_pace: (
+        bool  # whether the planner goes by the pace of these pilots, not by that of the package
+    )
     on_stage: OnStage
 
     @classmethod
-    def of(cls, settings: Settings, pilots: Pilots, own: bool, total_band: float | None, on_stage: OnStage) -> "_Look":
+    def of(
+        cls,
+        settings: Settings,
+        pilots: Pilots,
+        own: bool,
+        total_band: float | None,
+        on_stage: OnStage,
+    ) -> "_Look":
         if total_band is not None:
             cell = settings.cell.model_copy(update={"total_bandwidth": total_band})
             settings = settings.model_copy(update={"cell": cell})
-        return cls(settings.resolved(), pilots, own and "pace" not in settings.planned_by().given, on_stage)
+        return cls(
+            settings.resolved(), pilots, own and "pace" not in settings.planned_by().given, on_stage
+        )
 
     def fitted(self, target: float) -> Fitted:
         return self.pilots.fitted(self.settings, target)
@@ -257,7 +299,9 @@ class _Look:
     def at(self, size: int, thrift: float) -> Settings:
         """The settings of a candidate."""
         simulation = self.settings.simulation.model_copy(update={"num_selected": size})
-        return planned_with(self.settings.model_copy(update={"simulation": simulation}), thrift=thrift)
+        return planned_with(
+            self.settings.model_copy(update={"simulation": simulation}), thrift=thrift
+        )
 
     def drawn(self, settings: Settings, effort: Effort, what: str) -> list[Horizon]:
         """Rounds of some networks, and a word about each."""
@@ -305,7 +349,9 @@ def _reached(
         spent = one.time if asked == "within" else one.energy
         return one if spent <= limit else None
 
-    best, low, high = at(0), 0, len(targets)
+    best = at(0)
+    low = 0
+    high = len(targets)
     if best is None:
         return None
     while high - low > 1:
@@ -314,14 +360,19 @@ def _reached(
         if one is None:
             high = middle
         else:
-            best, low = one, middle
+            best = one
+            low = middle
     return best
 
 
 def _fits(look: _Look) -> dict[float, Fitted]:
-    """Fits by accuracy, rising: those that more than half of the pilots reach and none of them has at the start."""
+    """Fits by accuracy, rising: those that more than half of the pilots reach and none of them has
+    at the start.
+    """
     problem = problem_of(look.settings.table())
-    start = max((pilot.accuracy[0] for pilot in look.pilots.every if pilot.problem == problem), default=0.0)
+    start = max(
+        (pilot.accuracy[0] for pilot in look.pilots.every if pilot.problem == problem), default=0.0
+    )
     fits: dict[float, Fitted] = {}
     for number in range(int(start / STEP) + 1, int(1.0 / STEP)):
         target = round(number * STEP, 6)

@@ -1,7 +1,9 @@
-"""Estimates of the constants of the theory from a model and the UEs' data, by Hessian-vector products alone.
+"""Estimates of the constants of the theory from a model and the UEs' data, by Hessian-vector
+products alone.
 
-f_i is the mean loss over UE i's own training samples, as everywhere in the package. Where all of them are used a number
-has no sampling error; where some are, its interval says what that costs. Each number belongs to the point w at which
+f_i is the mean loss over UE i's own training samples, as everywhere in the package. Where all of
+them are used a number has no sampling error; where some are, its interval says what that costs.
+Each number belongs to the point w at which
 it is taken: the largest over points along a run is a lower estimate of the theory's supremum.
 """
 
@@ -22,7 +24,8 @@ from autofl.theory import Constants
 from autofl.units import Array
 
 RISK = 0.05
-"""Probability with which an interval may miss, shared among all UEs whose largest value is taken."""
+"""Probability with which an interval may miss, shared among all UEs whose largest value is taken.
+"""
 CHUNK = 32
 """Samples whose own gradients or Hessian-vector products are held at a time."""
 VECTORS = 4
@@ -43,8 +46,8 @@ class Estimate(NamedTuple):
 class PointConstants:
     """The constants at one point w.
 
-    `hessian_lipschitz` is max_i ||H_i(w) - H_i(u)|| / ||w - u|| with u the point before: no more than rho. Without one
-    it is NaN.
+    `hessian_lipschitz` is max_i ||H_i(w) - H_i(u)|| / ||w - u|| with u the point before: no more
+    than rho. Without one it is NaN.
     """
 
     smoothness: Estimate
@@ -65,8 +68,9 @@ class Estimator:
         loss: f_i(w; D), on a batch.
         data: the UEs and their samples.
         inner_lr: alpha; gradients and their spread are taken at the adapted points too.
-        num_samples: samples of each UE whose own Hessians are taken, at most all. With all of them sigma_H^2 is exact
-            up to Lanczos; with fewer its upper end is of no use where a few samples carry most of it.
+        num_samples: samples of each UE whose own Hessians are taken, at most all. With all of them
+            sigma_H^2 is exact up to Lanczos; with fewer its upper end is of no use where a few
+            samples carry most of it.
         num_steps: Lanczos steps, each a Hessian-vector product.
         num_gradients: samples of each UE whose own gradients are taken, at most all.
     """
@@ -79,11 +83,16 @@ class Estimator:
     num_gradients: int = 4096
 
     def at(
-        self, params: Params, rng: np.random.Generator, before: Params | None = None, on_step: OnStep | None = None
+        self,
+        params: Params,
+        rng: np.random.Generator,
+        before: Params | None = None,
+        on_step: OnStep | None = None,
     ) -> PointConstants:
         """The constants at `params`; with `before`, rho along the line between the two."""
         tell = on_step or (lambda _: None)
-        w, num_ue = _flat(params), self.data.partition.num_ue
+        w = _flat(params)
+        num_ue = self.data.partition.num_ue
         risk = RISK / num_ue  # that of the largest over UEs, shared among them
         at = _Point(self, params, w)
 
@@ -112,7 +121,10 @@ class Estimator:
             away = float((w - other.w).norm())
             if away > 0.0:
                 change = over_ues(
-                    "rho", lambda u: self._norm(lambda v: at.hessian(u, v) - other.hessian(u, v), w, rng, risk)
+                    "rho",
+                    lambda u: self._norm(
+                        lambda v: at.hessian(u, v) - other.hessian(u, v), w, rng, risk
+                    ),
                 )
                 turning = Estimate(*(value / away for value in change))
         return PointConstants(
@@ -126,7 +138,9 @@ class Estimator:
             hessian_deviation=steep,
         )
 
-    def _norm(self, operator: Operator, like: Tensor, rng: np.random.Generator, risk: float) -> Estimate:
+    def _norm(
+        self, operator: Operator, like: Tensor, rng: np.random.Generator, risk: float
+    ) -> Estimate:
         return lanczos(operator, like, rng, self.num_steps, risk).norm
 
 
@@ -159,39 +173,55 @@ class _Point:
         """(1/n) sum_i (H_i - H)^2 v, H the mean of the H_i."""
         num_ue = self.how.data.partition.num_ue
         products = torch.stack([self.hessian(u, v) for u in range(num_ue)])
-        deviations = products - products.mean(dim=0)  # (H_i - H) v, whose mean is 0: the outer H drops out
+        deviations = products - products.mean(
+            dim=0
+        )  # (H_i - H) v, whose mean is 0: the outer H drops out
         return torch.stack([self.hessian(u, deviations[u]) for u in range(num_ue)]).mean(dim=0)
 
-    def gradient_variance(self, ue: int, mean: Tensor, rng: np.random.Generator, risk: float) -> Estimate:
+    def gradient_variance(
+        self, ue: int, mean: Tensor, rng: np.random.Generator, risk: float
+    ) -> Estimate:
         """E||grad l - grad f_i||^2 over a UE's samples, around the exact grad f_i."""
         drawn, share = self._some(ue, self.how.num_gradients, rng)
-        values, done = np.empty(len(drawn.y)), 0  # made before: what a chunk leaves would pin the heap
+        # made before: what a chunk leaves would pin the heap
+        values = np.empty(len(drawn.y))
+        done = 0
         for part in _single(drawn):
             own = vmap(lambda one: _flat(grad(self.how.loss)(self.params, one)))(part)
             values[done : done + len(own)] = own.sub_(mean).square_().sum(dim=1).cpu().numpy()
             done += len(own)
-        variance, margin = float(values.mean()), _margin(values, share, risk)
-        factor = math.exp(min(margin, 700.0))  # positive and skew, so the interval is one of the logarithm
+        variance = float(values.mean())
+        margin = _margin(values, share, risk)
+        factor = math.exp(
+            min(margin, 700.0)
+        )  # positive and skew, so the interval is one of the logarithm
         return Estimate(variance, variance / factor, variance * factor)
 
     def hessian_variance(self, ue: int, rng: np.random.Generator, risk: float) -> Estimate:
         """The largest eigenvalue of E(H_s - H_i)^2 over a UE's samples.
 
-        The direction is found on one half of the drawn samples. Its value there is too large on average, since it was
-        chosen there, and its value on the other half too small, since it is not the best one: the interval goes from
-        the low end of the second to the high end of the first. With all samples drawn there is nothing to split.
+        The direction is found on one half of the drawn samples. Its value there is too large on
+        average, since it was
+        chosen there, and its value on the other half too small, since it is not the best one: the
+        interval goes from the low end of the second to the high end of the first. With all samples
+        drawn there is nothing to split.
         """
         drawn, share = self._some(ue, self.how.num_samples, rng)
         half = len(drawn.y) if share == 1.0 else len(drawn.y) // 2
-        first, second = (Batch(*(part[rows] for part in drawn)) for rows in (slice(half), slice(half, None)))
+        first, second = (
+            Batch(*(part[rows] for part in drawn)) for rows in (slice(half), slice(half, None))
+        )
         whole = self.samples(ue)
         whole = Batch(whole.x.clone(), whole.y, whole.mask)  # the memory of `samples` is used again
 
         def squared(v: Tensor) -> Tensor:
-            centre, total, away = self._product(v, whole), torch.zeros_like(v), torch.zeros_like(v)
+            centre = self._product(v, whole)
+            total = torch.zeros_like(v)
+            away = torch.zeros_like(v)
             for part in _single(first):
                 off = self._each_product(part, v.expand(len(part.y), -1)) - centre
-                total, away = total + self._each_product(part, off).sum(dim=0), away + off.sum(dim=0)
+                total = total + self._each_product(part, off).sum(dim=0)
+                away = away + off.sum(dim=0)
             return (total - self._product(away, whole)) / half
 
         eigen = lanczos(squared, self.w, rng, self.how.num_steps, risk / 2)
@@ -201,22 +231,32 @@ class _Point:
         values = [
             torch.cat(
                 [
-                    ((self._each_product(part, eigen.vector.expand(len(part.y), -1)) - centre) ** 2).sum(dim=1)
+                    (
+                        (self._each_product(part, eigen.vector.expand(len(part.y), -1)) - centre)
+                        ** 2
+                    ).sum(dim=1)
                     for part in _single(batch)
                 ]
             )
             for batch in (first, second)
         ]
         first_values, second_values = (squares.double().cpu().numpy() for squares in values)
-        here, there = float(first_values.mean()), float(second_values.mean())
+        here = float(first_values.mean())
+        there = float(second_values.mean())
         low = there * math.exp(-_margin(second_values, share / 2, risk / 2))
-        high = here * (1.0 + _margin(first_values, share / 2, risk / 2)) + eigen.norm.high - eigen.norm.value
+        high = (
+            here * (1.0 + _margin(first_values, share / 2, risk / 2))
+            + eigen.norm.high
+            - eigen.norm.value
+        )
         return Estimate(min(max(math.sqrt(here * there), low), high), low, max(low, high))
 
     def hessian_square(self, ue: int, rng: np.random.Generator, risk: float) -> Estimate:
-        """E||H_s||_F^2 over a UE's samples, from random vectors; no less than E||H_s - H_i||^2 = Lambda^2.
+        """E||H_s||_F^2 over a UE's samples, from random vectors; no less than E||H_s - H_i||^2 =
+        Lambda^2.
 
-        The images of one sample are alike, so it counts as one value of the interval, not as `VECTORS` of them.
+        The images of one sample are alike, so it counts as one value of the interval, not as
+        `VECTORS` of them.
         """
         drawn, _ = self._some(ue, self.how.num_samples, rng)
         squares = []
@@ -227,7 +267,8 @@ class _Point:
                 images.append((self._each_product(part, z) ** 2).sum(dim=1))
             squares.append(torch.stack(images).mean(dim=0))
         values = torch.cat(squares).double().cpu().numpy()
-        mean, factor = float(values.mean()), math.exp(min(_margin(values, 0.0, risk), 700.0))
+        mean = float(values.mean())
+        factor = math.exp(min(_margin(values, 0.0, risk), 700.0))
         return Estimate(mean, mean / factor, mean * factor)
 
     def _each_product(self, part: Batch, v: Tensor) -> Tensor:
@@ -249,11 +290,15 @@ class Eigen(NamedTuple):
     vector: Tensor
 
 
-def lanczos(operator: Operator, like: Tensor, rng: np.random.Generator, num_steps: int, risk: float) -> Eigen:
-    """||A|| of a symmetric operator from products A v alone, by Lanczos' method from a random start.
+def lanczos(
+    operator: Operator, like: Tensor, rng: np.random.Generator, num_steps: int, risk: float
+) -> Eigen:
+    """||A|| of a symmetric operator from products A v alone, by Lanczos' method from a random
+    start.
 
-    A Ritz value never exceeds the largest eigenvalue, and by Kuczynski and Wozniakowski (1992) it misses it by more
-    than the share eps of the spectrum's width with probability at most 1.648 sqrt(dim) exp(-sqrt(eps) (2 j - 1)).
+    A Ritz value never exceeds the largest eigenvalue, and by Kuczynski and Wozniakowski (1992) it
+    misses it by more than the share eps of the spectrum's width with probability at most 1.648
+    sqrt(dim) exp(-sqrt(eps) (2 j - 1)).
 
     Args:
         like: a vector of the operator's dimension, device and dtype.
@@ -288,13 +333,16 @@ def lanczos(operator: Operator, like: Tensor, rng: np.random.Generator, num_step
     rounding = 1e2 * torch.finfo(like.dtype).eps * low
     if exhausted:
         return Eigen(Estimate(low, low - rounding, low + rounding), vector)
-    eps = (math.log(1.648 * math.sqrt(dim) / (risk / 2.0)) / (2 * size - 1)) ** 2  # both ends of the spectrum
+    eps = (
+        math.log(1.648 * math.sqrt(dim) / (risk / 2.0)) / (2 * size - 1)
+    ) ** 2  # both ends of the spectrum
     width = (values[-1] - values[0]) / (1.0 - 2.0 * eps) if eps < 0.5 else math.inf
     return Eigen(Estimate(low, low - rounding, low + eps * width + rounding), vector)
 
 
 def largest_constants(points: list[PointConstants], end: str = "value") -> Constants:
-    """The largest of each constant over points along a run, ready for the theorem; `end` is value, low or high.
+    """The largest of each constant over points along a run, ready for the theorem; `end` is value,
+    low or high.
 
     Note:
         The theory asks for the supremum over all w; this is a lower estimate of it.
@@ -321,10 +369,13 @@ def _spread(vectors: Tensor) -> float:
 
 
 def _margin(values: Array, share: float, risk: float) -> float:
-    """Half the width of Student's interval around the mean of values drawn without replacement, over the mean."""
+    """Half the width of Student's interval around the mean of values drawn without replacement,
+    over the mean.
+    """
     from scipy.special import stdtrit
 
-    mean, num = float(values.mean()), len(values)
+    mean = float(values.mean())
+    num = len(values)
     if share >= 1.0 or mean <= 0.0:
         return 1e-5  # nothing but rounding
     if num < 2:

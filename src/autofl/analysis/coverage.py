@@ -23,8 +23,11 @@ class Coverage(NamedTuple):
 
 
 def label_shares(settings: Settings) -> Array | None:
-    """Share of each label among a UE's samples, shape (num_ue, num_classes); None where only the samples would tell."""
-    data, num_ue = settings.data, settings.cell.count
+    """Share of each label among a UE's samples, shape (num_ue, num_classes); None where only the
+    samples would tell.
+    """
+    data = settings.data
+    num_ue = settings.cell.count
     if data.partition == "iid":
         return np.full((num_ue, CLASSES), 1.0 / CLASSES)
     try:
@@ -32,7 +35,8 @@ def label_shares(settings: Settings) -> Array | None:
     except AutoFLError:  # not at hand; the law of labels is known all the same
         if data.partition != "labels":
             return None
-        ue, label = np.arange(num_ue)[:, None], np.arange(CLASSES)
+        ue = np.arange(num_ue)[:, None]
+        label = np.arange(CLASSES)
         counts = ((label - ue) % CLASSES < data.labels).astype(np.float64)
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
@@ -40,13 +44,16 @@ def label_shares(settings: Settings) -> Array | None:
 def coverage(shares: Array, horizon: Horizon, even: bool = False) -> Coverage:
     """What becomes of the labels in these rounds.
 
-    A label c is in the mean gradient with weight e_c = sum_i U_i p_i(c), where it should be (1/n) sum_i p_i(c). Its
-    exposure is the ratio r_c of the two: K rounds teach of it what r_c K rounds do with everybody heard. With r_c = 0
-    it is not learned, so that the share of a UE's test samples that has it is lost.
+    A label c is in the mean gradient with weight e_c = sum_i U_i p_i(c), where it should be (1/n)
+    sum_i p_i(c). Its
+    exposure is the ratio r_c of the two: K rounds teach of it what r_c K rounds do with everybody
+    heard. With r_c = 0 it is not learned, so that the share of a UE's test samples that has it is
+    lost.
 
     Args:
         shares: p_i(c), shape (num_ue, num_classes).
-        even: rounds are few and everybody is selected alike; then those who were selected stand for all.
+        even: rounds are few and everybody is selected alike; then those who were selected stand for
+            all.
     """
     there = horizon.decoded.any(axis=1)
     selected = horizon.selected[there] / horizon.selected[there].sum(axis=1, keepdims=True)

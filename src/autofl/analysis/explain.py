@@ -1,6 +1,8 @@
-"""Why a joint plan is as it is: what binds each UE, what each decision gains, and what more of a resource would.
+"""Why a joint plan is as it is: what binds each UE, what each decision gains, and what more of a
+resource would.
 
-Everything is planned anew on the same networks (the same seeds), so differences come from the plans alone. NumPy only.
+Everything is planned anew on the same networks (the same seeds), so differences come from the plans
+alone. NumPy only.
 """
 
 import math
@@ -24,7 +26,9 @@ from autofl.rounds.round import network_round, next_network
 from autofl.units import Array, PathLike
 
 ORDER = ("band", "frequency", "compressor", "bits", "steps", "samples", "admission")
-"""Decisions in the order in which the waterfall switches them on; the compressor is one of the settings' own."""
+"""Decisions in the order in which the waterfall switches them on; the compressor is one of the
+settings' own.
+"""
 RESOURCES = {"max_energy": "J", "bandwidth": "Hz", "max_power": "W", "cpu_frequency": "cycle/s"}
 """What a UE has, settings of the cell, and their units."""
 MORE = 1.1
@@ -61,7 +65,8 @@ class More:
     unit: str
     time: float  # [s] with 10 % more, planned anew
     gain: float  # share of the learning time
-    price: float  # shadow price: s of learning time saved for one more unit at each UE, decisions as they are
+    # shadow price: s of learning time saved for one more unit at each UE, decisions as they are
+    price: float
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,10 @@ class Explained:
 
     def table(self) -> dict[str, Any]:
         """Plain values for JSON, SI units."""
-        rows = {name: [_plain(row) for row in getattr(self, name)] for name in ("waterfall", "left_out", "more")}
+        rows = {
+            name: [_plain(row) for row in getattr(self, name)]
+            for name in ("waterfall", "left_out", "more")
+        }
         return {"before": _plain(self.before), **rows}
 
 
@@ -93,13 +101,19 @@ def explain(
     on_stage: OnStage | None = None,
     effort: Effort = FULL,
 ) -> Explained:
-    """What each decision of a candidate gains in time to its target, and what more of each resource would."""
-    settings, target = candidate.settings, candidate.forecast.target
-    fitted, tell = Pilots.read(pilots).fitted(settings, target), on_stage or (lambda stage: None)
+    """What each decision of a candidate gains in time to its target, and what more of each resource
+    would.
+    """
+    settings = candidate.settings
+    target = candidate.forecast.target
+    fitted = Pilots.read(pilots).fitted(settings, target)
+    tell = on_stage or (lambda stage: None)
     used = [name for name in ORDER if _is_on(settings, name)]
 
     def look(others: Settings, what: str) -> tuple[float, list[str]]:
-        """Median time, infinite where the target is not reached, and in what it lies outside the pilots."""
+        """Median time, infinite where the target is not reached, and in what it lies outside the
+        pilots.
+        """
         tell(f"explaining: {what}")
         networks = list(draw_networks(others, *effort))
         try:
@@ -117,14 +131,19 @@ def explain(
         return seen[key]
 
     last, outside = with_only([])
-    before, waterfall = Step("all off (exact)", last, 1.0, outside), []
+    before = Step("all off (exact)", last, 1.0, outside)
+    waterfall = []
     for place, name in enumerate(used, 1):
         time, outside = with_only(used[:place])
         waterfall.append(Step(name, time, last / time if time < math.inf else math.nan, outside))
         last = time
     left_out = []
     for name in used:
-        rest = [other for other in used if other != name and not (name == "compressor" and other == "bits")]
+        rest = [
+            other
+            for other in used
+            if other != name and not (name == "compressor" and other == "bits")
+        ]
         time, outside = with_only(rest)
         left_out.append(Step(name, time, time / last, outside))
     elasticity = elasticities(settings)
@@ -137,7 +156,15 @@ def explain(
         cell = settings.cell.model_copy(update=richer)
         time, _ = look(settings.model_copy(update={"cell": cell}), f"10 % more of {resource}")
         amount = float(np.mean(getattr(build_network(settings).air.cell, resource)))
-        more.append(More(resource, unit, time, 1.0 - time / last, max(0.0, -elasticity[resource]) * last / amount))
+        more.append(
+            More(
+                resource,
+                unit,
+                time,
+                1.0 - time / last,
+                max(0.0, -elasticity[resource]) * last / amount,
+            )
+        )
     return Explained(before, waterfall, left_out, more)
 
 
@@ -151,27 +178,35 @@ def _only(settings: Settings, on: list[str]) -> Settings:
     """The same with these decisions alone; without its compressor an update has 32 bits a weight."""
     switches = {name: name in on for name in ORDER if name != "compressor"}
     changed = planned_with(settings, **switches)
-    return changed if "compressor" in on else changed.model_copy(update={"compressor": CompressorSettings(name="none")})
+    return (
+        changed
+        if "compressor" in on
+        else changed.model_copy(update={"compressor": CompressorSettings(name="none")})
+    )
 
 
 def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, float]:
     """d ln(learning time)/d ln(resource) with who takes part, steps, samples and bits as they are.
 
-    The shadow prices of the allocation: band, power and frequency of each round are found anew for slightly more of it,
-    and by the envelope theorem it does not matter which of them moves.
+    The shadow prices of the allocation: band, power and frequency of each round are found anew for
+    slightly more of it, and by the envelope theorem it does not matter which of them moves.
     """
     network = build_network(settings)
-    planner, trifle = network.planner, 1.0 + 1e-4
+    planner = network.planner
+    trifle = 1.0 + 1e-4
     assert isinstance(planner, JointPlanner)
     memory = planner.init(network.air.cell)
-    gained, total = dict.fromkeys(RESOURCES, 0.0), 0.0
+    gained = dict.fromkeys(RESOURCES, 0.0)
+    total = 0.0
     for k in range(1, num_rounds + 1):
         this_round, memory = network_round(network, k, memory)
         network = next_network(network, this_round)
         if not this_round.sends.any():
             continue
         senders = np.flatnonzero(this_round.sends)
-        cell, gain, plan = this_round.cell.take(senders), this_round.gain[senders], this_round.plan.part(senders)
+        cell = this_round.cell.take(senders)
+        gain = this_round.gain[senders]
+        plan = this_round.plan.part(senders)
         all_band = float(this_round.cell.bandwidth.sum())
         time = _least_time(planner, cell, gain, plan, all_band)
         total += time + float(fixed_time(cell, gain)) / (1.0 + planner.thrift)
@@ -179,18 +214,27 @@ def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, floa
             richer = cell.having(**{name: getattr(cell, name) * trifle})
             band = all_band * (trifle if name == "bandwidth" else 1.0)
             gained[name] += _least_time(planner, richer, gain, plan, band) - time
-    return {name: change / (trifle - 1.0) / total if total else 0.0 for name, change in gained.items()}
+    return {
+        name: change / (trifle - 1.0) / total if total else 0.0 for name, change in gained.items()
+    }
 
 
-def _least_time(planner: JointPlanner, cell: Cell, gain: Array, plan: Plan, all_band: float) -> float:
+def _least_time(
+    planner: JointPlanner, cell: Cell, gain: Array, plan: Plan, all_band: float
+) -> float:
     """The shortest round for what a plan asks of its UEs."""
     cycles = cell.cycles_per_sample * plan.local_steps * plan.num_samples
     task = task_of(cell, gain, cycles, plan.bits_per_weight * cell.num_weights, planner.frequency)
-    return (allocate(task, all_band, certify=False) if planner.band else allocate_fixed_band(task, cell.bandwidth)).time
+    return (
+        allocate(task, all_band, certify=False)
+        if planner.band
+        else allocate_fixed_band(task, cell.bandwidth)
+    ).time
 
 
 def bounds_of(settings: Settings, made: RoundPlan) -> list[Bound]:
-    """What binds each UE of a planned round; for one that is left out, what admitting it would cost.
+    """What binds each UE of a planned round; for one that is left out, what admitting it would
+    cost.
 
     Args:
         settings: of the plan, resolved.
@@ -198,12 +242,17 @@ def bounds_of(settings: Settings, made: RoundPlan) -> list[Bound]:
     """
     planner = build_planner(settings)
     this_round = made.round
-    cell, plan, cost, gain = this_round.cell, this_round.plan, this_round.cost, this_round.gain
+    cell = this_round.cell
+    plan = this_round.plan
+    cost = this_round.cost
+    gain = this_round.gain
     near = 1.0 - BINDS
     own = cost.compute_time + cost.upload_time
     slowest = float(own.max())
     shared = isinstance(planner, JointPlanner) and planner.band
-    full_band = not shared or float(plan.bandwidth[plan.feasible].sum()) >= near * float(cell.bandwidth.sum())
+    full_band = not shared or float(plan.bandwidth[plan.feasible].sum()) >= near * float(
+        cell.bandwidth.sum()
+    )
     flags = {
         "energy": cost.energy >= near * cell.max_energy,
         "power": plan.tx_power >= near * cell.max_power,

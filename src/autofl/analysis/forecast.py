@@ -1,4 +1,5 @@
-"""Learning time and energy to a target accuracy, before any training: pilots give the rounds, the network the rest.
+"""Learning time and energy to a target accuracy, before any training: pilots give the rounds, the
+network the rest.
 
 NumPy only: `autofl plan --target` loads no PyTorch.
 """
@@ -28,21 +29,26 @@ from autofl.units import Array, BoolArray, IntArray, PathLike
 
 DRAWS = 20
 """Networks (seeds seed, seed + 1, ...) over which a forecast is made."""
-FIRST, MOST = 128, 8192
+FIRST = 128
+MOST = 8192
 """Rounds of the network that are drawn at first, and at most."""
 SINGLE = 100
 """Single runs that are drawn in each network, for the interval."""
 ENOUGH = 4
 """Rounds in which a UE must have been selected to be called unheard, where rounds are few."""
 FEW_TESTS = 1000
-"""Test samples at all UEs below which accuracy is so noisy (1 point at 85 %) that a target is passed by chance."""
+"""Test samples at all UEs below which accuracy is so noisy (1 point at 85 %) that a target is
+passed by chance.
+"""
 ON_DEVICES = ("clip", "noise_multiplier", "statistics", "sample_shape", "num_classes")
 """Settings of a deployment that change learning; a pilot is a simulation."""
 USUAL = DeploySettings()
 
 
 class Drawn(NamedTuple):
-    """What decides the rounds a network needs: x, chi^2, y, z, and tau as one over the mean of 1/tau."""
+    """What decides the rounds a network needs: x, chi^2, y, z, and tau as one over the mean of
+    1/tau.
+    """
 
     noise: float  # x, mean of 1/(d m)
     skew: float  # chi^2
@@ -51,8 +57,12 @@ class Drawn(NamedTuple):
     local_steps: float
 
     @classmethod
-    def of(cls, horizon: Horizon, variance: Callable[[Array], Array], even: bool = False) -> "Drawn":
-        """`even`: all UEs are selected alike, so the chances are unequal only because some are not heard."""
+    def of(
+        cls, horizon: Horizon, variance: Callable[[Array], Array], even: bool = False
+    ) -> "Drawn":
+        """`even`: all UEs are selected alike, so the chances are unequal only because some are not
+        heard.
+        """
         heard = horizon.decoded
         return cls(
             mean_noise(heard, horizon.num_samples),
@@ -65,15 +75,21 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """Medians and 95 % intervals of a single run; infinite where the target is never reached (counted by `never`)."""
+    """Medians and 95 % intervals of a single run; infinite where the target is never reached
+    (counted by `never`).
+    """
 
     target: float
     rounds: tuple[float, float, float]  # median, low, high
     sim_time: tuple[float, float, float]  # [s]
     energy: tuple[float, float, float]  # [J] a UE, mean over UEs
     typical: Drawn  # what the networks are like, medians over them
-    unheard: int  # UEs that are heard less than a fifth as often as their share, median over networks
-    missing: int  # labels that are not learned since no UE that is heard owns any, median over networks
+    unheard: (
+        int  # UEs that are heard less than a fifth as often as their share, median over networks
+    )
+    missing: (
+        int  # labels that are not learned since no UE that is heard owns any, median over networks
+    )
     never: int
     num_pilots: int
     short: int  # of these, pilots that end below the target
@@ -87,8 +103,15 @@ class Forecast:
         """Plain values for JSON, SI units."""
         names = ("median", "low_95", "high_95")
         spread = {
-            key: {name: value if np.isfinite(value) else None for name, value in zip(names, values, strict=True)}
-            for key, values in (("rounds", self.rounds), ("sim_time", self.sim_time), ("energy", self.energy))
+            key: {
+                name: value if np.isfinite(value) else None
+                for name, value in zip(names, values, strict=True)
+            }
+            for key, values in (
+                ("rounds", self.rounds),
+                ("sim_time", self.sim_time),
+                ("energy", self.energy),
+            )
         }
         rest = (
             "unheard",
@@ -111,10 +134,12 @@ class Forecast:
 
 
 def forecast(settings: Settings, target: float, pilots: PathLike | None = None) -> Forecast:
-    """When a run of these settings will pass the target (adapted accuracy), and what it will have cost.
+    """When a run of these settings will pass the target (adapted accuracy), and what it will have
+    cost.
 
     Args:
-        pilots: a file written by `autofl pilot`, or a folder of them; without one, those that come with the package.
+        pilots: a file written by `autofl pilot`, or a folder of them; without one, those that come
+            with the package.
     """
     settings = settings.resolved()
     if not 0.0 < target <= 1.0:
@@ -124,7 +149,9 @@ def forecast(settings: Settings, target: float, pilots: PathLike | None = None) 
 
 
 def draw_networks(settings: Settings, num: int, num_rounds: int) -> Iterator[Horizon]:
-    """Rounds of several networks of these settings, seeds seed, seed + 1, ..., without any learning."""
+    """Rounds of several networks of these settings, seeds seed, seed + 1, ..., without any
+    learning.
+    """
     for seed in range(settings.seed, settings.seed + num):
         yield draw_horizon(network_of(settings.model_copy(update={"seed": seed})), num_rounds)
 
@@ -139,22 +166,35 @@ def network_of(settings: Settings) -> Network:
 
 
 def far_error(freedom: int) -> float:
-    """About the 99.5 % quantile of Student's law, expanded around the normal one (Abramowitz and Stegun 26.7.5)."""
-    z, v = 2.5758, float(freedom)
-    first, second = (z**3 + z) / 4.0, (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
-    return z + first / v + second / v**2 + (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0 / v**3
+    """About the 99.5 % quantile of Student's law, expanded around the normal one (Abramowitz and
+    Stegun 26.7.5).
+    """
+    z = 2.5758
+    v = float(freedom)
+    first = (z**3 + z) / 4.0
+    second = (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
+    return (
+        z
+        + first / v
+        + second / v**2
+        + (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0 / v**3
+    )
 
 
-def forecast_of(settings: Settings, fitted: Fitted, networks: Iterable[Horizon], few: bool = False) -> Forecast:
+def forecast_of(
+    settings: Settings, fitted: Fitted, networks: Iterable[Horizon], few: bool = False
+) -> Forecast:
     """The forecast from rounds of networks, in the order of their seeds.
 
     Args:
         settings: resolved.
-        few: whether the rounds are few because planning takes long. They are then repeated where more are needed, and
-            who is heard is judged by who was selected.
+        few: whether the rounds are few because planning takes long. They are then repeated where
+            more are needed, and who is heard is judged by who was selected.
     """
     rng = stream(settings.seed, "forecast")
-    farthest = far_error(fitted.model.freedom)  # errors beyond it change no interval, and take long to draw
+    farthest = far_error(
+        fitted.model.freedom
+    )  # errors beyond it change no interval, and take long to draw
     played: list[Played] = []
     spread: list[Costs] = []
     num = 0
@@ -169,11 +209,17 @@ def forecast_of(settings: Settings, fitted: Fitted, networks: Iterable[Horizon],
     medians = [one.median for one in played if np.isfinite(one.median[0])]
     missing = np.median([one.heard.missing for one in played if one.heard is not None] or [0])
     if 2 * len(medians) <= num:
-        why = "the UEs that own some labels are not heard" if missing > 0 else "too few UEs are heard"
-        raise AutoFLError(f"in {num - len(medians)} of {num} drawn networks {why} to reach the target")
+        why = (
+            "the UEs that own some labels are not heard" if missing > 0 else "too few UEs are heard"
+        )
+        raise AutoFLError(
+            f"in {num - len(medians)} of {num} drawn networks {why} to reach the target"
+        )
     middle = np.median(np.array(medians + [NEVER] * (num - len(medians))), axis=0)
     low, high = np.quantile(np.array(spread), [0.025, 0.975], axis=0, method="nearest")
-    rounds, sim_time, energy = ((float(m), float(a), float(b)) for m, a, b in zip(middle, low, high, strict=True))
+    rounds, sim_time, energy = (
+        (float(m), float(a), float(b)) for m, a, b in zip(middle, low, high, strict=True)
+    )
     typical = Drawn(*np.median(np.array([one.drawn for one in played]), axis=0).tolist())
     return Forecast(
         target=fitted.target,
@@ -193,7 +239,11 @@ def forecast_of(settings: Settings, fitted: Fitted, networks: Iterable[Horizon],
         outside=[
             *_outside(fitted.model, typical, heterogeneity_of(settings)),
             *(["labels that nobody owns who is heard"] if missing > 0 else []),
-            *(["a label that is hardly heard"] if missing == 0 and fitted.is_rare(_rarest(played)) else []),
+            *(
+                ["a label that is hardly heard"]
+                if missing == 0 and fitted.is_rare(_rarest(played))
+                else []
+            ),
             *(["more rounds than the longest pilot"] if rounds[0] > 1.25 * fitted.longest else []),
             *unseen(settings),
         ],
@@ -202,10 +252,19 @@ def forecast_of(settings: Settings, fitted: Fitted, networks: Iterable[Horizon],
 
 def unseen(settings: Settings) -> list[str]:
     """Settings that change what is learned or measured, and that no pilot can have: in words."""
-    judged, samples = settings.evaluation.num_ue or settings.cell.count, settings.evaluation.test_samples
-    on_devices = [f"deploy.{key}" for key in ON_DEVICES if getattr(settings.deploy, key) != getattr(USUAL, key)]
+    judged = settings.evaluation.num_ue or settings.cell.count
+    samples = settings.evaluation.test_samples
+    on_devices = [
+        f"deploy.{key}"
+        for key in ON_DEVICES
+        if getattr(settings.deploy, key) != getattr(USUAL, key)
+    ]
     return [
-        *([f"accuracy on only {judged * samples} test samples"] if samples and judged * samples < FEW_TESTS else []),
+        *(
+            [f"accuracy on only {judged * samples} test samples"]
+            if samples and judged * samples < FEW_TESTS
+            else []
+        ),
         *([f"what devices do to data and updates ({', '.join(on_devices)})"] if on_devices else []),
     ]
 
@@ -225,22 +284,35 @@ class Played(NamedTuple):
     unheard: int
 
 
-def play(settings: Settings, fitted: Fitted, horizon: Horizon, errors: Array, doubt: Array, few: bool) -> Played:
+def play(
+    settings: Settings, fitted: Fitted, horizon: Horizon, errors: Array, doubt: Array, few: bool
+) -> Played:
     """What becomes of a network by its rounds.
 
-    Where a label is heard less than in any pilot, K rounds are enough if the target can do without it, and K/r_c if it
-    must be learned like the others. Nothing tells where between them: ln K is drawn evenly.
+    Where a label is heard less than in any pilot, K rounds are enough if the target can do without
+    it, and K/r_c if it must be learned like the others. Nothing tells where between them: ln K is
+    drawn evenly.
 
     Args:
         settings: with the network's own seed.
-        errors: of ln K, in deviations; doubt: between 0 and 1, where between the two; one of each for a single run.
+        errors: of ln K, in deviations; doubt: between 0 and 1, where between the two; one of each
+            for a single run.
     """
     even = few and settings.selection.name == "uniform"
     its = Drawn.of(horizon, variance_of(settings.compressor), even)
     needed, deviation = fitted.model.rounds(
-        np.array(its.noise), its.local_steps, heterogeneity_of(settings), its.skew, its.rounding, its.share
+        np.array(its.noise),
+        its.local_steps,
+        heterogeneity_of(settings),
+        its.skew,
+        its.rounding,
+        its.share,
     )
-    wanted = float(needed) / float(horizon.pace.mean()) * np.array([1.0, *np.exp(float(deviation) * errors)])
+    wanted = (
+        float(needed)
+        / float(horizon.pace.mean())
+        * np.array([1.0, *np.exp(float(deviation) * errors)])
+    )
     shares = label_shares(settings)
     heard = None if shares is None else coverage(shares, horizon, even)
     rare = heard is not None and fitted.is_rare(heard.rarest)
@@ -249,13 +321,19 @@ def play(settings: Settings, fitted: Fitted, horizon: Horizon, errors: Array, do
     if heard is not None and heard.missing and heard.highest * fitted.highest < fitted.target:
         costs = [NEVER] * len(wanted)  # too many test samples have labels that it never sees
     else:
-        horizon = _repeated(horizon, wanted.max()) if few or rare else _longer(settings, horizon, wanted.max())
+        horizon = (
+            _repeated(horizon, wanted.max())
+            if few or rare
+            else _longer(settings, horizon, wanted.max())
+        )
         costs = _spent(horizon, wanted)
     return Played(costs[0], costs[1:], its, heard, _unheard(horizon, few))
 
 
 def _outside(model: RoundsModel, typical: Drawn, h: float) -> list[str]:
-    return model.outside(typical.noise, typical.local_steps, h, typical.skew, typical.rounding, typical.share)
+    return model.outside(
+        typical.noise, typical.local_steps, h, typical.skew, typical.rounding, typical.share
+    )
 
 
 def _rarest(played: list[Played]) -> float:
@@ -264,19 +342,25 @@ def _rarest(played: list[Played]) -> float:
 
 def variance_of(compressor: CompressorSettings) -> Callable[[Array], Array]:
     """omega of a compressor at these bits a weight; 0 for none, or one that does not say."""
-    rates = np.array(sorted(rates_of(None if compressor.name == "none" else compressor.build()))).reshape(-1, 2)
+    rates = np.array(
+        sorted(rates_of(None if compressor.name == "none" else compressor.build()))
+    ).reshape(-1, 2)
     return lambda bits: np.interp(bits, *rates.T) if len(rates) else np.zeros_like(bits)
 
 
 def pilot_of(run: Run) -> Pilot:
     """What a forecast needs of a run, from its folder alone."""
     shape = (int(run.rounds["round"].max()) + 1, int(run.manifest["num_ue"]))
-    heard, samples, bits = np.zeros(shape, np.bool_), np.ones(shape, np.int64), np.zeros(shape)
+    heard = np.zeros(shape, np.bool_)
+    samples = np.ones(shape, np.int64)
+    bits = np.zeros(shape)
     where = run.ues["round"].astype(np.int64), run.ues["ue"].astype(np.int64)
     heard[where], samples[where] = run.ues["decoded"] == 1, run.ues["num_samples"].astype(np.int64)
     bits[where] = run.ues["bits_per_weight"]
     compressor = CompressorSettings(**run.config.get("compressor", {}))
-    rounds, _, accuracy = run.evaluated(f"{run.config.get('stop', {}).get('metric', 'adapted')}_accuracy")
+    rounds, _, accuracy = run.evaluated(
+        f"{run.config.get('stop', {}).get('metric', 'adapted')}_accuracy"
+    )
     return Pilot(
         problem=problem_of(run.config),
         labels=int(run.config["data"]["labels"]),
@@ -299,18 +383,26 @@ def _exposure(run: Run, heard: BoolArray) -> float:
     if shares is None:
         return 1.0
     there = heard[heard.any(axis=1)]
-    return float(exposure(shares, (there / there.sum(axis=1, keepdims=True)).mean(axis=0), shares.mean(axis=0)).min())
+    return float(
+        exposure(
+            shares, (there / there.sum(axis=1, keepdims=True)).mean(axis=0), shares.mean(axis=0)
+        ).min()
+    )
 
 
 def mean_noise(heard: BoolArray, num_samples: IntArray) -> float:
-    """x: mean of sum_i a_i^2/d_i over the rounds in which somebody is heard, shapes (num_rounds, num_ue)."""
+    """x: mean of sum_i a_i^2/d_i over the rounds in which somebody is heard, shapes (num_rounds,
+    num_ue).
+    """
     there = heard.any(axis=1)
     size = heard[there].sum(axis=1)
     return float(((heard[there] / np.maximum(num_samples[there], 1)).sum(axis=1) / size**2).mean())
 
 
 def mean_rounding(heard: BoolArray, variance: Array) -> float:
-    """y: mean of sum_i a_i^2 omega_i over the rounds in which somebody is heard, shapes (num_rounds, num_ue)."""
+    """y: mean of sum_i a_i^2 omega_i over the rounds in which somebody is heard, shapes
+    (num_rounds, num_ue).
+    """
     there = heard.any(axis=1)
     return float(((heard * variance)[there].sum(axis=1) / heard[there].sum(axis=1) ** 2).mean())
 
@@ -326,33 +418,50 @@ def _longer(settings: Settings, horizon: Horizon, needed: float) -> Horizon:
 
 def _repeated(horizon: Horizon, needed: float) -> Horizon:
     """The horizon again and again until so many rounds were heard, or at most MOST of them."""
-    heard, num = int(horizon.decoded.any(axis=1).sum()), len(horizon.round_time)
+    heard = int(horizon.decoded.any(axis=1).sum())
+    num = len(horizon.round_time)
     times = int(np.ceil(min(needed / heard, MOST / num)))
     return Horizon(
-        **{field.name: np.concatenate([getattr(horizon, field.name)] * max(times, 1)) for field in fields(Horizon)}
+        **{
+            field.name: np.concatenate([getattr(horizon, field.name)] * max(times, 1))
+            for field in fields(Horizon)
+        }
     )
 
 
 def _spent(horizon: Horizon, needed: Array) -> list[Costs]:
-    """Rounds, simulated time and energy a UE until so many rounds were heard; infinite where they never are."""
+    """Rounds, simulated time and energy a UE until so many rounds were heard; infinite where they
+    never are.
+    """
     heard = np.cumsum(horizon.decoded.any(axis=1))
-    time, energy = np.cumsum(horizon.round_time), np.cumsum(horizon.energy.sum(axis=1)) / horizon.decoded.shape[1]
+    time = np.cumsum(horizon.round_time)
+    energy = np.cumsum(horizon.energy.sum(axis=1)) / horizon.decoded.shape[1]
     costs = []
     for want in needed:
         if want > heard[-1]:
             costs.append(NEVER)
             continue
-        k = int(np.searchsorted(heard, want))  # the round in which it is reached; K itself is not whole
-        share = want / heard[k] if k == 0 else (want - heard[k - 1]) / max(heard[k] - heard[k - 1], 1)
+        k = int(
+            np.searchsorted(heard, want)
+        )  # the round in which it is reached; K itself is not whole
+        share = (
+            want / heard[k] if k == 0 else (want - heard[k - 1]) / max(heard[k] - heard[k - 1], 1)
+        )
         before = (0.0, 0.0) if k == 0 else (time[k - 1], energy[k - 1])
         costs.append(
-            (k + share, before[0] + share * (time[k] - before[0]), before[1] + share * (energy[k] - before[1]))
+            (
+                k + share,
+                before[0] + share * (time[k] - before[0]),
+                before[1] + share * (energy[k] - before[1]),
+            )
         )
     return costs
 
 
 def _unheard(horizon: Horizon, few: bool) -> int:
-    """UEs that are hardly ever heard; in few rounds, of those that were selected often enough to tell."""
+    """UEs that are hardly ever heard; in few rounds, of those that were selected often enough to
+    tell.
+    """
     if not few:
         often = horizon.decoded.mean(axis=0)
         return int((often < 0.2 * often.mean()).sum())

@@ -48,7 +48,12 @@ JOINT_DESIGN = (
     *(Point(d, 20, tau, bits=0.2) for d in (8, 20) for tau in (2, 4, 8)),
     *(Point(12, 20, 2, bits=bits) for bits in (0.15, 0.3, 0.5)),
     *(Point(12, 20, 4, bits=0.15), Point(12, 20, 4, bits=0.5), Point(20, 20, 16, bits=0.5)),
-    *(Point(8, 10, 2, bits=0.2), Point(20, 10, 2, bits=0.5), Point(12, 10, 4, bits=0.2), Point(20, 10, 8, bits=0.5)),
+    *(
+        Point(8, 10, 2, bits=0.2),
+        Point(20, 10, 2, bits=0.5),
+        Point(12, 10, 4, bits=0.2),
+        Point(20, 10, 8, bits=0.5),
+    ),
     *(Point(12, 5, 2, bits=0.5), Point(12, 5, 4, bits=0.2), Point(20, 5, 8, bits=0.5)),
     *(Point(12, 12, 2, 0.2, 0.2), Point(12, 16, 4, 0.4, 0.2)),
 )
@@ -57,11 +62,17 @@ OUT_OF_REACH = 1e7
 """Distance [m] at which nothing is decoded."""
 
 
-def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) -> Iterator[tuple[str, Settings]]:
-    """Name and settings of each pilot; its radio is perfect but for UEs out of reach: a pilot is about learning."""
+def pilot_settings(
+    settings: Settings, labels: Sequence[int], num_seeds: int
+) -> Iterator[tuple[str, Settings]]:
+    """Name and settings of each pilot; its radio is perfect but for UEs out of reach: a pilot is
+    about learning.
+    """
     settings = settings.resolved()
     contents = contents_of(settings.data.source())
-    whose = "" if contents is None else f"-{contents[-16:]}"  # pilots of other samples in the file are not kept
+    whose = (
+        "" if contents is None else f"-{contents[-16:]}"
+    )  # pilots of other samples in the file are not kept
     cell = settings.cell.model_copy(
         update={
             "positions": None,
@@ -78,32 +89,56 @@ def pilot_settings(settings: Settings, labels: Sequence[int], num_seeds: int) ->
                         "channel": ChannelSettings(),
                         "link": LinkSettings(),
                         "knowledge": KnowledgeSettings(),
-                        "cell": cell.model_copy(update={"distance": _distance(cell.count, point.away, seed)}),
+                        "cell": cell.model_copy(
+                            update={"distance": _distance(cell.count, point.away, seed)}
+                        ),
                         "data": settings.data.model_copy(update={"labels": number}),
-                        "planner": PlannerSettings(name="fixed", num_samples=point.num_samples, power="max"),
+                        "planner": PlannerSettings(
+                            name="fixed", num_samples=point.num_samples, power="max"
+                        ),
                         "baseline": BaselineSettings(num_samples=point.num_samples, power="max"),
-                        "joint": JointSettings(name="fixed", num_samples=point.num_samples, power="max"),
+                        "joint": JointSettings(
+                            name="fixed", num_samples=point.num_samples, power="max"
+                        ),
                         "compressor": _at(settings.compressor, point.bits),
-                        **({"downlink": DownlinkSettings(name="none")} if settings.decides_downlink else {}),
+                        **(
+                            {"downlink": DownlinkSettings(name="none")}
+                            if settings.decides_downlink
+                            else {}
+                        ),
                         "simulation": settings.simulation.model_copy(
                             update={"num_selected": min(point.num_selected, settings.cell.count)}
                         ),
-                        "learning": settings.learning.model_copy(update={"local_steps": point.local_steps}),
+                        "learning": settings.learning.model_copy(
+                            update={"local_steps": point.local_steps}
+                        ),
                     }
                 )
-                words = f"l{number}-d{point.num_samples}-m{point.num_selected}-tau{point.local_steps}"
+                words = (
+                    f"l{number}-d{point.num_samples}-m{point.num_selected}-tau{point.local_steps}"
+                )
                 rate = "" if point.bits is None else f"-bits{point.bits:g}"
                 yield f"{words}-away{point.away:g}{rate}-seed{seed}{whose}", one
 
 
 def design_of(settings: Settings) -> tuple[Point, ...]:
-    """The pilots that these settings need: others for an algorithm that the joint planner plans for."""
-    return JOINT_DESIGN if settings.planned_by() is settings.joint or settings.planned_by().name == "joint" else DESIGN
+    """The pilots that these settings need: others for an algorithm that the joint planner plans
+    for.
+    """
+    return (
+        JOINT_DESIGN
+        if settings.planned_by() is settings.joint or settings.planned_by().name == "joint"
+        else DESIGN
+    )
 
 
 def _at(compressor: CompressorSettings, bits: float | None) -> CompressorSettings:
     """The compressor at so many bits a weight, where it is one whose rate is free."""
-    return CompressorSettings(name="entropy", bits=bits) if bits and compressor.name == "entropy" else compressor
+    return (
+        CompressorSettings(name="entropy", bits=bits)
+        if bits and compressor.name == "entropy"
+        else compressor
+    )
 
 
 def _distance(num_ue: int, away: float, seed: int) -> PerUE:
@@ -114,15 +149,23 @@ def _distance(num_ue: int, away: float, seed: int) -> PerUE:
 
 
 def check_replaceable(
-    path: Path, command: str, settings: Settings, folder: Path, labels: Sequence[int], num_seeds: int
+    path: Path,
+    command: str,
+    settings: Settings,
+    folder: Path,
+    labels: Sequence[int],
+    num_seeds: int,
 ) -> None:
-    """Refuse to replace a file, and the runs beside it, that this command with these settings has not made."""
+    """Refuse to replace a file, and the runs beside it, that this command with these settings has
+    not made.
+    """
     if not path.exists():
         return
     try:
         there, made_by = read_pilots(path)
     except AutoFLError:
-        there, made_by = [], ""
+        there = []
+        made_by = ""
     ours = all(pilot.problem == problem_of(settings.resolved().table()) for pilot in there) and all(
         is_same(one, folder / name) for name, one in pilot_settings(settings, labels, num_seeds)
     )
@@ -141,9 +184,14 @@ def run_pilots(
     workers: int = 1,
     on_progress: OnProgress | None = None,
 ) -> list[Pilot]:
-    """Every pilot as a run folder, and what a forecast needs of each; those that are there already are kept."""
+    """Every pilot as a run folder, and what a forecast needs of each; those that are there already
+    are kept.
+    """
     pilots = pilot_settings(settings, labels, num_seeds)
-    jobs = [Job(one, Path(folder) / name, name, resume=is_same(one, Path(folder) / name)) for name, one in pilots]
+    jobs = [
+        Job(one, Path(folder) / name, name, resume=is_same(one, Path(folder) / name))
+        for name, one in pilots
+    ]
     with locked(Path(folder)):
         run_jobs(jobs, workers, on_progress=on_progress)
     return [pilot_of(read_run(job.place)) for job in jobs]

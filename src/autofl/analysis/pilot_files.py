@@ -30,9 +30,13 @@ Round = Annotated[int, Field(ge=0, le=10_000_000)]
 class Pilot:
     """One pilot: the learning problem, how noisy its rounds were, and how its accuracy grew."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # for what is read from a file
+    __pydantic_config__ = ConfigDict(
+        extra="forbid", allow_inf_nan=False
+    )  # for what is read from a file
 
-    problem: dict[str, Any]  # data, partition, model, step sizes and so on: a forecast needs the same
+    problem: dict[
+        str, Any
+    ]  # data, partition, model, step sizes and so on: a forecast needs the same
     labels: Count
     local_steps: Count  # tau
     num_samples: Count  # d
@@ -42,8 +46,12 @@ class Pilot:
     skew: Amount  # chi^2: how unequally UEs were heard
     round: Annotated[tuple[Round, ...], Field(min_length=1)]  # evaluated rounds
     accuracy: tuple[Share, ...]  # adapted accuracy at them, or global where `problem` says so
-    rounding: Amount = 0.0  # mean over rounds of sum_i a_i^2 omega_i, omega the variance of the compressor
-    rarest: Annotated[float, Field(ge=0.0, le=1.0 + 1e-9)] = 1.0  # exposure of the label that was heard least, rounded
+    rounding: Amount = (
+        0.0  # mean over rounds of sum_i a_i^2 omega_i, omega the variance of the compressor
+    )
+    rarest: Annotated[float, Field(ge=0.0, le=1.0 + 1e-9)] = (
+        1.0  # exposure of the label that was heard least, rounded
+    )
 
     @property
     def share(self) -> float:
@@ -55,13 +63,15 @@ class Pilot:
         return smoothed(np.array(self.accuracy))  # once for all targets
 
     def rounds_to(self, target: float, every: int | None = None) -> float:
-        """First evaluated round at which the smoothed accuracy passes the target; NaN if it never does.
+        """First evaluated round at which the smoothed accuracy passes the target; NaN if it never
+        does.
 
         Args:
-            every: rounds from evaluation to evaluation, as if the pilot had been looked at so often; by default as it
-                was. Between its evaluations accuracy is a straight line.
+            every: rounds from evaluation to evaluation, as if the pilot had been looked at so
+                often; by default as it was. Between its evaluations accuracy is a straight line.
         """
-        rounds, smooth = np.array(self.round), self._smoothed
+        rounds = np.array(self.round)
+        smooth = self._smoothed
         if every is not None and every != self.every:
             rounds = np.arange(0, self.round[-1] + 1, every)
             smooth = smoothed(np.interp(rounds, self.round, self.accuracy))
@@ -72,7 +82,9 @@ class Pilot:
         return not np.isnan(self.rounds_to(target, every))
 
     def is_coarse(self, target: float, every: int | None = None) -> bool:
-        """Whether the first evaluation is at the target: the rounds to it then only say how often it was looked at."""
+        """Whether the first evaluation is at the target: the rounds to it then only say how often
+        it was looked at.
+        """
         first = max(every or self.every, self.every)
         return first > 1 and float(np.interp(first, self.round, self.accuracy)) >= target
 
@@ -85,23 +97,36 @@ class Pilot:
 STEADY = ("split", "batches", "lr_decay", "guard", "grad_clip")
 """Settings of learning that change how fast it is, beside the step sizes."""
 RATED = ("none", "entropy")
-"""Compressors that are no part of a learning problem: their variance is known at every rate, and is in the fit."""
+"""Compressors that are no part of a learning problem: their variance is known at every rate, and is
+in the fit.
+"""
 
 
 def problem_of(config: dict[str, Any]) -> dict[str, Any]:
-    """What decides how fast a model is learned, apart from d, m, tau and l, out of resolved settings."""
-    data, learning = config["data"], config["learning"]
+    """What decides how fast a model is learned, apart from d, m, tau and l, out of resolved
+    settings.
+    """
+    data = config["data"]
+    learning = config["learning"]
     others = {"downlink": "none", "aggregator": "mean", "selection": "uniform", "attack": "none"}
     if config.get("compressor", {}).get("name", "none") not in RATED:
         others["compressor"] = "none"
     metric = config.get("stop", {}).get("metric", "adapted")
-    changed = {kind: config[kind] for kind, name in others.items() if config.get(kind, {}).get("name", name) != name}
-    if "downlink" in changed and DownlinkSettings(**changed["downlink"]).is_open:  # a forecast knows what it costs
+    changed = {
+        kind: config[kind]
+        for kind, name in others.items()
+        if config.get(kind, {}).get("name", name) != name
+    }
+    if (
+        "downlink" in changed and DownlinkSettings(**changed["downlink"]).is_open
+    ):  # a forecast knows what it costs
         del changed["downlink"]
     if "attack" in changed:  # without liars a simulation makes no checks
         changed["checks"] = config.get("checks", {})
     return {
-        "data": contents_of(DataSettings.model_validate(data).source()) or data.get("file") or data["name"],
+        "data": contents_of(DataSettings.model_validate(data).source())
+        or data.get("file")
+        or data["name"],
         "standardise": data["standardise"],
         **({"values": data["values"]} if data.get("values", "auto") != "auto" else {}),
         "partition": data["partition"],
@@ -121,8 +146,10 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
 
 def _judged(config: dict[str, Any]) -> dict[str, Any]:
     """How a model is judged, where not as usual: another adaptation, or at some of the UEs only."""
-    evaluation, usual = config.get("evaluation", {}), EvaluationSettings()
-    adapt, num_ue = evaluation.get("adapt_samples", usual.adapt_samples), evaluation.get("num_ue")
+    evaluation = config.get("evaluation", {})
+    usual = EvaluationSettings()
+    adapt = evaluation.get("adapt_samples", usual.adapt_samples)
+    num_ue = evaluation.get("num_ue")
     some = num_ue is not None and num_ue < config["cell"]["num_ue"]
     return {
         **({"adapt_samples": adapt} if adapt != usual.adapt_samples else {}),
@@ -134,14 +161,16 @@ def _own_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Settings of a user's own data set, partition or model, beside its name."""
     known = {"data": set(DataSettings.model_fields), "model": set(ModelSettings.model_fields)}
     own = {
-        kind: {key: value for key, value in config[kind].items() if key not in fields} for kind, fields in known.items()
+        kind: {key: value for key, value in config[kind].items() if key not in fields}
+        for kind, fields in known.items()
     }
     return {f"own_{kind}": settings for kind, settings in own.items() if settings}
 
 
 def _update(config: dict[str, Any]) -> str:
     """The client update in words; an algorithm of one's own with its settings."""
-    name, learning = config["algorithm"], config["learning"]
+    name = config["algorithm"]
+    learning = config["learning"]
     if name in ("autofl", "per-fedavg", "autofl-j", "autofl-j-thrifty"):
         return f"Per-FedAvg, {learning['variant']}"
     if name in ("fedavg-1", "fedavg-2", "fedavg-j"):
@@ -166,31 +195,52 @@ FREE = ("local_steps", "engine")
 
 
 def pilot_advice(settings: Settings, target: float) -> str:
-    """How to make pilots and use them, in a file that is not there yet: those that are there cost much to make."""
-    out = next(name for num in count(1) if not Path(name := f"pilots{'' if num == 1 else f'-{num}'}.json").exists())
+    """How to make pilots and use them, in a file that is not there yet: those that are there cost
+    much to make.
+    """
+    out = next(
+        name
+        for num in count(1)
+        if not Path(name := f"pilots{'' if num == 1 else f'-{num}'}.json").exists()
+    )
     return f"{pilot_command(settings, target, out)} and add --pilots {out}"
 
 
 def pilot_command(settings: Settings, target: float, out: str = "pilots.json") -> str:
-    """The complete command that makes pilots for these settings; they run until they reach the target."""
+    """The complete command that makes pilots for these settings; they run until they reach the
+    target.
+    """
     settings = settings.resolved()
     plans = settings.planned_in()
     if settings.decides_downlink:
         settings = settings.model_copy(update={"downlink": DownlinkSettings()})
-    named = {"algorithm": settings.algorithm, "data": {"name": settings.data.name, "file": settings.data.file}}
-    if settings.planned_by().name == "joint":  # it brings settings along and needs pilots of its own
+    named = {
+        "algorithm": settings.algorithm,
+        "data": {"name": settings.data.name, "file": settings.data.file},
+    }
+    if (
+        settings.planned_by().name == "joint"
+    ):  # it brings settings along and needs pilots of its own
         named[plans] = {"name": "joint"}
-    ours, usual = settings.table(), Settings.model_validate(named).resolved().table()
+    ours = settings.table()
+    usual = Settings.model_validate(named).resolved().table()
     first = Settings().resolved().table()
     changed = {"algorithm": ours["algorithm"]} if ours["algorithm"] != first["algorithm"] else {}
     changed |= {
-        f"data.{key}": ours["data"][key] for key in ("name", "file") if ours["data"].get(key) != first["data"].get(key)
+        f"data.{key}": ours["data"][key]
+        for key in ("name", "file")
+        if ours["data"].get(key) != first["data"].get(key)
     }
     if plans in named and first[plans]["name"] != "joint":
         changed[f"{plans}.name"] = "joint"
     for section, keys in DECIDES.items():
-        its, others = ours.get(section, {}), usual.get(section, {})
-        names = [key for key in keys or its if key in its and key not in FREE and its[key] != others.get(key)]
+        its = ours.get(section, {})
+        others = usual.get(section, {})
+        names = [
+            key
+            for key in keys or its
+            if key in its and key not in FREE and its[key] != others.get(key)
+        ]
         changed |= {f"{section}.{key}": its[key] for key in names}
     words = [f"--set {shlex.quote(f'{key}={written(value)}')}" for key, value in changed.items()]
     return " ".join(["autofl pilot", *words, f"--target {target:g} --out {out}"])
@@ -207,7 +257,11 @@ def read_pilots(path: PathLike) -> tuple[list[Pilot], str]:
     """The pilots of a file, and the command that made them."""
     with opening(path, "a file of pilots", "; make one with autofl pilot"):
         table = read_json(Path(path), "a file of pilots")
-        if not isinstance(table, dict) or not isinstance(table.get("pilots"), list) or not table["pilots"]:
+        if (
+            not isinstance(table, dict)
+            or not isinstance(table.get("pilots"), list)
+            or not table["pilots"]
+        ):
             raise ValueError("no pilots in it")
         pilots = [_read(number, row) for number, row in enumerate(table["pilots"])]
         return pilots, str(table["command"])
@@ -222,5 +276,7 @@ def _read(number: int, row: Any) -> Pilot:
         where = ".".join(map(str, first["loc"])) or "it"
         raise ValueError(f"pilot {number}: {where}: {first['msg']}") from None
     if len(pilot.round) != len(pilot.accuracy) or any(np.diff(pilot.round) <= 0):
-        raise ValueError(f"pilot {number}: an accuracy for each round is needed, and rounds that rise")
+        raise ValueError(
+            f"pilot {number}: an accuracy for each round is needed, and rounds that rise"
+        )
     return pilot

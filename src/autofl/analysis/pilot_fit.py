@@ -13,8 +13,9 @@ from autofl.theory.rounds import RoundsModel, fit_rounds
 from autofl.units import PathLike
 
 SHIPPED = Path(__file__).parent / "pilots"
-"""Pilots on MNIST and MNIST-5k, for the paper's planners and for the joint one; each file says by which command it was
-made."""
+"""Pilots on MNIST and MNIST-5k, for the paper's planners and for the joint one; each file says by
+which command it was made.
+"""
 
 
 class Fitted(NamedTuple):
@@ -54,7 +55,11 @@ class Pilots:
     def fitted(self, settings: Settings, target: float) -> Fitted:
         model, fitting = fit(settings, self.every, target, str(self.path))
         problem = fitting[0].problem
-        commands = [command for pilots, command in self.files if any(pilot.problem == problem for pilot in pilots)]
+        commands = [
+            command
+            for pilots, command in self.files
+            if any(pilot.problem == problem for pilot in pilots)
+        ]
         reached = [pilot for pilot in fitting if pilot.reaches(target, settings.evaluation.every)]
         return Fitted(
             target,
@@ -76,12 +81,16 @@ class Pilots:
         model, _ = fit(settings, self.every, target, str(self.path), as_evaluated=True)
         pace = model.pace(heterogeneity_of(settings))
         if pace[0] + pace[1] <= 0.0:
-            raise AutoFLError(f"{self.path}: at {target:g} the fit makes no sense (no rounds at all); ask for more")
+            raise AutoFLError(
+                f"{self.path}: at {target:g} the fit makes no sense (no rounds at all); ask for more"
+            )
         return pace
 
 
 class PilotsMissing(AutoFLError):
-    """The pilots do not cover what is asked; `what` says so without the file and the command for new ones."""
+    """The pilots do not cover what is asked; `what` says so without the file and the command for
+    new ones.
+    """
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(advice.format(what))
@@ -91,7 +100,8 @@ class PilotsMissing(AutoFLError):
 def fit(
     settings: Settings, pilots: list[Pilot], target: float, origin: str, as_evaluated: bool = False
 ) -> tuple[RoundsModel, list[Pilot]]:
-    """The model of rounds to a target from the pilots of the same learning problem, and those pilots.
+    """The model of rounds to a target from the pilots of the same learning problem, and those
+    pilots.
 
     A pilot that ends below the target says that it needs more rounds than it had.
 
@@ -102,11 +112,16 @@ def fit(
     same = [pilot for pilot in pilots if pilot.problem == problem]
     if not same:
         differing = [
-            {key: (its.get(key), problem.get(key)) for key in {**problem, **its} if its.get(key) != problem.get(key)}
+            {
+                key: (its.get(key), problem.get(key))
+                for key in {**problem, **its}
+                if its.get(key) != problem.get(key)
+            }
             for its in (pilot.problem for pilot in pilots)
         ]
         differs = ", ".join(
-            f"{key} is {there!r} there, {here!r} here" for key, (there, here) in min(differing, key=len).items()
+            f"{key} is {there!r} there, {here!r} here"
+            for key, (there, here) in min(differing, key=len).items()
         )
         raise PilotsMissing(
             f"no pilots of this learning problem ({differs})",
@@ -120,24 +135,31 @@ def fit(
             f"{origin}: {{}}, or make longer ones: {pilot_advice(settings, target)}",
         )
     rounds = [
-        pilot.rounds_to(target, every) if there else pilot.round[-1] for pilot, there in zip(same, reached, strict=True)
+        pilot.rounds_to(target, every) if there else pilot.round[-1]
+        for pilot, there in zip(same, reached, strict=True)
     ]
     model = fit_rounds(
         noise=np.array([pilot.noise for pilot in same]),
         local_steps=np.array([pilot.local_steps for pilot in same], float),
-        heterogeneity=np.array([heterogeneity(pilot.problem["partition"], pilot.labels) for pilot in same]),
+        heterogeneity=np.array(
+            [heterogeneity(pilot.problem["partition"], pilot.labels) for pilot in same]
+        ),
         skew=np.array([pilot.skew for pilot in same]),
         rounding=np.array([pilot.rounding for pilot in same]),
         rounds=np.maximum(rounds, 1.0),  # 0: passed before training
         share=np.array([pilot.share for pilot in same]),
         reached=reached,
-        group=np.unique([(pilot.labels, pilot.seed) for pilot in same], axis=0, return_inverse=True)[1].ravel(),
+        group=np.unique(
+            [(pilot.labels, pilot.seed) for pilot in same], axis=0, return_inverse=True
+        )[1].ravel(),
     )
     return model, same
 
 
 def heterogeneity(partition: str, labels: int) -> float:
-    """h = 1/l for a partition by labels; 0 for the others, whose pilots must share the partition itself."""
+    """h = 1/l for a partition by labels; 0 for the others, whose pilots must share the partition
+    itself.
+    """
     return 1.0 / labels if partition == "labels" else 0.0
 
 

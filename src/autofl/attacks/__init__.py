@@ -1,4 +1,6 @@
-"""Attacks: what UEs that lie send instead of their updates, for simulations that measure what a rule withstands."""
+"""Attacks: what UEs that lie send instead of their updates, for simulations that measure what a
+rule withstands.
+"""
 
 from autofl.attacks.base import Attack, Attacked
 

@@ -15,9 +15,11 @@ class Attacked:
     """A round as seen by its liars, who know everything.
 
     Fields:
-        honest: w_i - w of all UEs of the round as the honest would send them, shape (num_updates, num_weights).
+        honest: w_i - w of all UEs of the round as the honest would send them, shape (num_updates,
+            num_weights).
         liars: the rows of those who lie, one at least.
-        remembered: what each liar would have sent in its first round; None if its attack does not ask for it.
+        remembered: what each liar would have sent in its first round; None if its attack does not
+            ask for it.
     """
 
     honest: Tensor
@@ -33,15 +35,18 @@ class Attacked:
     def first(self) -> Tensor:
         """What each liar would have sent in its first round, shape (num_liars, num_weights)."""
         if self.remembered is None:
-            raise AutoFLError("attacked.first: only for an attack with `remembers = True`, so that checkpoints keep it")
+            raise AutoFLError(
+                "attacked.first: only for an attack with `remembers = True`, so that checkpoints keep it"
+            )
         return self.remembered
 
 
 class Attack(Protocol):
     """An attack: a frozen dataclass of settings with this function.
 
-    If it also has `labels(y, num_classes)`, its liars train on those labels. If it uses `attacked.first`, it says
-    `remembers: ClassVar[bool] = True`: the first updates of the liars then are in every checkpoint.
+    If it also has `labels(y, num_classes)`, its liars train on those labels. If it uses
+    `attacked.first`, it says `remembers: ClassVar[bool] = True`: the first updates of the liars
+    then are in every checkpoint.
     """
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:

@@ -10,7 +10,9 @@ from autofl.attacks.base import Attacked
 
 @dataclass(frozen=True)
 class LabelFlip:
-    """Label y becomes C - 1 - y in their training data; what they send is the honest update for that."""
+    """Label y becomes C - 1 - y in their training data; what they send is the honest update for
+    that.
+    """
 
     def labels(self, y: Tensor, num_classes: int) -> Tensor:
         return num_classes - 1 - y

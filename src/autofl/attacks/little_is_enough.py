@@ -13,33 +13,43 @@ from autofl.attacks.base import Attacked
 from autofl.errors import AutoFLError
 
 LEAST = 0.3
-"""Deviations used by liars who are too few for the paper's formula, which would have them send the mean."""
+"""Deviations used by liars who are too few for the paper's formula, which would have them send the
+mean.
+"""
 
 
 @dataclass(frozen=True)
 class LittleIsEnough:
-    """mean - z deviation of the honest updates, weight by weight (Baruch, Baruch and Goldberg, NeurIPS 2019).
+    """mean - z deviation of the honest updates, weight by weight (Baruch, Baruch and Goldberg,
+    NeurIPS 2019).
 
-    z is the largest value at which the liars and the honest updates beyond them are still half of all:
-    Phi(z) = (m - f - s)/(m - f), s = floor(m/2 + 1) - f.
+    z is the largest value at which the liars and the honest updates beyond them are still half of
+    all: Phi(z) = (m - f - s)/(m - f), s = floor(m/2 + 1) - f.
 
     Note:
-        With one z for all weights the lie is too even (`rounds/evenness.py`). With a `spread` s, each liar draws z anew
+        With one z for all weights the lie is too even (`rounds/evenness.py`). With a `spread` s,
+        each liar draws z anew
         for every weight: z (1 + s x), x standard normal.
     """
 
     z: Annotated[
-        float | None, "standard deviations from the mean; default: as in the paper, by the number of liars"
+        float | None,
+        "standard deviations from the mean; default: as in the paper, by the number of liars",
     ] = None
-    spread: Annotated[float, "relative deviation of z, which each liar draws anew for every weight; 0: one z"] = 0.0
+    spread: Annotated[
+        float, "relative deviation of z, which each liar draws anew for every weight; 0: one z"
+    ] = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.spread < math.inf:
             raise AutoFLError(f"spread: {self.spread}; at least 0, and finite")
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
-        num, liars = len(attacked.honest), len(attacked.liars)
-        others = attacked.honest[[row for row in range(num) if row not in set(attacked.liars.tolist())]]
+        num = len(attacked.honest)
+        liars = len(attacked.liars)
+        others = attacked.honest[
+            [row for row in range(num) if row not in set(attacked.liars.tolist())]
+        ]
         if len(others) < 2:
             return -attacked.own  # nobody to hide among
         needed = num // 2 + 1 - liars

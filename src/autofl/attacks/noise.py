@@ -19,4 +19,6 @@ class Noise:
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
         own = attacked.own
         drawn = torch.from_numpy(rng.standard_normal(tuple(own.shape))).to(own)
-        return drawn * (self.scale * own.norm(dim=1, keepdim=True) / drawn.norm(dim=1, keepdim=True))
+        return drawn * (
+            self.scale * own.norm(dim=1, keepdim=True) / drawn.norm(dim=1, keepdim=True)
+        )

@@ -12,17 +12,22 @@ from autofl.attacks.base import Attacked
 
 @dataclass(frozen=True)
 class Together:
-    """-scale |w_i - w| m/|m|, m the mean of the honest updates: one direction, each as long as its own honest update.
+    """-scale |w_i - w| m/|m|, m the mean of the honest updates: one direction, each as long as its
+    own honest update.
 
-    No length is unusual, and no two of them are the same bytes. Liars who know how long an update may be are `at` that
-    many times the median length of the honest instead, up to a thousandth less.
+    No length is unusual, and no two of them are the same bytes. Liars who know how long an update
+    may be are `at` that many times the median length of the honest instead, up to a thousandth
+    less.
     """
 
     scale: Annotated[float, "length, as a multiple of their own update's"] = 1.0
-    at: Annotated[float | None, "length, as a multiple of the honest updates' median, instead of scale"] = None
+    at: Annotated[
+        float | None, "length, as a multiple of the honest updates' median, instead of scale"
+    ] = None
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
-        num, liars = len(attacked.honest), set(attacked.liars.tolist())
+        num = len(attacked.honest)
+        liars = set(attacked.liars.tolist())
         others = [row for row in range(num) if row not in liars] or list(range(num))
         mean = attacked.honest[others].double().mean(dim=0)
         direction = (mean / mean.norm().clamp_min(1e-300)).to(attacked.honest)

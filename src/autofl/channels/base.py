@@ -1,4 +1,6 @@
-"""What a channel is: the gains of every round, what is known of them, and their law where it has one."""
+"""What a channel is: the gains of every round, what is known of them, and their law where it has
+one.
+"""
 
 from abc import ABC, abstractmethod
 
@@ -11,11 +13,15 @@ from autofl.units import Array
 
 
 class Channel(ABC):
-    """A channel. Gains are a pure function of cell, seed and round, so any round can be replayed alone."""
+    """A channel. Gains are a pure function of cell, seed and round, so any round can be replayed
+    alone.
+    """
 
     @abstractmethod
     def gain(self, cell: Cell, seed: int, k: int) -> Array:
-        """g_k^i of all UEs in round k = 1, 2, ..., shape (num_ue,): what decides decoding, time and energy."""
+        """g_k^i of all UEs in round k = 1, 2, ..., shape (num_ue,): what decides decoding, time and
+        energy.
+        """
 
     def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
         """What the planner knows of these gains; by default the gains themselves."""
@@ -24,13 +30,16 @@ class Channel(ABC):
     def at(self, time: float) -> "Channel":
         """The channel as it is in a round that starts at this simulated time [s].
 
-        Rounds ask it for their gains. By default a channel knows rounds, not seconds, and is the same at any time.
+        Rounds ask it for their gains. By default a channel knows rounds, not seconds, and is the
+        same at any time.
         """
         return self
 
     def survival(self, cell: Cell, gain: Array) -> Array:
         """P(g_i >= gain) in a round, shape (..., num_ue), where the channel has a law."""
-        raise AutoFLError(f"{type(self).__name__} has no law: it cannot tell how likely an update is to be decoded")
+        raise AutoFLError(
+            f"{type(self).__name__} has no law: it cannot tell how likely an update is to be decoded"
+        )
 
 
 def channel_at(channel: Channel, time: float) -> Channel:
@@ -39,7 +48,9 @@ def channel_at(channel: Channel, time: float) -> Channel:
     return channel if at is None else at(time)
 
 
-def success_probability(cell: Cell, channel: Channel, tx_power: ArrayLike, select_probability: float = 1.0) -> Array:
+def success_probability(
+    cell: Cell, channel: Channel, tx_power: ArrayLike, select_probability: float = 1.0
+) -> Array:
     """Probability that an update arrives, exact for the channel's law, Eq. (8).
 
         q_i = P(selected) P(xi_i >= phi),    xi_i >= phi when g_i >= phi N0 B / p_i

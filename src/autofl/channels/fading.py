@@ -24,7 +24,9 @@ class Fading(Protocol):
 
 @dataclass(frozen=True)
 class Rayleigh:
-    """h ~ Rayleigh(scale s), mean s sqrt(pi/2): what the paper prints ("Rayleigh distribution parameter 40")."""
+    """h ~ Rayleigh(scale s), mean s sqrt(pi/2): what the paper prints ("Rayleigh distribution
+    parameter 40").
+    """
 
     scale: float
 
@@ -65,7 +67,9 @@ class NoFading:
 
 @dataclass(frozen=True)
 class OwnFading:
-    """A law given by a function `draw(rng, shape)`; `survival` is needed only for success probabilities."""
+    """A law given by a function `draw(rng, shape)`; `survival` is needed only for success
+    probabilities.
+    """
 
     draw_gain: Callable[[np.random.Generator, tuple[int, ...]], Array]
     survival_of: Callable[[Array], Array] | None = None
@@ -80,5 +84,7 @@ class OwnFading:
 
     def survival(self, gain: Array) -> Array:
         if self.survival_of is None:
-            raise AutoFLError("own fading law: give OwnFading(draw, survival) to get success probabilities")
+            raise AutoFLError(
+                "own fading law: give OwnFading(draw, survival) to get success probabilities"
+            )
         return self.survival_of(gain)

@@ -12,25 +12,30 @@ from autofl.network import Cell
 from autofl.rng import stream
 from autofl.units import Array
 
-LAW_VALUES, LAW_ROUNDS = 2_000, 50
-"""Least number of ratios of true to known gain from which a quantile is learned, and of rounds they come from."""
+LAW_VALUES = 2_000
+LAW_ROUNDS = 50
+"""Least number of ratios of true to known gain from which a quantile is learned, and of rounds they
+come from.
+"""
 
 
 @dataclass(frozen=True)
 class Knowledge(Channel):
     """A channel together with an imperfect estimate of it.
 
-        known = true gain of round k - age, times 10^(error_db z / 10), times the margin,    z ~ N(0, 1)
+        known = true gain of round k - age, times 10^(error_db z / 10), times the margin,    z ~
+        N(0, 1)
 
-    The margin is the quantile of true/known at the chosen probability of outage: in that share of all rounds and UEs
-    the true gain is below what the planner assumes. With an error alone it is 10^(error_db z_p / 10), z_p the
-    normal quantile; with old gains (an age, or a channel whose own estimate lags) it is learned from rounds of the same
-    channel under other seeds, all UEs together.
+    The margin is the quantile of true/known at the chosen probability of outage: in that share of
+    all rounds and UEs the true gain is below what the planner assumes. With an error alone it is
+    10^(error_db z_p / 10), z_p the normal quantile; with old gains (an age, or a channel whose own
+    estimate lags) it is learned from rounds of the same channel under other seeds, all UEs
+    together.
 
     Note:
-        This holds over all rounds, not given the estimate: a UE that seems strong is overestimated more often than
-        others, and where only the strong are planned, more updates are lost than asked for. The first rounds know the
-        gains of round 1.
+        This holds over all rounds, not given the estimate: a UE that seems strong is overestimated
+        more often than others, and where only the strong are planned, more updates are lost than
+        asked for. The first rounds know the gains of round 1.
     """
 
     channel: Channel
@@ -41,11 +46,15 @@ class Knowledge(Channel):
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.error_db < np.inf or self.age < 0:
-            raise AutoFLError(f"knowledge: error_db = {self.error_db} and age = {self.age}; both must be >= 0")
+            raise AutoFLError(
+                f"knowledge: error_db = {self.error_db} and age = {self.age}; both must be >= 0"
+            )
         if self.outage is not None and not 0.0 < self.outage < 1.0:
             raise AutoFLError(f"knowledge: outage = {self.outage} is not a probability > 0 and < 1")
         if self.age > 0 and channel_at(self.channel, 0.0) is not self.channel:
-            raise AutoFLError("knowledge.age counts rounds, and this channel follows the clock: set its estimate_delay")
+            raise AutoFLError(
+                "knowledge.age counts rounds, and this channel follows the clock: set its estimate_delay"
+            )
 
     def gain(self, cell: Cell, seed: int, k: int) -> Array:
         return self.channel.gain(cell, seed, k)
@@ -55,7 +64,11 @@ class Knowledge(Channel):
 
     def at(self, time: float) -> Channel:
         channel = channel_at(self.channel, time)
-        return self if channel is self.channel else replace(self, channel=channel, whole=self.whole or self)
+        return (
+            self
+            if channel is self.channel
+            else replace(self, channel=channel, whole=self.whole or self)
+        )
 
     def survival(self, cell: Cell, gain: Array) -> Array:
         return self.channel.survival(cell, gain)
@@ -81,7 +94,9 @@ class Knowledge(Channel):
         return self.age > 0 or self.channel.estimate(cell, 0, 1, gain) is not gain
 
     def _quantile(self, cell: Cell, outage: float) -> float:
-        """The quantile of true/known at this probability: in closed form, or from rounds under other seeds."""
+        """The quantile of true/known at this probability: in closed form, or from rounds under
+        other seeds.
+        """
         if not self._is_outdated(cell):
             return float(10.0 ** (self.error_db * NormalDist().inv_cdf(outage) / 10.0))
         seeds = stream(0, "knowledge.law").integers(2**31, size=1 + LAW_VALUES // cell.num_ue)
@@ -96,7 +111,9 @@ class Knowledge(Channel):
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """What a margin depends on. Equal cases share one: a plan for a target looks at a cell many times."""
+    """What a margin depends on. Equal cases share one: a plan for a target looks at a cell many
+    times.
+    """
 
     knowledge: Knowledge
     cell: Cell

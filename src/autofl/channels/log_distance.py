@@ -13,12 +13,15 @@ def log_distance(exponent: float, intercept_db: float | None = None) -> Scenario
 
     Args:
         exponent: n.
-        intercept_db: a, the loss at 1 m; by default free space, 32.4 + 20 log10(f_c / GHz) (3GPP TR 38.901, 7.4.1).
+        intercept_db: a, the loss at 1 m; by default free space, 32.4 + 20 log10(f_c / GHz) (3GPP TR
+            38.901, 7.4.1).
     """
 
     def loss(site: Site, distance: Array, antennas: Array) -> Array:
         free_space = 32.4 + 20.0 * math.log10(site.carrier_ghz)
-        return (free_space if intercept_db is None else intercept_db) + 10.0 * exponent * np.log10(antennas)
+        return (free_space if intercept_db is None else intercept_db) + 10.0 * exponent * np.log10(
+            antennas
+        )
 
     return Scenario(
         label="log-distance",

@@ -1,4 +1,6 @@
-"""Where UEs are at a given time: still, on random ways, or on a given track. Pure functions of seed and time."""
+"""Where UEs are at a given time: still, on random ways, or on a given track. Pure functions of seed
+and time.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,17 +43,23 @@ class Mobility(Protocol):
 
 @dataclass(frozen=True)
 class Still:
-    """UEs stay where the cell has them; what moves around them makes their fading change as if they went at `speed`."""
+    """UEs stay where the cell has them; what moves around them makes their fading change as if they
+    went at `speed`.
+    """
 
     speed: float
 
     def place(self, cell: Cell, seed: int, time: float) -> Place:
         x, y = cell.position
-        return Place(x, y, np.full(cell.num_ue, self.speed * time), np.full(cell.num_ue, self.speed))
+        return Place(
+            x, y, np.full(cell.num_ue, self.speed * time), np.full(cell.num_ue, self.speed)
+        )
 
 
 class _Legs(NamedTuple):
-    """The way each UE is on: which of its ways that is, and how it began; shape (num_ue,), points (2, num_ue)."""
+    """The way each UE is on: which of its ways that is, and how it began; shape (num_ue,), points
+    (2, num_ue).
+    """
 
     leg: IntArray
     start: Array
@@ -63,14 +71,16 @@ class _Legs(NamedTuple):
 
 @dataclass(frozen=True)
 class Waypoint:
-    """Random waypoint: straight on to a point drawn uniformly in a disc, a pause, straight on to the next.
+    """Random waypoint: straight on to a point drawn uniformly in a disc, a pause, straight on to
+    the next.
 
-    UEs start where the cell has them. In the long run they are more often near the centre than at the rim, as is known
-    of this model (Bettstetter, Resta and Santi, IEEE Trans. Mobile Computing 2, 2003).
+    UEs start where the cell has them. In the long run they are more often near the centre than at
+    the rim, as is known of this model (Bettstetter, Resta and Santi, IEEE Trans. Mobile Computing
+    2, 2003).
 
     Note:
-        Places are pure functions of seed and time. The ways of the last three times asked for are kept, so that a
-        run goes on from there instead of from its beginning; the bits are the same.
+        Places are pure functions of seed and time. The ways of the last three times asked for are
+        kept, so that a run goes on from there instead of from its beginning; the bits are the same.
     """
 
     speed: float  # [m/s] of all UEs
@@ -91,7 +101,10 @@ class Waypoint:
     def _legs(self, cell: Cell, seed: int, radius: float, time: float) -> _Legs:
         kept = self._kept
         if not ((kept.cell is cell) and kept.seed == seed and kept.radius == radius):
-            kept.cell, kept.seed, kept.radius, kept.legs = cell, seed, radius, {}
+            kept.cell = cell
+            kept.seed = seed
+            kept.radius = radius
+            kept.legs = {}
         before = max((then for then in kept.legs if then <= time), default=None)
         legs = self._first(cell, seed, radius) if before is None else kept.legs[before]
         kept.legs[time] = followed = self._followed(legs, cell, seed, radius, time)
@@ -106,7 +119,14 @@ class Waypoint:
     def _first(self, cell: Cell, seed: int, radius: float) -> _Legs:
         ahead = _goals(seed, 0, cell.ue, radius) - cell.position
         nothing = np.zeros(cell.num_ue)
-        return _Legs(np.zeros(cell.num_ue, np.int64), cell.position, ahead, np.hypot(*ahead), nothing, nothing)
+        return _Legs(
+            np.zeros(cell.num_ue, np.int64),
+            cell.position,
+            ahead,
+            np.hypot(*ahead),
+            nothing,
+            nothing,
+        )
 
     def _followed(self, legs: _Legs, cell: Cell, seed: int, radius: float, time: float) -> _Legs:
         """The ways UEs are on at this later time."""
@@ -117,7 +137,9 @@ class Waypoint:
         while len(due):
             leg = int(legs.leg[due].min()) + 1
             if leg >= MOST_LEGS:
-                raise AutoFLError(f"waypoint: more than {MOST_LEGS} legs up to {time:g} s; take a larger area")
+                raise AutoFLError(
+                    f"waypoint: more than {MOST_LEGS} legs up to {time:g} s; take a larger area"
+                )
             off = due[legs.leg[due] == leg - 1]
             goal = _goals(seed, leg, cell.ue[off], radius)
             legs.leg[off] = leg
@@ -144,16 +166,20 @@ class _Kept:
 def _goals(seed: int, leg: int, ue: IntArray, radius: float) -> Array:
     """Points uniform in a disc, shape (2, len(ue))."""
     u, v = ue_uniforms(seed, "waypoint", (leg,), ue, 2).T
-    angle = (2.0 * np.pi * v).astype(np.float32)  # a goal need not be more exact, and this is much faster
+    angle = (2.0 * np.pi * v).astype(
+        np.float32
+    )  # a goal need not be more exact, and this is much faster
     return np.asarray(radius * np.sqrt(u) * np.stack([np.cos(angle), np.sin(angle)]))
 
 
 @dataclass(frozen=True)
 class Track:
-    """Positions over time from a file, linear in between; after the last row UEs stay where they are.
+    """Positions over time from a file, linear in between; after the last row UEs stay where they
+    are.
 
-    .csv: `time` and then x and y of each UE in turn, with that header; .npz: arrays `time` and `position` of shape
-    (num_rows, num_ue, 2). Metres from the base station, and seconds. The positions of the cell play no part.
+    .csv: `time` and then x and y of each UE in turn, with that header; .npz: arrays `time` and
+    `position` of shape (num_rows, num_ue, 2). Metres from the base station, and seconds. The
+    positions of the cell play no part.
     """
 
     file: str
@@ -164,8 +190,14 @@ class Track:
         """x, y and the way gone, shape (num_rows, num_ue, 3)."""
         table = read_table(Path(self.file), "position", -np.inf, self.longest_gap)
         rows = table.value.reshape(len(table.value), -1)
-        if table.time is None or rows.shape[1] % 2 or (table.value.ndim == 3 and table.value.shape[2] != 2):
-            raise AutoFLError(f"{self.file}: a track has times, and x and y of each UE: time, x0, y0, x1, y1, ...")
+        if (
+            table.time is None
+            or rows.shape[1] % 2
+            or (table.value.ndim == 3 and table.value.shape[2] != 2)
+        ):
+            raise AutoFLError(
+                f"{self.file}: a track has times, and x and y of each UE: time, x0, y0, x1, y1, ..."
+            )
         places = rows.reshape(len(rows), -1, 2)
         step = np.linalg.norm(np.diff(places, axis=0), axis=-1)
         way = np.concatenate([np.zeros_like(step[:1]), step.cumsum(axis=0)])
@@ -180,5 +212,9 @@ class Track:
             )
         x, y, way = at_time(table, min(time, table.duration))[: cell.num_ue].T
         row = min(int(np.searchsorted(table.time, time, side="right")), len(table.time) - 1)
-        pace = (table.value[row, :, 2] - table.value[row - 1, :, 2]) / (table.time[row] - table.time[row - 1])
-        return Place(x, y, way, pace[: cell.num_ue] if time < table.duration else np.zeros(cell.num_ue))
+        pace = (table.value[row, :, 2] - table.value[row - 1, :, 2]) / (
+            table.time[row] - table.time[row - 1]
+        )
+        return Place(
+            x, y, way, pace[: cell.num_ue] if time < table.duration else np.zeros(cell.num_ue)
+        )

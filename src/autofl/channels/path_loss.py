@@ -11,7 +11,9 @@ from autofl.units import Array
 
 @dataclass(frozen=True)
 class PathLoss(Channel):
-    """r_i^-kappa times a small-scale gain, drawn anew in each round, independent over UEs and rounds."""
+    """r_i^-kappa times a small-scale gain, drawn anew in each round, independent over UEs and
+    rounds.
+    """
 
     fading: Fading
 

@@ -1,9 +1,10 @@
-"""A radio link as an engineer plans it: path loss, line of sight, shadowing, fading and mobility (docs/radio.md).
+"""A radio link as an engineer plans it: path loss, line of sight, shadowing, fading and mobility
+(docs/radio.md).
 
     g_i = 10^((G_BS + G_UE - PL_i - L + X_i) / 10) h_i
 
-PL, the line of sight and the shadow X follow from the place of a UE and from the landscape; the fading h follows from
-the way it has gone and from the seed of the run.
+PL, the line of sight and the shadow X follow from the place of a UE and from the landscape; the
+fading h follows from the way it has gone and from the seed of the run.
 """
 
 import math
@@ -33,13 +34,20 @@ from autofl.network import Cell
 from autofl.units import Array, BoolArray, db_to_ratio
 
 APART = 1e3
-"""Correlation distances between the shadows with line of sight and those without: one field serves both."""
+"""Correlation distances between the shadows with line of sight and those without: one field serves
+both.
+"""
 MOST_LOOKS = 128
 """Most moments at which the fading within an upload is sampled."""
-MOST, MOST_DB = 1e9, 300.0
-"""Seconds, metres and speeds beyond the first are typing errors, gains and losses beyond the second."""
+MOST = 1e9
+MOST_DB = 300.0
+"""Seconds, metres and speeds beyond the first are typing errors, gains and losses beyond the
+second.
+"""
 LOOKED_AT_ONCE = 1 << 18
-"""Such moments, of all UEs together, that are computed in one call: memory stays small in a large cell."""
+"""Such moments, of all UEs together, that are computed in one call: memory stays small in a large
+cell.
+"""
 
 
 class LargeScale(NamedTuple):
@@ -57,7 +65,8 @@ class Radio(Channel):
     """Gains of a link of 3GPP TR 38.901, or of log-distance with an intercept."""
 
     scenario: Annotated[
-        Literal["umi", "uma", "rma", "inh-mixed", "inh-open", "log-distance"], "path loss, line of sight, shadowing"
+        Literal["umi", "uma", "rma", "inh-mixed", "inh-open", "log-distance"],
+        "path loss, line of sight, shadowing",
     ] = "umi"
     carrier: Annotated[float, "f_c [Hz]"] = 3.5e9
     bs_height: Annotated[float | None, "h_BS [m]; default the scenario's"] = None
@@ -66,22 +75,33 @@ class Radio(Channel):
     ue_antenna_dbi: Annotated[float, "gain of a UE's antenna"] = 0.0
     extra_loss_db: Annotated[float, "walls, bodies, cables"] = 0.0
     indoor: Annotated[
-        bool, "UEs are indoors: shadows and fading of Table 7.5-6, O2I; extra_loss_db is for the walls"
+        bool,
+        "UEs are indoors: shadows and fading of Table 7.5-6, O2I; extra_loss_db is for the walls",
     ] = False
-    line_of_sight: Annotated[Literal["by-place", "always", "never"], "which UEs have one"] = "by-place"
+    line_of_sight: Annotated[Literal["by-place", "always", "never"], "which UEs have one"] = (
+        "by-place"
+    )
     shadowing_db: Annotated[float | None, "sigma; default the scenario's; 0: none"] = None
-    shadow_distance: Annotated[float | None, "correlation distance [m]; default the scenario's"] = None
+    shadow_distance: Annotated[float | None, "correlation distance [m]; default the scenario's"] = (
+        None
+    )
     small_scale: Annotated[
         Literal["standard", "rayleigh", "rician", "nakagami", "none"],
         "fading; standard: Rician with line of sight, else Rayleigh",
     ] = "standard"
     k_factor_db: Annotated[float | None, "Rician K; default the scenario's mean"] = None
     m: Annotated[float, "of Nakagami fading"] = 2.0
-    speed: Annotated[float, "v [m/s] of UEs or, if they are still, of what moves around them"] = 0.83
-    upload: Annotated[float, "seconds over which the fading of a round is averaged; 0: fading at its start"] = 0.0
+    speed: Annotated[float, "v [m/s] of UEs or, if they are still, of what moves around them"] = (
+        0.83
+    )
+    upload: Annotated[
+        float, "seconds over which the fading of a round is averaged; 0: fading at its start"
+    ] = 0.0
     mobility: Annotated[Literal["still", "waypoint", "track"], "how UEs move"] = "still"
     pause: Annotated[float, "waypoint: seconds at each point"] = 0.0
-    area: Annotated[float | None, "waypoint: radius [m] in which UEs move; default the cell's"] = None
+    area: Annotated[float | None, "waypoint: radius [m] in which UEs move; default the cell's"] = (
+        None
+    )
     track: Annotated[str | None, "track: .csv or .npz of positions over time"] = None
     estimate_delay: Annotated[float, "age [s] of the gains the planner knows"] = 0.0
     exponent: Annotated[float, "log-distance: n"] = 3.5
@@ -94,7 +114,9 @@ class Radio(Channel):
     def __post_init__(self) -> None:
         check_site(self.law, self.site)
         if self.indoor and self.law.indoor is None:
-            raise AutoFLError(f"channel radio: indoor: {self.law.label} has no column for UEs in buildings")
+            raise AutoFLError(
+                f"channel radio: indoor: {self.law.label} has no column for UEs in buildings"
+            )
         for name in ("shadowing_db", "speed", "upload", "pause", "estimate_delay"):
             if not 0.0 <= (getattr(self, name) or 0.0) <= MOST:
                 raise AutoFLError(
@@ -105,17 +127,25 @@ class Radio(Channel):
             if value is not None and not 0.0 < value <= MOST:
                 raise AutoFLError(f"channel radio: {name} = {value:g}; it must be a number > 0")
         if self.landscape < 0:
-            raise AutoFLError(f"channel radio: landscape = {self.landscape}; a seed is a whole number from 0")
+            raise AutoFLError(
+                f"channel radio: landscape = {self.landscape}; a seed is a whole number from 0"
+            )
         if self.speed >= SPEED_OF_LIGHT:
             raise AutoFLError(f"channel radio: speed = {self.speed:g} m/s; light has 299,792,458")
         for name in ("bs_antenna_dbi", "ue_antenna_dbi", "extra_loss_db", "intercept_db"):
             value = getattr(self, name)
             if value is not None and not -MOST_DB <= value <= MOST_DB:
-                raise AutoFLError(f"channel radio: {name} = {value:g}; it must lie within {MOST_DB:g} dB of 0")
+                raise AutoFLError(
+                    f"channel radio: {name} = {value:g}; it must lie within {MOST_DB:g} dB of 0"
+                )
         if not 0.5 <= self.m <= 1000.0:
-            raise AutoFLError(f"channel radio: m = {self.m:g}; Nakagami fading has m from 0.5, and here up to 1000")
+            raise AutoFLError(
+                f"channel radio: m = {self.m:g}; Nakagami fading has m from 0.5, and here up to 1000"
+            )
         if not -100.0 <= (self.k_factor_db or 0.0) <= 30.0:
-            raise AutoFLError(f"channel radio: k_factor_db = {self.k_factor_db:g}; it must lie between -100 and 30 dB")
+            raise AutoFLError(
+                f"channel radio: k_factor_db = {self.k_factor_db:g}; it must lie between -100 and 30 dB"
+            )
         if (self.mobility == "track") != (self.track is not None):
             raise AutoFLError('channel radio: mobility = "track" and the file track go together')
         _ = self.ways  # a bad track is reported as soon as it is named
@@ -173,24 +203,38 @@ class Radio(Channel):
         return self.survival_at(cell, gain, 0.0)
 
     def large_scale(self, cell: Cell, time: float = 0.0) -> LargeScale:
-        """Places, line of sight, path loss and shadows at this time [s]: the same for all seeds of one landscape."""
-        law, site, place = self.law, self.site, self.ways.place(cell, self.landscape, time)
+        """Places, line of sight, path loss and shadows at this time [s]: the same for all seeds of
+        one landscape.
+        """
+        law = self.law
+        site = self.site
+        place = self.ways.place(cell, self.landscape, time)
         distance = place.distance
         los = self._line_of_sight(place, distance)
         loss = path_loss_db(law, site, distance, los)
-        sigma, reach = self.shadowing_db, self.shadow_distance
+        sigma = self.shadowing_db
+        reach = self.shadow_distance
         if self.indoor and law.indoor is not None:
             sigma, reach = (
-                own if own is not None else table for own, table in zip((sigma, reach), law.indoor, strict=True)
+                own if own is not None else table
+                for own, table in zip((sigma, reach), law.indoor, strict=True)
             )
         deviation = (
-            shadowing_deviation_db(law, site, distance, los) if sigma is None else np.full(distance.shape, sigma)
+            shadowing_deviation_db(law, site, distance, los)
+            if sigma is None
+            else np.full(distance.shape, sigma)
         )
         shadow = np.zeros(distance.shape)
         if self.shadowing_db != 0.0:
-            scale = 1.0 / np.where(los, *law.shadow_distance) if reach is None else np.full(distance.shape, 1.0 / reach)
+            scale = (
+                1.0 / np.where(los, *law.shadow_distance)
+                if reach is None
+                else np.full(distance.shape, 1.0 / reach)
+            )
             there = np.where(los, 0.0, APART)
-            shadow = deviation * gaussian_field(self.landscape, "shadowing", place.x * scale + there, place.y * scale)
+            shadow = deviation * gaussian_field(
+                self.landscape, "shadowing", place.x * scale + there, place.y * scale
+            )
         level_db = self.bs_antenna_dbi + self.ue_antenna_dbi - self.extra_loss_db - loss + shadow
         return LargeScale(place, los, loss, shadow, np.exp(math.log(10.0) / 10.0 * level_db))
 
@@ -198,8 +242,9 @@ class Radio(Channel):
         """g_i at this time [s] of a run.
 
         Note:
-            With `upload` the gain is the one whose rate at P_max is the mean rate over that many seconds,
-            log(1 + a g) = mean of log(1 + a g(t)), a = P_max / (N0 B); path loss and shadow are those at the beginning.
+            With `upload` the gain is the one whose rate at P_max is the mean rate over that many
+            seconds, log(1 + a g) = mean of log(1 + a g(t)), a = P_max / (N0 B); path loss and
+            shadow are those at the beginning.
         """
         there = self.large_scale(cell, time)
         if self.small_scale == "none":
@@ -215,8 +260,12 @@ class Radio(Channel):
         at_once = max(1, LOOKED_AT_ONCE // max(1, cell.num_ue))
         for first in range(0, looks, at_once):
             passed = wavelengths + pace * moments[first : first + at_once, None]
-            rates = np.log1p(snr_per_gain * there.gain * self._fading(cell, seed, passed, there.los))
-            for rate in rates:  # one by one, so that the bits do not depend on how many are looked at together
+            rates = np.log1p(
+                snr_per_gain * there.gain * self._fading(cell, seed, passed, there.los)
+            )
+            for rate in (
+                rates
+            ):  # one by one, so that the bits do not depend on how many are looked at together
                 total += rate
         return np.expm1(total / looks) / snr_per_gain
 
@@ -227,9 +276,13 @@ class Radio(Channel):
         return self.gain_at(cell, seed, max(time - self.estimate_delay, 0.0))
 
     def survival_at(self, cell: Cell, gain: Array, time: float) -> Array:
-        """P(g_i >= gain) over the fading, given the places of the UEs at this time, shape (..., num_ue)."""
+        """P(g_i >= gain) over the fading, given the places of the UEs at this time, shape (...,
+        num_ue).
+        """
         if self.upload > 0.0 and self.small_scale != "none":
-            raise AutoFLError("channel radio: the fading averaged over an upload has no law; set upload = 0")
+            raise AutoFLError(
+                "channel radio: the fading averaged over an upload has no law; set upload = 0"
+            )
         there = self.large_scale(cell, time)
         ratio = np.asarray(gain) / there.gain
         if self.small_scale == "none":
@@ -238,7 +291,11 @@ class Radio(Channel):
             return nakagami_survival(self.m, ratio)
         scattered = np.exp(-np.maximum(ratio, 0.0))
         direct = self._direct(there.los)
-        return np.where(direct, rician_survival(self.k_factor, ratio), scattered) if direct.any() else scattered
+        return (
+            np.where(direct, rician_survival(self.k_factor, ratio), scattered)
+            if direct.any()
+            else scattered
+        )
 
     def _line_of_sight(self, place: Place, distance: Array) -> BoolArray:
         """Cut from a field, so that it stays with a place and neighbours share it (7.6.3.3)."""
@@ -258,7 +315,9 @@ class Radio(Channel):
         """h_i of mean 1 after so many wavelengths."""
         if self.small_scale == "nakagami":
             return nakagami_gain(seed, cell.ue, wavelengths, self.m)
-        return rician_gain(seed, cell.ue, wavelengths, np.where(self._direct(los), self.k_factor, 0.0))
+        return rician_gain(
+            seed, cell.ue, wavelengths, np.where(self._direct(los), self.k_factor, 0.0)
+        )
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,21 @@ from autofl.errors import AutoFLError
 from autofl.files import opening, read_arrays
 from autofl.units import Array
 
-MOST_BYTES, MOST_LINE, MOST_CELLS = 32 * 2**20, 2 * 2**20, 4_000_000
-"""Largest table in text form: bytes of all of it and of a line, and numbers. A larger one is saved as .npz."""
+MOST_BYTES = 32 * 2**20
+MOST_LINE = 2 * 2**20
+MOST_CELLS = 4_000_000
+"""Largest table in text form: bytes of all of it and of a line, and numbers. A larger one is saved
+as .npz.
+"""
 BRIDGED = 10.0
 """Median steps that two rows may lie apart, unless a limit is given; more is a gap."""
 
 
 @dataclass(frozen=True)
 class TimeTable:
-    """Rows of values, and the times [s] they belong to, the first of them 0; None where rows are rounds."""
+    """Rows of values, and the times [s] they belong to, the first of them 0; None where rows are
+    rounds.
+    """
 
     value: Array  # shape (num_rows, ...)
     time: Array | None
@@ -30,11 +36,13 @@ class TimeTable:
         return float(self.time[-1])
 
 
-def read_table(path: Path, array: str = "gain", least: float = 0.0, longest_gap: float | None = None) -> TimeTable:
+def read_table(
+    path: Path, array: str = "gain", least: float = 0.0, longest_gap: float | None = None
+) -> TimeTable:
     """A table of a .csv with commas, or of the array of this name in an .npz.
 
-    A .csv whose first line begins with `time` (or `#time`, `time [s]`) has the seconds of each row in its first column,
-    an .npz in its array `time`; without them a row is a round.
+    A .csv whose first line begins with `time` (or `#time`, `time [s]`) has the seconds of each row
+    in its first column, an .npz in its array `time`; without them a row is a round.
 
     Args:
         least: no value may be below it.
@@ -53,13 +61,17 @@ def read_table(path: Path, array: str = "gain", least: float = 0.0, longest_gap:
         raise AutoFLError(
             f"{path}: row {place[0] + 1}, column {place[1] + 1}: {value[place]:g}; it must be {wanted}, no gaps"
         )
-    return TimeTable(value, None if time is None else _checked_time(path, time, len(value), longest_gap))
+    return TimeTable(
+        value, None if time is None else _checked_time(path, time, len(value), longest_gap)
+    )
 
 
 def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
     arrays = read_arrays(path, {"time": 8, array: 8}, "a table of numbers")
     if array not in arrays:
-        raise AutoFLError(f"{path}: array '{array}' is missing; save it with numpy.savez(path, {array}=...)")
+        raise AutoFLError(
+            f"{path}: array '{array}' is missing; save it with numpy.savez(path, {array}=...)"
+        )
     time = np.asarray(arrays["time"], dtype=np.float64) if "time" in arrays else None
     return np.asarray(arrays[array], dtype=np.float64), time
 
@@ -69,8 +81,13 @@ def _from_csv(path: Path) -> tuple[Array, Array | None]:
     if path.is_fifo():
         raise AutoFLError(f"{path}: a pipe, which may never answer; save the table as a file")
     if (size := path.stat().st_size) > MOST_BYTES:
-        raise AutoFLError(f"{path}: {size:,} bytes; at most {MOST_BYTES:,} are read as text, save it as .npz")
-    cells, timed, num_columns, empty = array("d"), False, 0, 0
+        raise AutoFLError(
+            f"{path}: {size:,} bytes; at most {MOST_BYTES:,} are read as text, save it as .npz"
+        )
+    cells = array("d")
+    timed = False
+    num_columns = 0
+    empty = 0
     with open(path, "rb") as file:
         for number in count(1):
             if not (piece := file.readline(MOST_LINE)):
@@ -92,7 +109,9 @@ def _from_csv(path: Path) -> tuple[Array, Array | None]:
             row = line.partition("#")[0].split(",")
             num_columns = num_columns or len(row)
             if len(row) != num_columns:
-                raise ValueError(f"line {number} has {len(row)} columns, the first row {num_columns}")
+                raise ValueError(
+                    f"line {number} has {len(row)} columns, the first row {num_columns}"
+                )
             if len(cells) + len(row) > MOST_CELLS:
                 raise AutoFLError(f"{path}: more than {MOST_CELLS:,} numbers; save it as .npz")
             cells.extend(map(_number, row))
@@ -120,7 +139,9 @@ def _checked_time(path: Path, time: Array, num_rows: int, longest_gap: float | N
     step = np.diff(time)
     if (step <= 0.0).any():
         row = int(np.argmax(step <= 0.0))
-        raise AutoFLError(f"{path}: row {row + 2}: time {time[row + 1]:g} s follows {time[row]:g} s; times must rise")
+        raise AutoFLError(
+            f"{path}: row {row + 2}: time {time[row + 1]:g} s follows {time[row]:g} s; times must rise"
+        )
     if longest_gap is not None and not longest_gap > 0.0:
         raise AutoFLError(f"longest_gap = {longest_gap:g}; it must be a number > 0")
     limit = BRIDGED * float(np.median(step)) if longest_gap is None else longest_gap

@@ -1,7 +1,9 @@
-"""Path loss, line of sight and shadowing of 3GPP TR 38.901 (clause 7.4): UMi street canyon, UMa, RMa and InH office.
+"""Path loss, line of sight and shadowing of 3GPP TR 38.901 (clause 7.4): UMi street canyon, UMa,
+RMa and InH office.
 
-Distances are in m, losses in dB, as the standard prints them. d_2D is the distance over ground, d_3D that between the
-antennas. Below the least distance of a scenario its law is taken at that distance; beyond the largest there is none.
+Distances are in m, losses in dB, as the standard prints them. d_2D is the distance over ground,
+d_3D that between the antennas. Below the least distance of a scenario its law is taken at that
+distance; beyond the largest there is none.
 """
 
 from collections.abc import Callable
@@ -15,7 +17,9 @@ from autofl.units import Array, BoolArray
 SPEED_OF_LIGHT = 3.0e8
 """c [m/s] of the breakpoint distances, as the standard rounds it (Table 7.4.1-1, note 1)."""
 ENVIRONMENT_HEIGHT = 1.0
-"""h_E [m] of UMi and UMa. In UMa it may be larger for UEs above 13 m (note 1); here it is 1 m for them too."""
+"""h_E [m] of UMi and UMa. In UMa it may be larger for UEs above 13 m (note 1); here it is 1 m for
+them too.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,15 @@ class Scenario:
     carriers: tuple[float, float] = (0.5e9, 100e9)  # f_c [Hz], lowest and highest
     bs_heights: tuple[float, float] = (1.5, 150.0)
     ue_heights: tuple[float, float] = (1.5, 22.5)
-    far_shadowing_db: float | None = None  # sigma_SF [dB] with line of sight beyond the breakpoint, if different
-    indoor: tuple[float, float] | None = None  # sigma_SF [dB] and its correlation distance [m] of O2I, Table 7.5-6
-    nlos_reach: float | None = None  # d_2D [m] up to which the law without line of sight holds, if different
+    far_shadowing_db: float | None = (
+        None  # sigma_SF [dB] with line of sight beyond the breakpoint, if different
+    )
+    indoor: tuple[float, float] | None = (
+        None  # sigma_SF [dB] and its correlation distance [m] of O2I, Table 7.5-6
+    )
+    nlos_reach: float | None = (
+        None  # d_2D [m] up to which the law without line of sight holds, if different
+    )
     reach_3d: bool = False  # whether the largest distance is d_3D
 
 
@@ -72,7 +82,9 @@ def path_loss_db(scenario: Scenario, site: Site, distance: Array, los: BoolArray
         los: whether there is a line of sight, of the same shape.
     """
     distance = within_reach(scenario, site, distance, los)
-    antennas = np.maximum(site.distance_3d(distance), 1.0)  # InH starts at d_3D = 1 m, the others are beyond it
+    antennas = np.maximum(
+        site.distance_3d(distance), 1.0
+    )  # InH starts at d_3D = 1 m, the others are beyond it
     clear = scenario.los_loss(site, distance, antennas)
     return np.where(los, clear, np.maximum(clear, scenario.nlos_loss(site, distance, antennas)))
 
@@ -82,7 +94,9 @@ def los_probability(scenario: Scenario, site: Site, distance: Array) -> Array:
     return scenario.los_chance(site, distance)
 
 
-def shadowing_deviation_db(scenario: Scenario, site: Site, distance: Array, los: BoolArray) -> Array:
+def shadowing_deviation_db(
+    scenario: Scenario, site: Site, distance: Array, los: BoolArray
+) -> Array:
     """sigma_SF [dB], Table 7.4.1-1; that of RMa grows beyond the breakpoint."""
     with_los, without = scenario.shadowing_db
     clear = np.full(np.shape(distance), with_los)
@@ -119,7 +133,9 @@ def check_site(scenario: Scenario, site: Site) -> None:
     }
     for name, (value, (low, high), unit) in ranges.items():
         if not low <= value <= high:
-            raise AutoFLError(f"{name} = {value:g} {unit}: {scenario.label} holds for {low:g} to {high:g} {unit}")
+            raise AutoFLError(
+                f"{name} = {value:g} {unit}: {scenario.label} holds for {low:g} to {high:g} {unit}"
+            )
 
 
 def breakpoint_distance(site: Site) -> float:
@@ -134,11 +150,14 @@ def rural_breakpoint(site: Site) -> float:
 
 
 def _two_slopes(intercept: float, slope: float, bend: float) -> Loss:
-    """PL_1 = a + b log10 d_3D + 20 log10 f_c up to d'_BP; PL_2 = a + 40 log10 d_3D + 20 log10 f_c - e log10(...)."""
+    """PL_1 = a + b log10 d_3D + 20 log10 f_c up to d'_BP; PL_2 = a + 40 log10 d_3D + 20 log10 f_c -
+    e log10(...).
+    """
 
     def loss(site: Site, distance: Array, antennas: Array) -> Array:
         at_one_metre = intercept + 20.0 * np.log10(site.carrier_ghz)
-        turn, log_distance = breakpoint_distance(site), np.log10(antennas)
+        turn = breakpoint_distance(site)
+        log_distance = np.log10(antennas)
         below = bend * np.log10(turn**2 + (site.bs_height - site.ue_height) ** 2)
         near = at_one_metre + slope * log_distance
         return np.where(distance <= turn, near, at_one_metre + 40.0 * log_distance - below)
@@ -146,11 +165,17 @@ def _two_slopes(intercept: float, slope: float, bend: float) -> Loss:
     return loss
 
 
-def _one_slope(intercept: float, slope: float, carrier_slope: float, height_slope: float = 0.0) -> Loss:
+def _one_slope(
+    intercept: float, slope: float, carrier_slope: float, height_slope: float = 0.0
+) -> Loss:
     """PL = a + b log10 d_3D + e log10 f_c - u (h_UT - 1.5)."""
 
     def loss(site: Site, distance: Array, antennas: Array) -> Array:
-        at_one_metre = intercept + carrier_slope * np.log10(site.carrier_ghz) - height_slope * (site.ue_height - 1.5)
+        at_one_metre = (
+            intercept
+            + carrier_slope * np.log10(site.carrier_ghz)
+            - height_slope * (site.ue_height - 1.5)
+        )
         return at_one_metre + slope * np.log10(antennas)
 
     return loss

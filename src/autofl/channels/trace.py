@@ -18,26 +18,38 @@ LEAST = {"gain": 0.0, "gain_db": -np.inf, "snr_db": -np.inf, "rate": 0.0}
 
 @dataclass(frozen=True)
 class Trace(Channel):
-    """What a table says of UE i, in column i: .csv with commas, or .npz with an array named by `quantity`.
+    """What a table says of UE i, in column i: .csv with commas, or .npz with an array named by
+    `quantity`.
 
-    Without times, row k - 1 is round k. With them (first column `time` of a .csv, array `time` of an .npz, seconds)
-    values are linear between rows, and the first row is the start of the run: a round takes the value at its beginning.
-    Gains are power ratios, path loss included. SNR and rate [bit/s] are those at P_max in the UE's own band,
+    Without times, row k - 1 is round k. With them (first column `time` of a .csv, array `time` of
+    an .npz, seconds)
+    values are linear between rows, and the first row is the start of the run: a round takes the
+    value at its beginning. Gains are power ratios, path loss included. SNR and rate [bit/s] are
+    those at P_max in the UE's own band,
 
         g = xi N0 B / P_max,    xi = 2^(r/B) - 1, or the SNR that another rate law needs for r
 
-    A run longer than the table begins again at its first row, or stops with an error; the seed plays no part.
+    A run longer than the table begins again at its first row, or stops with an error; the seed
+    plays no part.
     """
 
     file: Annotated[str, ".csv or .npz; a row for each round or time, a column for each UE"]
-    after_end: Annotated[Literal["again", "stop"], "after the last row: from the start again, or stop"] = "again"
-    quantity: Annotated[Literal["gain", "gain_db", "snr_db", "rate"], "what the table holds"] = "gain"
-    longest_gap: Annotated[float | None, "largest gap between two rows [s]; default 10 times the median"] = None
+    after_end: Annotated[
+        Literal["again", "stop"], "after the last row: from the start again, or stop"
+    ] = "again"
+    quantity: Annotated[Literal["gain", "gain_db", "snr_db", "rate"], "what the table holds"] = (
+        "gain"
+    )
+    longest_gap: Annotated[
+        float | None, "largest gap between two rows [s]; default 10 times the median"
+    ] = None
     interval: Annotated[float, "seconds between rounds if no clock runs"] = 1.0
 
     def __post_init__(self) -> None:
         if not 0.0 < self.interval < np.inf:
-            raise AutoFLError(f"channel trace: interval = {self.interval:g}; it must be a number > 0")
+            raise AutoFLError(
+                f"channel trace: interval = {self.interval:g}; it must be a number > 0"
+            )
         shape = self.table.value.shape  # a bad file is reported as soon as it is named
         if len(shape) != 2:
             raise AutoFLError(
@@ -69,11 +81,15 @@ class Trace(Channel):
             raise AutoFLError(
                 f'{self.file}: it ends after {duration:g} s, {time:g} s is asked for; set after_end = "again"'
             )
-        return self._as_gain(cell, at_time(self.table, time if time <= duration else time % duration))
+        return self._as_gain(
+            cell, at_time(self.table, time if time <= duration else time % duration)
+        )
 
     def _as_gain(self, cell: Cell, row: Array) -> Array:
         if len(row) < cell.num_ue:
-            raise AutoFLError(f"{self.file}: gains of {len(row)} UEs; the cell has {cell.num_ue} (cell.num_ue)")
+            raise AutoFLError(
+                f"{self.file}: gains of {len(row)} UEs; the cell has {cell.num_ue} (cell.num_ue)"
+            )
         value = row[: cell.num_ue].copy()
         if self.quantity == "gain":
             return value

@@ -39,7 +39,10 @@ def command(
     config: Config = None,
     scenario: Scenario = None,
     algorithms: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Algorithms, separated by commas; your own as module:object.")
+        str | None,
+        typer.Option(
+            metavar="NAME,...", help="Algorithms, separated by commas; your own as module:object."
+        ),
     ] = None,
     planner: PlannerName = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
@@ -55,12 +58,16 @@ def command(
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Compare algorithms over the same network, fading and data, several seeds each: a table and pictures."""
+    """Compare algorithms over the same network, fading and data, several seeds each: a table and
+    pictures.
+    """
     from autofl.config import load_settings
 
     chosen = options(
         {
-            "compare.algorithms": None if algorithms is None else json.dumps([*map(str.strip, algorithms.split(","))]),
+            "compare.algorithms": None
+            if algorithms is None
+            else json.dumps([*map(str.strip, algorithms.split(","))]),
             "planner.name": planner,
             "compare.seeds": seeds,
             "attack.name": attack,
@@ -71,11 +78,13 @@ def command(
     )
     said = [*(overrides or ()), *chosen]
     if resume is not None:
-        settings, folder = settings_to_resume(resume, False, config or scenario, out, force, said), resume
+        settings = settings_to_resume(resume, False, config or scenario, out, force, said)
+        folder = resume
     else:
         settings = load_settings(config, said, scenario)
         folder = out if out is not None else free_folder("compare")
-    names, number = settings.compare.algorithms, settings.compare.seeds
+    names = settings.compare.algorithms
+    number = settings.compare.seeds
     say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
     say_foregone(*(settings.model_copy(update={"algorithm": name}) for name in names))
     from autofl.experiments.jobs import run_comparison
@@ -84,7 +93,14 @@ def command(
     with ProgressBar(len(names) * number * settings.stop.rounds) as bar:
         try:
             again = resume is not None
-            runs = run_comparison(settings, folder, force=force, resume=again, workers=count, ray=ray, on_progress=bar)
+            runs = run_comparison(
+                settings, folder, force=force, resume=again, workers=count, ray=ray, on_progress=bar
+            )
         except KeyboardInterrupt as error:
-            leave(folder, resuming("autofl compare", folder, settings), error, (folder / "config.toml").is_file())
+            leave(
+                folder,
+                resuming("autofl compare", folder, settings),
+                error,
+                (folder / "config.toml").is_file(),
+            )
     report_new_runs(runs, folder, settings.compare.target_accuracy, as_json)

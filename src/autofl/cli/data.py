@@ -10,12 +10,18 @@ from autofl.cli.shared import Config, Json, Set, print_json
 from autofl.errors import setup_with
 from autofl.report.table import Table
 
-data_app = typer.Typer(help="Data sets: list them, fetch one, draw who owns what.", rich_markup_mode="rich")
+data_app = typer.Typer(
+    help="Data sets: list them, fetch one, draw who owns what.", rich_markup_mode="rich"
+)
 
 
-@data_app.callback(invoke_without_command=True, epilog="Example: autofl data; autofl data fetch mnist")
+@data_app.callback(
+    invoke_without_command=True, epilog="Example: autofl data; autofl data fetch mnist"
+)
 def data_command(context: typer.Context, as_json: Json = False) -> None:
-    """List the data sets and where they are; see `autofl data fetch --help` and `autofl data draw --help`."""
+    """List the data sets and where they are; see `autofl data fetch --help` and `autofl data draw
+    --help`.
+    """
     if context.invoked_subcommand is not None:
         return
     from autofl.data import CATALOG, MNIST5K_TITLE, find
@@ -24,7 +30,10 @@ def data_command(context: typer.Context, as_json: Json = False) -> None:
     places = {name: find(name) for name in titles}
     if as_json:
         print_json(
-            [{"name": name, "title": titles[name], "place": place and str(place)} for name, place in places.items()]
+            [
+                {"name": name, "title": titles[name], "place": place and str(place)}
+                for name, place in places.items()
+            ]
         )
         return
     missing = {"mnist5k": setup_with("demo")}
@@ -32,13 +41,17 @@ def data_command(context: typer.Context, as_json: Json = False) -> None:
         name: str(place) if place else f"not here: {missing.get(name, f'autofl data fetch {name}')}"
         for name, place in places.items()
     }
-    show_table(Table(["name", "data set", "where"], [[name, titles[name], where[name]] for name in titles]))
+    show_table(
+        Table(["name", "data set", "where"], [[name, titles[name], where[name]] for name in titles])
+    )
 
 
 @data_app.command("fetch", epilog="Example: autofl data fetch mnist")
 def fetch_command(
     name: Annotated[str, typer.Argument(help="mnist, fashion-mnist or cifar10.")],
-    folder: Annotated[Path | None, typer.Option(help="Target folder; default AUTOFL_DATA or the cache.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Target folder; default AUTOFL_DATA or the cache.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Download a data set from its canonical mirror, checked against its sha256."""
@@ -57,7 +70,9 @@ def fetch_command(
 def draw_command(
     config: Config = None,
     overrides: Set = None,
-    out: Annotated[Path, typer.Option(help="Picture without extension; PNG and SVG are written.")] = Path("partition"),
+    out: Annotated[
+        Path, typer.Option(help="Picture without extension; PNG and SVG are written.")
+    ] = Path("partition"),
     as_json: Json = False,
 ) -> None:
     """Draw who owns how many samples of which label."""
@@ -70,7 +85,9 @@ def draw_command(
     partition = build_partition(settings, dataset, owner)
     title = f"{dataset.name}, partition {settings.data.partition}, seed {settings.seed}"
     out.parent.mkdir(parents=True, exist_ok=True)
-    pictures = [str(path) for path in plot_partition(partition, dataset.y, dataset.num_classes, out, title)]
+    pictures = [
+        str(path) for path in plot_partition(partition, dataset.y, dataset.num_classes, out, title)
+    ]
     if as_json:
         sizes = {"train": partition.train_size.tolist(), "test": partition.test_size.tolist()}
         return print_json({"pictures": pictures, **sizes})

@@ -37,7 +37,9 @@ deploy_app = typer.Typer(
     no_args_is_help=True,
 )
 Folder = Annotated[Path, typer.Option(help="Folder of the deployment: certificates, keys, logs.")]
-Nodes = Annotated[int | None, typer.Option(help="Number of devices; default 3, or cell.num_ue of the settings.")]
+Nodes = Annotated[
+    int | None, typer.Option(help="Number of devices; default 3, or cell.num_ue of the settings.")
+]
 Resume = Annotated[Path | None, typer.Option(help="Resume the run in this folder.")]
 HERE = Path("runs/deployment")
 
@@ -51,8 +53,12 @@ def need_flower() -> None:
     os.umask(PRIVATE)
 
 
-@deploy_app.command("up", epilog="Example: autofl deploy up --nodes 3 && autofl deploy run && autofl deploy down")
-def up_command(config: Config = None, nodes: Nodes = None, folder: Folder = HERE, overrides: Set = None) -> None:
+@deploy_app.command(
+    "up", epilog="Example: autofl deploy up --nodes 3 && autofl deploy run && autofl deploy down"
+)
+def up_command(
+    config: Config = None, nodes: Nodes = None, folder: Folder = HERE, overrides: Set = None
+) -> None:
     """Start a SuperLink and SuperNodes on this machine, with TLS and node authentication."""
     need_flower()
     from autofl.config.load import own_code_named
@@ -65,7 +71,9 @@ def up_command(config: Config = None, nodes: Nodes = None, folder: Folder = HERE
     say(f"next: autofl deploy run{named}{own}, then autofl deploy down{named}")
 
 
-@deploy_app.command("run", epilog="Example: autofl deploy run --set stop.rounds=3 --out runs/devices")
+@deploy_app.command(
+    "run", epilog="Example: autofl deploy run --set stop.rounds=3 --out runs/devices"
+)
 def run_command(
     folder: Folder = HERE,
     out: Out = None,
@@ -88,7 +96,9 @@ def run_on_devices(
     overrides: list[str] | None,
     as_json: bool,
 ) -> None:
-    """What `deploy run` and `testbed run` do; `command` is which, and `usual` the folder that it takes by default."""
+    """What `deploy run` and `testbed run` do; `command` is which, and `usual` the folder that it
+    takes by default.
+    """
     need_flower()
     from autofl.config import load_settings
     from autofl.deploy.commands import settings_of
@@ -121,7 +131,13 @@ def drop_unused(folder: Path) -> None:
 
 
 def _run_into(
-    place: Path, command: str, usual: Path, folder: Path, settings: "Settings", resume: bool, force: bool
+    place: Path,
+    command: str,
+    usual: Path,
+    folder: Path,
+    settings: "Settings",
+    resume: bool,
+    force: bool,
 ) -> None:
     """Run into this folder, telling of each round."""
     from autofl.deploy.commands import progress_of, run
@@ -129,7 +145,9 @@ def _run_into(
 
     keep = not resume and not force
     if keep:
-        check_no_run(place)  # now, before anything starts, and again once nobody else can write there
+        check_no_run(
+            place
+        )  # now, before anything starts, and again once nobody else can write there
     say(f"{settings.algorithm}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
     told: list[str] = []
@@ -145,12 +163,19 @@ def _run_into(
             run(settings, folder, place, on_round, resume, keep)
         except KeyboardInterrupt as error:
             where = "" if folder == usual else f" --folder {quoted(folder)}"
-            leave(place, resuming(f"{command}{where}", place, settings), error, (place / "config.toml").is_file())
+            leave(
+                place,
+                resuming(f"{command}{where}", place, settings),
+                error,
+                (place / "config.toml").is_file(),
+            )
 
 
 @deploy_app.command("status", epilog="Example: autofl deploy status --json")
 def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
-    """Show processes, SuperNodes and runs; for the newest run its progress, and who is left out and why."""
+    """Show processes, SuperNodes and runs; for the newest run its progress, and who is left out and
+    why.
+    """
     need_flower()
     from autofl.deploy.status import status
 
@@ -161,7 +186,9 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
         rows = [[name, "runs" if on else "gone"] for name, on in state["processes"].items()]
         show_table(Table(["process", "state"], rows))
     if state["processes"] or state["up"] or "problem" in state:
-        seen = f"{state.get('online', 0)} SuperNodes online; {len(state.get('runs', []))} runs so far"
+        seen = (
+            f"{state.get('online', 0)} SuperNodes online; {len(state.get('runs', []))} runs so far"
+        )
         say(
             state.get("problem")
             or f"{seen}; {'a run is under way; others must wait' if state['busy'] else 'free for a run'}"
@@ -176,14 +203,22 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     if newest is not None and "devices" in newest:
         say(f"round {newest['rounds']} of {newest['of']}")
         rows = [
-            [f"UE {ue}" if ue >= 0 else "no UE", str(one["used"]), str(one["left_out"]), one["last"]]
+            [
+                f"UE {ue}" if ue >= 0 else "no UE",
+                str(one["used"]),
+                str(one["left_out"]),
+                one["last"],
+            ]
             for ue, one in newest["devices"].items()
         ]
         show_table(Table(["device", "updates used", "left out", "last"], rows))
         for line in newest["notes"]:
             say(line)
     if newest is not None and newest.get("asked"):
-        rows = [[f"UE {ue}", one["transport"], _milli(one.get("overhead"))] for ue, one in newest["asked"].items()]
+        rows = [
+            [f"UE {ue}", one["transport"], _milli(one.get("overhead"))]
+            for ue, one in newest["asked"].items()
+        ]
         show_table(Table(["device", "asked over", "overhead [ms]"], rows))
         if newest["overhead"] is not None:
             say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
@@ -204,14 +239,18 @@ def down_command(folder: Folder = HERE) -> None:
     say(f"ended {', '.join(ended)}" if ended else f"{folder}: nothing was up")
 
 
-@deploy_app.command("prepare", epilog="Example: autofl deploy prepare --host server.example.org --nodes 5")
+@deploy_app.command(
+    "prepare", epilog="Example: autofl deploy prepare --host server.example.org --nodes 5"
+)
 def prepare_command(
     host: Annotated[str, typer.Option(help="Name or address by which devices reach the server.")],
     config: Config = None,
     nodes: Nodes = None,
     port: Annotated[int, typer.Option(help="Port of the SuperLink.")] = 8000,
     folder: Folder = HERE,
-    force: Annotated[bool, typer.Option("--force", help="Replace the settings that are there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the settings that are there.")
+    ] = False,
     overrides: Set = None,
 ) -> None:
     """Make certificates and keys for several machines, and print the commands for each."""
@@ -228,4 +267,6 @@ def settings_for(config: Path | None, nodes: int | None, overrides: list[str] | 
     settings = load_settings(config, overrides or ())
     if nodes is None and (config is not None or settings.cell.num_ue is not None):
         return settings
-    return load_settings(config, [*(overrides or ()), f"cell.num_ue={3 if nodes is None else nodes}"])
+    return load_settings(
+        config, [*(overrides or ()), f"cell.num_ue={3 if nodes is None else nodes}"]
+    )

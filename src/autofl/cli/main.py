@@ -1,6 +1,7 @@
 """The program `autofl`: bad input ends in one clear line and exit status 2, never in a traceback.
 
-Each command is a file of its own and imports what it needs when it runs, so that `autofl plan` starts without PyTorch.
+Each command is a file of its own and imports what it needs when it runs, so that `autofl plan`
+starts without PyTorch.
 """
 
 import logging
@@ -94,10 +95,17 @@ app.add_typer(testbed_app, name="testbed")
 def autofl(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more: every round of every run.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only results and errors.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print more: every round of every run.")
+    ] = False,
     log_file: Annotated[
-        Path | None, typer.Option("--log-file", metavar="FILE", help="Append all messages to a file, with times.")
+        Path | None,
+        typer.Option(
+            "--log-file", metavar="FILE", help="Append all messages to a file, with times."
+        ),
     ] = None,
 ) -> None:
     """These options may come before or after the command."""
@@ -136,7 +144,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError:
-        return _fail("not enough memory; use fewer UEs (cell.num_ue), fewer samples or a smaller model")
+        return _fail(
+            "not enough memory; use fewer UEs (cell.num_ue), fewer samples or a smaller model"
+        )
     except Exception as error:
         if TOLD:
             print("interrupted", file=sys.stderr)
@@ -155,13 +165,18 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 @cache
 def _program() -> Any:
-    """The commands as the command-line library runs them; built once, since building takes longer than most calls."""
+    """The commands as the command-line library runs them; built once, since building takes longer
+    than most calls.
+    """
     return typer.main.get_command(app)
 
 
 def common_first(words: list[str]) -> list[str]:
-    """The words of a command line, with the options that all commands share moved before the command."""
-    common, rest = [], []
+    """The words of a command line, with the options that all commands share moved before the
+    command.
+    """
+    common = []
+    rest = []
     remaining = iter(words)
     for word in remaining:
         if word in ("--quiet", "-q", "--verbose", "-v") or word.startswith("--log-file="):

@@ -13,7 +13,9 @@ EXAMPLE = "Example: autofl parts planner"
 
 
 def command(
-    kind: Annotated[str | None, typer.Argument(help="algorithm, planner, channel, ...; default all.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="algorithm, planner, channel, ...; default all.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List algorithms, planners, channels, compressors and so on, with the settings of each."""

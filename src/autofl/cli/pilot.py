@@ -7,15 +7,28 @@ import typer
 
 from autofl.cli.planned import coarse_words
 from autofl.cli.screen import ProgressBar, say
-from autofl.cli.shared import Config, Json, Scenario, Set, Workers, leave, num_workers, print_json, words_of
+from autofl.cli.shared import (
+    Config,
+    Json,
+    Scenario,
+    Set,
+    Workers,
+    leave,
+    num_workers,
+    print_json,
+    words_of,
+)
 from autofl.errors import AutoFLError
 from autofl.files import inside, quoted
 
 EXAMPLE = "Example: autofl pilot --labels 2,5,10 --out pilots.json"
 
 
-LONGEST, STALLED = 1500, 300
-"""Rounds after which a pilot that has not reached its target ends all the same, and without progress."""
+LONGEST = 1500
+STALLED = 300
+"""Rounds after which a pilot that has not reached its target ends all the same, and without
+progress.
+"""
 
 
 def command(
@@ -24,11 +37,17 @@ def command(
     labels: Annotated[
         str | None, typer.Option(help="Labels per UE, such as 2,5,10; default: as in the settings.")
     ] = None,
-    target: Annotated[float | None, typer.Option(help="Run each pilot until it reaches this accuracy.")] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Run each pilot until it reaches this accuracy.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds for each pilot.")] = 2,
-    out: Annotated[Path, typer.Option(help="File for the pilots; their runs go beside it.")] = Path("pilots.json"),
+    out: Annotated[Path, typer.Option(help="File for the pilots; their runs go beside it.")] = Path(
+        "pilots.json"
+    ),
     workers: Workers = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace pilots of other settings.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace pilots of other settings.")
+    ] = False,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -44,12 +63,19 @@ def command(
     )
     settings = load_settings(config, [*end, *(overrides or ())], scenario)
     try:
-        label_counts = [int(text) for text in labels.split(",")] if labels is not None else [settings.data.labels]
+        label_counts = (
+            [int(text) for text in labels.split(",")]
+            if labels is not None
+            else [settings.data.labels]
+        )
     except ValueError:
-        raise AutoFLError(f"--labels {labels}: write whole numbers with commas, for example 2,5,10") from None
+        raise AutoFLError(
+            f"--labels {labels}: write whole numbers with commas, for example 2,5,10"
+        ) from None
     if seeds < 1 or min(label_counts) < 1:
         raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
-    count, folder = num_workers(workers, settings.simulation.threads), inside(inside(out.parent, out.stem), "runs")
+    count = num_workers(workers, settings.simulation.threads)
+    folder = inside(inside(out.parent, out.stem), "runs")
     from autofl.analysis.pilot import check_replaceable, design_of, run_pilots
     from autofl.analysis.pilot_files import write_pilots
 
@@ -80,6 +106,8 @@ def command(
         say(coarse_words(coarse, len(pilots), target))
     if as_json:
         return print_json({"file": str(out), "pilots": len(pilots)})
-    use = " ".join(["autofl plan", *given, *(until or ["--target 0.85"]), f"--pilots {quoted(out)}"])
+    use = " ".join(
+        ["autofl plan", *given, *(until or ["--target 0.85"]), f"--pilots {quoted(out)}"]
+    )
     say(f"{len(pilots)} pilots in {out}; use them with {use}", whole=True)
     return None

@@ -52,29 +52,41 @@ def command(
     config: Config = None,
     scenario: Scenario = None,
     planner: PlannerName = None,
-    algorithm: Annotated[str | None, typer.Option(help="Algorithm to plan for, e.g. autofl-j or fedavg-j.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="Algorithm to plan for, e.g. autofl-j or fedavg-j.")
+    ] = None,
     target: Annotated[
-        float | None, typer.Option(help="Forecast rounds, learning time and energy to this adapted accuracy.")
+        float | None,
+        typer.Option(help="Forecast rounds, learning time and energy to this adapted accuracy."),
     ] = None,
     within: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Find the best accuracy within 60s, 500ms or 2min; planner joint."),
+        typer.Option(
+            metavar="TIME", help="Find the best accuracy within 60s, 500ms or 2min; planner joint."
+        ),
     ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="ENERGY", help="Find the best accuracy for 0.5J or 20mJ per UE over all rounds; planner joint."
+            metavar="ENERGY",
+            help="Find the best accuracy for 0.5J or 20mJ per UE over all rounds; planner joint.",
         ),
     ] = None,
     total_band: Annotated[
         str | None,
-        typer.Option(metavar="BAND", help="Band, such as 5MHz, that all UEs share; cell.total_bandwidth."),
+        typer.Option(
+            metavar="BAND", help="Band, such as 5MHz, that all UEs share; cell.total_bandwidth."
+        ),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say what binds each UE and what each decision gains; planner joint.")
+        bool,
+        typer.Option(
+            "--explain", help="Say what binds each UE and what each decision gains; planner joint."
+        ),
     ] = False,
     pilots: Annotated[
-        Path | None, typer.Option(help="Pilots for the forecast, from autofl pilot; default: the package's.")
+        Path | None,
+        typer.Option(help="Pilots for the forecast, from autofl pilot; default: the package's."),
     ] = None,
     picture: Annotated[
         Path | None,
@@ -88,7 +100,8 @@ def command(
 ) -> None:
     """Plan one round: samples and power of each UE, the time of the round, and what binds.
 
-    With --target, also forecast rounds, time and energy; the joint planner then shows what less energy costs in time.
+    With --target, also forecast rounds, time and energy; the joint planner then shows what less
+    energy costs in time.
     """
     from autofl.experiments.cell import plan, plan_table
 
@@ -96,7 +109,9 @@ def command(
         raise AutoFLError("--target, --within and --budget: give one of them")
     if pilots is not None and target is None and within is None and budget is None:
         raise AutoFLError("--pilots is for a forecast; add its accuracy, for example --target 0.85")
-    settings = load_planned(config, scenario, [*(overrides or ()), *options({"algorithm": algorithm})], planner)
+    settings = load_planned(
+        config, scenario, [*(overrides or ()), *options({"algorithm": algorithm})], planner
+    )
     name = settings.planned_by().name
     if name != "joint" and (within or budget or total_band or explain):
         asked = next(word for word, value in (("--within", within), ("--budget", budget), ("--total-band", total_band),
@@ -121,7 +136,9 @@ def command(
     made = plan(settings)
     table = plan_table(settings, made)
     if choice is not None:
-        table |= {"choice": choice.table()} | ({} if explained is None else {"explained": explained.table()})
+        table |= {"choice": choice.table()} | (
+            {} if explained is None else {"explained": explained.table()}
+        )
     elif target is not None:
         from autofl.analysis.forecast import forecast
 
@@ -143,7 +160,12 @@ def command(
         _draw(settings, made, picture, scenario, name, choice)
     if as_json:
         return print_json(table)
-    show_round(table, f"One round of all UEs, planner {name}" if name == "joint" else f"One round, planner {name}")
+    show_round(
+        table,
+        f"One round of all UEs, planner {name}"
+        if name == "joint"
+        else f"One round, planner {name}",
+    )
     if bounds is not None:
         show_decisions(table["decisions"])
         show_bounds(bounds, table)
@@ -157,7 +179,9 @@ def command(
 
 
 def name_picture(words: list[str]) -> list[str]:
-    """The words of a command line, with a file after --picture: Typer has no options with an optional value."""
+    """The words of a command line, with a file after --picture: Typer has no options with an
+    optional value.
+    """
     named = []
     for word, following in zip(words, [*words[1:], ""], strict=False):
         named.append(word)
@@ -174,11 +198,14 @@ def _draw(
     planner: str,
     choice: "Choice | None",
 ) -> None:
-    """The map of the cell, and the front of a choice; Matplotlib is loaded here and nowhere else in a plan."""
+    """The map of the cell, and the front of a choice; Matplotlib is loaded here and nowhere else in
+    a plan.
+    """
     from autofl.experiments.cell import places
     from autofl.report.cell_map import save_cell_map
 
-    taking_part, count = int(made.round.plan.feasible.sum()), made.round.cell.num_ue
+    taking_part = int(made.round.plan.feasible.sum())
+    count = made.round.cell.num_ue
     title = f"planner {planner}: {taking_part} of {count} UEs take part, round time {float(made.round.cost.time):.3g} s"
     title = title if scenario is None else f"{scenario}, {title}"
     path = save_cell_map(made, places(settings), picture, title, choice)
@@ -188,7 +215,9 @@ def _draw(
 def _choose(
     settings: "Settings", limits: dict[str, float | None], pilots: Path | None, explain: bool
 ) -> tuple["Choice", Any]:
-    """The choice, and with --explain what its decisions gain; a line on the screen shows the progress."""
+    """The choice, and with --explain what its decisions gain; a line on the screen shows the
+    progress.
+    """
     from autofl.analysis.choose import choose
     from autofl.analysis.explain import explain as explain_choice
 
@@ -217,5 +246,7 @@ def _quantity(option: str, text: str | None) -> float | None:
     except ValueError:
         number = 0.0
     if not 0.0 < number < 1e15:
-        raise AutoFLError(f"{option} {text}: write a number > 0 with a unit ({', '.join(units)}), for example 5{si}")
+        raise AutoFLError(
+            f"{option} {text}: write a number > 0 with a unit ({', '.join(units)}), for example 5{si}"
+        )
     return number

@@ -53,7 +53,9 @@ def show_round(table: dict[str, Any], title: str) -> None:
             " above is one of many draws of the channel, with its retransmissions: other rounds have others"
         )
     if any(ue["status"] == "left_out" for ue in ues):
-        say("left out: these UEs could take part, but would delay the others by more than they contribute")
+        say(
+            "left out: these UEs could take part, but would delay the others by more than they contribute"
+        )
     certificate = table["certificate"] or {}
     if table["num_feasible"] and certificate.get("lower") and certificate.get("upper"):
         gap = max(certificate["upper"] - certificate["lower"], 0.0) / certificate["upper"]
@@ -66,7 +68,8 @@ def show_round(table: dict[str, Any], title: str) -> None:
 
 def _parts(table: dict[str, Any]) -> str:
     """What a round is made of: its slowest UE, what is sent down, and what the cell adds."""
-    computing, sending = 1e3 * table["slowest_compute_time"], 1e3 * table["slowest_upload_time"]
+    computing = 1e3 * table["slowest_compute_time"]
+    sending = 1e3 * table["slowest_upload_time"]
     return (
         f"of the round: computing {computing:.4g} ms and sending {sending:.4g} ms of UE {table['slowest']}, the"
         f" slowest; downlink {1e3 * table['downlink_time']:.4g} ms; overhead {1e3 * table['overhead']:.4g} ms"
@@ -75,9 +78,12 @@ def _parts(table: dict[str, Any]) -> str:
 
 def _downlink(choice: dict[str, float]) -> str:
     """Why the message down has its bits."""
-    down, whole = f"{1e3 * choice['time']:.4g} ms", f"{1e3 * choice['whole_time']:.4g} ms"
+    down = f"{1e3 * choice['time']:.4g} ms"
+    whole = f"{1e3 * choice['whole_time']:.4g} ms"
     if choice["lost"] == 0.0:
-        return f"downlink: 32 bits a weight; its {down} are too short for a compressed message to pay"
+        return (
+            f"downlink: 32 bits a weight; its {down} are too short for a compressed message to pay"
+        )
     return (
         f"downlink: {choice['bits_per_weight']:.3g} bits a weight, the most progress per second: {down} instead of"
         f" {whole} with 32 bits, and about {100 * choice['lost']:.2g} % of the difference is left for the next message;"
@@ -109,7 +115,9 @@ def _round_row(ue: dict[str, Any], decided: Sequence[str]) -> list[str]:
 
 
 def nobody(reasons: Sequence[str]) -> str:
-    counts = (f"{count} {REASONS.get(reason, reason)}" for reason, count in Counter(reasons).most_common())
+    counts = (
+        f"{count} {REASONS.get(reason, reason)}" for reason, count in Counter(reasons).most_common()
+    )
     return f"nobody can take part in this round: {', '.join(counts)}"
 
 
@@ -124,8 +132,19 @@ def say_forecast(coming: "Forecast", settings: "Settings") -> None:
         )
     ]
     settings, metric = settings.resolved(), settings.stop.metric
-    show_table(Table([f"{settings.algorithm} to {100 * coming.target:g} % {metric}", "median", "95 % of runs"], rows))
-    say(f"forecast of the {metric} accuracy of {settings.model.name} on {settings.data.file or settings.data.name}")
+    show_table(
+        Table(
+            [
+                f"{settings.algorithm} to {100 * coming.target:g} % {metric}",
+                "median",
+                "95 % of runs",
+            ],
+            rows,
+        )
+    )
+    say(
+        f"forecast of the {metric} accuracy of {settings.model.name} on {settings.data.file or settings.data.name}"
+    )
     say(
         f"fitted from {coming.num_pilots} pilots ({coming.source}); single runs scatter by {100 * coming.scatter:.0f} %"
         " around the fit; valid for this data, partition, model, step sizes and number of UEs"
@@ -142,7 +161,9 @@ def say_forecast(coming: "Forecast", settings: "Settings") -> None:
     if not coming.checked:
         say("not checked: whether every label is heard, since the samples are not available")
     if coming.unheard:
-        say(f"careful: UEs that are hardly ever heard: {coming.unheard}; the model will not fit their data")
+        say(
+            f"careful: UEs that are hardly ever heard: {coming.unheard}; the model will not fit their data"
+        )
     if coming.never:
         say(f"careful: {coming.never} of the drawn networks never reach the target")
 
@@ -165,12 +186,23 @@ def say_choice(choice: "Choice", given: Sequence[str]) -> None:
     headings = ["thrift", "UEs asked", "heard", "steps", "samples", "bits", "accuracy", "rounds",
                 "time [s]", "95 % of runs", "energy per UE [mJ]", ""]  # fmt: skip
     rows = [_candidate_row(one, choice) for one in choice.candidates]
-    show_table(Table(headings, rows, "Time against energy: with more thrift, or fewer UEs, a run needs less energy"))
+    show_table(
+        Table(
+            headings,
+            rows,
+            "Time against energy: with more thrift, or fewer UEs, a run needs less energy",
+        )
+    )
     say_forecast(best.forecast, best.settings)
     for remark in choice.remarks:
         say(remark)
-    asked, band = best.settings.simulation.num_selected, best.settings.cell.total_bandwidth
-    who = "among all UEs" if asked == best.settings.cell.count else f"among {asked} UEs drawn for each round"
+    asked = best.settings.simulation.num_selected
+    band = best.settings.cell.total_bandwidth
+    who = (
+        "among all UEs"
+        if asked == best.settings.cell.count
+        else f"among {asked} UEs drawn for each round"
+    )
     shared = "" if band is None else f", which share {1e-6 * band:.4g} MHz"
     say(f"chosen: thrift {best.thrift:g}; the planner chooses {who}{shared}")
     say("run it: " + " ".join(["autofl simulate", *given, *sets(choice.changes)]), whole=True)
@@ -178,7 +210,10 @@ def say_choice(choice: "Choice", given: Sequence[str]) -> None:
 
 def _candidate_row(one: "Candidate", choice: "Choice") -> list[str]:
     coming = one.forecast
-    remarks = [*(["chosen"] if one is choice.best else []), *(["extrapolates"] if coming.outside else [])]
+    remarks = [
+        *(["chosen"] if one is choice.best else []),
+        *(["extrapolates"] if coming.outside else []),
+    ]
     remarks += [] if one in choice.front else ["no gain"]
     return [
         f"{one.thrift:g}",
@@ -208,21 +243,34 @@ def show_bounds(bounds: "Sequence[Bound]", table: dict[str, Any]) -> None:
         [str(bound.ue), _bound_words(bound, ue, table["round_time"]), f"{100 * bound.spare:.0f} %"]
         for bound, ue in zip(bounds, table["ues"], strict=True)
     ]
-    show_table(Table(["UE", "what binds it", "energy left"], rows, "What binds each UE in this round"))
+    show_table(
+        Table(["UE", "what binds it", "energy left"], rows, "What binds each UE in this round")
+    )
 
 
 def _bound_words(bound: "Bound", ue: dict[str, Any], round_time: float) -> str:
     if bound.round_time is not None and bound.slower is not None:
-        cost = f"learning {100 * bound.slower:.0f} % slower" if bound.slower >= 0.005 else "learning about as fast"
+        cost = (
+            f"learning {100 * bound.slower:.0f} % slower"
+            if bound.slower >= 0.005
+            else "learning about as fast"
+        )
         longer = 100 * (bound.round_time / round_time - 1.0)
         return f"left out; with it the round would be {longer:.0f} % longer, {cost}"
     if ue["status"] == "infeasible":
-        return f"cannot take part: {REASONS.get(ue['infeasible_because'], ue['infeasible_because'])}"
+        return (
+            f"cannot take part: {REASONS.get(ue['infeasible_because'], ue['infeasible_because'])}"
+        )
     return ", ".join(bound.binds) or "nothing: it finishes before the others"
 
 
 MORE_UNITS = {"J": (1e3, "mJ"), "Hz": (1e-6, "MHz"), "W": (1e3, "mW"), "cycle/s": (1e-9, "GHz")}
-MORE_WORDS = {"max_energy": "energy", "bandwidth": "band", "max_power": "power", "cpu_frequency": "CPU frequency"}
+MORE_WORDS = {
+    "max_energy": "energy",
+    "bandwidth": "band",
+    "max_power": "power",
+    "cpu_frequency": "CPU frequency",
+}
 
 
 def show_explained(explained: "Explained", best: "Candidate") -> None:
@@ -242,9 +290,15 @@ def show_explained(explained: "Explained", best: "Candidate") -> None:
         for more in explained.more
     ]
     show_table(
-        Table(["more at every UE", "10 % more saves", "shadow price"], rows, "Time that more of a resource would save")
+        Table(
+            ["more at every UE", "10 % more saves", "shadow price"],
+            rows,
+            "Time that more of a resource would save",
+        )
     )
-    say("10 % more: everything is planned again; shadow price: participants, steps, samples and bits stay the same")
+    say(
+        "10 % more: everything is planned again; shadow price: participants, steps, samples and bits stay the same"
+    )
 
 
 def _times(factor: float) -> str:

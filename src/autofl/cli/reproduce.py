@@ -1,4 +1,6 @@
-"""autofl reproduce: the figures of the paper, every number of the joint planner, and the claims with real radio."""
+"""autofl reproduce: the figures of the paper, every number of the joint planner, and the claims
+with real radio.
+"""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -40,16 +42,24 @@ def command(
             "joint-choice, joint-cifar10; radio; testbed, on real shaped links.",
         ),
     ],
-    scale: Annotated[str, typer.Option(help="quick: minutes on two cores; full: as in the paper.")] = "quick",
+    scale: Annotated[
+        str, typer.Option(help="quick: minutes on two cores; full: as in the paper.")
+    ] = "quick",
     seeds: Annotated[int | None, typer.Option(help="How many seeds; default the scale's.")] = None,
     device: Device = None,
     ray: Ray = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; default runs/reproduce-SCALE.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; default runs/reproduce-SCALE.")
+    ] = None,
     workers: Workers = None,
-    slow: Annotated[float, typer.Option(help="testbed: how many times slower than modelled.")] = 10.0,
+    slow: Annotated[
+        float, typer.Option(help="testbed: how many times slower than modelled.")
+    ] = 10.0,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="testbed: this algorithm; repeat it for several. Default all five."),
+        typer.Option(
+            "--only", help="testbed: this algorithm; repeat it for several. Default all five."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -60,9 +70,16 @@ def command(
 
     if "testbed" in names:
         if len(names) > 1:
-            raise AutoFLError(f"{' '.join(names)}: testbed needs the machine for itself; name it alone")
+            raise AutoFLError(
+                f"{' '.join(names)}: testbed needs the machine for itself; name it alone"
+            )
         return _testbed(
-            scale, 3 if seeds is None else seeds, slow, only or [], out or Path("runs/reproduce-testbed"), as_json
+            scale,
+            3 if seeds is None else seeds,
+            slow,
+            only or [],
+            out or Path("runs/reproduce-testbed"),
+            as_json,
         )
     if scale not in SCALES:
         raise AutoFLError(f"--scale {scale}: unknown; there are {', '.join(SCALES)}")
@@ -73,10 +90,13 @@ def command(
         folder = out if out is not None else Path("runs") / f"reproduce-{scale}"
         return _radio(scale, seeds, folder, where, num_workers(workers), ray, as_json)
     figures = [name for name in names if name.partition("-")[0] != "joint"]
-    studies, count = studies_of(figures), num_workers(workers)
+    studies = studies_of(figures)
+    count = num_workers(workers)
     joint = [name for name in names if name not in figures]
     if figures and joint:
-        raise AutoFLError(f"{figures[0]} and {joint[0]}: name figures of the paper or studies of joint, not both")
+        raise AutoFLError(
+            f"{figures[0]} and {joint[0]}: name figures of the paper or studies of joint, not both"
+        )
     folder = out if out is not None else Path("runs") / f"reproduce-{scale}"
     if joint:
         return _joint(joint, scale, seeds, folder, where, count, ray, as_json)
@@ -85,7 +105,9 @@ def command(
 
     for study, data in missing_data(studies).items():
         if "all" not in names or scale == "full":
-            raise AutoFLError(f"{study} needs {data}: run 'autofl data fetch {data}', or name its folder (AUTOFL_DATA)")
+            raise AutoFLError(
+                f"{study} needs {data}: run 'autofl data fetch {data}', or name its folder (AUTOFL_DATA)"
+            )
         say(f"{study} is left out: {data} is missing (autofl data fetch {data})")
         studies.remove(study)
     _say_which_digits(studies)
@@ -96,7 +118,9 @@ def command(
     return show_reproduction(results, results, None, wanted, as_json)
 
 
-def _testbed(scale: str, seeds: int, slow: float, only: list[str], folder: Path, as_json: bool) -> None:
+def _testbed(
+    scale: str, seeds: int, slow: float, only: list[str], folder: Path, as_json: bool
+) -> None:
     """Predicted against measured time on the testbed."""
     from autofl.cli.deploy import need_flower
 
@@ -112,7 +136,9 @@ def _testbed(scale: str, seeds: int, slow: float, only: list[str], folder: Path,
     if as_json:
         return print_json([asdict(row) for row in rows])
     typer.echo(table_of(rows))
-    say(f"all links and processors {slow:g} times slower than modelled; picture: {folder / 'testbed.png'}")
+    say(
+        f"all links and processors {slow:g} times slower than modelled; picture: {folder / 'testbed.png'}"
+    )
     return None
 
 
@@ -123,7 +149,9 @@ def _say_which_digits(studies: list[str]) -> None:
         say("MNIST is missing, so MNIST-5k is used instead; autofl data fetch mnist gets MNIST")
 
 
-def _make_stage(studies: list[str], scale: "Scale", folder: Path, where: str, count: int, ray: str | None) -> None:
+def _make_stage(
+    studies: list[str], scale: "Scale", folder: Path, where: str, count: int, ray: str | None
+) -> None:
     """Make and collect some studies. One that already has results needs no runs."""
     from autofl.reproduction.few_shot import collect_adaptation, write_adaptation
     from autofl.reproduction.recipes import ADAPTED
@@ -160,28 +188,54 @@ def _joint(
 ) -> None:
     """The studies of the joint planner, into a folder of their own beside the figures' results."""
     from autofl.data import find
-    from autofl.reproduction.joint import JOINT_STUDIES, SCALES, seconds_of, studies_named, with_joint_seeds
+    from autofl.reproduction.joint import (
+        JOINT_STUDIES,
+        SCALES,
+        seconds_of,
+        studies_named,
+        with_joint_seeds,
+    )
     from autofl.reproduction.joint_results import collect_joint, write_joint
     from autofl.reproduction.store import entries_of_arms, missing_data, unfinished
 
-    studies, chosen = studies_named(names), with_joint_seeds(SCALES[scale], seeds)
+    studies = studies_named(names)
+    chosen = with_joint_seeds(SCALES[scale], seeds)
     for study, data in missing_data(studies).items():
-        raise AutoFLError(f"{study} needs {data}: run 'autofl data fetch {data}', or name its folder (AUTOFL_DATA)")
-    entries = {study: entries_of_arms(JOINT_STUDIES[study](chosen), inside(folder, "runs"), where) for study in studies}
+        raise AutoFLError(
+            f"{study} needs {data}: run 'autofl data fetch {data}', or name its folder (AUTOFL_DATA)"
+        )
+    entries = {
+        study: entries_of_arms(JOINT_STUDIES[study](chosen), inside(folder, "runs"), where)
+        for study in studies
+    }
     if find("mnist") is None and studies != ["joint-cifar10"]:
         say("MNIST is missing, so MNIST-5k is used instead; autofl data fetch mnist gets MNIST")
     left = unfinished([entry for members in entries.values() for entry in members])
-    minutes = sum(seconds_of(entry.arm, entry.settings.stop.rounds) for entry in left) / count / 60.0
+    minutes = (
+        sum(seconds_of(entry.arm, entry.settings.stop.rounds) for entry in left) / count / 60.0
+    )
     say(f"about {minutes:.0f} min with {count} at a time on two cores, if nothing else runs there")
     _make(entries, folder, count, ray)
     for study, members in entries.items():
-        collected = collect_joint(study, chosen, [(entry.arm, entry.seed, entry.place) for entry in members])
+        collected = collect_joint(
+            study, chosen, [(entry.arm, entry.seed, entry.place) for entry in members]
+        )
         write_joint(collected, folder / "joint")
     show_joint(folder / "joint", folder / "joint", None, studies, as_json)
 
 
-def _radio(scale: str, seeds: int | None, folder: Path, where: str, count: int, ray: str | None, as_json: bool) -> None:
-    """The study `radio`, into a folder of its own. Its results are written before anything is drawn."""
+def _radio(
+    scale: str,
+    seeds: int | None,
+    folder: Path,
+    where: str,
+    count: int,
+    ray: str | None,
+    as_json: bool,
+) -> None:
+    """The study `radio`, into a folder of its own. Its results are written before anything is
+    drawn.
+    """
     from autofl.reproduction.joint_results import write_joint
     from autofl.reproduction.radio import RADIO, ROUND_SECONDS, SCALES, arms, with_radio_seeds
     from autofl.reproduction.radio_results import collect_radio
@@ -192,7 +246,10 @@ def _radio(scale: str, seeds: int | None, folder: Path, where: str, count: int, 
     minutes = len(unfinished(entries)) * chosen.rounds * ROUND_SECONDS / count / 60.0
     say(f"about {minutes:.0f} min with {count} at a time, if nothing else runs there")
     _make({RADIO: entries}, folder, count, ray)
-    write_joint(collect_radio(chosen, [(entry.arm, entry.seed, entry.place) for entry in entries]), folder / RADIO)
+    write_joint(
+        collect_radio(chosen, [(entry.arm, entry.seed, entry.place) for entry in entries]),
+        folder / RADIO,
+    )
     show_radio(folder / RADIO, folder / RADIO, None, as_json)
 
 
@@ -202,8 +259,12 @@ def _make(entries: "dict[str, list[Entry]]", folder: Path, count: int, ray: str 
 
     needed = [entry for members in entries.values() for entry in members]
     left = unfinished(needed)
-    say(f"{len({entry.place for entry in needed})} runs, {len(left)} of them to be made, into {folder}")
-    with ProgressBar(max(1, sum(entry.settings.stop.rounds for entry in left)), each_run=False) as bar:
+    say(
+        f"{len({entry.place for entry in needed})} runs, {len(left)} of them to be made, into {folder}"
+    )
+    with ProgressBar(
+        max(1, sum(entry.settings.stop.rounds for entry in left)), each_run=False
+    ) as bar:
         try:
             run_entries(needed, count, ray, bar)
         except KeyboardInterrupt as error:

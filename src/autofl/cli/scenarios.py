@@ -24,7 +24,16 @@ def command(as_json: Json = False) -> None:
     ]
     if as_json:
         return print_json(rows)
-    headings = ["scenario", "channel", "carrier [GHz]", "radius [m]", "band [kHz]", "power [dBm]", "energy [J]", "link"]
+    headings = [
+        "scenario",
+        "channel",
+        "carrier [GHz]",
+        "radius [m]",
+        "band [kHz]",
+        "power [dBm]",
+        "energy [J]",
+        "link",
+    ]
     show_table(Table(headings, [_shown(row) for row in rows]))
     for row in rows:
         say(f"{row['name']}: {row['what']}")
@@ -34,7 +43,8 @@ def command(as_json: Json = False) -> None:
 
 def _key_numbers(settings: "Settings") -> dict[str, Any]:
     """What distinguishes a cell from others, in SI units."""
-    cell, channel = settings.cell, settings.channel.resolved().given
+    cell = settings.cell
+    channel = settings.channel.resolved().given
     return {
         "channel": channel.get("scenario", settings.channel.name),
         "carrier": channel.get("carrier"),

@@ -2,9 +2,7 @@
 
 from autofl.cli.shared import print_json
 
-EXAMPLE = (
-    "Example: autofl schema > settings.schema.json; a TOML file then begins with '#:schema ./settings.schema.json'"
-)
+EXAMPLE = "Example: autofl schema > settings.schema.json; a TOML file then begins with '#:schema ./settings.schema.json'"
 
 
 def command() -> None:

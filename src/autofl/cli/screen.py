@@ -19,19 +19,33 @@ from autofl.report.table import Table, printable
 __all__ = ["DownloadBar", "ProgressBar", "Stages", "say", "show_line", "show_table"]
 
 MOST_ROWS = 50
-PLAIN = {"–": "-", "²": "^2", "‖": "|", "×": "x", "±": "+-", "≤": "<=", "≥": ">=", "…": "...", "µ": "u"}
+PLAIN = {
+    "–": "-",
+    "²": "^2",
+    "‖": "|",
+    "×": "x",
+    "±": "+-",
+    "≤": "<=",
+    "≥": ">=",
+    "…": "...",
+    "µ": "u",
+}
 """How the characters of our tables are written on an ASCII terminal."""
 
 
 def write_anywhere() -> None:
-    """Let standard output and error take any text: characters that their encoding lacks are spelled out.
+    """Let standard output and error take any text: characters that their encoding lacks are spelled
+    out.
 
-    A stream that was closed (`2>&-`) leads nowhere from now on, and so do those of processes that are started: else the
-    next file that is opened, perhaps a table, would have its number and get what is printed there.
+    A stream that was closed (`2>&-`) leads nowhere from now on, and so do those of processes that
+    are started: else the next file that is opened, perhaps a table, would have its number and get
+    what is printed there.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: the one of this stream
+            nowhere = os.open(
+                os.devnull, os.O_RDWR
+            )  # the lowest number that is free: the one of this stream
             os.set_inheritable(nowhere, True)
             setattr(sys, name, os.fdopen(nowhere, mode))
     codecs.register_error("autofl", _plain)
@@ -57,13 +71,17 @@ class _Printable(logging.Formatter):
 
 @contextmanager
 def listening(quiet: bool, verbose: bool, log_file: Path | None) -> Iterator[None]:
-    """How much is printed inside this context, and the log file, which gets every line with its time."""
+    """How much is printed inside this context, and the log file, which gets every line with its
+    time.
+    """
     ours = logging.getLogger("autofl")
     before = ours.level
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     handlers[0].setLevel(logging.DEBUG if verbose else logging.WARNING)
     handlers[0].setFormatter(_Printable())
-    handlers[0].addFilter(lambda record: not record.name.startswith("autofl.said"))  # is on the screen already
+    handlers[0].addFilter(
+        lambda record: not record.name.startswith("autofl.said")
+    )  # is on the screen already
     if log_file is not None:
         log_file.parent.mkdir(parents=True, exist_ok=True)
         kept = logging.FileHandler(log_file, encoding="utf-8", errors="backslashreplace")
@@ -87,8 +105,8 @@ def listening(quiet: bool, verbose: bool, log_file: Path | None) -> Iterator[Non
 def show_table(table: Table) -> None:
     """A table on standard output, at most 50 rows of it.
 
-    It fits the terminal, 80 columns elsewhere (or COLUMNS): text is wrapped, numbers never are. What is still too wide
-    is shown in pieces one below the other, each with the first column.
+    It fits the terminal, 80 columns elsewhere (or COLUMNS): text is wrapped, numbers never are.
+    What is still too wide is shown in pieces one below the other, each with the first column.
     """
     from rich import box
     from rich.console import Console
@@ -97,7 +115,8 @@ def show_table(table: Table) -> None:
     width = shutil.get_terminal_size().columns
     console = Console(width=width, markup=False, highlight=False)
     short = replace(table, rows=table.rows[:MOST_ROWS])
-    least, numeric = least_widths(short), short.numeric
+    least = least_widths(short)
+    numeric = short.numeric
     for number, places in enumerate(pieces(least, width)):
         drawn = RichTable(
             title=None if number else table.title, box=box.SIMPLE_HEAD, title_justify="left", show_edge=False,
@@ -129,7 +148,9 @@ LABEL = 32
 
 
 def least_widths(table: Table) -> list[int]:
-    """The letters that each column needs: of numbers the longest, of text and headings the longest word."""
+    """The letters that each column needs: of numbers the longest, of text and headings the longest
+    word.
+    """
 
     def longest(words: Iterable[str], most: int) -> int:
         return min(most, max(map(len, words), default=0))
@@ -146,7 +167,9 @@ def least_widths(table: Table) -> list[int]:
 
 
 def pieces(least: Sequence[int], width: int) -> list[list[int]]:
-    """Columns that fit side by side, the first one in each piece; a column that fits nowhere stands alone."""
+    """Columns that fit side by side, the first one in each piece; a column that fits nowhere stands
+    alone.
+    """
     rows: list[list[int]] = [[0]]
     used = least[0]
     for place, needed in enumerate(least[1:], start=1):
@@ -159,15 +182,21 @@ def pieces(least: Sequence[int], width: int) -> list[list[int]]:
 
 
 def widths(table: Table, least: Sequence[int], places: Sequence[int], width: int) -> list[int]:
-    """Letters of each of these columns: what it needs, and a fair share of what is left where that saves a line."""
+    """Letters of each of these columns: what it needs, and a fair share of what is left where that
+    saves a line.
+    """
     spare = width - sum(least[place] for place in places) - GAP * (len(places) - 1)
     wished = {
-        place: max(map(len, [table.headings[place], *(row[place] for row in table.rows)])) - least[place]
+        place: max(map(len, [table.headings[place], *(row[place] for row in table.rows)]))
+        - least[place]
         for place in places
     }
-    given, numeric = {}, table.numeric
+    given = {}
+    numeric = table.numeric
     for kind in (False, True):  # text first: of numbers only the headings are wrapped
-        order = sorted((place for place in places if numeric[place] == kind), key=wished.__getitem__)
+        order = sorted(
+            (place for place in places if numeric[place] == kind), key=wished.__getitem__
+        )
         for done, place in enumerate(order):
             given[place] = max(0, min(wished[place], spare // (len(order) - done)))
             spare -= given[place]
@@ -175,7 +204,9 @@ def widths(table: Table, least: Sequence[int], places: Sequence[int], width: int
 
 
 class Stages(Shown):
-    """The current stage of a long command: one changing line on a terminal, elsewhere a line every 10 s at most."""
+    """The current stage of a long command: one changing line on a terminal, elsewhere a line every
+    10 s at most.
+    """
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -198,7 +229,13 @@ class DownloadBar(Shown):
 
     def __init__(self, name: str) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TransferSpeedColumn,
+        )
 
         self._bar = Progress(
             TextColumn(name),

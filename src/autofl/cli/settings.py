@@ -13,6 +13,8 @@ def command(as_json: Json = False) -> None:
 
     rows = describe()
     if as_json:
-        return print_json([dict(zip(("key", "default", "meaning"), row, strict=True)) for row in rows])
+        return print_json(
+            [dict(zip(("key", "default", "meaning"), row, strict=True)) for row in rows]
+        )
     show_table(Table(["setting", "default", "meaning"], rows))
     return None

@@ -40,11 +40,16 @@ def scenarios_like(incomplete: str) -> list[str]:
     return [name for name in scenario_names() if name.startswith(incomplete)]
 
 
-Config = Annotated[Path | None, typer.Argument(help="Settings in TOML; default: those of the paper.")]
+Config = Annotated[
+    Path | None, typer.Argument(help="Settings in TOML; default: those of the paper.")
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a setting, e.g. stop.rounds=50.", autocompletion=keys_like
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a setting, e.g. stop.rounds=50.",
+        autocompletion=keys_like,
     ),
 ]
 Scenario = Annotated[
@@ -57,10 +62,15 @@ Scenario = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, in SI units.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for the results; default the next free one under runs/.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder for the results; default the next free one under runs/.")
+]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default auto.")]
 Ray = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Spread the work over a Ray cluster: HOST:PORT, auto or local.")
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Spread the work over a Ray cluster: HOST:PORT, auto or local."
+    ),
 ]
 PlannerName = Annotated[
     str | None,
@@ -71,20 +81,31 @@ PlannerName = Annotated[
     ),
 ]
 AggregatorName = Annotated[
-    str | None, typer.Option("--aggregator", help="One of `autofl parts aggregator`, or your own as module:object.")
+    str | None,
+    typer.Option(
+        "--aggregator", help="One of `autofl parts aggregator`, or your own as module:object."
+    ),
 ]
 Attack = Annotated[
-    str | None, typer.Option(help="What lying UEs send: one of `autofl parts attack`, or your own as module:object.")
+    str | None,
+    typer.Option(
+        help="What lying UEs send: one of `autofl parts attack`, or your own as module:object."
+    ),
 ]
 Attackers = Annotated[float | None, typer.Option(help="Share of the UEs that lie; default 0.2.")]
 Workers = Annotated[int | None, typer.Option(help="Runs at a time; default the number of cores.")]
 Resume = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Resume the runs in this folder with their settings; finished runs are kept."),
+    typer.Option(
+        metavar="FOLDER",
+        help="Resume the runs in this folder with their settings; finished runs are kept.",
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing runs.")]
 
-BAD_INPUT, DIVERGED, INTERRUPTED = 2, 3, 130
+BAD_INPUT = 2
+DIVERGED = 3
+INTERRUPTED = 130
 """Exit statuses; 0 is fine."""
 
 
@@ -100,15 +121,21 @@ PACED = ("mnist5k", "mnist")
 
 
 def say_foregone(*runs: "Settings") -> None:
-    """Warn where settings override what an algorithm brings along, where its planner knows other data only, and where
-    the user's own samples are taken for what they may not be.
+    """Warn where settings override what an algorithm brings along, where its planner knows other
+    data only, and where the user's own samples are taken for what they may not be.
     """
-    from autofl.experiments.data import load_data  # where runs are made, not where they are only planned
+    from autofl.experiments.data import (
+        load_data,
+    )  # where runs are made, not where they are only planned
 
     lines = []
     for settings in runs:
         section = settings.planned_by()
-        if section.name == "joint" and "pace" not in section.given and settings.data.name not in PACED:
+        if (
+            section.name == "joint"
+            and "pace" not in section.given
+            and settings.data.name not in PACED
+        ):
             its = f"of MNIST, not of {settings.data.name}"
             lines.append(
                 f"careful: the joint planner goes by the pace {its}; make pilots with autofl pilot, then"
@@ -120,7 +147,9 @@ def say_foregone(*runs: "Settings") -> None:
         data = settings.data
         if data.name == "npz" and data.values == "auto" and data.file is not None:
             x = load_data(settings)[0].x
-            if x.ndim == 2 and x.dtype.kind in "iu":  # whole numbers may be anything; images are what they look like
+            if (
+                x.ndim == 2 and x.dtype.kind in "iu"
+            ):  # whole numbers may be anything; images are what they look like
                 kind = "pixels" if x.dtype == "uint8" else "ids"
                 lines.append(
                     f"careful: {data.file}: rows of {x.dtype} are taken for {kind}; data.values can say that they are"
@@ -135,7 +164,9 @@ def options(given: dict[str, object]) -> list[str]:
     return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
-def words_of(config: Path | None, scenario: str | None, overrides: Sequence[str] | None) -> list[str]:
+def words_of(
+    config: Path | None, scenario: str | None, overrides: Sequence[str] | None
+) -> list[str]:
     """What a command was given, as another one is given it on a command line."""
     named = [] if config is None else [quoted(config)]
     begun = [] if scenario is None else ["--scenario", shlex.quote(scenario)]
@@ -147,7 +178,9 @@ def sets(overrides: Sequence[str]) -> list[str]:
     return [f"--set {shlex.quote(override)}" for override in overrides]
 
 
-def load_planned(config: Path | None, scenario: str | None, said: list[str], planner: str | None) -> "Settings":
+def load_planned(
+    config: Path | None, scenario: str | None, said: list[str], planner: str | None
+) -> "Settings":
     """The settings, with the named planner in the section that plans for their algorithm."""
     from autofl.config import load_settings
     from autofl.registry import PARTS
@@ -155,7 +188,9 @@ def load_planned(config: Path | None, scenario: str | None, said: list[str], pla
     if planner is None:
         return load_settings(config, said, scenario)
     sections = {entry.plan for entry in PARTS["algorithm"].values()}
-    others = [one for one in said if one.partition(".")[0].strip() not in sections]  # those may be of this planner only
+    others = [
+        one for one in said if one.partition(".")[0].strip() not in sections
+    ]  # those may be of this planner only
     section = load_settings(config, others, scenario).planned_in()
     return load_settings(config, [*said, f"{section}.name={planner}"], scenario)
 
@@ -187,7 +222,9 @@ def report(
     for line in made.after:
         say(line)
     names = [str(path) for path in made.pictures if path.suffix == ".png"]
-    say(f"pictures: {', '.join(names)} (and .svg); report: {', '.join(str(path) for path in (made.path, *more))}")
+    say(
+        f"pictures: {', '.join(names)} (and .svg); report: {', '.join(str(path) for path in (made.path, *more))}"
+    )
     return made
 
 
@@ -211,8 +248,12 @@ def report_new_runs(runs: "Sequence[Run | Path]", out: Path, target: float, as_j
         raise typer.Exit(DIVERGED)
 
 
-def show_reproduction(results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool) -> None:
-    """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or all."""
+def show_reproduction(
+    results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool
+) -> None:
+    """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or
+    all.
+    """
     if find_spec("matplotlib") is None:
         return say(
             f"Matplotlib is missing: the tables are in {results}, and 'autofl report {quoted(results)}' draws them"
@@ -226,12 +267,19 @@ def show_reproduction(results: Path, out: Path, page: Path | None, names: list[s
     say(f"drawing into {out}")
     lines = report_all(results, out, page, names)
     studies = read_results(results)
-    judged = [one for one in judge_all(studies, read_adaptation(results)) if one.interval is not None]
+    judged = [
+        one for one in judge_all(studies, read_adaptation(results)) if one.interval is not None
+    ]
     if as_json:
         return print_json(
             {
                 "figures": [
-                    {"name": x.figure, "picture": str(x.picture), "paper": x.says, "measured": x.measured}
+                    {
+                        "name": x.figure,
+                        "picture": str(x.picture),
+                        "paper": x.says,
+                        "measured": x.measured,
+                    }
                     for x in lines
                 ],
                 "claims": [
@@ -254,15 +302,21 @@ def show_reproduction(results: Path, out: Path, page: Path | None, names: list[s
     return None
 
 
-def show_joint(results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool) -> None:
-    """Picture and tables of the joint planner's studies; on the screen those of the named ones, or all."""
+def show_joint(
+    results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool
+) -> None:
+    """Picture and tables of the joint planner's studies; on the screen those of the named ones, or
+    all.
+    """
     from autofl.reproduction.joint_page import HOW, plain_results, report_joint
     from autofl.reproduction.joint_results import read_joint
     from autofl.reproduction.joint_tables import arm_table, limit_table, ratio_table
 
     say(f"drawing into {out}")
     files = report_joint(results, out, page)
-    studies = {name: study for name, study in read_joint(results).items() if names is None or name in names}
+    studies = {
+        name: study for name, study in read_joint(results).items() if names is None or name in names
+    }
     if as_json:
         return print_json(plain_results(studies))
     for name, study in studies.items():
@@ -312,9 +366,14 @@ def free_folder(kind: str) -> Path:
 
 
 def leave(folder: Path, command: str, error: KeyboardInterrupt, begun: bool = True) -> NoReturn:
-    """What an interrupted command says, and its exit status; one that had not begun has nothing to go on with."""
+    """What an interrupted command says, and its exit status; one that had not begun has nothing to
+    go on with.
+    """
     so_far = f"the rounds so far are in {folder} (autofl report {quoted(folder)}); {command} continues from here"
-    say(f"interrupted; {so_far if begun else 'nothing was written yet, so give the command again'}", whole=True)
+    say(
+        f"interrupted; {so_far if begun else 'nothing was written yet, so give the command again'}",
+        whole=True,
+    )
     raise typer.Exit(exit_status(error))
 
 
@@ -330,13 +389,20 @@ def exit_status(error: KeyboardInterrupt) -> int:
 
 
 def settings_to_resume(
-    resume: Path, one_run: bool, config: Path | str | None, out: Path | None, force: bool, said: Sequence[str]
+    resume: Path,
+    one_run: bool,
+    config: Path | str | None,
+    out: Path | None,
+    force: bool,
+    said: Sequence[str],
 ) -> "Settings":
     """The settings of what is in a folder; options that would change them are refused."""
     from autofl.records import check_begun, has_begun
 
     if config is not None or out is not None or force:
-        raise AutoFLError("--resume uses the settings in its folder; give no file, --out, --force or setting")
+        raise AutoFLError(
+            "--resume uses the settings in its folder; give no file, --out, --force or setting"
+        )
     if has_begun(resume) and one_run:
         check_begun(resume)
     elif one_run or has_begun(resume) or not (resume / "config.toml").is_file():
@@ -348,7 +414,9 @@ def settings_to_resume(
 
 
 def settings_in(folder: Path, said: Sequence[str]) -> "Settings":
-    """The settings that are in a folder. What is said may repeat them, as it must for code that they name."""
+    """The settings that are in a folder. What is said may repeat them, as it must for code that
+    they name.
+    """
     from autofl.config import dump_settings, load_settings, parse_settings
     from autofl.config.load import check_asked
     from autofl.files import read_toml
@@ -356,7 +424,9 @@ def settings_in(folder: Path, said: Sequence[str]) -> "Settings":
     path = folder / "config.toml"
     check_asked(path, read_toml(path), said)
     settings = load_settings(path, said)
-    if said and dump_settings(settings) != dump_settings(parse_settings(read_toml(path), str(path))):
+    if said and dump_settings(settings) != dump_settings(
+        parse_settings(read_toml(path), str(path))
+    ):
         raise AutoFLError(f"--resume uses the settings in {folder}; what you name must be the same")
     return settings
 

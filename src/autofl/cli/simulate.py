@@ -37,7 +37,8 @@ def command(
     config: Config = None,
     scenario: Scenario = None,
     algorithm: Annotated[
-        str | None, typer.Option(help="One of `autofl parts algorithm`, or your own as module:object.")
+        str | None,
+        typer.Option(help="One of `autofl parts algorithm`, or your own as module:object."),
     ] = None,
     planner: PlannerName = None,
     attack: Attack = None,
@@ -65,21 +66,35 @@ def command(
     )
     said = [*(overrides or ()), *chosen]
     if resume is not None:
-        settings, folder = settings_to_resume(resume, True, config or scenario or planner, out, force, said), resume
+        settings = settings_to_resume(resume, True, config or scenario or planner, out, force, said)
+        folder = resume
     else:
         settings = load_planned(config, scenario, said, planner)
         folder = out if out is not None else free_folder("simulate")
     keep = resume is None and not force
     if keep:
-        check_no_run(folder)  # now, since importing takes seconds, and again once nobody else can write there
+        check_no_run(
+            folder
+        )  # now, since importing takes seconds, and again once nobody else can write there
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
     say_foregone(settings)
     from autofl.experiments.jobs import Job, run_with_progress
 
     with ProgressBar(settings.stop.rounds, each_round=True) as bar:
         try:
-            job = Job(settings, folder, f"{settings.algorithm} seed {settings.seed}", resume is not None, keep=keep)
+            job = Job(
+                settings,
+                folder,
+                f"{settings.algorithm} seed {settings.seed}",
+                resume is not None,
+                keep=keep,
+            )
             made = run_with_progress(job, bar, ray=ray)
         except KeyboardInterrupt as error:
-            leave(folder, resuming("autofl simulate", folder, settings), error, (folder / "config.toml").is_file())
+            leave(
+                folder,
+                resuming("autofl simulate", folder, settings),
+                error,
+                (folder / "config.toml").is_file(),
+            )
     report_new_runs([made], folder, settings.compare.target_accuracy, as_json)

@@ -49,7 +49,9 @@ def command(
             autocompletion=keys_like,
         ),
     ] = None,
-    planned: Annotated[bool, typer.Option("--plan", help="Plan one round of each instead of simulating.")] = False,
+    planned: Annotated[
+        bool, typer.Option("--plan", help="Plan one round of each instead of simulating.")
+    ] = False,
     seeds: Annotated[int, typer.Option(help="Number of seeds for each combination.")] = 1,
     target: Annotated[
         float | None,
@@ -60,7 +62,10 @@ def command(
     device: Device = None,
     ray: Ray = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results; default: one under runs/ for exactly this sweep.")
+        Path | None,
+        typer.Option(
+            help="Folder for the results; default: one under runs/ for exactly this sweep."
+        ),
     ] = None,
     workers: Workers = None,
     overrides: Set = None,
@@ -87,7 +92,9 @@ def command(
         return load_settings(config, [*said, *more], scenario)
 
     axes = [parse_axis(text) for text in over]
-    points, base = points_of(axes, load, seeds), dump_settings(load([]), of_many=True)  # of several algorithms, perhaps
+    # of several algorithms, perhaps
+    points = points_of(axes, load, seeds)
+    base = dump_settings(load([]), of_many=True)
     say_foregone(*(point.settings for point in points))
     asked = repr((base, axes, seeds, planned, target))
     folder = out or Path("runs") / f"sweep-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
@@ -96,7 +103,13 @@ def command(
         sweep = (
             _plan(points, target)
             if planned
-            else _simulate(points, target, folder, num_workers(workers, points[0].settings.simulation.threads), ray)
+            else _simulate(
+                points,
+                target,
+                folder,
+                num_workers(workers, points[0].settings.simulation.threads),
+                ray,
+            )
         )
         _show(sweep, folder, base, as_json)
 
@@ -109,7 +122,9 @@ def _plan(points: "Sequence[Point]", target: float | None) -> "Sweep":
     with Stages() as stages:
         for place, point in enumerate(points, start=1):
             stages(f"{place} of {len(points)}: {point.label}")
-            results.append({**planned(point.settings), **({} if target is None else _forecast(point, target))})
+            results.append(
+                {**planned(point.settings), **({} if target is None else _forecast(point, target))}
+            )
     return Sweep("planned" if target is None else "forecast", tuple(points), tuple(results), target)
 
 
@@ -121,12 +136,17 @@ def _forecast(point: "Point", target: float) -> dict[str, float]:
     told = forecast(point.settings, target).table()
     columns: dict[str, Any] = {}
     for name, key in zip(FORECAST, ("rounds", "sim_time", "energy"), strict=True):
-        low, high = f"{name}_low_95", f"{name}_high_95"
+        low = f"{name}_low_95"
+        high = f"{name}_high_95"
         columns |= {name: told[key]["median"], low: told[key]["low_95"], high: told[key]["high_95"]}
-    return {name: math.nan if value is None else value for name, value in columns.items()}  # None: never
+    return {
+        name: math.nan if value is None else value for name, value in columns.items()
+    }  # None: never
 
 
-def _simulate(points: "Sequence[Point]", target: float | None, folder: Path, workers: int, ray: str | None) -> "Sweep":
+def _simulate(
+    points: "Sequence[Point]", target: float | None, folder: Path, workers: int, ray: str | None
+) -> "Sweep":
     from autofl.experiments.sweep import run_points, unfinished
     from autofl.files import inside
     from autofl.records import read_run
@@ -135,13 +155,18 @@ def _simulate(points: "Sequence[Point]", target: float | None, folder: Path, wor
 
     store = inside(folder, "runs")
     left = unfinished(points, store)
-    say(f"{len({point.name for point in points})} runs, {len(left)} of them to be made, into {folder}")
+    say(
+        f"{len({point.name for point in points})} runs, {len(left)} of them to be made, into {folder}"
+    )
     total = sum(point.settings.stop.rounds for point in left)
     with ProgressBar(max(1, total), each_run=len(left) <= 20) as bar:
         try:
             places = run_points(points, store, workers=workers, ray=ray, on_progress=bar)
         except KeyboardInterrupt as error:
-            say(f"interrupted; the same command continues from here (finished runs are in {store})", whole=True)
+            say(
+                f"interrupted; the same command continues from here (finished runs are in {store})",
+                whole=True,
+            )
             raise typer.Exit(exit_status(error)) from None
     accuracy = points[0].settings.compare.target_accuracy if target is None else target
     results = [measure(read_run(place), accuracy) for place in places]
@@ -153,7 +178,9 @@ def _show(sweep: "Sweep", folder: Path, base: str, as_json: bool) -> None:
 
     files = write_sweep(sweep, folder, base)
     if as_json:
-        return print_json({"kind": sweep.kind, "target_accuracy": sweep.target, "rows": sweep.rows()})
+        return print_json(
+            {"kind": sweep.kind, "target_accuracy": sweep.target, "rows": sweep.rows()}
+        )
     show_table(sweep.table)
     say(f"written: {', '.join(str(path) for path in files)}")
     return None

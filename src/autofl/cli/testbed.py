@@ -16,7 +16,9 @@ testbed_app = typer.Typer(
     rich_markup_mode="rich",
     no_args_is_help=True,
 )
-Slow = Annotated[float, typer.Option(help="How many times slower than modelled all links and processors are.")]
+Slow = Annotated[
+    float, typer.Option(help="How many times slower than modelled all links and processors are.")
+]
 HERE = Path("runs/testbed")
 
 
@@ -43,9 +45,13 @@ def up_command(
             typer.echo("\n".join(" ".join(command) for command in testbed.building(ue)))
         return
     testbed.build()
-    say(f"{testbed.num_ue} networks {testbed.prefix}-0 ...; links and processors {slow:g} times slower than modelled")
+    say(
+        f"{testbed.num_ue} networks {testbed.prefix}-0 ...; links and processors {slow:g} times slower than modelled"
+    )
     up(settings, folder, say, testbed)
-    say(f"next: autofl testbed run --folder {quoted(folder)}, then autofl testbed down --folder {quoted(folder)}")
+    say(
+        f"next: autofl testbed run --folder {quoted(folder)}, then autofl testbed down --folder {quoted(folder)}"
+    )
 
 
 @testbed_app.command("run", epilog="Example: autofl testbed run --set stop.rounds=20")
@@ -59,7 +65,9 @@ def run_here_command(
 ) -> None:
     """Run on the testbed, into a run folder."""
     if not (folder / "config.toml").is_file():
-        raise AutoFLError(f"{folder}: no testbed there; start one with: autofl testbed up --folder {quoted(folder)}")
+        raise AutoFLError(
+            f"{folder}: no testbed there; start one with: autofl testbed up --folder {quoted(folder)}"
+        )
     run_on_devices("autofl testbed run", HERE, folder, out, resume, force, overrides, as_json)
 
 

@@ -31,38 +31,57 @@ from autofl.report.table import Table, percent
 if TYPE_CHECKING:
     from autofl.experiments.tuned import Trial, Tuned
 
-EXAMPLE = "Example: autofl tune --samples 5,20 --steps 1,4 --bits 2,4 --set compressor.name=quantise"
+EXAMPLE = (
+    "Example: autofl tune --samples 5,20 --steps 1,4 --bits 2,4 --set compressor.name=quantise"
+)
 
 
 def command(
     config: Config = None,
     scenario: Scenario = None,
     algorithm: Annotated[
-        str | None, typer.Option(help="One of `autofl parts algorithm`, or your own as module:object.")
+        str | None,
+        typer.Option(help="One of `autofl parts algorithm`, or your own as module:object."),
     ] = None,
-    samples: Annotated[str, typer.Option(metavar="D,...", help="Samples of a local step to try.")] = "5,20,40",
+    samples: Annotated[
+        str, typer.Option(metavar="D,...", help="Samples of a local step to try.")
+    ] = "5,20,40",
     steps: Annotated[str, typer.Option(metavar="TAU,...", help="Local steps to try.")] = "1,4",
     bits: Annotated[
-        str | None, typer.Option(metavar="B,...", help="Bits per weight to try; needs a compressor.")
+        str | None,
+        typer.Option(metavar="B,...", help="Bits per weight to try; needs a compressor."),
     ] = None,
-    selected: Annotated[str | None, typer.Option(metavar="N,...", help="Numbers of selected UEs to try.")] = None,
+    selected: Annotated[
+        str | None, typer.Option(metavar="N,...", help="Numbers of selected UEs to try.")
+    ] = None,
     frequency: Annotated[
-        str | None, typer.Option(metavar="SHARE,...", help="Shares of the CPUs' frequencies to try.")
+        str | None,
+        typer.Option(metavar="SHARE,...", help="Shares of the CPUs' frequencies to try."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds for tuning; judge on other seeds.")] = 3,
-    target: Annotated[float | None, typer.Option(help="Accuracy; default compare.target_accuracy.")] = None,
+    seeds: Annotated[
+        int, typer.Option(help="Number of seeds for tuning; judge on other seeds.")
+    ] = 3,
+    target: Annotated[
+        float | None, typer.Option(help="Accuracy; default compare.target_accuracy.")
+    ] = None,
     device: Device = None,
     ray: Ray = None,
     out: Out = None,
     force: Force = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="With the same options and --out: keep finished runs, resume the others.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="With the same options and --out: keep finished runs, resume the others.",
+        ),
     ] = False,
     workers: Workers = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Find the constants with the least median time to a target: what a user would pick instead of planning."""
+    """Find the constants with the least median time to a target: what a user would pick instead of
+    planning.
+    """
     from autofl.config import dump_settings, load_settings
 
     chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
@@ -82,7 +101,8 @@ def command(
     grid = Grid(d, tau, budget, num_selected, shares)
     folder = out if out is not None else free_folder("tune")
     target = settings.compare.target_accuracy if target is None else target
-    count, total = len(list(grid)), len(list(grid)) * seeds
+    count = len(list(grid))
+    total = len(list(grid)) * seeds
     say(f"{count} constants, {seeds} seed{'s' if seeds > 1 else ''} each; into {folder}")
     with ProgressBar(total * settings.stop.rounds, each_run=total <= 20) as bar:
         try:
@@ -127,7 +147,9 @@ def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
         headings += [f"s to {percent(tuned.target)}", "reached", "accuracy", ""]
         show_table(Table(headings, [_row(trial) for trial in tuned.trials]))
     if tuned.best is None or tuned.best_settings is None:
-        say(f"no constants reach {percent(tuned.target)} in half of their runs; try others, or more stop.rounds")
+        say(
+            f"no constants reach {percent(tuned.target)} in half of their runs; try others, or more stop.rounds"
+        )
     else:
         own = "".join(f" {words}" for words in own_code_named(tuned.best_settings.table()))
         say(
@@ -138,7 +160,8 @@ def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
 
 
 def _row(trial: "Trial") -> list[str]:
-    constants, row = trial.constants, trial.row()
+    constants = trial.constants
+    row = trial.row()
     return [
         constants.name,
         str(constants.num_samples),
@@ -161,11 +184,15 @@ def _whole(text: str, option: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise AutoFLError(f"{option} {text}: not a whole number; give values with commas, for example 5,20") from None
+        raise AutoFLError(
+            f"{option} {text}: not a whole number; give values with commas, for example 5,20"
+        ) from None
 
 
 def _number(text: str, option: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise AutoFLError(f"{option} {text}: not a number; give values with commas, for example 2,4") from None
+        raise AutoFLError(
+            f"{option} {text}: not a number; give values with commas, for example 2,4"
+        ) from None

@@ -23,7 +23,8 @@ class Sent:
     """What a UE sends of its update. A simulation takes the first two, a deployment sends `pack()`.
 
     Fields:
-        received: what the server makes of the bytes, shape (num_weights,), equal to `unpack(pack())` to the bit.
+        received: what the server makes of the bytes, shape (num_weights,), equal to
+            `unpack(pack())` to the bit.
         bits: Z of this very update, 8 times the number of bytes.
         pack: makes the bytes.
     """
@@ -34,11 +35,13 @@ class Sent:
 
 
 class Compressor(Protocol):
-    """A compressor: a frozen dataclass of settings with these functions. It sees one UE, as a device does."""
+    """A compressor: a frozen dataclass of settings with these functions. It sees one UE, as a
+    device does.
+    """
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
-        """Z [bit] of an update of this many weights, the most it may take; with `bits_per_weight` where a planner
-        decides it.
+        """Z [bit] of an update of this many weights, the most it may take; with `bits_per_weight`
+        where a planner decides it.
         """
         ...
 
@@ -47,13 +50,21 @@ class Compressor(Protocol):
         ...
 
     def __call__(
-        self, change: "Tensor", bits_per_weight: float, randomness: Randomness, own: "dict[str, Tensor]"
+        self,
+        change: "Tensor",
+        bits_per_weight: float,
+        randomness: Randomness,
+        own: "dict[str, Tensor]",
     ) -> "tuple[Sent, dict[str, Tensor]]":
-        """What is sent of w_i - w, shape (num_weights,), and what the UE remembers; a pure function."""
+        """What is sent of w_i - w, shape (num_weights,), and what the UE remembers; a pure
+        function.
+        """
         ...
 
     def unpack(self, payload: bytes, num_weights: int) -> "Tensor":
-        """What the server receives, single precision; an `AutoFLError` for bytes that no `pack` makes."""
+        """What the server receives, single precision; an `AutoFLError` for bytes that no `pack`
+        makes.
+        """
         ...
 
 

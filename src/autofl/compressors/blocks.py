@@ -1,4 +1,6 @@
-"""Unbiased rounding to evenly spaced values, with a scale for each block of weights: what ternary and b-bit share."""
+"""Unbiased rounding to evenly spaced values, with a scale for each block of weights: what ternary
+and b-bit share.
+"""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +17,9 @@ SCALE_BYTES = 2
 
 
 class Rounded(NamedTuple):
-    """Whole numbers q_j of all weights, single precision, and the half-precision scale of each block."""
+    """Whole numbers q_j of all weights, single precision, and the half-precision scale of each
+    block.
+    """
 
     whole: NDArray[np.float32]
     scale: NDArray[np.float16]
@@ -26,11 +30,13 @@ def num_blocks(num_weights: int, block: int) -> int:
 
 
 def rounded(change: "Tensor", block: int, levels: int, randomness: Randomness) -> Rounded:
-    """q_j = floor(l x_j / s + u_j), -l <= q_j <= l, s the largest |x_j| of the block rounded up to half precision.
+    """q_j = floor(l x_j / s + u_j), -l <= q_j <= l, s the largest |x_j| of the block rounded up to
+    half precision.
 
     A block with a value that is not finite, or too large for half precision, has scale infinity.
     """
-    num, rows = len(change), num_blocks(len(change), block)
+    num = len(change)
+    rows = num_blocks(len(change), block)
     values = np.zeros((rows, block), dtype=np.float32)
     values.reshape(-1)[:num] = change.detach().cpu().numpy()
     largest = np.abs(values).max(axis=1)
@@ -47,7 +53,9 @@ def rounded(change: "Tensor", block: int, levels: int, randomness: Randomness) -
     return Rounded(whole, scale)
 
 
-def spread(whole: NDArray[np.float32], scale: NDArray[np.float16], block: int, levels: int) -> "Tensor":
+def spread(
+    whole: NDArray[np.float32], scale: NDArray[np.float16], block: int, levels: int
+) -> "Tensor":
     """s q_j / l of all weights; NaN throughout a block whose scale is infinite."""
     import torch
 
@@ -62,4 +70,6 @@ def _rounded_up(scale: NDArray[np.float32]) -> NDArray[np.float16]:
     """The nearest half-precision number that is no smaller."""
     with np.errstate(over="ignore"):
         half = scale.astype(np.float16)
-        return np.where(half.astype(np.float32) < scale, np.nextafter(half, np.float16(np.inf)), half)
+        return np.where(
+            half.astype(np.float32) < scale, np.nextafter(half, np.float16(np.inf)), half
+        )

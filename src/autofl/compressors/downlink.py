@@ -1,4 +1,6 @@
-"""Size of what the base station sends down, known without PyTorch; `rounds/downlink.py` says what is done with it."""
+"""Size of what the base station sends down, known without PyTorch; `rounds/downlink.py` says what
+is done with it.
+"""
 
 from autofl.compressors.base import Compressor
 
@@ -6,7 +8,9 @@ FACTOR_BITS = 32
 """One factor, in single precision, travels with the compressed difference."""
 
 
-def downlink_bits(num_weights: float, compressor: Compressor | None, bits_per_weight: float | None = None) -> float:
+def downlink_bits(
+    num_weights: float, compressor: Compressor | None, bits_per_weight: float | None = None
+) -> float:
     """Z_down [bit]: 32 for each weight, or what the compressor makes of them and the factor."""
     if compressor is None:
         return 32.0 * num_weights

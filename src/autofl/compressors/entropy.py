@@ -1,4 +1,6 @@
-"""Unbiased rounding to multiples of one step, entropy-coded; the step is the one that fits the planned bits."""
+"""Unbiased rounding to multiples of one step, entropy-coded; the step is the one that fits the
+planned bits.
+"""
 
 import math
 import struct
@@ -38,7 +40,9 @@ TYPICAL = (
     np.log([0.016, 0.03, 0.065, 0.147, 0.32, 0.67, 1.29, 2.25, 3.5, 4.9, 6.4, 7.8, 9.4, 10.8]),
     np.arange(7.0, -7.0, -1.0) / np.log(2.0),
 )
-"""Where the search begins: log of the rate [bit per weight], and log2 of the step over the mean size of a weight."""
+"""Where the search begins: log of the rate [bit per weight], and log2 of the step over the mean
+size of a weight.
+"""
 MEASURED = (
     *((0.05, 50.0), (0.1, 18.0), (0.15, 10.2), (0.2, 6.8)),
     *((0.3, 3.6), (0.5, 1.5), (0.8, 0.54), (1.6, 0.08)),
@@ -53,19 +57,22 @@ class Entropy:
 
         q_j = floor(x_j / s + u_j),    received as s q_j,    u_j uniform in [0, 1)
 
-    E[s q_j] = x_j for every s. The step is the smallest whose code fits the bits that a planner decides, so Z is used
-    to within half a percent. It is searched for with the same u_j, which leaves a bias of the order of one part in the
-    number of weights that are not rounded to zero.
+    E[s q_j] = x_j for every s. The step is the smallest whose code fits the bits that a planner
+    decides, so Z is used to within half a percent. It is searched for with the same u_j, which
+    leaves a bias of the order of one part in the number of weights that are not rounded to zero.
 
-    Code: q_j != 0 as a bit string, |q_j| >= 2 of those as the next, and so on (`enumerative`), each near its entropy
-    block by block; what exceeds 12 as a gamma code; signs. Of large q_j the lowest bits are sent as they are.
+    Code: q_j != 0 as a bit string, |q_j| >= 2 of those as the next, and so on (`enumerative`), each
+    near its entropy block by block; what exceeds 12 as a gamma code; signs. Of large q_j the lowest
+    bits are sent as they are.
     """
 
     bits: Annotated[float, "bits per weight, 0.02 to 12"] = 1.0
 
     def __post_init__(self) -> None:
         if not 0.02 <= self.bits <= MOST_BITS:
-            raise AutoFLError(f"bits: {self.bits} is not between 0.02 and 12; 32 bits per weight compress nothing")
+            raise AutoFLError(
+                f"bits: {self.bits} is not between 0.02 and 12; 32 bits per weight compress nothing"
+            )
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
         least = whole_bytes(LEAST_BITS + 2 * -(-num_weights // enumerative.BLOCK))
@@ -81,7 +88,11 @@ class Entropy:
         return {}
 
     def __call__(
-        self, change: "Tensor", bits_per_weight: float, randomness: Randomness, own: "dict[str, Tensor]"
+        self,
+        change: "Tensor",
+        bits_per_weight: float,
+        randomness: Randomness,
+        own: "dict[str, Tensor]",
     ) -> "tuple[Sent, dict[str, Tensor]]":
         import torch
 
@@ -95,7 +106,9 @@ class Entropy:
         import torch
 
         if 8 * len(payload) > self.update_bits(num_weights, MOST_BITS):
-            raise AutoFLError(f"packed update: {len(payload)} bytes are more than {num_weights} weights can take")
+            raise AutoFLError(
+                f"packed update: {len(payload)} bytes are more than {num_weights} weights can take"
+            )
         return torch.from_numpy(times(*unpacked(payload, num_weights)))
 
 
@@ -105,20 +118,27 @@ def times(step: np.float32, whole: Row) -> Row:
 
 
 def fitted(
-    values: Row, uniform: Row, budget: float, most_steps: int = MOST_STEPS, halve_from: int = MOST_STEPS
+    values: Row,
+    uniform: Row,
+    budget: float,
+    most_steps: int = MOST_STEPS,
+    halve_from: int = MOST_STEPS,
 ) -> tuple[np.float32, Row, int]:
-    """The step whose code fills the budget [bit], the whole numbers under it, and the size of their code.
+    """The step whose code fills the budget [bit], the whole numbers under it, and the size of their
+    code.
 
-    Steps are 2^(j / GRID): two machines whose sums differ in the last digit take the same one. The logarithm of the
-    size falls almost linearly with j: secant steps, kept between a j known to be too small and one known to be large
-    enough; from the step `halve_from` on, half-way between the two. An update that is not finite, or needs a step that
-    is not, has step infinity and is received as NaN.
+    Steps are 2^(j / GRID): two machines whose sums differ in the last digit take the same one. The
+    logarithm of the
+    size falls almost linearly with j: secant steps, kept between a j known to be too small and one
+    known to be large enough; from the step `halve_from` on, half-way between the two. An update
+    that is not finite, or needs a step that is not, has step infinity and is received as NaN.
     """
     nothing = np.zeros_like(values)
     mean = float(np.abs(values).mean(dtype=np.float64))
     if mean == 0.0 or not math.isfinite(mean):
         return np.float32(math.inf if mean != 0.0 else 1.0), nothing, code_size(nothing)
-    aim, rate = math.log((1.0 + FILLED) / 2.0 * budget), math.log(budget / len(values))
+    aim = math.log((1.0 + FILLED) / 2.0 * budget)
+    rate = math.log(budget / len(values))
     least = max(math.ceil(GRID * math.log2(float(np.abs(values).max()) / LARGEST)), -126 * GRID)
     j = max(round(GRID * (math.log2(mean) + float(np.interp(rate, *TYPICAL)))), least)
     slope = (-0.9 if rate < 0.0 else -0.6) * math.log(2.0) / GRID
@@ -134,7 +154,8 @@ def fitted(
         np.floor(whole, out=whole)
         size = code_size(whole)
         if size <= budget:
-            high, best = (j, math.log(size)), (step, whole, size)
+            high = (j, math.log(size))
+            best = (step, whole, size)
             if size >= FILLED * budget or j == least or trial >= most_steps:
                 break
         else:
@@ -148,7 +169,9 @@ def fitted(
         elif trial >= halve_from:
             j = (low[0] + high[0]) // 2
         else:
-            between = low[0] + round((aim - low[1]) * (high[0] - low[0]) / min(high[1] - low[1], -1e-9))
+            between = low[0] + round(
+                (aim - low[1]) * (high[0] - low[0]) / min(high[1] - low[1], -1e-9)
+            )
             inside = (high[0] - low[0]) // 10 + 1
             j = min(max(between, low[0] + inside), high[0] - inside)
     return best
@@ -156,7 +179,9 @@ def fitted(
 
 def low_bits_of(sizes: Row, length: int) -> int:
     """How many low bits are sent as they are: those that leave numbers of about 2 to 4 on average."""
-    return min(max(int(float(sizes.sum(dtype=np.float64)) / length).bit_length() - 2, 0), MOST_LOW_BITS)
+    return min(
+        max(int(float(sizes.sum(dtype=np.float64)) / length).bit_length() - 2, 0), MOST_LOW_BITS
+    )
 
 
 def code_size(whole: Row) -> int:
@@ -211,7 +236,8 @@ def unpacked(payload: bytes, num_weights: int) -> tuple[np.float32, Row]:
         raise AutoFLError(f"packed update: {low} low bits; at most {MOST_LOW_BITS}")
     reader = enumerative.Reader(payload[HEADER.size :])
     lowest = reader.flags(low * num_weights).reshape(num_weights, low) @ (1 << np.arange(low)[::-1])
-    sizes, there = np.zeros(num_weights, dtype=np.int64), np.arange(num_weights)
+    sizes = np.zeros(num_weights, dtype=np.int64)
+    there = np.arange(num_weights)
     for _ in range(LEVELS):
         there = there[reader.string(len(there))]
         sizes[there] += 1

@@ -1,7 +1,9 @@
-"""Bit strings near their entropy: of each block how many ones it has, and which of all such blocks it is (Cover 1973).
+"""Bit strings near their entropy: of each block how many ones it has, and which of all such blocks
+it is (Cover 1973).
 
-A block of n bits with k ones takes ceil(log2 C(n, k)) bits, its rank in the combinatorial number system, and k is sent
-as a Rice code with one parameter for the whole string. The size is known without coding.
+A block of n bits with k ones takes ceil(log2 C(n, k)) bits, its rank in the combinatorial number
+system, and k is sent as a Rice code with one parameter for the whole string. The size is known
+without coding.
 """
 
 import bisect
@@ -44,7 +46,9 @@ def ones_of(text: BoolArray) -> IntArray:
     """How many ones each block has."""
     num = len(text) // BLOCK
     lanes = text[: num * BLOCK].view(np.uint64).reshape(num, BLOCK // 8)  # eight flags a word
-    ones = lanes.sum(axis=1).view(np.uint8).reshape(num, 8).sum(axis=1, dtype=np.int64)  # no lane exceeds 16
+    ones = (
+        lanes.sum(axis=1).view(np.uint8).reshape(num, 8).sum(axis=1, dtype=np.int64)
+    )  # no lane exceeds 16
     return np.append(ones, np.count_nonzero(text[num * BLOCK :])) if len(text) % BLOCK else ones
 
 
@@ -79,7 +83,9 @@ def coded(text: BoolArray) -> str:
         block = text[begin : begin + BLOCK]
         wide = int(rank_bits[len(block), k])
         if wide:
-            rank = sum(column[i][place] for i, place in enumerate(np.flatnonzero(block).tolist(), start=1))
+            rank = sum(
+                column[i][place] for i, place in enumerate(np.flatnonzero(block).tolist(), start=1)
+            )
             parts.append(f"{rank:0{wide}b}")
     return "".join(parts)
 
@@ -112,11 +118,13 @@ class Reader:
         end = self._text.find("0" if digit == "1" else "1", self.place, self.place + most + 1)
         if end < 0:
             raise AutoFLError("packed update: a number out of range, or the end too early")
-        num, self.place = end - self.place, end + 1
+        num = end - self.place
+        self.place = end + 1
         return num
 
     def _skip(self, num: int) -> int:
-        begin, self.place = self.place, self.place + num
+        begin = self.place
+        self.place = self.place + num
         if self.place > len(self._text):
             raise AutoFLError("packed update: it ends too early")
         return begin

@@ -1,4 +1,6 @@
-"""Unbiased stochastic quantisation to b bits per weight, with a scale for each block of weights (QSGD in blocks)."""
+"""Unbiased stochastic quantisation to b bits per weight, with a scale for each block of weights
+(QSGD in blocks).
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -15,15 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Quantise:
-    """Each weight becomes one of 2^b - 1 evenly spaced values between -s and s, s the largest of its block.
+    """Each weight becomes one of 2^b - 1 evenly spaced values between -s and s, s the largest of
+    its block.
 
-        q_j = floor(l x_j / s + u_j),    x_j received as s q_j / l,    l = 2^(b-1) - 1,    u_j uniform in [0, 1)
+        q_j = floor(l x_j / s + u_j),    x_j received as s q_j / l,    l = 2^(b-1) - 1,    u_j
+        uniform in [0, 1)
 
-    E[q_j] = l x_j / s, so the quantiser is unbiased. The scale is rounded up to half precision: rounded down, the
-    largest weight would not fit. Packed: the scales, then q_j + l in b bits each.
+    E[q_j] = l x_j / s, so the quantiser is unbiased. The scale is rounded up to half precision:
+    rounded down, the largest weight would not fit. Packed: the scales, then q_j + l in b bits each.
 
-    Where a planner decides bits_per_weight, b is the largest whole number that fits next to the scales. Fewer than 8
-    weights also get what is left of their last byte, so that the length determines b.
+    Where a planner decides bits_per_weight, b is the largest whole number that fits next to the
+    scales. Fewer than 8 weights also get what is left of their last byte, so that the length
+    determines b.
     """
 
     bits: Annotated[int, "bits per weight, 2 to 16"] = 4
@@ -31,13 +36,17 @@ class Quantise:
 
     def __post_init__(self) -> None:
         if not 2 <= self.bits <= 16:
-            raise AutoFLError(f"bits: {self.bits} is not between 2 and 16; 32 bits per weight compress nothing")
+            raise AutoFLError(
+                f"bits: {self.bits} is not between 2 and 16; 32 bits per weight compress nothing"
+            )
         if self.block < 1:
             raise AutoFLError(f"block: {self.block} is too few; at least 1 weight has a scale")
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
         """Z = b N + 16 ceil(N / block), in whole bytes."""
-        bits = self.bits if bits_per_weight is None else self.whole_bits(num_weights, bits_per_weight)
+        bits = (
+            self.bits if bits_per_weight is None else self.whole_bits(num_weights, bits_per_weight)
+        )
         return whole_bytes(bits * num_weights) + self._scale_bits(num_weights)
 
     def whole_bits(self, num_weights: int, bits_per_weight: float) -> int:
@@ -53,7 +62,11 @@ class Quantise:
         return {}
 
     def __call__(
-        self, change: "Tensor", bits_per_weight: float, randomness: Randomness, own: "dict[str, Tensor]"
+        self,
+        change: "Tensor",
+        bits_per_weight: float,
+        randomness: Randomness,
+        own: "dict[str, Tensor]",
     ) -> "tuple[Sent, dict[str, Tensor]]":
         bits = self.whole_bits(len(change), bits_per_weight)
         levels = 2 ** (bits - 1) - 1
@@ -75,7 +88,14 @@ class Quantise:
         places = np.zeros((num_weights, 16), np.uint8)
         places[:, 16 - bits :] = text.reshape(num_weights, bits)
         levels = 2 ** (bits - 1) - 1
-        whole = np.packbits(places, axis=1).view(">u2").reshape(-1).astype(np.float32) - np.float32(levels)
+        whole = np.packbits(places, axis=1).view(">u2").reshape(-1).astype(np.float32) - np.float32(
+            levels
+        )
         if (whole > levels).any():
             raise AutoFLError(f"packed update: a weight above {levels} levels")
-        return spread(whole, np.frombuffer(payload, "<f2", len(payload[:begin]) // SCALE_BYTES), self.block, levels)
+        return spread(
+            whole,
+            np.frombuffer(payload, "<f2", len(payload[:begin]) // SCALE_BYTES),
+            self.block,
+            levels,
+        )

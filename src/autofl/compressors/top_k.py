@@ -1,4 +1,6 @@
-"""Top-k with error feedback: the largest weights of an update, and what was left out added to the next one."""
+"""Top-k with error feedback: the largest weights of an update, and what was left out added to the
+next one.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -17,20 +19,23 @@ VALUE_BITS = 32
 
 @dataclass(frozen=True)
 class TopK:
-    """The k largest weights are sent as they are, with their places; the rest is remembered (Stich et al. 2018).
+    """The k largest weights are sent as they are, with their places; the rest is remembered (Stich
+    et al. 2018).
 
         x = change + lost,    received = top_k(x),    lost' = x - received
 
-    Z = k (32 + ceil(log2 N)), in whole bytes. It is biased in each round; over many rounds nothing is lost. Where a
-    planner decides bits_per_weight, k is the largest number that fits. Packed: the values in the order of their places,
-    then the places.
+    Z = k (32 + ceil(log2 N)), in whole bytes. It is biased in each round; over many rounds nothing
+    is lost. Where a planner decides bits_per_weight, k is the largest number that fits. Packed: the
+    values in the order of their places, then the places.
     """
 
     share: Annotated[float, "share of the weights that are sent"] = 0.05
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
-            raise AutoFLError(f"share: {self.share} is not > 0 and <= 1; 0.05 sends every twentieth weight")
+            raise AutoFLError(
+                f"share: {self.share} is not > 0 and <= 1; 0.05 sends every twentieth weight"
+            )
 
     def num_sent(self, num_weights: int, bits_per_weight: float | None = None) -> int:
         """k, at least 1."""
@@ -40,7 +45,9 @@ class TopK:
         return min(max(1, int(fitting_bytes(bits_per_weight * num_weights)) // entry), num_weights)
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
-        return whole_bytes(self.num_sent(num_weights, bits_per_weight) * (VALUE_BITS + place_bits(num_weights)))
+        return whole_bytes(
+            self.num_sent(num_weights, bits_per_weight) * (VALUE_BITS + place_bits(num_weights))
+        )
 
     def init(self, num_weights: int) -> "dict[str, Tensor]":
         import torch
@@ -48,7 +55,11 @@ class TopK:
         return {"lost": torch.zeros(num_weights)}
 
     def __call__(
-        self, change: "Tensor", bits_per_weight: float, randomness: Randomness, own: "dict[str, Tensor]"
+        self,
+        change: "Tensor",
+        bits_per_weight: float,
+        randomness: Randomness,
+        own: "dict[str, Tensor]",
     ) -> "tuple[Sent, dict[str, Tensor]]":
         import torch
 
@@ -64,7 +75,9 @@ class TopK:
             text = np.unpackbits(digits, axis=1)[:, 32 - place_bits(len(change)) :]
             return values[order].cpu().numpy().astype("<f4").tobytes() + np.packbits(text).tobytes()
 
-        return Sent(received, self.update_bits(len(change), bits_per_weight), pack), {"lost": whole - received}
+        return Sent(received, self.update_bits(len(change), bits_per_weight), pack), {
+            "lost": whole - received
+        }
 
     def unpack(self, payload: bytes, num_weights: int) -> "Tensor":
         import torch
@@ -78,7 +91,9 @@ class TopK:
         digits[:, 32 - wide :] = text.reshape(num, wide)
         places = np.packbits(digits, axis=1).view(">u4").reshape(-1).astype(np.int64)
         if (np.diff(places) <= 0).any() or places[-1] >= num_weights:
-            raise AutoFLError(f"packed update: places that do not rise, or beyond the {num_weights} weights")
+            raise AutoFLError(
+                f"packed update: places that do not rise, or beyond the {num_weights} weights"
+            )
         received = np.zeros(num_weights, np.float32)
         received[places] = values
         return torch.from_numpy(received)

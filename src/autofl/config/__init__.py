@@ -1,6 +1,13 @@
 """Settings: what a user writes in TOML, validated at the door."""
 
-from autofl.config.load import dump_settings, flat_settings, load_settings, name_of, parse_settings, parse_value
+from autofl.config.load import (
+    dump_settings,
+    flat_settings,
+    load_settings,
+    name_of,
+    parse_settings,
+    parse_value,
+)
 from autofl.config.quantity import PerUE
 from autofl.config.settings import MODEL_WEIGHTS, CellSettings, DataSettings, Settings
 

@@ -17,7 +17,10 @@ def describe() -> list[tuple[str, str, str]]:
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, BaseModel):
             section = type(field.default).model_fields
-            rows += [(f"{name}.{key}", _text(info.default), info.description or "") for key, info in section.items()]
+            rows += [
+                (f"{name}.{key}", _text(info.default), info.description or "")
+                for key, info in section.items()
+            ]
         else:
             rows.append((name, _text(field.default), field.description or ""))
     return rows

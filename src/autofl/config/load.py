@@ -22,11 +22,15 @@ from autofl.registry import find
 from autofl.units import PathLike
 
 
-def load_settings(path: PathLike | None = None, overrides: Iterable[str] = (), scenario: str | None = None) -> Settings:
-    """Settings of a TOML file (the defaults without one), then each override "section.key=value" on top.
+def load_settings(
+    path: PathLike | None = None, overrides: Iterable[str] = (), scenario: str | None = None
+) -> Settings:
+    """Settings of a TOML file (the defaults without one), then each override "section.key=value" on
+    top.
 
-    A scenario, one of `scenario_names`, gives the values that neither of them sets. The file of a run may be a
-    stranger's: parts of its own (`module:object`) are imported only if an override names them too.
+    A scenario, one of `scenario_names`, gives the values that neither of them sets. The file of a
+    run may be a stranger's: parts of its own (`module:object`) are imported only if an override
+    names them too.
     """
     table = read_toml(path) if path is not None else {}
     overrides = list(overrides)
@@ -39,19 +43,25 @@ def load_settings(path: PathLike | None = None, overrides: Iterable[str] = (), s
     below = _sections(table)
     for override in overrides:
         _apply(table, override)
-    _leave_out_settings_of_replaced_parts(table, below, {override.partition("=")[0].strip() for override in overrides})
+    _leave_out_settings_of_replaced_parts(
+        table, below, {override.partition("=")[0].strip() for override in overrides}
+    )
     return parse_settings(table, origin)
 
 
 def _is_of_a_run(path: Path) -> bool:
-    """Whether a file lies in the folder of a run, or is the settings of several; anybody may have made them."""
+    """Whether a file lies in the folder of a run, or is the settings of several; anybody may have
+    made them.
+    """
     below = ("", "*/", "runs/*/") if path.name in OF_RUNS else ("",)
     places = (f"{folder}{name}" for folder in below for name in LEFT_BY_US)
     return any(any(path.parent.glob(place)) for place in places)
 
 
 def check_asked(path: PathLike, table: dict[str, Any], overrides: Iterable[str]) -> None:
-    """Refuse parts that are code of a user's own (`module:object`), but for those that the overrides name as well."""
+    """Refuse parts that are code of a user's own (`module:object`), but for those that the
+    overrides name as well.
+    """
     check_keys(path, table)
     said: dict[str, Any] = {}
     for override in overrides:
@@ -59,20 +69,28 @@ def check_asked(path: PathLike, table: dict[str, Any], overrides: Iterable[str])
     asked = {name for names in _own_code(said).values() for name in names}
     if missing := sorted({name for names in _own_code(table).values() for name in names} - asked):
         words = " ".join(own_code_named(table))
-        raise AutoFLError(f"{path}: it runs code of its own, {missing[0]}; if you trust it, name it too: {words}")
+        raise AutoFLError(
+            f"{path}: it runs code of its own, {missing[0]}; if you trust it, name it too: {words}"
+        )
 
 
 def check_keys(origin: PathLike, table: Mapping[str, Any]) -> None:
-    """Refuse a key with a dot in it, which TOML allows in quotes: it would hide another one from `flat_settings`."""
+    """Refuse a key with a dot in it, which TOML allows in quotes: it would hide another one from
+    `flat_settings`.
+    """
     for key, value in table.items():
         if "." in key:
-            raise AutoFLError(f"{origin}: unknown key {_shortened(repr(key), 60)}; no setting has a dot in its name")
+            raise AutoFLError(
+                f"{origin}: unknown key {_shortened(repr(key), 60)}; no setting has a dot in its name"
+            )
         if isinstance(value, dict):
             check_keys(origin, value)
 
 
 def own_code_named(table: dict[str, Any]) -> list[str]:
-    """The options that name the code of these settings which is not ours: what `check_asked` asks for."""
+    """The options that name the code of these settings which is not ours: what `check_asked` asks
+    for.
+    """
     values = flat_settings(table)
     return [f"--set {shlex.quote(f'{key}={written(values[key])}')}" for key in _own_code(table)]
 
@@ -91,7 +109,11 @@ def written(value: Any) -> str:
 
 def _own_code(table: dict[str, Any]) -> dict[str, list[str]]:
     """By its key what names parts that are not ours."""
-    flat = {key: value for key, value in flat_settings(table).items() if key.rpartition(".")[2] in NAMING}
+    flat = {
+        key: value
+        for key, value in flat_settings(table).items()
+        if key.rpartition(".")[2] in NAMING
+    }
     named = {key: value if isinstance(value, list) else [value] for key, value in flat.items()}
     own = {key: [str(name) for name in names if ":" in str(name)] for key, names in named.items()}
     return {key: names for key, names in own.items() if names}
@@ -104,7 +126,9 @@ def on_top(below: dict[str, Any], file: dict[str, Any]) -> dict[str, Any]:
     for section in sections.keys() & _sections(file).keys():
         merged[section] = {**sections[section], **file[section]}
     _leave_out_settings_of_replaced_parts(
-        merged, sections, {f"{section}.{key}" for section, values in _sections(file).items() for key in values}
+        merged,
+        sections,
+        {f"{section}.{key}" for section, values in _sections(file).items() for key in values},
     )
     if "positions" in _sections(file).get("cell", {}) and "distance" not in file["cell"]:
         merged["cell"].pop("distance", None)  # the places of the file, not the drop of the scenario
@@ -138,7 +162,9 @@ FROM_OBJECTS = "made_from_objects"
 def parse_settings(table: dict[str, Any], origin: str = "settings") -> Settings:
     """Settings of a nested table, or an AutoFLError of one line."""
     if FROM_OBJECTS in table:
-        raise AutoFLError(f"{origin}: this run was made from Python objects; its parts are in manifest.json, not here")
+        raise AutoFLError(
+            f"{origin}: this run was made from Python objects; its parts are in manifest.json, not here"
+        )
     check_keys(origin, table)
     try:
         return Settings.model_validate(table)
@@ -151,7 +177,9 @@ def parse_settings(table: dict[str, Any], origin: str = "settings") -> Settings:
 
 
 def dump_settings(settings: Settings, of_many: bool = False) -> str:
-    """Settings as TOML text, of one algorithm or of several; `load_settings` reads it back to the same."""
+    """Settings as TOML text, of one algorithm or of several; `load_settings` reads it back to the
+    same.
+    """
     return tomli_w.dumps(settings.table(of_many))
 
 
@@ -159,7 +187,11 @@ def flat_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Settings by "section.key"; a law such as {uniform = [1, 2]} is taken apart too."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        flat |= flat_settings(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        flat |= (
+            flat_settings(value, f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else {f"{prefix}{key}": value}
+        )
     return flat
 
 
@@ -193,20 +225,24 @@ def _apply(table: dict[str, Any], override: str) -> None:
     for section in sections:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
-            raise AutoFLError(f"--set {_shortened(override, 60)}: {section} is a value, not a section")
+            raise AutoFLError(
+                f"--set {_shortened(override, 60)}: {section} is a value, not a section"
+            )
     table[last] = value
 
 
 def _leave_out_settings_of_replaced_parts(
     table: dict[str, Any], below: dict[str, dict[str, Any]], said: set[str]
 ) -> None:
-    """Where the upper table names another part, what the lower one sets for the old part alone is dropped.
+    """Where the upper table names another part, what the lower one sets for the old part alone is
+    dropped.
 
     Args:
         table: both together; below: what lay below; said: "section.key" of what lies on top.
     """
     for section, field in Settings.model_fields.items():
-        old, new = below.get(section, {}), table.get(section, {})
+        old = below.get(section, {})
+        new = table.get(section, {})
         if not isinstance(field.default, PartSettings) or not isinstance(new, dict):
             continue
         names = [values.get("name", field.default.name) for values in (old, new)]
@@ -231,7 +267,11 @@ def _one_line(problem: Any) -> str:
     if problem["type"] == "model_type":
         return f"{key}: must be a section, [{key}] (got {given})"
     message = problem["msg"][:1].lower() + problem["msg"][1:]
-    prefix = f"{key}: " if key and not (problem["type"] == "part" and message.startswith(f"{key} ")) else ""
+    prefix = (
+        f"{key}: "
+        if key and not (problem["type"] == "part" and message.startswith(f"{key} "))
+        else ""
+    )
     if isinstance(problem["input"], BaseModel | dict) or problem["type"] in (
         "cell",
         "data",

@@ -16,8 +16,12 @@ class PartSettings(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
     kind: ClassVar[Kind]
-    from_run: ClassVar[tuple[str, ...]] = ()  # settings that come from other sections unless they are given here
-    usual: ClassVar[dict[str, Any]] = {}  # settings of the default part in this section, where not its own defaults
+    from_run: ClassVar[
+        tuple[str, ...]
+    ] = ()  # settings that come from other sections unless they are given here
+    usual: ClassVar[
+        dict[str, Any]
+    ] = {}  # settings of the default part in this section, where not its own defaults
 
     name: str = Field(min_length=1)
 
@@ -60,20 +64,28 @@ class PartSettings(BaseModel):
 
 
 def checked_settings(part: Part, given: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a part with their types checked; an AutoFLError of one line where something is wrong."""
+    """Settings of a part with their types checked; an AutoFLError of one line where something is
+    wrong.
+    """
     known = part.settings
     checked = {}
     for key, value in given.items():
         if key not in known:
             raise AutoFLError(unknown_key(f"{part.kind} {part.name}", key, known))
         if isinstance(value, float) and not math.isfinite(value):
-            raise AutoFLError(f"{part.kind} {part.name}: {key}: must be a finite number (got {value})")
+            raise AutoFLError(
+                f"{part.kind} {part.name}: {key}: must be a finite number (got {value})"
+            )
         try:
-            adapter = TypeAdapter(known[key].type, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+            adapter = TypeAdapter(
+                known[key].type, config=ConfigDict(strict=True, arbitrary_types_allowed=True)
+            )
             checked[key] = adapter.validate_python(value)
         except ValidationError as error:
             words = error.errors()[0]["msg"].replace("Input should", "must")
-            raise AutoFLError(f"{part.kind} {part.name}: {key}: {words} (got {reprlib.repr(value)})") from None
+            raise AutoFLError(
+                f"{part.kind} {part.name}: {key}: {words} (got {reprlib.repr(value)})"
+            ) from None
     return checked
 
 
@@ -120,7 +132,10 @@ class LinkSettings(PartSettings):
     kind = "link"
     name: str = Field("shannon", min_length=1, description=f"rate law: {', '.join(PARTS['link'])}")
     tries: int = Field(
-        1, ge=1, le=1000, description="most transmissions of an update, combined by the receiver; 1: none is repeated"
+        1,
+        ge=1,
+        le=1000,
+        description="most transmissions of an update, combined by the receiver; 1: none is repeated",
     )
 
 
@@ -143,7 +158,9 @@ class OptionalPartSettings(PartSettings):
             if self.given:
                 key = next(iter(self.given))
                 said = {"kind": self.kind, "key": key}
-                raise PydanticCustomError("part", "{kind} none: unknown setting '{key}'; it has none", said)
+                raise PydanticCustomError(
+                    "part", "{kind} none: unknown setting '{key}'; it has none", said
+                )
             return self
         return super()._known_settings()  # type: ignore[operator]
 
@@ -155,32 +172,44 @@ class CompressorSettings(OptionalPartSettings):
     """How an update is compressed on its way up."""
 
     kind = "compressor"
-    name: str = Field("none", min_length=1, description="how an update is compressed; none: 32 bits per weight")
+    name: str = Field(
+        "none", min_length=1, description="how an update is compressed; none: 32 bits per weight"
+    )
 
 
 class DownlinkSettings(CompressorSettings):
     """How the model is compressed on its way down."""
 
-    name: str = Field("none", min_length=1, description="how the model is compressed on its way down; none: not at all")
+    name: str = Field(
+        "none",
+        min_length=1,
+        description="how the model is compressed on its way down; none: not at all",
+    )
 
     @property
     def is_open(self) -> bool:
         """Whether somebody may decide its bits: they are not set, and it says what they would lose."""
-        return self.name != "none" and "bits" not in self.given and hasattr(self.part.target, "losses")
+        return (
+            self.name != "none" and "bits" not in self.given and hasattr(self.part.target, "losses")
+        )
 
 
 class AttackSettings(OptionalPartSettings):
     """UEs that lie, in a simulation."""
 
     kind = "attack"
-    name: str = Field("none", min_length=1, description="what lying UEs send, in simulations; none: nobody lies")
+    name: str = Field(
+        "none", min_length=1, description="what lying UEs send, in simulations; none: nobody lies"
+    )
     share: float = Field(0.2, ge=0, le=1, description="share of the UEs that lie, drawn once")
     begin: int = Field(1, ge=1, description="round from which on they lie; before, they are honest")
 
     @model_validator(mode="after")
     def _begins_in_time(self) -> Self:
         if self.name != "none" and self.begin > 1 and hasattr(self.part.target, "labels"):
-            raise PydanticCustomError("begin", "begin: a lie in the training data begins in round 1; leave it out")
+            raise PydanticCustomError(
+                "begin", "begin: a lie in the training data begins in round 1; leave it out"
+            )
         return self
 
 
@@ -188,7 +217,9 @@ class AggregatorSettings(PartSettings):
     """What the server makes of the updates."""
 
     kind = "aggregator"
-    name: str = Field("mean", min_length=1, description="how the server combines the updates that arrived")
+    name: str = Field(
+        "mean", min_length=1, description="how the server combines the updates that arrived"
+    )
 
     def resolved(self) -> Self:
         return self  # its module loads PyTorch, which planning must not
@@ -199,16 +230,22 @@ class ModelSettings(PartSettings):
 
     kind = "model"
     name: str = Field(
-        "auto", min_length=1, description='auto: lenet5 for CIFAR-10, else mlp; your own: "module:object"'
+        "auto",
+        min_length=1,
+        description='auto: lenet5 for CIFAR-10, else mlp; your own: "module:object"',
     )
 
     @model_validator(mode="after")
     def _known_settings(self) -> Self:
-        """Its module loads PyTorch, which planning must not: imported here only for settings of its own."""
+        """Its module loads PyTorch, which planning must not: imported here only for settings of its
+        own.
+        """
         try:
             if self.name == "auto" and self.given:
                 key = next(iter(self.given))
-                raise AutoFLError(f"model auto: unknown setting {key!r}; name a model to set its own")
+                raise AutoFLError(
+                    f"model auto: unknown setting {key!r}; name a model to set its own"
+                )
             check_name(self.kind, self.name, also=("auto",))
             if self.given:
                 checked_settings(self.part, self.given)

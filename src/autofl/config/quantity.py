@@ -49,13 +49,17 @@ class PerUE:
     def scaled(self, factor: float) -> "PerUE":
         """`factor` times as much for each UE."""
         if self.law is not None:
-            return PerUE(law=self.law, parameters=tuple(factor * parameter for parameter in self.parameters))
+            return PerUE(
+                law=self.law, parameters=tuple(factor * parameter for parameter in self.parameters)
+            )
         if isinstance(self.value, tuple):
             return PerUE(value=tuple(factor * value for value in self.value))
         return PerUE(value=None if self.value is None else factor * self.value)
 
     def as_fading(self) -> Fading:
-        """The fading law of a small-scale gain: a law is drawn anew in each round, a number or list stays."""
+        """The fading law of a small-scale gain: a law is drawn anew in each round, a number or list
+        stays.
+        """
         if self.law == "rayleigh":
             return Rayleigh(self.parameters[0])
         if self.law == "exponential":
@@ -65,7 +69,9 @@ class PerUE:
     def dump(self) -> Any:
         """As it stands in a TOML file."""
         if self.law is not None:
-            return {self.law: list(self.parameters) if len(self.parameters) > 1 else self.parameters[0]}
+            return {
+                self.law: list(self.parameters) if len(self.parameters) > 1 else self.parameters[0]
+            }
         return list(self.value) if isinstance(self.value, tuple) else self.value
 
 
@@ -78,15 +84,25 @@ class Bounds:
     laws: tuple[str, ...] = ("uniform", "log-uniform")
     open_low: bool = True  # whether `low` itself is forbidden
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
             self.parse,
-            serialization=core_schema.plain_serializer_function_ser_schema(lambda quantity: quantity.dump()),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda quantity: quantity.dump()
+            ),
         )
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         """For editors: a number, a list of numbers, or one law with its parameters."""
-        number = {"type": "number", "exclusiveMinimum" if self.open_low else "minimum": self.low, "maximum": self.high}
+        number = {
+            "type": "number",
+            "exclusiveMinimum" if self.open_low else "minimum": self.low,
+            "maximum": self.high,
+        }
         pair = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
         laws = [
             {
@@ -111,16 +127,24 @@ class Bounds:
         return PerUE(value=self._number(raw))
 
     def _law(self, raw: dict[str, Any]) -> PerUE:
-        wanted = " or ".join(f"{{{law} = {'[low, high]' if LAWS[law] == 2 else '...'}}}" for law in self.laws)
+        wanted = " or ".join(
+            f"{{{law} = {'[low, high]' if LAWS[law] == 2 else '...'}}}" for law in self.laws
+        )
         if len(raw) != 1 or next(iter(raw)) not in self.laws:
-            raise PydanticCustomError("per_ue", "must be a number, a list or {wanted}", {"wanted": wanted})
+            raise PydanticCustomError(
+                "per_ue", "must be a number, a list or {wanted}", {"wanted": wanted}
+            )
         law, given = next(iter(raw.items()))
         entries = given if isinstance(given, list) else [given]
         if len(entries) != LAWS[law]:
-            raise PydanticCustomError("per_ue", "must be a number, a list or {wanted}", {"wanted": wanted})
+            raise PydanticCustomError(
+                "per_ue", "must be a number, a list or {wanted}", {"wanted": wanted}
+            )
         parameters = tuple(self._number(entry) for entry in entries)
         if LAWS[law] == 2 and parameters[0] > parameters[1]:
-            raise PydanticCustomError("per_ue", "{law} needs [low, high] with low <= high", {"law": law})
+            raise PydanticCustomError(
+                "per_ue", "{law} needs [low, high] with low <= high", {"law": law}
+            )
         if law == "log-uniform" and not parameters[0] > 0.0:
             raise PydanticCustomError("per_ue", "log-uniform needs [low, high] with low > 0")
         return PerUE(law=law, parameters=parameters)

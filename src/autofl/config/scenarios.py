@@ -1,4 +1,6 @@
-"""Scenarios that come with the package: settings of a cell and its radio, a TOML file each in `scenarios/`."""
+"""Scenarios that come with the package: settings of a cell and its radio, a TOML file each in
+`scenarios/`.
+"""
 
 import difflib
 from pathlib import Path
@@ -12,7 +14,9 @@ FOLDER = Path(__file__).parents[1] / "scenarios"
 
 def scenario_names() -> list[str]:
     """All of them, the paper's cell first."""
-    return sorted((path.stem for path in FOLDER.glob("*.toml")), key=lambda name: (name != "paper", name))
+    return sorted(
+        (path.stem for path in FOLDER.glob("*.toml")), key=lambda name: (name != "paper", name)
+    )
 
 
 def read_scenario(name: str) -> dict[str, Any]:
@@ -29,5 +33,7 @@ def _path(name: str) -> Path:
     names = scenario_names()
     if name not in names:
         nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
-        raise AutoFLError(f"scenario {name!r} is unknown; the nearest is {nearest!r} (autofl scenarios lists them)")
+        raise AutoFLError(
+            f"scenario {name!r} is unknown; the nearest is {nearest!r} (autofl scenarios lists them)"
+        )
     return FOLDER / f"{name}.toml"

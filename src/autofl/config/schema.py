@@ -1,4 +1,6 @@
-"""The settings as a JSON schema, with which editors complete and check a settings file as it is written."""
+"""The settings as a JSON schema, with which editors complete and check a settings file as it is
+written.
+"""
 
 from typing import Any
 
@@ -10,7 +12,8 @@ from autofl.registry import PARTS, find
 def schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a settings file: names, types, bounds, defaults and meanings.
 
-    What it cannot say, such as lists that must have the same length, is checked when the file is read.
+    What it cannot say, such as lists that must have the same length, is checked when the file is
+    read.
     """
     drawn = Settings.model_json_schema()
     names = drawn["$defs"]
@@ -21,7 +24,11 @@ def schema() -> dict[str, Any]:
             section["properties"]["name"]["examples"] = [*PARTS[field.default.kind]]
         if name == "algorithm":
             drawn["properties"]["algorithm"]["examples"] = [*PARTS["algorithm"]]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **drawn, "title": "Settings of AutoFL"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **drawn,
+        "title": "Settings of AutoFL",
+    }
 
 
 def _settings_of(section: PartSettings) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Settings: frozen, validated models with the paper's values as defaults. Units other than SI end a name."""
+"""Settings: frozen, validated models with the paper's values as defaults. Units other than SI end a
+name.
+"""
 
 import difflib
 from typing import Annotated, Any, Literal, Self
@@ -33,15 +35,29 @@ MODEL_WEIGHTS = {
     ("lenet5", "cifar10"): 62_006,
 }
 """Weights of the models on the data sets they fit, so that planning needs no PyTorch."""
-WITHOUT_OWN_SETTINGS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j", "autofl-j-thrifty", "fedavg-j")
-"""Algorithms whose settings are all fields of `LearningSettings`: the paper's four, and three of ours."""
+WITHOUT_OWN_SETTINGS = (
+    "autofl",
+    "per-fedavg",
+    "fedavg-1",
+    "fedavg-2",
+    "autofl-j",
+    "autofl-j-thrifty",
+    "fedavg-j",
+)
+"""Algorithms whose settings are all fields of `LearningSettings`: the paper's four, and three of
+ours.
+"""
 PAPER_STEPS = {"cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; what is not listed takes MNIST's."""
 MNIST_STEPS = (0.03, 0.07)
 MOST_ASKED = 100
-"""UEs from which the joint planner chooses in a round; more would be planned for longer than they save."""
+"""UEs from which the joint planner chooses in a round; more would be planned for longer than they
+save.
+"""
 LEAST = 1e-15
-"""A power, band or frequency up to this must be a typing error: times would leave the range of numbers."""
+"""A power, band or frequency up to this must be a typing error: times would leave the range of
+numbers.
+"""
 
 
 class Section(BaseModel):
@@ -49,32 +65,46 @@ class Section(BaseModel):
 
 
 class CellSettings(Section):
-    """The UEs and their radio. Per-UE values: one number for all, a list, or a law such as {uniform = [1, 2]}."""
+    """The UEs and their radio. Per-UE values: one number for all, a list, or a law such as {uniform
+    = [1, 2]}.
+    """
 
-    num_ue: int | None = Field(None, ge=1, le=10_000_000, description="n; 20 unless a list says otherwise")
+    num_ue: int | None = Field(
+        None, ge=1, le=10_000_000, description="n; 20 unless a list says otherwise"
+    )
     distance: Annotated[PerUE, Bounds(0, 1e7, ("disc", "uniform"), open_low=False)] = Field(
         PerUE(law="disc", parameters=(200.0,)),
         description="r_i [m]; {disc = R} places UEs uniformly in a disc",
     )
-    positions: list[list[float]] | None = Field(None, description="[x, y] of each UE in m, instead of distance")
+    positions: list[list[float]] | None = Field(
+        None, description="[x, y] of each UE in m, instead of distance"
+    )
     small_scale_gain: Annotated[PerUE, Bounds(0, 1e12, ("rayleigh", "exponential"))] | None = Field(
         None, description="h_i: {rayleigh = s}, {exponential = mean}, or fixed; default by preset"
     )
     cycles_per_sample: Annotated[PerUE, Bounds(LEAST, 1e15)] = Field(
         PerUE(law="uniform", parameters=(0.8e5, 1.2e5)), description="C_i [cycle/sample]"
     )
-    cpu_frequency: Annotated[PerUE, Bounds(LEAST, 1e15)] = Field(PerUE(value=1e9), description="vartheta_i [cycle/s]")
+    cpu_frequency: Annotated[PerUE, Bounds(LEAST, 1e15)] = Field(
+        PerUE(value=1e9), description="vartheta_i [cycle/s]"
+    )
     min_cpu_frequency: Annotated[PerUE, Bounds(LEAST, 1e15)] = Field(
-        PerUE(value=1e8), description="[cycle/s] to which a planner may slow the CPU; at most vartheta_i"
+        PerUE(value=1e8),
+        description="[cycle/s] to which a planner may slow the CPU; at most vartheta_i",
     )
     data_size: Annotated[PerUE, Bounds(0, 1e12, open_low=False)] = Field(
-        PerUE(value=2000.0), description="D_i [sample], for plan only; a simulation uses the partition"
+        PerUE(value=2000.0),
+        description="D_i [sample], for plan only; a simulation uses the partition",
     )
     max_energy: Annotated[PerUE, Bounds(0, 1e9, open_low=False)] = Field(
         PerUE(value=0.003), description="E_max [J] per round"
     )
-    max_power: Annotated[PerUE, Bounds(LEAST, 1e6)] = Field(PerUE(value=0.01), description="P_max [W]")
-    bandwidth: Annotated[PerUE, Bounds(LEAST, 1e12)] = Field(PerUE(value=1e6), description="B [Hz] of each UE")
+    max_power: Annotated[PerUE, Bounds(LEAST, 1e6)] = Field(
+        PerUE(value=0.01), description="P_max [W]"
+    )
+    bandwidth: Annotated[PerUE, Bounds(LEAST, 1e12)] = Field(
+        PerUE(value=1e6), description="B [Hz] of each UE"
+    )
     total_bandwidth: float | None = Field(
         None,
         gt=LEAST,
@@ -83,16 +113,30 @@ class CellSettings(Section):
     )
     noise_dbm_per_hz: float = Field(-174.0, ge=-300, le=100, description="N0 [dBm/Hz]")
     noise_figure_db: float = Field(0.0, ge=0, le=100, description="of the base station [dB]")
-    noise_rise_db: float = Field(0.0, ge=0, le=100, description="by how much interference raises the noise [dB]")
+    noise_rise_db: float = Field(
+        0.0, ge=0, le=100, description="by how much interference raises the noise [dB]"
+    )
     path_loss_exponent: float = Field(3.8, gt=0, le=20, description="kappa")
-    snr_threshold_db: float = Field(30.0, ge=-100, le=200, description="phi [dB]; for the links shannon and gap")
-    pa_efficiency: float = Field(1.0, gt=0, le=1, description="eta of the power amplifier: sending draws p / eta")
-    circuit_power: float = Field(0.0, ge=0, le=1e6, description="P_c [W] that a UE also draws while it sends")
-    receive_power: float = Field(0.0, ge=0, le=1e6, description="P_rx [W] that a UE draws while it receives the model")
+    snr_threshold_db: float = Field(
+        30.0, ge=-100, le=200, description="phi [dB]; for the links shannon and gap"
+    )
+    pa_efficiency: float = Field(
+        1.0, gt=0, le=1, description="eta of the power amplifier: sending draws p / eta"
+    )
+    circuit_power: float = Field(
+        0.0, ge=0, le=1e6, description="P_c [W] that a UE also draws while it sends"
+    )
+    receive_power: float = Field(
+        0.0, ge=0, le=1e6, description="P_rx [W] that a UE draws while it receives the model"
+    )
     capacitance: float = Field(1e-27, gt=0, le=1, description="varsigma [J s^2/cycle^3]")
-    update_bits: float | None = Field(None, ge=1, le=1e15, description="Z [bit]; default 32 per weight")
+    update_bits: float | None = Field(
+        None, ge=1, le=1e15, description="Z [bit]; default 32 per weight"
+    )
     min_distance: float = Field(1.0, ge=1e-3, le=1e6, description="r_min [m]")
-    overhead: float = Field(0.0, ge=0, le=1e6, description="T_over [s], added to computing and sending in every round")
+    overhead: float = Field(
+        0.0, ge=0, le=1e6, description="T_over [s], added to computing and sending in every round"
+    )
     downlink_power: float | None = Field(
         None,
         gt=LEAST,
@@ -103,7 +147,10 @@ class CellSettings(Section):
         "broadcast", description="the model is sent down once for all, or to each UE in turn"
     )
     downlink_bandwidth: float | None = Field(
-        None, gt=LEAST, le=1e15, description="[Hz] in which the model is sent down; default: the sum of the UEs' bands"
+        None,
+        gt=LEAST,
+        le=1e15,
+        description="[Hz] in which the model is sent down; default: the sum of the UEs' bands",
     )
     downlink_noise_figure_db: float | None = Field(
         None, ge=0, le=100, description="of the UEs [dB]; default: noise as at the base station"
@@ -119,7 +166,9 @@ class CellSettings(Section):
         if self.positions is not None:
             if "distance" in self.model_fields_set:
                 raise PydanticCustomError("cell", "give distance or positions, not both")
-            if not self.positions or any(len(place) != 2 or max(map(abs, place)) > 1e7 for place in self.positions):
+            if not self.positions or any(
+                len(place) != 2 or max(map(abs, place)) > 1e7 for place in self.positions
+            ):
                 raise PydanticCustomError("cell", "positions must be a list of [x, y] within 1e7 m")
             lengths["positions"] = len(self.positions)
         if self.num_ue is not None:
@@ -139,7 +188,9 @@ class CellSettings(Section):
         return len(self.positions) if self.positions is not None else self.num_ue or 20
 
     def own_bandwidth(self, seed: int) -> Array:
-        """B of each UE [Hz], of which only the ratios count where the band of all together is given."""
+        """B of each UE [Hz], of which only the ratios count where the band of all together is
+        given.
+        """
         return self.bandwidth.draw(stream(seed, "cell.bandwidth"), self.count)
 
 
@@ -149,7 +200,9 @@ class KnowledgeSettings(Section):
     error_db: float = Field(
         0.0, ge=0, le=100, description="standard deviation of the error in the planner's gains [dB]"
     )
-    age: int = Field(0, ge=0, le=1_000_000, description="how many rounds old the planner's gains are")
+    age: int = Field(
+        0, ge=0, le=1_000_000, description="how many rounds old the planner's gains are"
+    )
     outage: float | None = Field(
         None,
         gt=0,
@@ -159,25 +212,37 @@ class KnowledgeSettings(Section):
 
 
 class DataSettings(Section):
-    """Which samples, and who owns them. A user's own data set or partition takes its settings from here too."""
+    """Which samples, and who owns them. A user's own data set or partition takes its settings from
+    here too.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
     name: str = Field(
-        "mnist5k", min_length=1, description='data set; npz: your own arrays; "module:object": your own code'
+        "mnist5k",
+        min_length=1,
+        description='data set; npz: your own arrays; "module:object": your own code',
     )
-    folder: str | None = Field(None, min_length=1, description="where it is; default AUTOFL_DATA or the cache")
-    file: str | None = Field(None, min_length=1, description="for npz: a .npz with x, y and optionally ue")
+    folder: str | None = Field(
+        None, min_length=1, description="where it is; default AUTOFL_DATA or the cache"
+    )
+    file: str | None = Field(
+        None, min_length=1, description="for npz: a .npz with x, y and optionally ue"
+    )
     partition: str = Field(
-        "labels", min_length=1, description='iid, labels, dirichlet; own: by the array ue of the .npz; "module:object"'
+        "labels",
+        min_length=1,
+        description='iid, labels, dirichlet; own: by the array ue of the .npz; "module:object"',
     )
     labels: int = Field(5, ge=1, le=100_000, description="l, labels of each UE")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="of the Dirichlet law")
     values: Literal["auto", "pixels", "table", "ids"] = Field(
-        "auto", description="what samples hold; auto: bytes are pixels, floating vectors a table, the rest as it is"
+        "auto",
+        description="what samples hold; auto: bytes are pixels, floating vectors a table, the rest as it is",
     )
     standardise: bool = Field(
-        True, description="scale pixels and columns to mean 0, deviation 1; false: only pixels, to the range 0 to 1"
+        True,
+        description="scale pixels and columns to mean 0, deviation 1; false: only pixels, to the range 0 to 1",
     )
 
     @model_validator(mode="after")
@@ -193,12 +258,20 @@ class DataSettings(Section):
         if (self.name == "npz") != (self.file is not None):
             raise PydanticCustomError("data", 'file and name = "npz" go together')
         if self.partition == "own" and self.name != "npz":
-            raise PydanticCustomError("data", 'partition = "own" needs name = "npz" and an array ue in its file')
+            raise PydanticCustomError(
+                "data", 'partition = "own" needs name = "npz" and an array ue in its file'
+            )
         return self
 
     def _check_own_settings(self) -> None:
-        """Keys beside the fields are settings of a user's own data set or partition; no others are known."""
-        own = [(kind, name) for kind, name in (("data", self.name), ("partition", self.partition)) if ":" in name]
+        """Keys beside the fields are settings of a user's own data set or partition; no others are
+        known.
+        """
+        own = [
+            (kind, name)
+            for kind, name in (("data", self.name), ("partition", self.partition))
+            if ":" in name
+        ]
         try:
             parts = [find(kind, name) for kind, name in own] if self.model_extra else []  # type: ignore[arg-type]
             known = [*type(self).model_fields, *(key for part in parts for key in part.settings)]
@@ -213,11 +286,18 @@ class DataSettings(Section):
 
     def given(self, part: Part) -> dict[str, Any]:
         """The settings that a part takes from here besides the fields."""
-        return {key: value for key, value in (self.model_extra or {}).items() if key in part.settings}
+        return {
+            key: value for key, value in (self.model_extra or {}).items() if key in part.settings
+        }
 
     def source(self) -> "DataSettings":
         """The data set alone, whoever owns its samples."""
-        return DataSettings(name=self.name, folder=self.folder, file=self.file, **self.given(find("data", self.name)))
+        return DataSettings(
+            name=self.name,
+            folder=self.folder,
+            file=self.file,
+            **self.given(find("data", self.name)),
+        )
 
 
 StepSize = float | Literal["auto"] | None
@@ -233,7 +313,9 @@ def _of(low: float, high: float, *, above: bool = False) -> Any:
             raise PydanticCustomError("steps", "must be a number or 'auto'")
         if not (low < value <= high if above else low <= value <= high):
             bounds = {"sign": ">" if above else ">=", "low": f"{low:g}", "high": f"{high:g}"}
-            raise PydanticCustomError("steps", "must be {sign} {low} and <= {high}, or 'auto'", bounds)
+            raise PydanticCustomError(
+                "steps", "must be {sign} {low} and <= {high}, or 'auto'", bounds
+            )
         return value
 
     return BeforeValidator(checked)
@@ -243,36 +325,55 @@ BY_DEFAULT = "auto: found by the rule of docs/step-sizes.md, the default with th
 
 
 class LearningSettings(Section):
-    """The client update. An algorithm with settings of its own takes them from here too, by their names."""
+    """The client update. An algorithm with settings of its own takes them from here too, by their
+    names.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
     inner_lr: Annotated[StepSize, _of(0, 1e3)] = Field(None, description=f"alpha; {BY_DEFAULT}")
-    outer_lr: Annotated[StepSize, _of(0, 1e3, above=True)] = Field(None, description=f"beta; {BY_DEFAULT}")
-    local_steps: int = Field(1, ge=1, le=1000, description="tau; each step has d samples of its own")
-    variant: Literal["exact", "first-order", "finite-difference"] = Field("exact", description="of the meta-gradient")
+    outer_lr: Annotated[StepSize, _of(0, 1e3, above=True)] = Field(
+        None, description=f"beta; {BY_DEFAULT}"
+    )
+    local_steps: int = Field(
+        1, ge=1, le=1000, description="tau; each step has d samples of its own"
+    )
+    variant: Literal["exact", "first-order", "finite-difference"] = Field(
+        "exact", description="of the meta-gradient"
+    )
     lr_decay: Annotated[StepSize, _of(0, 1e6)] = Field(
-        None, description="beta in round k is beta / sqrt(1 + lr_decay (k - 1)); default: as beta, else 0"
+        None,
+        description="beta in round k is beta / sqrt(1 + lr_decay (k - 1)); default: as beta, else 0",
     )
     split: list[float] | None = Field(
-        None, description="shares of d for inner, outer and Hessian batch, such as [0.1, 0.8, 0.1]; default thirds"
+        None,
+        description="shares of d for inner, outer and Hessian batch, such as [0.1, 0.8, 0.1]; default thirds",
     )
     batches: Literal["disjoint", "independent"] | None = Field(
-        None, description="the three batches of a step share no sample (default), or are drawn independently"
+        None,
+        description="the three batches of a step share no sample (default), or are drawn independently",
     )
     guard: Annotated[StepSize, _of(0, 1e6)] = Field(
-        None, description="c: the Hessian term of a meta-gradient is at most c times the rest; 0: off"
+        None,
+        description="c: the Hessian term of a meta-gradient is at most c times the rest; 0: off",
     )
     grad_clip: Annotated[StepSize, _of(0, 1e9)] = Field(
-        None, description="length to which a gradient is clipped; auto: steps of bounded length; 0: off"
+        None,
+        description="length to which a gradient is clipped; auto: steps of bounded length; 0: off",
     )
-    engine: Literal["auto", "loop", "vmap", "low_rank"] = Field("auto", description="how client updates are computed")
+    engine: Literal["auto", "loop", "vmap", "low_rank"] = Field(
+        "auto", description="how client updates are computed"
+    )
 
     @model_validator(mode="after")
     def _three_shares(self) -> Self:
         split = self.split
-        if split is not None and not (len(split) == 3 and min(split) > 0 and abs(sum(split) - 1.0) <= 1e-9):
-            raise PydanticCustomError("learning", "split: give three shares > 0 of sum 1, such as [0.1, 0.8, 0.1]")
+        if split is not None and not (
+            len(split) == 3 and min(split) > 0 and abs(sum(split) - 1.0) <= 1e-9
+        ):
+            raise PydanticCustomError(
+                "learning", "split: give three shares > 0 of sum 1, such as [0.1, 0.8, 0.1]"
+            )
         return self
 
 
@@ -285,10 +386,17 @@ class SimulationSettings(Section):
         le=10_000_000,
         description="UEs selected in a round; the planner joint chooses among all unless it is set",
     )
-    outage: Literal["skip", "wait"] = Field("skip", description="skip UEs that cannot be heard, or wait for them")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
+    outage: Literal["skip", "wait"] = Field(
+        "skip", description="skip UEs that cannot be heard, or wait for them"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: a GPU if there is one"
+    )
     threads: int = Field(
-        1, ge=1, le=4096, description="of one run; a comparison makes as many runs at once as fit the cores"
+        1,
+        ge=1,
+        le=4096,
+        description="of one run; a comparison makes as many runs at once as fit the cores",
     )
 
 
@@ -297,13 +405,18 @@ class StopSettings(Section):
 
     rounds: int = Field(200, ge=1, le=10_000_000, description="K")
     target_accuracy: float | None = Field(None, gt=0, le=1, description="stop when it is reached")
-    sim_time: float | None = Field(None, gt=0, le=1e12, description="stop after this many simulated seconds")
+    sim_time: float | None = Field(
+        None, gt=0, le=1e12, description="stop after this many simulated seconds"
+    )
     gradient_norm_sq: float | None = Field(
         None, gt=0, le=1e12, description="stop when the squared norm of grad F is below this (slow)"
     )
     plateau: bool = Field(False, description="stop when accuracy stays within 1 % over 20 rounds")
     stalled: int | None = Field(
-        None, ge=20, le=10_000_000, description="stop when accuracy rises by no more than its noise over so many rounds"
+        None,
+        ge=20,
+        le=10_000_000,
+        description="stop when accuracy rises by no more than its noise over so many rounds",
     )
     metric: Literal["adapted", "global"] = Field("adapted", description="which accuracy counts")
 
@@ -312,9 +425,15 @@ class EvaluationSettings(Section):
     """How a model is judged."""
 
     every: int = Field(5, ge=1, le=10_000_000, description="rounds between evaluations")
-    adapt_samples: int = Field(50, ge=1, le=1_000_000, description="for the adaptation step at each UE")
-    train_samples: int = Field(100, ge=1, le=1_000_000, description="for the training loss at each UE")
-    test_samples: int | None = Field(None, ge=1, le=10_000_000, description="for the accuracy at each UE; default all")
+    adapt_samples: int = Field(
+        50, ge=1, le=1_000_000, description="for the adaptation step at each UE"
+    )
+    train_samples: int = Field(
+        100, ge=1, le=1_000_000, description="for the training loss at each UE"
+    )
+    test_samples: int | None = Field(
+        None, ge=1, le=10_000_000, description="for the accuracy at each UE; default all"
+    )
     num_ue: int | None = Field(
         None, ge=1, le=10_000_000, description="number of UEs evaluated, drawn once; default all"
     )
@@ -328,18 +447,28 @@ class DeploySettings(Section):
         description="stream: one connection per device, messages if its port cannot be reached; messages: Flower's",
     )
     port: int = Field(
-        0, ge=0, le=65_535, description="of the stream; 0: a free one, with several machines the SuperLink's plus 1"
+        0,
+        ge=0,
+        le=65_535,
+        description="of the stream; 0: a free one, with several machines the SuperLink's plus 1",
     )
-    deadline: float = Field(60.0, gt=0, le=1e6, description="seconds the server waits for the replies of a round")
-    join: float = Field(60.0, ge=0, le=1e6, description="seconds the server waits for all UEs at the start")
+    deadline: float = Field(
+        60.0, gt=0, le=1e6, description="seconds the server waits for the replies of a round"
+    )
+    join: float = Field(
+        60.0, ge=0, le=1e6, description="seconds the server waits for all UEs at the start"
+    )
     channel: Literal["emulated", "reported"] = Field(
-        "emulated", description="gains are drawn from the cell (emulated), or reported by each device"
+        "emulated",
+        description="gains are drawn from the cell (emulated), or reported by each device",
     )
     overhead: Literal["set", "measured"] = Field(
-        "set", description="overhead that rounds are planned with: cell.overhead, or the measured one"
+        "set",
+        description="overhead that rounds are planned with: cell.overhead, or the measured one",
     )
     statistics: Literal["shared", "own"] = Field(
-        "shared", description="pixels are standardised by the sums of all devices, or by each device's own"
+        "shared",
+        description="pixels are standardised by the sums of all devices, or by each device's own",
     )
     sample_shape: list[int] | None = Field(
         None,
@@ -347,10 +476,17 @@ class DeploySettings(Section):
         max_length=4,
         description="of the devices' data; default: as dealt out, or as most devices have it",
     )
-    num_classes: int | None = Field(None, ge=1, le=10_000, description="of the devices' data; goes with sample_shape")
-    clip: float | None = Field(None, gt=0, le=1e9, description="norm to which a device clips its update")
+    num_classes: int | None = Field(
+        None, ge=1, le=10_000, description="of the devices' data; goes with sample_shape"
+    )
+    clip: float | None = Field(
+        None, gt=0, le=1e9, description="norm to which a device clips its update"
+    )
     noise_multiplier: float = Field(
-        0.0, ge=0, le=1e6, description="standard deviation of the noise a device adds, in units of clip"
+        0.0,
+        ge=0,
+        le=1e6,
+        description="standard deviation of the noise a device adds, in units of clip",
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="delta of the (epsilon, delta) guarantee")
 
@@ -358,27 +494,41 @@ class DeploySettings(Section):
     def _form(self) -> Self:
         if (self.sample_shape is None) != (self.num_classes is None):
             raise PydanticCustomError("deploy", "sample_shape and num_classes go together")
-        if self.sample_shape is not None and not all(1 <= extent <= 10_000 for extent in self.sample_shape):
+        if self.sample_shape is not None and not all(
+            1 <= extent <= 10_000 for extent in self.sample_shape
+        ):
             raise PydanticCustomError("deploy", "sample_shape: extents from 1 to 10000")
         return self
 
     @model_validator(mode="after")
     def _private(self) -> Self:
         if self.noise_multiplier > 0 and self.clip is None:
-            raise PydanticCustomError("deploy", "noise_multiplier needs clip, the norm it is a multiple of")
+            raise PydanticCustomError(
+                "deploy", "noise_multiplier needs clip, the norm it is a multiple of"
+            )
         if self.clip is not None and self.statistics == "shared":
-            raise PydanticCustomError("deploy", 'clip needs statistics = "own": shared pixel sums are not private')
+            raise PydanticCustomError(
+                "deploy", 'clip needs statistics = "own": shared pixel sums are not private'
+            )
         return self
 
 
 class CheckSettings(Section):
-    """What the server asks of an update that is well-formed: in deployments, and where liars are simulated."""
+    """What the server asks of an update that is well-formed: in deployments, and where liars are
+    simulated.
+    """
 
     norm_bound: float = Field(
-        5.0, ge=0, le=1e9, description="updates longer than this many times what is usual are left out; 0: off"
+        5.0,
+        ge=0,
+        le=1e9,
+        description="updates longer than this many times what is usual are left out; 0: off",
     )
     shorten: float = Field(
-        1.5, ge=0, le=1e9, description="updates longer than this many times what is usual are shortened to it; 0: off"
+        1.5,
+        ge=0,
+        le=1e9,
+        description="updates longer than this many times what is usual are shortened to it; 0: off",
     )
     history: float = Field(
         0.0,
@@ -417,8 +567,12 @@ class Settings(Section):
     """Everything a run needs. `autofl settings` prints them all."""
 
     seed: int = Field(1, ge=0, le=2**63 - 1, description="seed of everything random")
-    preset: Literal["paper", "physical"] = Field("paper", description="small-scale gain: Rayleigh(40) or Exp(1)")
-    algorithm: str = Field("autofl", min_length=1, description='what simulate runs; your own: "module:object"')
+    preset: Literal["paper", "physical"] = Field(
+        "paper", description="small-scale gain: Rayleigh(40) or Exp(1)"
+    )
+    algorithm: str = Field(
+        "autofl", min_length=1, description='what simulate runs; your own: "module:object"'
+    )
     cell: CellSettings = CellSettings()
     channel: ChannelSettings = ChannelSettings()
     link: LinkSettings = LinkSettings()
@@ -453,7 +607,9 @@ class Settings(Section):
                 )
         extra = list(self.learning.model_extra or {})
         if extra and all(name in WITHOUT_OWN_SETTINGS for name in names):
-            nearest = difflib.get_close_matches(extra[0], LearningSettings.model_fields, n=1, cutoff=0.0)[0]
+            nearest = difflib.get_close_matches(
+                extra[0], LearningSettings.model_fields, n=1, cutoff=0.0
+            )[0]
             raise PydanticCustomError(
                 "settings",
                 "learning.{key}: unknown key; the nearest is '{nearest}'",
@@ -484,13 +640,20 @@ class Settings(Section):
 
     @property
     def brings(self) -> dict[str, dict[str, Any]]:
-        """What the algorithm and its planner bring along, by section: settings of a run unless others are given."""
-        entries = PARTS["algorithm"].get(self.algorithm), PARTS["planner"].get(self.planned_by().name)
+        """What the algorithm and its planner bring along, by section: settings of a run unless
+        others are given.
+        """
+        entries = (
+            PARTS["algorithm"].get(self.algorithm),
+            PARTS["planner"].get(self.planned_by().name),
+        )
         brought: dict[str, dict[str, Any]] = {}
         for entry in entries:
             for name, values in entry.brings.items() if entry is not None else ():
                 brought[name] = {**brought.get(name, {}), **values}
-        if self.cell.downlink_power is None or self.planned_by().name != "joint":  # it is free, or nobody decides it
+        if (
+            self.cell.downlink_power is None or self.planned_by().name != "joint"
+        ):  # it is free, or nobody decides it
             brought.pop("downlink", None)
         if self.planned_by().name != "joint":  # another planner knows nothing of its settings
             brought.pop(self.planned_in(), None)
@@ -498,16 +661,25 @@ class Settings(Section):
 
     @property
     def decides_downlink(self) -> bool:
-        """Whether the bits of the downlink are decided in each round: under the joint planner, if they are not set."""
+        """Whether the bits of the downlink are decided in each round: under the joint planner, if
+        they are not set.
+        """
         return self.planned_by().name == "joint" and self.downlink.is_open
 
     @property
     def chooses_among_all(self) -> bool:
-        """Whether the planner decides how many UEs take part: the joint planner, unless their number is set."""
-        return self.planned_by().name == "joint" and "num_selected" not in self.simulation.model_fields_set
+        """Whether the planner decides how many UEs take part: the joint planner, unless their
+        number is set.
+        """
+        return (
+            self.planned_by().name == "joint"
+            and "num_selected" not in self.simulation.model_fields_set
+        )
 
     def _among_all(self) -> dict[str, BaseModel]:
-        """The sections of a run whose planner chooses among all UEs, in the band that the usual number would have."""
+        """The sections of a run whose planner chooses among all UEs, in the band that the usual
+        number would have.
+        """
         total = self.cell.total_bandwidth
         band = self.usual_band() if total is None else total
         return {
@@ -534,14 +706,18 @@ class Settings(Section):
         changed: dict[str, BaseModel] = self._among_all() if self.chooses_among_all else {}
         for name, values in self.brings.items():
             section = getattr(self, name)
-            missing = {key: value for key, value in values.items() if key not in section.model_fields_set}
+            missing = {
+                key: value for key, value in values.items() if key not in section.model_fields_set
+            }
             if missing:
                 given = {key: getattr(section, key) for key in section.model_fields_set}
                 changed[name] = type(section)(**given, **missing)
         return self.model_copy(update=changed)
 
     def foregone(self) -> list[str]:
-        """Defaults of the algorithm and its planner that are not used because something else is set, in words."""
+        """Defaults of the algorithm and its planner that are not used because something else is
+        set, in words.
+        """
         return [
             f"{name}.{key} = {value} instead of {usual}"
             for name, values in self.brings.items()
@@ -575,8 +751,14 @@ class Settings(Section):
         inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
         usual_steps: dict[str, float | str] = {"inner_lr": inner_lr, "outer_lr": outer_lr}
         if self.planned_in() == "joint" or self.planned_by().name == "joint":
-            usual_steps = dict.fromkeys(("inner_lr", "outer_lr", "lr_decay", "grad_clip", "guard"), "auto")
-        unset = {name: value for name, value in usual_steps.items() if getattr(self.learning, name) is None}
+            usual_steps = dict.fromkeys(
+                ("inner_lr", "outer_lr", "lr_decay", "grad_clip", "guard"), "auto"
+            )
+        unset = {
+            name: value
+            for name, value in usual_steps.items()
+            if getattr(self.learning, name) is None
+        }
         return self.model_copy(
             update={
                 "cell": self.cell.model_copy(
@@ -598,10 +780,12 @@ class Settings(Section):
     def table(self, of_many: bool = False) -> dict[str, Any]:
         """As nested plain values for a TOML file; what is not set is left out.
 
-        With `of_many`, for several algorithms, also the defaults that one of them brings along: they are not set, and
-        would look so.
+        With `of_many`, for several algorithms, also the defaults that one of them brings along:
+        they are not set, and would look so.
         """
-        table = self.model_dump(exclude_none=True, exclude={"cell": {"distance"}} if self.cell.positions else None)
+        table = self.model_dump(
+            exclude_none=True, exclude={"cell": {"distance"}} if self.cell.positions else None
+        )
         for entry in PARTS["algorithm"].values() if of_many else ():
             for name, values in entry.brings.items():
                 for key in values.keys() - getattr(self, name).model_fields_set:

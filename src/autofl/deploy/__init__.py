@@ -1,1 +1,3 @@
-"""Algorithm 2 between a server and real devices, on Flower: the same loop, planner and client update as simulated."""
+"""Algorithm 2 between a server and real devices, on Flower: the same loop, planner and client
+update as simulated.
+"""

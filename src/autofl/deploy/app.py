@@ -1,7 +1,7 @@
 """The Flower app: the names of its two halves. `autofl deploy run` names it to Flower.
 
-Settings travel as TOML text in the app's run configuration. A device's own facts (its number, its data file) are in
-its node configuration and stay with it.
+Settings travel as TOML text in the app's run configuration. A device's own facts (its number, its
+data file) are in its node configuration and stay with it.
 """
 
 from flwr.clientapp import ClientApp

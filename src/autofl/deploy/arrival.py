@@ -1,4 +1,6 @@
-"""An update as it arrives: read, measured and checked by itself, while others are still on their way."""
+"""An update as it arrives: read, measured and checked by itself, while others are still on their
+way.
+"""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -9,7 +11,13 @@ from flwr.app import RecordDict
 
 from autofl.compressors import Compressor
 from autofl.compressors.base import whole_bytes
-from autofl.deploy.messages import checked_params, checked_payload, digest_of, params_record, unpacked
+from autofl.deploy.messages import (
+    checked_params,
+    checked_payload,
+    digest_of,
+    params_record,
+    unpacked,
+)
 from autofl.deploy.schema import RefusedError, read
 from autofl.engines.compressed import flat, shaped
 from autofl.models import Params
@@ -46,14 +54,17 @@ class Arrival:
             return replace(self, update=self.update._replace(change=self.update.change + change))
         assert self.update is not None
         parts = shaped(change, sent)
-        return replace(self, update={name: self.update[name] + part for name, part in parts.items()})
+        return replace(
+            self, update={name: self.update[name] + part for name, part in parts.items()}
+        )
 
 
 class Reader:
     """Reads the updates of a round, in which `sent` was sent down."""
 
     def __init__(self, sent: Params, compressor: Compressor | None) -> None:
-        self._sent, self._compressor = sent, compressor
+        self._sent = sent
+        self._compressor = compressor
         self._from = flat(sent).double()
 
     def __call__(self, content: RecordDict, bits_per_weight: float) -> Arrival:
@@ -74,20 +85,29 @@ class Reader:
         return Arrival(said, update, norm, _digest(update))
 
     def _packed(
-        self, said: dict[str, Any], content: RecordDict, compressor: Compressor, bits_per_weight: float
+        self,
+        said: dict[str, Any],
+        content: RecordDict,
+        compressor: Compressor,
+        bits_per_weight: float,
     ) -> Arrival:
-        payload = checked_payload(content, whole_bytes(compressor.update_bits(len(self._from), bits_per_weight)))
+        payload = checked_payload(
+            content, whole_bytes(compressor.update_bits(len(self._from), bits_per_weight))
+        )
         update = Packed(unpacked(payload, compressor, self._sent), 8.0 * len(payload))
         norm = length(update.change.double())
         # With few bits, several updates may be all zeros.
-        return Arrival(said, update, norm, None if norm == 0.0 else _digest({"change": update.change}))
+        return Arrival(
+            said, update, norm, None if norm == 0.0 else _digest({"change": update.change})
+        )
 
 
 def _digest(values: Params) -> bytes:
-    """Of the numbers that were read: a device can write the same ones with other headers, types and orders of axes.
+    """Of the numbers that were read: a device can write the same ones with other headers, types and
+    orders of axes.
 
-    Without a compressor these are w_i. The same w_i - w from another w is not recognised: w + (w_i - w) is rounded, so
-    what the server gets back has other last digits each round.
+    Without a compressor these are w_i. The same w_i - w from another w is not recognised: w + (w_i
+    - w) is rounded, so what the server gets back has other last digits each round.
     """
     return digest_of(RecordDict({"params": params_record(values)}))
 

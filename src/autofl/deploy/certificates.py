@@ -1,6 +1,8 @@
-"""Certificates and keys of a deployment: one authority for the server, one for the devices, a key for each node.
+"""Certificates and keys of a deployment: one authority for the server, one for the devices, a key
+for each node.
 
-The devices' authority is kept, since devices may join later; no device accepts a server certificate signed by it.
+The devices' authority is kept, since devices may join later; no device accepts a server certificate
+signed by it.
 """
 
 import datetime
@@ -22,15 +24,23 @@ VALID = datetime.timedelta(days=825)
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
-    """ca.pem for the devices; server.pem and server.key for the server, valid for these names and addresses.
+    """ca.pem for the devices; server.pem and server.key for the server, valid for these names and
+    addresses.
 
-    The authority's own key is thrown away, so nobody can make a certificate for another server from what is kept here.
+    The authority's own key is thrown away, so nobody can make a certificate for another server from
+    what is kept here.
     """
     folder.mkdir(parents=True, exist_ok=True)
     authority_key, ca = _authority("AutoFL deployment")
     key = ec.generate_private_key(ec.SECP384R1())
     certificate = (
-        _end_entity(_name(hosts[0]), ca.subject, key.public_key(), authority_key, ExtendedKeyUsageOID.SERVER_AUTH)
+        _end_entity(
+            _name(hosts[0]),
+            ca.subject,
+            key.public_key(),
+            authority_key,
+            ExtendedKeyUsageOID.SERVER_AUTH,
+        )
         .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
         .sign(authority_key, hashes.SHA384())
     )
@@ -53,12 +63,16 @@ def make_node_key(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
     _write_secret(path, key, serialization.PrivateFormat.OpenSSH)
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
     write_whole(path.with_suffix(".pub"), public + b"\n")
 
 
 def certify_node(folder: Path, path: Path, ue: int) -> None:
-    """The certificate of a node's key, with the ending .pem beside it, for UE number `ue` and for streams alone."""
+    """The certificate of a node's key, with the ending .pem beside it, for UE number `ue` and for
+    streams alone.
+    """
     if not (folder / "devices.key").is_file():
         key, authority = _authority("AutoFL devices")
         write_whole(folder / "devices.pem", _pem(authority))
@@ -69,7 +83,9 @@ def certify_node(folder: Path, path: Path, ue: int) -> None:
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     assert isinstance(public, ec.EllipticCurvePublicKey)
     usage = ExtendedKeyUsageOID.CLIENT_AUTH
-    certificate = _end_entity(_name(f"ue{ue}"), authority.subject, public, signer, usage).sign(signer, hashes.SHA384())
+    certificate = _end_entity(_name(f"ue{ue}"), authority.subject, public, signer, usage).sign(
+        signer, hashes.SHA384()
+    )
     write_whole(path.with_suffix(".pem"), _pem(certificate))
 
 
@@ -83,7 +99,9 @@ class StreamKeys:
 
     @classmethod
     def read(cls, folder: Path) -> "StreamKeys":
-        return cls(*((folder / name).read_bytes() for name in ("server.key", "server.pem", "devices.pem")))
+        return cls(
+            *((folder / name).read_bytes() for name in ("server.key", "server.pem", "devices.pem"))
+        )
 
 
 @dataclass(frozen=True)
@@ -104,7 +122,8 @@ class DeviceKeys:
 
 
 def _authority(common: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    key, name = ec.generate_private_key(ec.SECP384R1()), _name(common)
+    key = ec.generate_private_key(ec.SECP384R1())
+    name = _name(common)
     certificate = (
         _builder(name, name, key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -127,7 +146,9 @@ def _end_entity(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
     )
 
 
@@ -139,7 +160,9 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
     current_time = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -147,7 +170,9 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(current_time - datetime.timedelta(hours=1))  # clocks of small devices run late
+        .not_valid_before(
+            current_time - datetime.timedelta(hours=1)
+        )  # clocks of small devices run late
         .not_valid_after(current_time + VALID)
     )
 
@@ -173,8 +198,12 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write_secret(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
+def _write_secret(
+    path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat
+) -> None:
     """Written so that no other user can read it, not even for a moment."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+        file.write(
+            key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+        )

@@ -1,4 +1,6 @@
-"""What a device answers: who it is, its channel, its update, how good a model is on its own samples."""
+"""What a device answers: who it is, its channel, its update, how good a model is on its own
+samples.
+"""
 
 import importlib
 import logging
@@ -60,7 +62,9 @@ def _answers(*parts: str) -> Callable[[Handler], Handler]:
 
 @_answers()
 def introduce(message: Message, context: Context) -> Message:
-    """Who this device is and what it has: the number of its samples and, if they are shared, its pixel sums."""
+    """Who this device is and what it has: the number of its samples and, if they are shared, its
+    pixel sums.
+    """
     try:
         desk = desk_of(context)
     except AutoFLError as error:
@@ -68,8 +72,11 @@ def introduce(message: Message, context: Context) -> Message:
             raise
         # The server does not know yet whose words these are.
         raise AutoFLError(f"UE {context.node_config['ue']}: {error}") from None
-    settings, device = desk.settings, desk.device
-    own = {name: float(context.node_config[name]) for name in OWN_VALUES if name in context.node_config}
+    settings = desk.settings
+    device = desk.device
+    own = {
+        name: float(context.node_config[name]) for name in OWN_VALUES if name in context.node_config
+    }
     said: dict[str, Any] = {
         "ue": device.ue,
         "data-size": device.data_size,
@@ -78,7 +85,11 @@ def introduce(message: Message, context: Context) -> Message:
         **own,
     }
     content = RecordDict({"device": ConfigRecord(said)})
-    sums = device.sums() if settings.data.standardise and settings.deploy.statistics == "shared" else None
+    sums = (
+        device.sums()
+        if settings.data.standardise and settings.deploy.statistics == "shared"
+        else None
+    )
     if sums is not None:
         content["pixels"] = pixels_record(sums)
     return Message(content, reply_to=message)
@@ -86,17 +97,23 @@ def introduce(message: Message, context: Context) -> Message:
 
 @_answers()
 def channel(message: Message, context: Context) -> Message:
-    """The channel gain as this device measures it: a function of its own, named channel="module:function"."""
+    """The channel gain as this device measures it: a function of its own, named
+    channel="module:function".
+    """
     module, _, name = str(context.node_config.get("channel", "")).partition(":")
     if not name:
-        raise AutoFLError("this node reports no channel; start it with --node-config 'channel=\"module:function\"'")
+        raise AutoFLError(
+            "this node reports no channel; start it with --node-config 'channel=\"module:function\"'"
+        )
     gain = float(getattr(importlib.import_module(module), name)())
     return Message(RecordDict({"measured": MetricRecord({"gain": gain})}), reply_to=message)
 
 
 @_answers("params", "order", "model", "pixels")
 def train(message: Message, context: Context) -> Message:
-    """The client update: clipped and noised where the settings say so, and then packed where there is a compressor."""
+    """The client update: clipped and noised where the settings say so, and then packed where there
+    is a compressor.
+    """
     deploy = desk_of(context).settings.deploy
     _take_order(Order.of(message.content), context)
     if deploy.clip is None:
@@ -106,9 +123,11 @@ def train(message: Message, context: Context) -> Message:
 
 
 def _take_order(order: Order, context: Context) -> None:
-    """An order is for one UE, even if its node was restarted as another one before the server could know.
+    """An order is for one UE, even if its node was restarted as another one before the server could
+    know.
 
-    Each round is answered once: a repeated order would make the device release a second update of a round.
+    Each round is answered once: a repeated order would make the device release a second update of a
+        round.
     """
     if order.ue != (ue := desk_of(context).device.ue):
         raise RefusedError(f"an order for UE {order.ue}; this is UE {ue}")
@@ -119,17 +138,25 @@ def _take_order(order: Order, context: Context) -> None:
 
 
 def _train(message: Message, context: Context) -> Message:
-    desk, order = desk_of(context), Order.of(message.content)
-    settings, device, task = desk.settings, desk.device, desk.task(message.content)
-    sent, memory = task.sent(message.content), _memory(context, device.ue)
+    desk = desk_of(context)
+    order = Order.of(message.content)
+    settings = desk.settings
+    device = desk.device
+    task = desk.task(message.content)
+    sent = task.sent(message.content)
+    memory = _memory(context, device.ue)
     compressor = desk.compressor if settings.deploy.clip is None else None  # noise comes first
     meter = Meter.start()
-    updates = device.train(task.engine, desk.algorithm, sent, task.data, order, settings.seed, memory)
+    updates = device.train(
+        task.engine, desk.algorithm, sent, task.data, order, settings.seed, memory
+    )
     content = RecordDict()
     if compressor is None:
         content["params"] = params_record(updates.mean(np.ones(1)))  # a mean of one
     else:
-        content["packed"] = packed_record(device.pack(updates, compressor, sent, order, settings.seed, memory))
+        content["packed"] = packed_record(
+            device.pack(updates, compressor, sent, order, settings.seed, memory)
+        )
     if "slow" in context.node_config:  # on a testbed
         be_as_modelled(order, float(context.node_config["slow"]), meter.begin)
     content["measured"] = MetricRecord({**meter.read(), "guarded": int(updates.guarded[0])})
@@ -140,7 +167,8 @@ def _train(message: Message, context: Context) -> Message:
 def _packed(message: Message, context: Context, reply: Message) -> Message:
     """A reply with its parameters replaced by packed bytes, if there is a compressor."""
     desk = desk_of(context)
-    device, compressor = desk.device, desk.compressor
+    device = desk.device
+    compressor = desk.compressor
     if compressor is None or reply.has_error():
         return reply
     order = Order.of(message.content)
@@ -148,10 +176,13 @@ def _packed(message: Message, context: Context, reply: Message) -> Message:
     memory = _memory(context, device.ue)
     stacked = {name: p[None] for name, p in params_of(reply.content).items()}
     updates = StackedUpdates(np.array([device.ue]), stacked, sent)
-    packed = packed_record(device.pack(updates, compressor, sent, order, desk.settings.seed, memory))
+    packed = packed_record(
+        device.pack(updates, compressor, sent, order, desk.settings.seed, memory)
+    )
     _remember(context, device.ue, memory)
     return Message(
-        RecordDict({"packed": packed, "measured": reply.content.metric_records["measured"]}), reply_to=message
+        RecordDict({"packed": packed, "measured": reply.content.metric_records["measured"]}),
+        reply_to=message,
     )
 
 
@@ -185,7 +216,8 @@ def evaluate(message: Message, context: Context) -> Message:
     params = task.judged(message.content)
     quality = asdict(task.evaluator(params)(params, _memory(context, desk.device.ue)))
     return Message(
-        RecordDict({"quality": MetricRecord({name: quality[name] for name in FIELDS["quality"]})}), reply_to=message
+        RecordDict({"quality": MetricRecord({name: quality[name] for name in FIELDS["quality"]})}),
+        reply_to=message,
     )
 
 
@@ -208,15 +240,22 @@ def session(message: Message, context: Context) -> Message:
             if parcel.kind not in ASKED:
                 raise RefusedError("an unknown kind of message")
             asked = Message(unpacked(parcel.body), context.node_id, parcel.kind)
-            body, wait = packed(ASKED[parcel.kind](asked, context).content), 0.0
+            body = packed(ASKED[parcel.kind](asked, context).content)
+            wait = 0.0
             if parcel.kind == "train" and "slow" in context.node_config:
-                wait = first_packet_time(Order.of(asked.content), float(context.node_config["slow"]), len(body))
+                wait = first_packet_time(
+                    Order.of(asked.content), float(context.node_config["slow"]), len(body)
+                )
             return Parcel(parcel.number, REPLY, body, wait)
         except Exception as error:  # as Flower tells it of a message
-            return Parcel(parcel.number, ERROR, f"error 1: {type(error)}:<'{error}'>".encode()[:1000])
+            return Parcel(
+                parcel.number, ERROR, f"error 1: {type(error)}:<'{error}'>".encode()[:1000]
+            )
 
     try:
-        keys = DeviceKeys.read(Path(str(context.node_config["folder"])), int(context.node_config["ue"]))
+        keys = DeviceKeys.read(
+            Path(str(context.node_config["folder"])), int(context.node_config["ue"])
+        )
     except KeyError:
         outcome = "no-keys"
     except (OSError, ValueError) as error:

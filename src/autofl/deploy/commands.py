@@ -12,7 +12,17 @@ import tomli_w
 from autofl.config import Settings, dump_settings, load_settings
 from autofl.config.load import check_asked, resume_words
 from autofl.data import write_device
-from autofl.deploy.folder import LINK, PATIENCE, TRIES, Site, answers, free_port, program, stream_port, wait_for
+from autofl.deploy.folder import (
+    LINK,
+    PATIENCE,
+    TRIES,
+    Site,
+    answers,
+    free_port,
+    program,
+    stream_port,
+    wait_for,
+)
 from autofl.deploy.lease import claimed, held
 from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
@@ -48,27 +58,41 @@ ENDING = 10.0
 
 
 class CutOffError(AutoFLError):
-    """A run that ended before its time; `why` says so without what to do about it, for the manifest."""
+    """A run that ended before its time; `why` says so without what to do about it, for the
+    manifest.
+    """
 
     def __init__(self, site: Site, out: Path, settings: Settings, why: str) -> None:
-        first = "" if answers(*site.link()) else f"the SuperLink does not answer; {site.mending}, then "
-        super().__init__(f"{out}: {why}; {first}{site.running} {resume_words(out, settings.table())} continues it")
+        first = (
+            "" if answers(*site.link()) else f"the SuperLink does not answer; {site.mending}, then "
+        )
+        super().__init__(
+            f"{out}: {why}; {first}{site.running} {resume_words(out, settings.table())} continues it"
+        )
         self.why = why
 
 
 def can_resume(out: Path) -> bool:
     """Whether a run that did not finish can go on from a checkpoint."""
     said = read_manifest(out)
-    return said["status"] in ("interrupted", "failed") and said.get("stop") is None and has_checkpoint(out)
+    return (
+        said["status"] in ("interrupted", "failed")
+        and said.get("stop") is None
+        and has_checkpoint(out)
+    )
 
 
 def write_data(settings: Settings, site: Site) -> None:
-    """The data of every UE as a file of its own, cut as the simulator cuts it; the form of samples is noted."""
+    """The data of every UE as a file of its own, cut as the simulator cuts it; the form of samples
+    is noted.
+    """
     dataset, owner = load_data(settings)
     partition = build_partition(settings, dataset, owner)
     for ue in range(partition.num_ue):
         write_device(site.node(ue, ".npz"), dataset, partition.train_of(ue), partition.test_of(ue))
-    site.keep({**site.state, "form": " ".join(map(str, (*dataset.sample_shape, dataset.num_classes)))})
+    site.keep(
+        {**site.state, "form": " ".join(map(str, (*dataset.sample_shape, dataset.num_classes)))}
+    )
 
 
 def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = None) -> None:
@@ -76,10 +100,14 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
 
     With a testbed each SuperNode has a network of its own.
 
-    Only what is not running is started: after a crash `up` repairs the deployment, and a second `up` does nothing.
+    Only what is not running is started: after a crash `up` repairs the deployment, and a second
+        `up` does nothing.
     """
-    text = dump_settings(settings, of_many=True)  # unresolved: a run may be of another algorithm, with its own defaults
-    settings, site = settings.resolved(), Site(folder)
+    text = dump_settings(
+        settings, of_many=True
+    )  # unresolved: a run may be of another algorithm, with its own defaults
+    settings = settings.resolved()
+    site = Site(folder)
     if site.is_prepared:
         raise AutoFLError(
             f"{folder}: deploy prepare made it, for devices with data of their own; start its SuperLink and its devices"
@@ -99,7 +127,9 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
         )
     host = "127.0.0.1" if testbed is None else testbed.server
     site.prepare([host, "localhost", "127.0.0.1", "::1"], num_ue)
-    write_data(settings, site)  # before the settings: without data the folder would pass for a prepared one
+    write_data(
+        settings, site
+    )  # before the settings: without data the folder would pass for a prepared one
     write_whole(folder / "config.toml", text)
     site.keep({**site.state, "slow": slow, "testbed": testbed is not None})
     if not alive.get("superlink", False) or not site.can_start_servers():
@@ -108,15 +138,21 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
         port = int(site.state.get("port", 0)) or free_port()
         site.keep({**site.state, "port": port})
         process = site.start("superlink", site.superlink(host, port))
-        wait_for("the SuperLink", lambda: answers(host, port), process, folder / "logs" / "superlink.log")
+        wait_for(
+            "the SuperLink", lambda: answers(host, port), process, folder / "logs" / "superlink.log"
+        )
         site.point_to(f"{host}:{port}")
     address = f"{host}:{site.state['port']}"
     tell(f"SuperLink at {address}")
-    start_nodes(site, [ue for ue in range(num_ue) if not alive.get(f"ue{ue}", False)], address, testbed)
+    start_nodes(
+        site, [ue for ue in range(num_ue) if not alive.get(f"ue{ue}", False)], address, testbed
+    )
     end = time.monotonic() + PATIENCE
     while site.online() < num_ue:
         if time.monotonic() > end:
-            raise AutoFLError(f"{site.online()} of {num_ue} SuperNodes connected; see {folder / 'logs'}")
+            raise AutoFLError(
+                f"{site.online()} of {num_ue} SuperNodes connected; see {folder / 'logs'}"
+            )
         time.sleep(0.5)
     tell(f"{num_ue} SuperNodes online")
 
@@ -124,12 +160,14 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
 def start_nodes(site: Site, ues: list[int], address: str, testbed: Testbed | None = None) -> None:
     """Start the SuperNodes of these UEs, and wait until the SuperLink has let each of them in.
 
-    For a minute after a node died, the SuperLink takes it for alive and refuses its successor, which then ends; it is
-    started again until it is let in.
+    For a minute after a node died, the SuperLink takes it for alive and refuses its successor,
+    which then ends; it is started again until it is let in.
     """
     processes: dict[int, subprocess.Popen[bytes]] = {}
     logs = {ue: site.folder / "logs" / f"ue{ue}.log" for ue in ues}
-    told = {ue: log.stat().st_size if log.is_file() else 0 for ue, log in logs.items()}  # by its predecessors
+    told = {
+        ue: log.stat().st_size if log.is_file() else 0 for ue, log in logs.items()
+    }  # by its predecessors
     waiting = list(ues)
     for ue in ues:
         register(site, ue)
@@ -139,7 +177,9 @@ def start_nodes(site: Site, ues: list[int], address: str, testbed: Testbed | Non
             raise AutoFLError(f"UEs {waiting} were not let in; see {site.folder / 'logs'}")
         for ue in waiting:
             if ue not in processes or processes[ue].poll() is not None:
-                prefix, more = ([], "") if testbed is None else (testbed.inside(ue), testbed.node_config)
+                prefix, more = (
+                    ([], "") if testbed is None else (testbed.inside(ue), testbed.node_config)
+                )
                 command = site.supernode(ue, address, free_port(), more=more)
                 processes[ue] = site.start(f"ue{ue}", [*prefix, *program(command)])
         time.sleep(1.0)
@@ -147,7 +187,9 @@ def start_nodes(site: Site, ues: list[int], address: str, testbed: Testbed | Non
 
 
 def register(site: Site, ue: int) -> None:
-    """Tell the SuperLink the public key of a node, and note its number; a key it knows already is fine."""
+    """Tell the SuperLink the public key of a node, and note its number; a key it knows already is
+    fine.
+    """
     try:
         number = site.call(site.register(ue))["node-id"]
     except AutoFLError as error:
@@ -166,9 +208,17 @@ def nodes_of(site: Site) -> dict[str, str]:
 
 
 def write_app(
-    settings: Settings, site: Site, out: Path, resume: bool, attempt: str, lease: Path, keep: bool = False
+    settings: Settings,
+    site: Site,
+    out: Path,
+    resume: bool,
+    attempt: str,
+    lease: Path,
+    keep: bool = False,
 ) -> Path:
-    """The Flower app of a run: settings, where the results go, who is who, and the names of server and client."""
+    """The Flower app of a run: settings, where the results go, who is who, and the names of server
+    and client.
+    """
     app = inside(site.folder, "app")
     app.mkdir(parents=True, exist_ok=True)
     place = {"folder": str(out.resolve()), "resume": resume, "keep": keep, "attempt": attempt}
@@ -183,7 +233,12 @@ def write_app(
     if "form" in site.state:
         place["form"] = str(site.state["form"])
     project = {
-        "project": {"name": "autofl", "version": __version__, "license": "Apache-2.0", "dependencies": []},
+        "project": {
+            "name": "autofl",
+            "version": __version__,
+            "license": "Apache-2.0",
+            "dependencies": [],
+        },
         "tool": {
             "flwr": {
                 "app": {
@@ -211,12 +266,16 @@ def run(
 ) -> Run:
     """Run on the devices that are up, into a run folder; `resume` continues the run that is there.
 
-    With `keep`, a run that is there already is not overwritten but an error. The server app, which writes the folder,
-    decides that once it holds its lock; here it is asked before, so that no device starts in vain.
+    With `keep`, a run that is there already is not overwritten but an error. The server app, which
+    writes the folder, decides that once it holds its lock; here it is asked before, so that no
+    device starts in vain.
     """
-    site, settings = Site(folder), settings.resolved()
+    site = Site(folder)
+    settings = settings.resolved()
     if not (folder / "flower" / "config.toml").is_file():
-        raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up {site.named}")
+        raise AutoFLError(
+            f"{folder}: no deployment there; start one with: autofl deploy up {site.named}"
+        )
     if resume and not is_run(out):
         raise AutoFLError(f"{out}: no run to resume; begin one with --out {out}")
     if resume and not read_manifest(out).get("deployed"):
@@ -226,20 +285,30 @@ def run(
     if resume and read_manifest(out)["status"] == "finished":
         return read_run(out)
     if out.resolve() == folder.resolve():
-        raise AutoFLError(f"{out}: the folder of the deployment itself; name another one for the run (--out)")
+        raise AutoFLError(
+            f"{out}: the folder of the deployment itself; name another one for the run (--out)"
+        )
     check_fits(settings, settings_of(folder), site.is_prepared)
-    origins_of(settings)  # code of one's own that is not here: the server app would have no one to tell
+    origins_of(
+        settings
+    )  # code of one's own that is not here: the server app would have no one to tell
     if not answers(*site.link()):
-        raise AutoFLError(f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}")
+        raise AutoFLError(
+            f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}"
+        )
     attempt = str(time.time_ns())
     with held(folder, attempt) as lease, claimed(out, attempt):
-        if resume and read_manifest(out)["status"] == "finished":  # by another command, while this one began
+        if (
+            resume and read_manifest(out)["status"] == "finished"
+        ):  # by another command, while this one began
             return read_run(out)
         _end_orphan(site)
         if resume:
             overrule(out)  # the server app of an attempt that was cut off, if it still lives
         if resume and has_checkpoint(out):
-            read_checkpoint(out)  # where none can be used, that is said here: the server app has no one to tell
+            read_checkpoint(
+                out
+            )  # where none can be used, that is said here: the server app has no one to tell
         check_free(out, keep)
         app = write_app(settings, site, out, resume, attempt, lease, keep)
         number = str(site.call(["flwr", "run", str(app), LINK])["run-id"])
@@ -251,7 +320,9 @@ def run(
             _mark(out, attempt, "interrupted", str(error) or None)
             raise
         except AutoFLError as error:
-            _mark(out, attempt, "failed", error.why if isinstance(error, CutOffError) else str(error))
+            _mark(
+                out, attempt, "failed", error.why if isinstance(error, CutOffError) else str(error)
+            )
             site.end_servers()  # a server app may wait for its SuperLink for ever
             raise
     return read_run(out)
@@ -268,7 +339,9 @@ def check_free(out: Path, keep: bool) -> None:
 
 
 def check_fits(settings: Settings, there: Settings, is_prepared: bool = False) -> None:
-    """Refuse settings that do not fit the devices: `up` fixes their number and their data, `prepare` their number."""
+    """Refuse settings that do not fit the devices: `up` fixes their number and their data,
+    `prepare` their number.
+    """
     if settings.cell.count != there.cell.count:
         more = f"autofl deploy {'prepare' if is_prepared else 'up'} --nodes {settings.cell.count}"
         if is_prepared:
@@ -282,12 +355,18 @@ def check_fits(settings: Settings, there: Settings, is_prepared: bool = False) -
         if name != "standardise" and getattr(settings.data, name) != getattr(there.data, name)
     ]
     if changed:
-        theirs = "data of their own" if is_prepared else "the data they were set up with; give it to deploy up"
+        theirs = (
+            "data of their own"
+            if is_prepared
+            else "the data they were set up with; give it to deploy up"
+        )
         raise AutoFLError(f"data.{changed[0]}: the devices have {theirs}")
 
 
 def _end_orphan(site: Site) -> None:
-    """End what an earlier `deploy run` left on the devices; refuse to share them with anybody else's run."""
+    """End what an earlier `deploy run` left on the devices; refuse to share them with anybody
+    else's run.
+    """
     for number in _active(site):
         if number != site.state.get("run"):
             raise AutoFLError(
@@ -300,7 +379,9 @@ def _end_orphan(site: Site) -> None:
 def _active(site: Site) -> list[str]:
     """Flower's numbers of the runs that have not ended."""
     runs = site.ask(["flwr", "list", LINK])["runs"]
-    return [str(entry["run-id"]) for entry in runs if not str(entry["status"]).startswith("finished")]
+    return [
+        str(entry["run-id"]) for entry in runs if not str(entry["status"]).startswith("finished")
+    ]
 
 
 def _end(site: Site, number: str) -> None:
@@ -314,7 +395,8 @@ def _end(site: Site, number: str) -> None:
 
 
 def _mark(out: Path, attempt: str, status: str, problem: str | None = None) -> None:
-    """Say how our run ended and why; why it failed is better known to its server app. What others made is theirs.
+    """Say how our run ended and why; why it failed is better known to its server app. What others
+    made is theirs.
 
     The server app may live on for a while, cut off from the devices; it writes no more.
     """
@@ -335,8 +417,12 @@ def _follow(
     keep: bool,
     on_round: Callable[[Run], None],
 ) -> None:
-    """Wait for the end of a run, telling of each round; what an earlier attempt left in the folder does not count."""
-    last, asked, unanswered = -1, time.monotonic(), 0
+    """Wait for the end of a run, telling of each round; what an earlier attempt left in the folder
+    does not count.
+    """
+    last = -1
+    asked = time.monotonic()
+    unanswered = 0
     while True:
         time.sleep(LOOK)
         said = read_manifest(out) if is_run(out) else {}
@@ -350,12 +436,17 @@ def _follow(
             why = str(said.get("problem") or "the run failed")
             if said["status"] == "failed" and not can_resume(out):
                 raise AutoFLError(f"{out}: {why}")
-            if said["status"] in ("failed", "interrupted"):  # its lock is free, though Flower may take it for alive
+            if said["status"] in (
+                "failed",
+                "interrupted",
+            ):  # its lock is free, though Flower may take it for alive
                 raise CutOffError(site, out, settings, why)
         if time.monotonic() - asked <= ASK:
             continue
         asked = time.monotonic()
-        if ours and said["status"] == "running":  # the server app lives, but it may outlive its SuperLink
+        if (
+            ours and said["status"] == "running"
+        ):  # the server app lives, but it may outlive its SuperLink
             unanswered = 0 if answers(*site.link()) else unanswered + 1
             if unanswered == TRIES:
                 raise CutOffError(site, out, settings, "the SuperLink does not answer")
@@ -364,7 +455,9 @@ def _follow(
                 status = _how_is(site, number)
             except AutoFLError as error:
                 if not ours:
-                    raise AutoFLError(f"{error}; {site.mending}, then give the command again") from None
+                    raise AutoFLError(
+                        f"{error}; {site.mending}, then give the command again"
+                    ) from None
                 raise CutOffError(site, out, settings, str(error)) from None
             if not ours and not site.can_start_servers():
                 raise AutoFLError(f"{out}: the SuperLink no longer starts runs; {site.mending}")
@@ -381,11 +474,18 @@ def _follow(
 def progress_of(run: Run) -> Progress:
     """The progress of a run on devices, from its folder."""
     accuracy = run.evaluated("adapted_accuracy")[2]
-    said, rounds, sim_time = run.manifest, run.rounds["round"], run.rounds["sim_time"]
+    said = run.manifest
+    rounds = run.rounds["round"]
+    sim_time = run.rounds["sim_time"]
     last = float(accuracy[-1]) if len(accuracy) else float("nan")
     done = said.get("stop") is not None
-    label, most = f"{said['algorithm']} seed {said['seed']}", run.config["stop"]["rounds"]
-    so_far = (int(rounds[-1]), float(sim_time[-1])) if len(rounds) else (said["rounds"], said["sim_time"])
+    label = f"{said['algorithm']} seed {said['seed']}"
+    most = run.config["stop"]["rounds"]
+    so_far = (
+        (int(rounds[-1]), float(sim_time[-1]))
+        if len(rounds)
+        else (said["rounds"], said["sim_time"])
+    )
     return Progress(label, so_far[0], most, so_far[1], last, said["host_time"], done)
 
 
@@ -403,9 +503,13 @@ def down(folder: Path) -> list[str]:
 
 
 def settings_of(folder: Path, said: Iterable[str] | None = None) -> Settings:
-    """The settings a deployment was prepared with; code that they name must be `said` too, if that is given."""
+    """The settings a deployment was prepared with; code that they name must be `said` too, if that
+    is given.
+    """
     if not (folder / "config.toml").is_file():
-        raise AutoFLError(f"{folder}: no deployment there; start one with: autofl deploy up {Site(folder).named}")
+        raise AutoFLError(
+            f"{folder}: no deployment there; start one with: autofl deploy up {Site(folder).named}"
+        )
     if said is not None:
         check_asked(folder / "config.toml", read_toml(folder / "config.toml"), said)
     return load_settings(folder / "config.toml")

@@ -11,7 +11,14 @@ from autofl.algorithms import Algorithm, at_round, is_independent, split_of
 from autofl.compressors import Compressor
 from autofl.config import Settings
 from autofl.data import Dataset, Partition, read_device
-from autofl.data.federated import FederatedData, PixelSums, column_statistics, is_table, pixel_sums, pool_of
+from autofl.data.federated import (
+    FederatedData,
+    PixelSums,
+    column_statistics,
+    is_table,
+    pixel_sums,
+    pool_of,
+)
 from autofl.data.partition import TRAIN_SHARE
 from autofl.deploy.messages import Order
 from autofl.engines import ClientMemory, CompressedUpdates, Engine, Updates
@@ -24,12 +31,16 @@ from autofl.rng import stream
 from autofl.units import IntArray, PathLike
 
 FAR = 10.0
-"""Mean and deviation of a column together above which training is slow or fails; both are 0 and 1 at best."""
+"""Mean and deviation of a column together above which training is slow or fails; both are 0 and 1
+at best.
+"""
 
 
 @dataclass(frozen=True)
 class Device:
-    """UE number `ue` with its own samples. The number decides which samples it draws, as in the simulator."""
+    """UE number `ue` with its own samples. The number decides which samples it draws, as in the
+    simulator.
+    """
 
     ue: int
     dataset: Dataset
@@ -42,10 +53,16 @@ class Device:
 
     def sums(self) -> PixelSums | None:
         """Sums of this device's training pixels; None where samples are used as they are."""
-        return pixel_sums(self.dataset, self.partition.train) if self.dataset.x.dtype == np.uint8 else None
+        return (
+            pixel_sums(self.dataset, self.partition.train)
+            if self.dataset.x.dtype == np.uint8
+            else None
+        )
 
     def far_columns(self) -> str | None:
-        """Why a table should be standardised by its owner; None where it is no table or its scales are fine."""
+        """Why a table should be standardised by its owner; None where it is no table or its scales
+        are fine.
+        """
         if not is_table(self.dataset):
             return None
         mean, std = column_statistics(self.dataset, self.partition.train)
@@ -72,16 +89,27 @@ class Device:
         seed: int,
         memory: ClientMemory,
     ) -> Updates:
-        """The client update of the simulator, by the simulator's engine, on the samples the simulator would draw."""
+        """The client update of the simulator, by the simulator's engine, on the samples the
+        simulator would draw.
+        """
         if not 0 < order.num_samples <= self.data_size:
-            raise AutoFLError(f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples")
+            raise AutoFLError(
+                f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples"
+            )
         ue = np.array([self.ue])
-        num_samples, how = np.array([order.num_samples]), (split_of(algorithm), is_independent(algorithm))
+        num_samples = np.array([order.num_samples])
+        how = (split_of(algorithm), is_independent(algorithm))
         batches = data.draw(ue, num_samples, order.local_steps, seed, order.round, *how)
         return engine(at_round(algorithm, order.round, sent), sent, batches, ue, memory)
 
     def pack(
-        self, updates: Updates, compressor: Compressor, sent: Params, order: Order, seed: int, memory: ClientMemory
+        self,
+        updates: Updates,
+        compressor: Compressor,
+        sent: Params,
+        order: Order,
+        seed: int,
+        memory: ClientMemory,
     ) -> bytes:
         """The bytes of this UE's update, rounded as the simulator would."""
         bits = np.array([order.bits_per_weight])
@@ -109,19 +137,27 @@ def open_device(path: PathLike, ue: int, seed: int) -> Device:
     if there is None:
         shuffled = stream(seed, "split", ue).permutation(len(dataset.y))
         there = np.isin(np.arange(len(shuffled)), shuffled[: int(TRAIN_SHARE * len(shuffled))])
-    train, test = np.flatnonzero(there), np.flatnonzero(~there)
+    train = np.flatnonzero(there)
+    test = np.flatnonzero(~there)
     if not len(train) or not len(test):
-        raise AutoFLError(f"{path}: {len(dataset.y)} samples; at least 2 are needed, one to train and one to test on")
+        raise AutoFLError(
+            f"{path}: {len(dataset.y)} samples; at least 2 are needed, one to train and one to test on"
+        )
     return Device(ue, dataset, Partition(train, _start(ue, train), test, _start(ue, test)))
 
 
 def dealt_device(settings: Settings, ue: int) -> Device:
-    """The device of a UE to which the settings deal out data: the samples that it has in a simulation."""
+    """The device of a UE to which the settings deal out data: the samples that it has in a
+    simulation.
+    """
     dataset, owner = loaded_from(settings.data.source())
     partition = build_partition(settings, dataset, owner)
     if not 0 <= ue < partition.num_ue:
-        raise AutoFLError(f"UE {ue}: the settings deal out data to UEs 0 to {partition.num_ue - 1} (cell.num_ue)")
-    train, test = partition.train_of(ue), partition.test_of(ue)
+        raise AutoFLError(
+            f"UE {ue}: the settings deal out data to UEs 0 to {partition.num_ue - 1} (cell.num_ue)"
+        )
+    train = partition.train_of(ue)
+    test = partition.test_of(ue)
     return Device(ue, dataset, Partition(train, _start(ue, train), test, _start(ue, test)))
 
 
@@ -153,12 +189,15 @@ class Meter:
 
 
 def machine_energy() -> float | None:
-    """Energy [J] this machine's processors have used so far by their own counters (RAPL); None if there are none.
+    """Energy [J] this machine's processors have used so far by their own counters (RAPL); None if
+    there are none.
 
     It counts everything that runs on the machine, and restarts from 0 when it overflows.
     """
     try:
-        zones = [zone for zone in POWERCAP.glob("*:[0-9]*") if zone.name.count(":") == 1]  # packages, not their parts
+        zones = [
+            zone for zone in POWERCAP.glob("*:[0-9]*") if zone.name.count(":") == 1
+        ]  # packages, not their parts
         counters = [int((zone / "energy_uj").read_text()) for zone in zones]
     except (OSError, ValueError):
         return None

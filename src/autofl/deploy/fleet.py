@@ -35,11 +35,13 @@ log = logging.getLogger("autofl")
 LOOK = 1.0
 """Seconds between looks for devices that have not come yet, at the start."""
 LONGEST_PAUSE = 64
-"""Rounds between questions to a node that does not introduce itself: 1, 2, 4, ... up to this many."""
+"""Rounds between questions to a node that does not introduce itself: 1, 2, 4, ... up to this many.
+"""
 FEWEST = 3
 """Fewest devices whose median says something about the others."""
 SIZE_FACTOR = 50.0
-"""How many times the median number of samples a device may claim: plans and pixel sums rely on it."""
+"""How many times the median number of samples a device may claim: plans and pixel sums rely on it.
+"""
 PIXEL_FACTOR = 5.0
 """How far its mean pixel, and its mean squared pixel, may lie from the median of the devices."""
 
@@ -59,7 +61,9 @@ class Introduction:
 
 @dataclass(frozen=True)
 class Form:
-    """What the samples of a run look like. It comes from the server, or from what most devices say at the start."""
+    """What the samples of a run look like. It comes from the server, or from what most devices say
+    at the start.
+    """
 
     sample_shape: tuple[int, ...]
     num_classes: int
@@ -87,28 +91,44 @@ def node_words(node: int, ue: int) -> str:
 
 
 class Fleet:
-    """Who is who: Flower's node numbers are random, so every node is asked which UE it is until it has answered."""
+    """Who is who: Flower's node numbers are random, so every node is asked which UE it is until it
+    has answered.
+    """
 
-    def __init__(self, ask: Ask, cell: Cell, bound: Mapping[int, int] | None = None, form: Form | None = None) -> None:
-        """`bound` says which UE a node's key was registered for; without it the first to claim a number keeps it."""
-        self._ask, self._cell, self._bound = ask, cell, dict(bound or {})
+    def __init__(
+        self, ask: Ask, cell: Cell, bound: Mapping[int, int] | None = None, form: Form | None = None
+    ) -> None:
+        """`bound` says which UE a node's key was registered for; without it the first to claim a
+        number keeps it.
+        """
+        self._ask = ask
+        self._cell = cell
+        self._bound = dict(bound or {})
         self.num_ue = cell.num_ue
         self._online: set[int] = set()
-        self._turn, self._tries, self._due = 0, Counter[int](), dict[int, int]()
+        self._turn = 0
+        self._tries = Counter[int]()
+        self._due = dict[int, int]()
         self._refused: list[DeviceRecord] = []
         self._silent: set[int] = set()
-        self._failing: set[int] = set()  # nodes whose device met an error of its own instead of saying who it is
+        self._failing: set[int] = (
+            set()
+        )  # nodes whose device met an error of its own instead of saying who it is
         self.refusals: dict[int, Refusal] = {}  # nodes that take no part
-        self._ue_of: dict[int, int] = {}  # who a node is by its last introduction, if that was accepted
+        self._ue_of: dict[
+            int, int
+        ] = {}  # who a node is by its last introduction, if that was accepted
         self._out: set[int] = set()  # nodes that are left out for the rest of the run
         self._has_agreed = False
         self.form = form
         self.known: dict[int, Introduction] = {}
 
     def gather(self, seconds: float) -> None:
-        """Wait until every UE has introduced itself, or this long; then agree on what samples look like.
+        """Wait until every UE has introduced itself, or this long; then agree on what samples look
+        like.
 
-        A device that answers with an error of its own is not waited for: it is asked again while the others work.
+        A device that answers with an error of its own is not waited for: it is asked again while
+            the others work.
         """
         end = time.monotonic() + seconds
         self.greet()
@@ -116,20 +136,31 @@ class Fleet:
             time.sleep(LOOK)
             self.greet(self._silent)
         if missing := sorted(set(range(self._cell.num_ue)) - set(self.known)):
-            log.warning("UEs %s have not said who they are; they take no part until they do", missing)
+            log.warning(
+                "UEs %s have not said who they are; they take no part until they do", missing
+            )
         if self.known:
             self._agree()
 
     def greet(self, also: set[int] | None = None) -> None:
-        """Ask the nodes that are new, and again, at longer and longer intervals, those that have not answered."""
+        """Ask the nodes that are new, and again, at longer and longer intervals, those that have
+        not answered.
+        """
         self._turn += 1
         online = self._ask.nodes()
-        new, self._online = online - self._online, online
-        again = {node for node, turn in self._due.items() if turn <= self._turn and node not in self._ue_of}
+        new = online - self._online
+        self._online = online
+        again = {
+            node
+            for node, turn in self._due.items()
+            if turn <= self._turn and node not in self._ue_of
+        }
         asked = sorted(((new | again | (also or set())) & online) - self._out)
         pixels = MOST_PIXELS if self.form is None else math.prod(self.form.sample_shape)
         expected = Expected(("device", "pixels"), 16 * pixels + 3 * HEADER + SMALL, num_arrays=3)
-        answers = self._ask({node: RecordDict() for node in asked}, "query.introduce", "join", expected)
+        answers = self._ask(
+            {node: RecordDict() for node in asked}, "query.introduce", "join", expected
+        )
         for node in asked:
             try:
                 with refusing():
@@ -145,7 +176,9 @@ class Fleet:
                 self._silent.discard(node)
 
     def is_here(self, ue: int) -> bool:
-        """Whether it is connected as this UE: a node that comes back as somebody else is no longer who it was."""
+        """Whether it is connected as this UE: a node that comes back as somebody else is no longer
+        who it was.
+        """
         if ue not in self.known:
             return False
         node = self.known[ue].node
@@ -170,14 +203,19 @@ class Fleet:
 
     def refused(self) -> tuple[DeviceRecord, ...]:
         """Devices whose introduction was refused since the last call, and why."""
-        records, self._refused = tuple(self._refused), []
+        records = tuple(self._refused)
+        self._refused = []
         return records
 
     def _claimed(self, answer: Answer) -> int:
         """The UE a node says it is, if nobody else is; used to name it where its key does not tell."""
         content = answer.content if answer.content is not None else RecordDict()
         said = content.config_records.get("device", ConfigRecord()).get("ue")
-        return said if type(said) is int and 0 <= said < self._cell.num_ue and said not in self.known else NOBODY
+        return (
+            said
+            if type(said) is int and 0 <= said < self._cell.num_ue and said not in self.known
+            else NOBODY
+        )
 
     def _refuse(self, node: int, why: str, claimed: int) -> None:
         """It takes no part, not even as who it was, and is asked again later."""
@@ -197,15 +235,21 @@ class Fleet:
             raise RefusedError(answer.problem)
         one = introduction(node, answer.content, self._cell)
         if not 0 <= one.ue < self._cell.num_ue:
-            raise RefusedError(f"it calls itself UE {one.ue}; the cell has UEs 0 to {self._cell.num_ue - 1}")
+            raise RefusedError(
+                f"it calls itself UE {one.ue}; the cell has UEs 0 to {self._cell.num_ue - 1}"
+            )
         if self._bound and self._bound.get(node) != one.ue:
             owner = f"UE {self._bound[node]}" if node in self._bound else "no UE of this deployment"
             raise RefusedError(f"it calls itself UE {one.ue}; its key is that of {owner}")
         certified = self._ask.owner(node)
         if certified not in (None, one.ue):
-            raise RefusedError(f"it calls itself UE {one.ue}; its certificate is that of UE {certified}")
+            raise RefusedError(
+                f"it calls itself UE {one.ue}; its certificate is that of UE {certified}"
+            )
         if self.is_here(one.ue) and self.known[one.ue].node != node:
-            raise RefusedError(f"it calls itself UE {one.ue}, which node {self.known[one.ue].node} is already")
+            raise RefusedError(
+                f"it calls itself UE {one.ue}, which node {self.known[one.ue].node} is already"
+            )
         if self.form is not None:
             self.form.check(one)
         if self._has_agreed and (why := odd_sizes({**self.known, one.ue: one}).get(one.ue)):
@@ -217,15 +261,18 @@ class Fleet:
         self._tries.pop(node, None)
 
     def _agree(self) -> None:
-        """The form of samples, from what most devices say unless it is given; who differs is left out.
+        """The form of samples, from what most devices say unless it is given; who differs is left
+        out.
 
-        Sums of pixels are compared only now, so a device whose sums are refused stays out; the others are asked again.
+        Sums of pixels are compared only now, so a device whose sums are refused stays out; the
+        others are asked again.
         """
         if self.form is None:
             self.form = common_form(self.known)
         self._has_agreed = True
         self._leave_out(misfits(self.known, self.form))
-        sums, sizes = odd_sums(self.known), odd_sizes(self.known)
+        sums = odd_sums(self.known)
+        sizes = odd_sizes(self.known)
         self._out |= self._leave_out(sums)
         self._leave_out({ue: why for ue, why in sizes.items() if ue not in sums})
         self._out |= self._leave_out(too_many(self.known))
@@ -239,16 +286,22 @@ class Fleet:
 
 
 def introduction(node: int, content: RecordDict, cell: Cell) -> Introduction:
-    """What a device says of itself, checked; values that it knows better must be near those of the cell."""
+    """What a device says of itself, checked; values that it knows better must be near those of the
+    cell.
+    """
     plain = [name for name in FIELDS["device"] if name not in OWN_VALUES]
     said = read(content, "device", plain, OWN_VALUES)
     own = {name: float(said[name]) for name in OWN_VALUES if name in said}
     for name, value in own.items():
         there = np.asarray(getattr(cell, name), dtype=np.float64)
-        low, high = float(there.min()) / OWN_FACTOR, float(there.max()) * OWN_FACTOR
+        low = float(there.min()) / OWN_FACTOR
+        high = float(there.max()) * OWN_FACTOR
         if not low <= value <= high:
-            raise RefusedError(f"{name}: {value:g} is not from {low:g} to {high:g}, {OWN_FACTOR:g} times the cell's")
-    shape, size = tuple(said["sample-shape"]), said["data-size"]
+            raise RefusedError(
+                f"{name}: {value:g} is not from {low:g} to {high:g}, {OWN_FACTOR:g} times the cell's"
+            )
+    shape = tuple(said["sample-shape"])
+    size = said["data-size"]
     sums = pixels_of(content, shape, size)
     if sums is not None and sums.num != size:
         raise RefusedError(f"pixels: of {sums.num} samples, where it has {size}")
@@ -256,9 +309,12 @@ def introduction(node: int, content: RecordDict, cell: Cell) -> Introduction:
 
 
 def common_form(known: Mapping[int, Introduction]) -> Form:
-    """The shape and the number of classes that most devices have, separately; in a tie, those of the first UE."""
+    """The shape and the number of classes that most devices have, separately; in a tie, those of
+    the first UE.
+    """
     shapes, classes = (
-        Counter(getattr(known[ue], name) for ue in sorted(known)) for name in ("sample_shape", "num_classes")
+        Counter(getattr(known[ue], name) for ue in sorted(known))
+        for name in ("sample_shape", "num_classes")
     )
     return Form(shapes.most_common(1)[0][0], classes.most_common(1)[0][0])
 
@@ -287,23 +343,31 @@ def odd_sizes(known: Mapping[int, Introduction]) -> dict[int, str]:
 
 
 def too_many(known: Mapping[int, Introduction]) -> dict[int, str]:
-    """Devices whose pixel sums make the total too large, the largest first: one device must not end the run."""
+    """Devices whose pixel sums make the total too large, the largest first: one device must not end
+    the run.
+    """
     sums = {ue: one.sums.num for ue, one in known.items() if one.sums is not None}
-    wrong, num = {}, sum(sums.values())
+    wrong = {}
+    num = sum(sums.values())
     for ue in sorted(sums, key=lambda one: (-sums[one], one)):
         if num > MOST_SAMPLES:
             num -= sums[ue]
-            wrong[ue] = f"pixels: of {sums[ue]} samples; all sums may have {MOST_SAMPLES} (deploy.statistics=own: any)"
+            wrong[ue] = (
+                f"pixels: of {sums[ue]} samples; all sums may have {MOST_SAMPLES} (deploy.statistics=own: any)"
+            )
     return wrong
 
 
 def odd_sums(known: Mapping[int, Introduction]) -> dict[int, str]:
-    """Devices whose pixel sums are far from the others': they would distort everybody's standardisation."""
+    """Devices whose pixel sums are far from the others': they would distort everybody's
+    standardisation.
+    """
     sums = {ue: one.sums for ue, one in known.items() if one.sums is not None}
     if len(sums) < FEWEST:
         return {}
     first, second = (
-        {ue: float(getattr(part, name).mean()) / part.num for ue, part in sums.items()} for name in ("total", "squares")
+        {ue: float(getattr(part, name).mean()) / part.num for ue, part in sums.items()}
+        for name in ("total", "squares")
     )
     wrong = {}
     for values, words in ((first, "mean pixel"), (second, "mean squared pixel")):
@@ -319,5 +383,7 @@ def total_sums(fleet: Mapping[int, Introduction]) -> PixelSums | None:
     parts = [one.sums for one in fleet.values() if one.sums is not None]
     if not parts:
         return None
-    total, squares = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("total", "squares"))
+    total, squares = (
+        np.sum([getattr(part, name) for part in parts], axis=0) for name in ("total", "squares")
+    )
     return PixelSums(sum(part.num for part in parts), total, squares)

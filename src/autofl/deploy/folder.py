@@ -2,7 +2,8 @@
 
 ca.pem server.pem server.key    TLS
 devices.pem devices.key         who signs the certificates of devices, with which they open streams
-nodes/ue0 ue0.pub ue0.pem ...   key and certificate of each device and, on one machine, ue0.npz, its data
+nodes/ue0 ue0.pub ue0.pem ...   key and certificate of each device and, on one machine, ue0.npz, its
+data
 app/                            the Flower app: settings and the names of its two halves
 flower/                         Flower's own home: which SuperLink to talk to
 superlink.db logs/ state.json   what is remembered, said, and running
@@ -22,7 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autofl.deploy.certificates import certified_hosts, certify_node, make_certificates, make_node_key
+from autofl.deploy.certificates import (
+    certified_hosts,
+    certify_node,
+    make_certificates,
+    make_node_key,
+)
 from autofl.errors import AutoFLError, lacks
 from autofl.files import inside, open_own, opening, quoted, read_json, read_toml, write_whole
 
@@ -31,9 +37,12 @@ LINK = "autofl"
 MARK = "AUTOFL_DEPLOY"
 """Environment variable by which everything started from a folder is found again."""
 PRIVATE = 0o077
-"""The umask of everything a deployment writes: keys, data, logs and runs are private to their user."""
+"""The umask of everything a deployment writes: keys, data, logs and runs are private to their user.
+"""
 PATIENCE = 120.0
-"""Seconds a program may take to start, and a SuperNode to be let in: after its predecessor died that takes up to 60."""
+"""Seconds a program may take to start, and a SuperNode to be let in: after its predecessor died
+that takes up to 60.
+"""
 MOST_PORT = 65_535
 TRIES = 3
 """How often a SuperLink that does not answer is asked."""
@@ -50,7 +59,9 @@ class Site:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What runs according to our records: {"address", "processes": {name: {"pid", "began"}}}; empty if none."""
+        """What runs according to our records: {"address", "processes": {name: {"pid", "began"}}};
+        empty if none.
+        """
         try:
             state = read_json(self.folder / "state.json")
         except AutoFLError:
@@ -59,7 +70,9 @@ class Site:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether `deploy prepare` made this folder, for devices with their own data; `up` would deal data out here."""
+        """Whether `deploy prepare` made this folder, for devices with their own data; `up` would
+        deal data out here.
+        """
         return (self.folder / "config.toml").is_file() and not self.node(0, ".npz").is_file()
 
     @property
@@ -81,7 +94,9 @@ class Site:
 
     def _command(self, verb: str) -> str:
         """A command on this deployment; the folder is named where it is not the usual one."""
-        command, usual = ("testbed", "testbed") if self.state.get("testbed", False) else ("deploy", "deployment")
+        command, usual = (
+            ("testbed", "testbed") if self.state.get("testbed", False) else ("deploy", "deployment")
+        )
         where = "" if self.folder == Path("runs", usual) else f" {self.named}"
         return f"autofl {command} {verb}{where}"
 
@@ -111,7 +126,9 @@ class Site:
     def check_host(self, host: str) -> None:
         """Refuse a name of the server that the certificate which is there does not have."""
         if (self.folder / "server.pem").is_file() and host not in certified_hosts(self.folder):
-            raise AutoFLError(f"{self.folder}: its certificate is not for {host}; name another --folder")
+            raise AutoFLError(
+                f"{self.folder}: its certificate is not for {host}; name another --folder"
+            )
 
     def point_to(self, address: str) -> None:
         """Flower's configuration: which SuperLink, and whose certificates it must show."""
@@ -124,7 +141,9 @@ class Site:
         write_whole(home / "config.toml", text)
 
     def environment(self) -> dict[str, str]:
-        """No telemetry, no update check, Flower's home in the folder, and its programs where this Python's are."""
+        """No telemetry, no update check, Flower's home in the folder, and its programs where this
+        Python's are.
+        """
         programs = str(Path(sys.executable).parent)
         return {
             **os.environ,
@@ -158,11 +177,19 @@ class Site:
             host, _, port = str(address).rpartition(":")
             return host.strip("[]"), int(port)
 
-    def supernode(self, ue: int, address: str, port: int, data: str | None = None, more: str = "") -> list[str]:
+    def supernode(
+        self, ue: int, address: str, port: int, data: str | None = None, more: str = ""
+    ) -> list[str]:
         folder = self.folder if data else self.folder.resolve()
         node_config = f'ue={ue} data="{data or self.node(ue, ".npz")}" folder="{folder}"{more}'
         return [
-            *("flower-supernode", "--superlink", address, "--root-certificates", str(self.folder / "ca.pem")),
+            *(
+                "flower-supernode",
+                "--superlink",
+                address,
+                "--root-certificates",
+                str(self.folder / "ca.pem"),
+            ),
             *("--auth-supernode-private-key", str(self.node(ue)), "--port", str(port)),
             *("--node-config", node_config),
         ]
@@ -171,7 +198,9 @@ class Site:
         """Start a program in a process group of its own, its words in logs/NAME.log, and note it."""
         logs = inside(self.folder, "logs")
         logs.mkdir(exist_ok=True)
-        with os.fdopen(open_own(logs / f"{name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
+        with os.fdopen(
+            open_own(logs / f"{name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab"
+        ) as log:
             process = subprocess.Popen(
                 program(command),
                 stdin=subprocess.DEVNULL,
@@ -197,7 +226,10 @@ class Site:
     def call(self, command: Sequence[str]) -> dict[str, Any]:
         """One of Flower's own commands, answered in JSON."""
         done = subprocess.run(
-            [*program(command), "--format", "json"], env=self.environment(), capture_output=True, text=True
+            [*program(command), "--format", "json"],
+            env=self.environment(),
+            capture_output=True,
+            text=True,
         )
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
@@ -205,14 +237,20 @@ class Site:
             said = " ".join((done.stderr or done.stdout).split())[-300:]
             raise AutoFLError(f"{' '.join(command[:3])}: {said or 'no answer'}") from None
         if not answer.get("success", False):
-            raise AutoFLError(f"{' '.join(command[:3])}: {' '.join(str(answer.get('error-message', answer)).split())}")
+            raise AutoFLError(
+                f"{' '.join(command[:3])}: {' '.join(str(answer.get('error-message', answer)).split())}"
+            )
         return answer
 
     def last_words(self, number: str) -> str:
-        """The error with which the server app of a run ended, by Flower's log of it; empty where it has none."""
+        """The error with which the server app of a run ended, by Flower's log of it; empty where it
+        has none.
+        """
         command = [*program(["flwr", "log", number, LINK]), "--show"]
         try:
-            done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=PATIENCE)
+            done = subprocess.run(
+                command, env=self.environment(), capture_output=True, text=True, timeout=PATIENCE
+            )
         except subprocess.TimeoutExpired:
             return ""
         errors = re.findall(r"^\S*(?:Error|Exception): (.+)$", done.stdout, re.MULTILINE)
@@ -233,17 +271,27 @@ class Site:
 
     def servers(self) -> list[int]:
         """Processes of server apps that were started from this folder."""
-        return [pid for pid, words in self._marked_commands() if any(b"flwr-serverapp" in word for word in words)]
+        return [
+            pid
+            for pid, words in self._marked_commands()
+            if any(b"flwr-serverapp" in word for word in words)
+        ]
 
     def can_start_servers(self) -> bool:
-        """Whether the SuperLink has the helper that starts server apps; it dies if the database is locked too long.
+        """Whether the SuperLink has the helper that starts server apps; it dies if the database is
+        locked too long.
 
-        On another machine, or without /proc, this cannot be known, and the helper is taken for alive.
+        On another machine, or without /proc, this cannot be known, and the helper is taken for
+        alive.
         """
         link = self.state.get("processes", {}).get("superlink")
         if link is None or not Path("/proc/self").exists():
             return True
-        helpers = (words for _, words in self._marked_commands() if any(b"flower-superexec" in word for word in words))
+        helpers = (
+            words
+            for _, words in self._marked_commands()
+            if any(b"flower-superexec" in word for word in words)
+        )
         return any(str(link["pid"]).encode() in words for words in helpers)
 
     def _marked_commands(self) -> Iterator[tuple[int, list[bytes]]]:
@@ -252,7 +300,9 @@ class Site:
                 yield pid, Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
     def end_servers(self) -> None:
-        """End server apps that outlived their SuperLink or their run: they would write into the folder once more."""
+        """End server apps that outlived their SuperLink or their run: they would write into the
+        folder once more.
+        """
         for pid in self.servers():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -261,11 +311,15 @@ class Site:
         """End a program that was started from this folder, and what it started."""
         if self.alive().get(name, False):
             with contextlib.suppress(OSError):
-                os.killpg(self.state["processes"][name]["pid"], signal.SIGKILL)  # start() gave it a group of its own
+                os.killpg(
+                    self.state["processes"][name]["pid"], signal.SIGKILL
+                )  # start() gave it a group of its own
             _wait_until(lambda: not self.alive().get(name, False), 10.0)
 
     def stop(self) -> list[str]:
-        """End everything that was started from this folder and return the names; having nothing to end is no error."""
+        """End everything that was started from this folder and return the names; having nothing to
+        end is no error.
+        """
         noted = self.state.get("processes", {})
         running = [name for name, lives in self.alive().items() if lives]
         ours = _marked(self.folder) | {noted[name]["pid"] for name in running}
@@ -273,7 +327,9 @@ class Site:
 
         def left() -> set[int]:
             """A process that is ending has lost its mark before it is gone."""
-            return _marked(self.folder) | {pid for pid, when in began.items() if when and _began(pid) == when}
+            return _marked(self.folder) | {
+                pid for pid, when in began.items() if when and _began(pid) == when
+            }
 
         for number, seconds in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
             for pid in left():
@@ -291,8 +347,14 @@ def _is_state(state: object) -> bool:
     """Whether it is what `keep` writes, as far as anything relies on it."""
     if not isinstance(state, dict) or not isinstance(noted := state.get("processes", {}), dict):
         return False
-    port, slow = state.get("port", 0), state.get("slow", 1.0)
-    known = type(port) is int and 0 <= port <= MOST_PORT and isinstance(slow, int | float) and 0.0 < slow <= 1e6
+    port = state.get("port", 0)
+    slow = state.get("slow", 1.0)
+    known = (
+        type(port) is int
+        and 0 <= port <= MOST_PORT
+        and isinstance(slow, int | float)
+        and 0.0 < slow <= 1e6
+    )
     return known and all(_is_noted(entry) for entry in noted.values())
 
 
@@ -317,11 +379,15 @@ def stream_port(chosen: int, link_port: int) -> int:
     if chosen == link_port:
         raise AutoFLError(f"deploy.port: {chosen} is the SuperLink's own port; choose another one")
     if not chosen and link_port == MOST_PORT:
-        raise AutoFLError(f"--port: {link_port} is the last one, and streams need another: set deploy.port")
+        raise AutoFLError(
+            f"--port: {link_port} is the last one, and streams need another: set deploy.port"
+        )
     return chosen or link_port + 1
 
 
-def wait_for(what: str, is_there: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(
+    what: str, is_there: Callable[[], bool], process: subprocess.Popen[bytes], log: Path
+) -> None:
     """Wait until something is there; if it never comes, raise the end of its log."""
     begin = time.monotonic()
     while not is_there():
@@ -342,7 +408,9 @@ def answers(host: str, port: int) -> bool:
 
 def program(command: Sequence[str]) -> list[str]:
     """Flower's programs lie beside this Python; one that is named by its place is taken as it is."""
-    place = Path(sys.executable).parent / command[0]  # which is the place itself if that is absolute
+    place = (
+        Path(sys.executable).parent / command[0]
+    )  # which is the place itself if that is absolute
     if not place.is_file():
         raise lacks(f"{command[0]}, which is not here,", "flower")
     return [str(place), *command[1:]]
@@ -356,20 +424,29 @@ def _wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
 
 
 def _began(pid: int) -> str | None:
-    """When a process began, as the system records it; None if it is gone. A process number may be reused."""
+    """When a process began, as the system records it; None if it is gone. A process number may be
+    reused.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # the second if it ends between opening and reading
+    except (
+        FileNotFoundError,
+        ProcessLookupError,
+    ):  # the second if it ends between opening and reading
         if Path("/proc/self").exists():
             return None
-        shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
+        shown = subprocess.run(
+            ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True
+        )
         return shown.stdout.strip() or None
     rest = stat.rpartition(")")[2].split()
     return None if rest[0] == "Z" else rest[19]  # a zombie only waits for its parent
 
 
 def _is_flower(pid: int) -> bool:
-    """Whether a process is one of those that `start` starts, by its command line: a note may name anybody's."""
+    """Whether a process is one of those that `start` starts, by its command line: a note may name
+    anybody's.
+    """
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -385,7 +462,10 @@ def _marked(folder: Path) -> set[int]:
     pids = set()
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (place / "environ").read_bytes().split(b"\0") and _began(int(place.name)) is not None:
+            if (
+                mark in (place / "environ").read_bytes().split(b"\0")
+                and _began(int(place.name)) is not None
+            ):
                 pids.add(int(place.name))
         except OSError:
             continue

@@ -1,6 +1,8 @@
-"""What travels on a stream: a head that says what comes and how long it is, then the bytes in pieces.
+"""What travels on a stream: a head that says what comes and how long it is, then the bytes in
+pieces.
 
-The head alone tells the receiver whether it wants the rest, so nobody can make it hold more than it asked for.
+The head alone tells the receiver whether it wants the rest, so nobody can make it hold more than it
+asked for.
 """
 
 import math
@@ -61,10 +63,13 @@ class Assembly:
     def let_go(self) -> None:
         """Discard what has come of a message, and what is still to come."""
         if self._head is not None:
-            self._body, self._is_kept = bytearray(), False
+            self._body = bytearray()
+            self._is_kept = False
 
     def add(self, frame: bytes, most: float) -> Parcel | None:
-        """The message that this frame ends, if it ends one; a message of more than `most` bytes is refused."""
+        """The message that this frame ends, if it ends one; a message of more than `most` bytes is
+        refused.
+        """
         if self._head is None:
             number, length = head_of(frame)
             if length > most:
@@ -82,7 +87,10 @@ class Assembly:
         if self._size < length:
             return None
         parcel = Parcel(number, kind, bytes(self._body))
-        self._head, self._body, self._size, self._is_kept = None, bytearray(), 0, True
+        self._head = None
+        self._body = bytearray()
+        self._size = 0
+        self._is_kept = True
         return parcel
 
 
@@ -102,35 +110,47 @@ def packed(content: RecordDict) -> bytes:
 def all_packed(contents: Mapping[int, RecordDict]) -> dict[int, bytes]:
     """Several messages; a record that all of them hold, such as the model, is written once.
 
-    The bytes of records one after another are those of a message that holds them all: so Protocol Buffers merge.
+    The bytes of records one after another are those of a message that holds them all: so Protocol
+        Buffers merge.
     """
     if not contents:
         return {}
     first, *others = contents.values()
-    shared = {name for name, record in first.items() if all(other.get(name) is record for other in others)}
+    shared = {
+        name for name, record in first.items() if all(other.get(name) is record for other in others)
+    }
     same = packed(RecordDict({name: first[name] for name in shared}))
     return {
-        node: same + packed(RecordDict({name: record for name, record in content.items() if name not in shared}))
+        node: same
+        + packed(
+            RecordDict({name: record for name, record in content.items() if name not in shared})
+        )
         for node, content in contents.items()
     }
 
 
 _BULK = ((1, 2, 1, 2, 4), (1, 4, 1, 2, 6))
-"""Fields of Flower's RecordDict that hold the bytes of an array and of a packed update, from the outside in."""
+"""Fields of Flower's RecordDict that hold the bytes of an array and of a packed update, from the
+outside in.
+"""
 _INSIDE = {path[:depth] for path in _BULK for depth in range(len(path))}
 
 
-def _check_rest(view: memoryview, most: float, rest: float = 0.0, path: tuple[int, ...] = ()) -> float:
-    """Refuse a message in which all but the values of arrays and packed updates is longer than `most` bytes.
+def _check_rest(
+    view: memoryview, most: float, rest: float = 0.0, path: tuple[int, ...] = ()
+) -> float:
+    """Refuse a message in which all but the values of arrays and packed updates is longer than
+    `most` bytes.
 
-    Two bytes can make an object of several hundred, so this looks at lengths alone, before anything is made. Returns
-    the bytes of `rest` and of this part.
+    Two bytes can make an object of several hundred, so this looks at lengths alone, before anything
+    is made. Returns the bytes of `rest` and of this part.
     """
     place = 0
     while place < len(view):
         begin = place
         tag, place = _varint(view, place)
-        inner, length = (*path, tag >> 3), {1: 8, 5: 4}.get(tag & 7, 0)
+        inner = (*path, tag >> 3)
+        length = {1: 8, 5: 4}.get(tag & 7, 0)
         if tag & 7 == 2:
             length, place = _varint(view, place)
         elif tag & 7 == 0:

@@ -1,4 +1,6 @@
-"""Which nodes are asked, by a message of Flower, to open a stream: those that are online and have none."""
+"""Which nodes are asked, by a message of Flower, to open a stream: those that are online and have
+none.
+"""
 
 import logging
 import secrets
@@ -23,7 +25,8 @@ LONGEST_PAUSE = 300.0
 RENEW = 90.0
 """Seconds for which an invitation is valid that was not answered and brought no stream.
 
-A node of Flower takes one message at a time, and takes a process that was killed for alive for up to a minute.
+A node of Flower takes one message at a time, and takes a process that was killed for alive for up
+to a minute.
 """
 MONTH = 30 * 86_400.0
 """Seconds that a session may last."""
@@ -37,7 +40,9 @@ REASONS = {
 }
 """Why a node cannot have a stream: it is asked by messages for the rest of the run."""
 MOST_FAILURES = 2
-"""Sessions that may end in any other way, without a stream between them, before a node is asked by messages."""
+"""Sessions that may end in any other way, without a stream between them, before a node is asked by
+messages.
+"""
 
 
 @dataclass
@@ -58,8 +63,11 @@ class Invitations:
 
     def __init__(self, grid: Grid, host: str, port: int) -> None:
         """Streams are opened to this place."""
-        self._grid, self._host, self._port = grid, host, port
-        self._lock, self._over = threading.Lock(), threading.Event()
+        self._grid = grid
+        self._host = host
+        self._port = port
+        self._lock = threading.Lock()
+        self._over = threading.Event()
         self._of_node: dict[int, Invitation] = {}
         self._apart: dict[int, str] = {}
         self._online: set[int] = set()
@@ -69,16 +77,23 @@ class Invitations:
     def node_of(self, token: str) -> int | None:
         """Who was invited with this token, if it is still valid."""
         with self._lock:
-            tokens = {key: node for node, one in self._of_node.items() for key in (one.token, one.former)}
+            tokens = {
+                key: node for node, one in self._of_node.items() for key in (one.token, one.former)
+            }
             return tokens.get(token) if token else None
 
     def came(self, node: int, token: str) -> None:
-        """A node has opened its stream: its new process, or the former one, whose successor then is not called yet."""
+        """A node has opened its stream: its new process, or the former one, whose successor then is
+        not called yet.
+        """
         with self._lock:
             one = self._of_node[node]
             if token == one.token:
-                one.has_come, one.former = True, ""
-            one.has_stream, one.tries, one.failures = True, 0, 0
+                one.has_come = True
+                one.former = ""
+            one.has_stream = True
+            one.tries = 0
+            one.failures = 0
             self._apart.pop(node, None)
 
     def refuse(self, node: int, why: str) -> None:
@@ -87,7 +102,9 @@ class Invitations:
             self._of_node[node].refused = why
 
     def left(self, node: int) -> None:
-        """Its stream is gone. Its process comes back by itself, unless it is gone too: then it is invited again."""
+        """Its stream is gone. Its process comes back by itself, unless it is gone too: then it is
+        invited again.
+        """
         with self._lock:
             self._of_node[node].has_stream, self._of_node[node].since = False, time.monotonic()
 
@@ -106,7 +123,8 @@ class Invitations:
                 online = set(self._grid.get_node_ids())
                 self._hear_of_ends()
                 self._invite(online)
-            except Exception as error:  # the SuperLink may be away for a while; whoever waits for the run sees to it
+            # the SuperLink may be away for a while; whoever waits for the run sees to it
+            except Exception as error:
                 log.warning("no answer from the SuperLink: %s", shown(str(error)[:200]))
             self._over.wait(LOOK)
 
@@ -121,7 +139,9 @@ class Invitations:
             with self._lock:
                 one = self._of_node[node]
                 one.message = ""
-                if one.has_stream:  # Flower takes its process for dead, or the one that had its stream before
+                if (
+                    one.has_stream
+                ):  # Flower takes its process for dead, or the one that had its stream before
                     continue
                 one.failures += 1
                 why = REASONS.get(outcome, "")
@@ -137,17 +157,25 @@ class Invitations:
             self._online = online
             due = [node for node in sorted(online) if self._is_due(node)]
         for node in due:
-            before, token = self._of_node.get(node), secrets.token_hex(16)
-            content = RecordDict({"session": ConfigRecord({"host": self._host, "port": self._port, "token": token})})
+            before = self._of_node.get(node)
+            token = secrets.token_hex(16)
+            content = RecordDict(
+                {"session": ConfigRecord({"host": self._host, "port": self._port, "token": token})}
+            )
             invitation = Invitation(token, "", time.monotonic())
             if before is not None:
-                invitation.tries, invitation.failures = before.tries + 1, before.failures
+                invitation.tries = before.tries + 1
+                invitation.failures = before.failures
                 invitation.former = before.token if before.has_come else ""
                 invitation.refused = before.refused
             with self._lock:
                 self._of_node[node] = invitation  # before the node can know of it
             message = Message(
-                stamped(content, secrets.token_hex(16)), node, "query.session", ttl=MONTH, group_id="session"
+                stamped(content, secrets.token_hex(16)),
+                node,
+                "query.session",
+                ttl=MONTH,
+                group_id="session",
             )
             invitation.message = next(iter(self._grid.push_messages([message])), "")
 
@@ -155,9 +183,13 @@ class Invitations:
         one = self._of_node.get(node)
         if one is None:
             return True
-        is_awaited = bool(one.message) and not one.has_come  # whoever had a stream may be called before it answers
+        is_awaited = (
+            bool(one.message) and not one.has_come
+        )  # whoever had a stream may be called before it answers
         pause = RENEW if is_awaited else min(PAUSE * 2.0**one.tries, LONGEST_PAUSE)
-        return not one.has_stream and node not in self._apart and time.monotonic() - one.since > pause
+        return (
+            not one.has_stream and node not in self._apart and time.monotonic() - one.since > pause
+        )
 
     def _outcome(self, number: str) -> str | None:
         """How the session to which this message invited has ended, if it has."""

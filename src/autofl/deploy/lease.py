@@ -1,9 +1,10 @@
-"""Who may use a deployment: one `deploy run` at a time, and a server app for as long as its command lives.
+"""Who may use a deployment: one `deploy run` at a time, and a server app for as long as its command
+lives.
 
-The command holds a lock on a file of the deployment's folder, with the number of its attempt in it, and one on such a
-file of its run folder, which another deployment may want too. The system releases both when the command ends, however
-it ends. The server app, which Flower starts in a separate process, checks before each step whether its own attempt
-still holds the lock; if not, it stops.
+The command holds a lock on a file of the deployment's folder, with the number of its attempt in it,
+and one on such a file of its run folder, which another deployment may want too. The system releases
+both when the command ends, however it ends. The server app, which Flower starts in a separate
+process, checks before each step whether its own attempt still holds the lock; if not, it stops.
 """
 
 import contextlib
@@ -44,13 +45,23 @@ def is_held(folder: Path) -> bool:
 
 def held(folder: Path, attempt: str) -> contextlib.AbstractContextManager[Path]:
     """Hold the lease of a deployment; if somebody else holds it, that is a one-line error."""
-    return _held(folder, attempt, "a run is on these devices already; wait for its end, or end it (Ctrl-C, kill)")
+    return _held(
+        folder,
+        attempt,
+        "a run is on these devices already; wait for its end, or end it (Ctrl-C, kill)",
+    )
 
 
 def claimed(out: Path, attempt: str) -> contextlib.AbstractContextManager[Path]:
-    """Hold a run folder against the `deploy run` of any other deployment; who holds it may overrule its server app."""
+    """Hold a run folder against the `deploy run` of any other deployment; who holds it may overrule
+    its server app.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    return _held(out, attempt, "another deploy run writes there; wait for its end, or name another folder (--out)")
+    return _held(
+        out,
+        attempt,
+        "another deploy run writes there; wait for its end, or name another folder (--out)",
+    )
 
 
 @contextlib.contextmanager

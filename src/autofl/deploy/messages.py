@@ -1,8 +1,9 @@
 """What travels between server and devices, and what is refused.
 
-Down: {"params", "order", "model"} and, where pixels are standardised by all devices' statistics, {"pixels"}. Up:
-{"params", "measured"}, with a compressor {"packed", "measured"}, {"quality"} or {"device"}. Each message has a stamp
-that its reply repeats. What comes from another machine is checked before use, by `schema` and here.
+Down: {"params", "order", "model"} and, where pixels are standardised by all devices' statistics,
+{"pixels"}. Up: {"params", "measured"}, with a compressor {"packed", "measured"}, {"quality"} or
+{"device"}. Each message has a stamp that its reply repeats. What comes from another machine is
+checked before use, by `schema` and here.
 """
 
 import hashlib
@@ -21,7 +22,16 @@ from numpy.typing import NDArray
 
 from autofl.compressors import Compressor
 from autofl.data.federated import PixelSums
-from autofl.deploy.schema import FIELDS, MOST_PIXELS, MOST_SAMPLES, SMALL, RefusedError, read, shown, told
+from autofl.deploy.schema import (
+    FIELDS,
+    MOST_PIXELS,
+    MOST_SAMPLES,
+    SMALL,
+    RefusedError,
+    read,
+    shown,
+    told,
+)
 from autofl.errors import AutoFLError
 from autofl.models import Params, num_weights
 
@@ -36,7 +46,10 @@ def params_record(params: Params) -> ArrayRecord:
 
 def params_of(record: RecordDict) -> Params:
     """Parameters as they are, unchecked: what a device does with its own."""
-    return {name: torch.from_numpy(array.numpy().copy()) for name, array in _arrays(record, "params").items()}
+    return {
+        name: torch.from_numpy(array.numpy().copy())
+        for name, array in _arrays(record, "params").items()
+    }
 
 
 def checked_params(record: RecordDict, like: Params) -> Params:
@@ -44,7 +57,9 @@ def checked_params(record: RecordDict, like: Params) -> Params:
     arrays = _arrays(record, "params")
     if set(arrays) != set(like):
         odd = sorted(set(arrays) ^ set(like))
-        raise RefusedError(f"wrong keys: {shown(odd[0][:200])} is {'missing' if odd[0] in like else 'unknown'}")
+        raise RefusedError(
+            f"wrong keys: {shown(odd[0][:200])} is {'missing' if odd[0] in like else 'unknown'}"
+        )
     params: Params = {}
     for name, expected in like.items():
         wanted = expected.detach().cpu().numpy()
@@ -80,10 +95,12 @@ def checked_payload(record: RecordDict, most_bits: float) -> bytes:
 def unpacked(payload: bytes, compressor: Compressor, like: Params) -> torch.Tensor:
     """w_i - w in one row, of the type of `like`, if the compressor can read it and it is finite.
 
-    An update near the largest number of its type (3.4e38) overflows on the way through a compressor: the device must
-    be told that its values are too large, not that its bytes were damaged.
+    An update near the largest number of its type (3.4e38) overflows on the way through a
+    compressor: the device must be told that its values are too large, not that its bytes were
+    damaged.
     """
-    num, kind = num_weights(like), next(iter(like.values()))
+    num = num_weights(like)
+    kind = next(iter(like.values()))
     try:
         row = compressor.unpack(payload, num)
     except AutoFLError as error:
@@ -93,12 +110,16 @@ def unpacked(payload: bytes, compressor: Compressor, like: Params) -> torch.Tens
     if row.shape != (num,):
         raise RefusedError(f"packed update: shape {tuple(row.shape)}, not ({num},)")
     if not torch.isfinite(row).all() or not torch.isfinite(row.to(kind)).all():
-        raise RefusedError("packed update: not finite; values near 3.4e38 overflow in the compressor")
+        raise RefusedError(
+            "packed update: not finite; values near 3.4e38 overflow in the compressor"
+        )
     return row.to(kind)
 
 
 def digest_of(record: RecordDict) -> bytes:
-    """SHA-256 of a record as it is written: the same for the same values only if we have written it ourselves."""
+    """SHA-256 of a record as it is written: the same for the same values only if we have written it
+    ourselves.
+    """
     made = hashlib.sha256()
     for group in ("params", "packed"):
         for name, array in sorted(record.array_records.get(group, ArrayRecord()).items()):
@@ -113,7 +134,9 @@ def pixels_record(sums: PixelSums) -> ArrayRecord:
     return ArrayRecord({name: Array(array) for name, array in parts.items()})
 
 
-def pixels_of(record: RecordDict, sample_shape: tuple[int, ...], most: int = MOST_SAMPLES) -> PixelSums | None:
+def pixels_of(
+    record: RecordDict, sample_shape: tuple[int, ...], most: int = MOST_SAMPLES
+) -> PixelSums | None:
     """The pixel sums of a message, of at most `most` samples; None if it has none."""
     if "pixels" not in record.array_records:
         return None
@@ -122,13 +145,23 @@ def pixels_of(record: RecordDict, sample_shape: tuple[int, ...], most: int = MOS
         raise RefusedError("pixels: not num, total and squares of a sample")
     kind = np.dtype(np.int64)
     shapes = {"num": (), "total": sample_shape, "squares": sample_shape}
-    num, total, squares = (_decoded(arrays[name], name, kind, shape) for name, shape in shapes.items())
-    # For bytes x over n samples: 0 <= sum x <= 255 n, sum x <= sum x^2 <= 255 sum x, (sum x)^2 <= n sum x^2.
+    num, total, squares = (
+        _decoded(arrays[name], name, kind, shape) for name, shape in shapes.items()
+    )
+    # For bytes x over n samples: 0 <= sum x <= 255 n, sum x <= sum x^2 <= 255 sum x, (sum x)^2 <= n
+    # sum x^2.
     if not 1 <= num <= most:
         raise RefusedError(f"pixels: of {int(num)} samples; 1 to {most} can be")
-    if (total < 0).any() or (total > 255 * num).any() or (squares < total).any() or (squares > 255 * total).any():
+    if (
+        (total < 0).any()
+        or (total > 255 * num).any()
+        or (squares < total).any()
+        or (squares > 255 * total).any()
+    ):
         raise RefusedError("pixels: sums that no images have")
-    if (squares * num < total**2).any():  # neither side overflows: num, total and squares are bounded by now
+    if (
+        squares * num < total**2
+    ).any():  # neither side overflows: num, total and squares are bounded by now
         raise RefusedError("pixels: sums that no images have")
     return PixelSums(int(num), total, squares)
 
@@ -147,7 +180,9 @@ class Order:
     upload_rate: float  # [bit/s] as modelled, for a device on a testbed
 
     def record(self) -> ConfigRecord:
-        return ConfigRecord({name.replace("_", "-"): value for name, value in self.__dict__.items()})
+        return ConfigRecord(
+            {name.replace("_", "-"): value for name, value in self.__dict__.items()}
+        )
 
     @classmethod
     def of(cls, record: RecordDict) -> "Order":
@@ -155,7 +190,11 @@ class Order:
         return cls(**{field.name: values[field.name.replace("_", "-")] for field in fields(cls)})
 
 
-UNDELIVERED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+UNDELIVERED = (
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+)
 """Errors that come from the SuperLink; the others are the device's."""
 
 
@@ -183,25 +222,39 @@ def _head(kind: str, shape: tuple[int, ...]) -> bytes:
 
 
 def _extents(shape: Sequence[object]) -> str:
-    """A shape from another machine in a few words: Python does not even write a number of 5,000 digits."""
+    """A shape from another machine in a few words: Python does not even write a number of 5,000
+    digits.
+    """
     if all(isinstance(extent, int) and extent.bit_length() <= 64 for extent in shape[:8]):
         return f"shape {tuple(shape[:8])}"
     return "a shape that no array has"
 
 
-def _decoded(array: Array, name: str, kind: np.dtype[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
-    """The array of this type and shape. Both are read from its bytes before anything is allocated for its values."""
-    size, label = math.prod(shape) * kind.itemsize, shown(name[:200])
+def _decoded(
+    array: Array, name: str, kind: np.dtype[np.generic], shape: tuple[int, ...]
+) -> NDArray[Any]:
+    """The array of this type and shape. Both are read from its bytes before anything is allocated
+    for its values.
+    """
+    size = math.prod(shape) * kind.itemsize
+    label = shown(name[:200])
     if len(array.data) > size + HEADER:
         same = tuple(array.shape) == shape
-        raise RefusedError(f"{label}: {'too many bytes' if same else f'{_extents(array.shape)}, not {shape}'}")
+        raise RefusedError(
+            f"{label}: {'too many bytes' if same else f'{_extents(array.shape)}, not {shape}'}"
+        )
     usual = _head(kind.str, shape)
-    if array.data.startswith(usual) and len(array.data) == len(usual) + size:  # as everybody writes it
+    if (
+        array.data.startswith(usual) and len(array.data) == len(usual) + size
+    ):  # as everybody writes it
         return np.frombuffer(array.data, kind, offset=len(usual)).reshape(shape)
     try:
         stream = io.BytesIO(array.data)
         version = np.lib.format.read_magic(stream)
-        reads = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        reads = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
         own_shape, fortran, own_kind = reads[version](stream)
     except Exception as error:  # bytes from outside: anything may be wrong with them
         raise RefusedError(f"{label}: not a readable array ({type(error).__name__})") from None

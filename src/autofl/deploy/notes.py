@@ -15,7 +15,8 @@ PERHAPS = "not here yet, unless it is a node that takes no part because of an er
 ABSENCES = (AWAY, ABSENT, PERHAPS)
 HERE = "here now"
 MOST_TIMES = 3
-"""How often a device is said to be away: one that comes and goes must not fill a manifest either."""
+"""How often a device is said to be away: one that comes and goes must not fill a manifest either.
+"""
 NO_MORE = "; it comes and goes, so no more is said of that"
 
 
@@ -29,16 +30,23 @@ class Notes:
         self.lines: list[str] = []
 
     def tell(self, k: int, remarks: Iterable[tuple[str, str]]) -> None:
-        """What is said of whom after round `k`; those of whom the same is said for the first time share a line."""
+        """What is said of whom after round `k`; those of whom the same is said for the first time
+        share a line.
+        """
         new: dict[str, list[str]] = {}
         for who, what in remarks:
             if len(self.lines) < MOST and self._is_news(who, what):
                 is_last = what in ABSENCES and self._times[who] == MOST_TIMES
                 new.setdefault(f"{what}{NO_MORE if is_last else ''}", []).append(who)
-        self.lines = [*self.lines, *(f"round {k}: {', '.join(who)}: {what}" for what, who in new.items())][:MOST]
+        self.lines = [
+            *self.lines,
+            *(f"round {k}: {', '.join(who)}: {what}" for what, who in new.items()),
+        ][:MOST]
 
     def _is_news(self, who: str, what: str) -> bool:
-        """Whether it was not said yet. Who was said to be away is said to be here, and may then be away again."""
+        """Whether it was not said yet. Who was said to be away is said to be here, and may then be
+        away again.
+        """
         if what == HERE:
             is_back = who in self._gone
             self._gone.discard(who)

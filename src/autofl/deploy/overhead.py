@@ -19,7 +19,8 @@ Devices that wait for the same processor have up to twice the median.
 
 
 class Overheads:
-    """Running estimates. A device's: order to reply, less computing and sending. A round's: less those of the slowest.
+    """Running estimates. A device's: order to reply, less computing and sending. A round's: less
+    those of the slowest.
 
     Where sending is not seen, as with messages, it counts as overhead.
     """
@@ -29,10 +30,15 @@ class Overheads:
         self._of_round: deque[float] = deque(maxlen=LAST)
 
     def add(self, records: Iterable[DeviceRecord], round_time: float) -> None:
-        """What was measured in a round that took `round_time` [s], evaluation apart; a round without a reply says
-        nothing, nor does one in which the server waited for a device in vain."""
+        """What was measured in a round that took `round_time` [s], evaluation apart; a round
+        without a reply says nothing, nor does one in which the server waited for a device in vain.
+        """
         asked = list(records)
-        heard = [record for record in asked if not math.isnan(record.reply_time) and not math.isnan(record.train_time)]
+        heard = [
+            record
+            for record in asked
+            if not math.isnan(record.reply_time) and not math.isnan(record.train_time)
+        ]
         for record in heard:
             self._of_ue[record.ue].append(record.reply_time - busy_time(record))
         if heard and all(record in heard or not is_asked(record) for record in asked):
@@ -50,10 +56,11 @@ class Overheads:
 
 
 def _too_late(heard: Sequence[DeviceRecord]) -> float:
-    """Seconds by which the last reply would have come sooner, had no device far more overhead than the others.
+    """Seconds by which the last reply would have come sooner, had no device far more overhead than
+    the others.
 
-    A device that says it computed for no time and replies just before the deadline would else decide what all are
-    planned with.
+    A device that says it computed for no time and replies just before the deadline would else
+    decide what all are planned with.
     """
     if len(heard) < FEWEST:
         return 0.0
@@ -68,6 +75,8 @@ def is_asked(record: DeviceRecord) -> bool:
 
 
 def busy_time(record: DeviceRecord) -> float:
-    """Seconds of computing and sending, of which the device says the first: no more than its reply took."""
+    """Seconds of computing and sending, of which the device says the first: no more than its reply
+    took.
+    """
     said = record.train_time + (0.0 if math.isnan(record.send_time) else record.send_time)
     return min(said, record.reply_time)

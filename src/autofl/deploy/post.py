@@ -17,7 +17,8 @@ POLL = 0.2
 NAMES = 512
 """Bytes that name, type and shape of an array may take."""
 GRACE = 15.0
-"""Seconds for which Flower keeps a message beyond our own deadline, so that our deadline decides."""
+"""Seconds for which Flower keeps a message beyond our own deadline, so that our deadline decides.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ class Ask(Protocol):
     def __call__(
         self, contents: Mapping[int, RecordDict], message_type: str, group: str, expected: Expected
     ) -> dict[int, Answer]:
-        """Ask these nodes, one content each; every node gets an answer, if only that none came in time."""
+        """Ask these nodes, one content each; every node gets an answer, if only that none came in
+        time.
+        """
         ...
 
 
@@ -75,8 +78,9 @@ class Ask(Protocol):
 class Post:
     """Sends messages and waits for their replies.
 
-    Each message carries a nonce of its own, which its reply must repeat: the reply to another message, of this round
-    or of one long ago, is refused. `watch` is called while waiting, and may raise to end it.
+    Each message carries a nonce of its own, which its reply must repeat: the reply to another
+    message, of this round or of one long ago, is refused. `watch` is called while waiting, and may
+    raise to end it.
     """
 
     grid: Grid
@@ -96,7 +100,9 @@ class Post:
     def __call__(
         self, contents: Mapping[int, RecordDict], message_type: str, group: str, expected: Expected
     ) -> dict[int, Answer]:
-        """Ask these nodes, one content each; every node gets an answer, if only that none came in time."""
+        """Ask these nodes, one content each; every node gets an answer, if only that none came in
+        time.
+        """
         self.watch()
         nodes = list(contents)
         nonces = {node: secrets.token_hex(16) for node in nodes}
@@ -111,8 +117,14 @@ class Post:
             for node in nodes
         ]
         begin = time.monotonic()
-        waiting = dict(zip(self.grid.push_messages(messages), nodes, strict=True)) if messages else {}
-        answers = {node: Answer(None, NAN, "could not be sent") for node in nodes if node not in waiting.values()}
+        waiting = (
+            dict(zip(self.grid.push_messages(messages), nodes, strict=True)) if messages else {}
+        )
+        answers = {
+            node: Answer(None, NAN, "could not be sent")
+            for node in nodes
+            if node not in waiting.values()
+        }
         while waiting:
             self.watch()
             look = time.monotonic()
@@ -120,28 +132,37 @@ class Post:
                 try:
                     reply = pulled(self.grid, number)
                 except RefusedError as error:
-                    answers[waiting.pop(number)] = Answer(None, time.monotonic() - begin, str(error))
+                    answers[waiting.pop(number)] = Answer(
+                        None, time.monotonic() - begin, str(error)
+                    )
                     continue
                 if reply is not None:
                     seconds = time.monotonic() - begin
-                    answers[waiting.pop(number)] = _answer(node, reply, seconds, nonces[node], expected)
+                    answers[waiting.pop(number)] = _answer(
+                        node, reply, seconds, nonces[node], expected
+                    )
             if time.monotonic() - begin > self.deadline:
                 break
             if waiting:
-                time.sleep(max(POLL, time.monotonic() - look))  # at most half of the SuperLink's time
+                time.sleep(
+                    max(POLL, time.monotonic() - look)
+                )  # at most half of the SuperLink's time
         late = Answer(None, NAN, f"no reply within {self.deadline:g} s")
         return {**answers, **dict.fromkeys(waiting.values(), late)}
 
 
 def pulled(grid: Grid, number: str) -> Message | None:
-    """The reply to this message, if it is there; a RefusedError where Flower cannot read what the node sent.
+    """The reply to this message, if it is there; a RefusedError where Flower cannot read what the
+    node sent.
 
-    One at a time: Flower forgets all replies of a request once it has sent them, and drops them all where it cannot
-    read one.
+    One at a time: Flower forgets all replies of a request once it has sent them, and drops them all
+    where it cannot read one.
     """
     try:
         replies = grid.pull_messages([number])
-        return next((reply for reply in replies if reply.metadata.reply_to_message_id == number), None)
+        return next(
+            (reply for reply in replies if reply.metadata.reply_to_message_id == number), None
+        )
     except Exception as error:
         grid.get_node_ids()  # raises where the SuperLink is away: then it was nobody's reply
         raise RefusedError(f"a reply that Flower cannot read ({type(error).__name__})") from error

@@ -1,6 +1,7 @@
 """The settings of a run as Flower carries them to the server and to each device.
 
-`autofl deploy run` fills in all of them. Whoever starts the app with `flwr run` needs `settings` alone.
+`autofl deploy run` fills in all of them. Whoever starts the app with `flwr run` needs `settings`
+alone.
 """
 
 import tomllib
@@ -28,7 +29,9 @@ def settings_of(text: str) -> Settings:
 
 
 def folder_of(context: Context) -> Path:
-    """The run folder; by default one that is named by Flower's number of the run, where the SuperLink was started."""
+    """The run folder; by default one that is named by Flower's number of the run, where the
+    SuperLink was started.
+    """
     return Path(str(context.run_config.get("folder", "")) or f"runs/flower-{context.run_id}")
 
 
@@ -38,13 +41,16 @@ def attempt_of(context: Context) -> str:
 
 
 def nodes_of(context: Context) -> dict[int, int]:
-    """Which UE each node is registered for, {node: UE}; empty where that is not known. Written "UE=NODE UE=NODE"."""
+    """Which UE each node is registered for, {node: UE}; empty where that is not known. Written
+    "UE=NODE UE=NODE".
+    """
     pairs = (pair.partition("=") for pair in str(context.run_config.get("nodes", "")).split())
     return {int(node): int(ue) for ue, _, node in pairs}
 
 
 def form_of(settings: Settings, context: Context) -> Form | None:
-    """What samples look like: as set, else as they were when they were dealt out; None where nobody on this side knows.
+    """What samples look like: as set, else as they were when they were dealt out; None where nobody
+    on this side knows.
 
     Written "784 10": the extents, then the number of classes.
     """
@@ -56,12 +62,15 @@ def form_of(settings: Settings, context: Context) -> Form | None:
 
 
 def has_own_data(context: Context) -> bool:
-    """Whether the devices came with their samples; where `deploy up` dealt them out, it noted their form."""
+    """Whether the devices came with their samples; where `deploy up` dealt them out, it noted their
+    form.
+    """
     return "form" not in context.run_config
 
 
 def stream_of(context: Context) -> tuple[Path, str, int] | None:
-    """Where the certificates lie, the name by which devices reach the server, and the port of streams; None: without.
+    """Where the certificates lie, the name by which devices reach the server, and the port of
+    streams; None: without.
 
     Written "HOST PORT"; port 0 is one of the system's choice.
     """
@@ -75,6 +84,8 @@ def slow_of(context: Context) -> float:
 
 
 def watch_of(context: Context) -> Callable[[], None]:
-    """What the server calls before it does anything; a run that was started without a lease is not watched."""
+    """What the server calls before it does anything; a run that was started without a lease is not
+    watched.
+    """
     lease = str(context.run_config.get("lease", ""))
     return watcher(Path(lease), attempt_of(context)) if lease else lambda: None

@@ -1,7 +1,8 @@
-"""Every field of every message, with its type and range: the one place where what another machine says is checked.
+"""Every field of every message, with its type and range: the one place where what another machine
+says is checked.
 
-The same table serves both directions. Unknown, missing and unexpected fields are refused; nothing is converted, so no
-text is ever parsed as a number.
+The same table serves both directions. Unknown, missing and unexpected fields are refused; nothing
+is converted, so no text is ever parsed as a number.
 """
 
 import contextlib
@@ -21,7 +22,8 @@ from autofl.deploy.lease import LeftAloneError, TakenOverError
 log = logging.getLogger("autofl")
 
 MOST_SAMPLES = 10_000_000
-"""Most samples of one device. With bytes as pixels, n sum x^2 and (sum x)^2 then fit into 64 bits."""
+"""Most samples of one device. With bytes as pixels, n sum x^2 and (sum x)^2 then fit into 64 bits.
+"""
 MOST_CLASSES = 10_000
 MOST_EXTENT = 10_000
 """Longest axis of a sample."""
@@ -35,13 +37,16 @@ STAMP = "stamp"
 class RefusedError(Exception):
     """A message that is not used; the text says why.
 
-    It begins with our own words, since `devices.csv` holds it: what a device wrote may stand only behind them.
+    It begins with our own words, since `devices.csv` holds it: what a device wrote may stand only
+    behind them.
     """
 
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Whatever goes wrong while one device's reply is read is a refusal of that reply, never the end of the run."""
+    """Whatever goes wrong while one device's reply is read is a refusal of that reply, never the
+    end of the run.
+    """
     try:
         yield
     except (RefusedError, LeftAloneError, TakenOverError):
@@ -87,7 +92,9 @@ class Hex:
 
     def allows(self, value: object) -> bool:
         return (
-            isinstance(value, str) and len(value) == self.length and all(sign in "0123456789abcdef" for sign in value)
+            isinstance(value, str)
+            and len(value) == self.length
+            and all(sign in "0123456789abcdef" for sign in value)
         )
 
     def __str__(self) -> str:
@@ -157,7 +164,9 @@ OWN_VALUES: dict[str, Real] = {
 }
 """What a device may know better than the settings do; names of `Cell`, SI units."""
 OWN_FACTOR = 100.0
-"""Factor by which such a value may exceed the cell's largest or fall below its smallest: one UE can slow all."""
+"""Factor by which such a value may exceed the cell's largest or fall below its smallest: one UE can
+slow all.
+"""
 
 FIELDS: dict[str, dict[str, Field]] = {
     STAMP: {"nonce": Hex(32)},
@@ -179,7 +188,11 @@ FIELDS: dict[str, dict[str, Field]] = {
         "upload-rate": Real(0.0, 1e15),
     },
     "session": {"host": Host(), "port": Whole(1, 65_535), "token": Hex(32)},
-    "ended": {"outcome": Word(("over", "unreachable", "untrusted", "no-keys", "bad-keys", "refused", "lost"))},
+    "ended": {
+        "outcome": Word(
+            ("over", "unreachable", "untrusted", "no-keys", "bad-keys", "refused", "lost")
+        )
+    },
     "model": {"num-classes": Whole(1, MOST_CLASSES)},
     "measured": {
         "train-time": Real(0.0, 1e7),
@@ -195,12 +208,20 @@ FIELDS: dict[str, dict[str, Field]] = {
         "adapt_lr": Real(0.0, 1e3),
     },
 }
-"""By record and name. `packed` and the arrays are checked by what the receiver expects of them, in `messages`."""
+"""By record and name. `packed` and the arrays are checked by what the receiver expects of them, in
+`messages`.
+"""
 
 
-def read(content: RecordDict, group: str, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a record, each within its range; those that are needed are all there, and no others."""
-    record: Mapping[str, object] = content.config_records.get(group) or content.metric_records.get(group) or {}
+def read(
+    content: RecordDict, group: str, needed: Collection[str], optional: Collection[str] = ()
+) -> dict[str, Any]:
+    """The fields of a record, each within its range; those that are needed are all there, and no
+    others.
+    """
+    record: Mapping[str, object] = (
+        content.config_records.get(group) or content.metric_records.get(group) or {}
+    )
     for name in needed:
         if name not in record:
             raise RefusedError(f"{group}: {name} is missing")
@@ -214,7 +235,9 @@ def read(content: RecordDict, group: str, needed: Collection[str], optional: Col
 
 
 def check_parts(content: RecordDict, known: Collection[str], most_bytes: float) -> None:
-    """Refuse a message with records that nobody asked for, or larger than what was asked for can be."""
+    """Refuse a message with records that nobody asked for, or larger than what was asked for can
+    be.
+    """
     odd = [name for name in content if name not in known and name != STAMP]
     if odd:
         raise RefusedError(f"an unknown part of a message: {shown(str(min(odd))[:200])}")
@@ -236,7 +259,11 @@ def brief(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, list):
-        return f"a list of {len(value)}" if len(value) > 8 else f"[{', '.join(brief(entry) for entry in value)}]"
+        return (
+            f"a list of {len(value)}"
+            if len(value) > 8
+            else f"[{', '.join(brief(entry) for entry in value)}]"
+        )
     if isinstance(value, str | bytes):
         return f"{len(value)} {'letters' if isinstance(value, str) else 'bytes'}"
     return shown(repr(value)[:200])
@@ -249,7 +276,9 @@ FRAMED = re.compile(r"error \d+: <class 'autofl\.[\w.]*'>:<'(.*)'>", re.DOTALL)
 
 
 def told(text: str) -> str:
-    """What a device wrote of its own, behind words that it cannot choose; an error of AutoFL without Flower's frame."""
+    """What a device wrote of its own, behind words that it cannot choose; an error of AutoFL
+    without Flower's frame.
+    """
     framed = FRAMED.fullmatch(text)
     text = text if framed is None else framed[1]
     return shown(f"{SAYS}{text}") if shown(text) else "an error without a reason"

@@ -1,4 +1,6 @@
-"""The server of a deployment: a whole run, or the rest of one, into its run folder, with a checkpoint each round."""
+"""The server of a deployment: a whole run, or the rest of one, into its run folder, with a
+checkpoint each round.
+"""
 
 import contextlib
 import logging
@@ -79,8 +81,11 @@ SAY = 0.5
 def serve(grid: Grid, context: Context) -> None:
     """A whole run, or the rest of one, into its run folder on this machine."""
     logging.basicConfig(format="%(message)s")
-    log.setLevel(logging.INFO)  # ours alone: Flower sends each line by a request, of which httpx would write a line
-    settings, folder = settings_of(str(context.run_config["settings"])), folder_of(context)
+    log.setLevel(
+        logging.INFO
+    )  # ours alone: Flower sends each line by a request, of which httpx would write a line
+    settings = settings_of(str(context.run_config["settings"]))
+    folder = folder_of(context)
     use_machine(settings.simulation.threads)
     lock = FolderLock(folder)
     try:
@@ -100,12 +105,15 @@ def _write(grid: Grid, context: Context, settings: Settings, lock: FolderLock) -
                 _serve(ask, context, settings, writer, past)
         elif past.wasted:
             raise AutoFLError(in_vain(past.wasted))
-        status, said = "finished", {}  # the last round has said what there is to say
+        # the last round has said what there is to say
+        status = "finished"
+        said = {}
     except TakenOverError:
         status = "taken over"  # the folder is another attempt's by now
         raise
     except LeftAloneError as error:
-        status, said = "interrupted", {"problem": str(error)}
+        status = "interrupted"
+        said = {"problem": str(error)}
         raise
     except AutoFLError as error:
         said = {"problem": str(error)}
@@ -124,8 +132,12 @@ class Past:
     sums: PixelSums | None = None
     releases: Mapping[int, int] = field(default_factory=dict)
     host_time: float = 0.0
-    last: RoundRecord = field(default_factory=lambda: RoundRecord(-1))  # behind it, and whether it ended the run
-    checked: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # what the checks of updates remember
+    last: RoundRecord = field(
+        default_factory=lambda: RoundRecord(-1)
+    )  # behind it, and whether it ended the run
+    checked: Mapping[str, NDArray[Any]] = field(
+        default_factory=dict
+    )  # what the checks of updates remember
     wasted: str | None = ""  # why updates were not used so far; None as soon as one was
 
 
@@ -138,7 +150,8 @@ def past_of(folder: Path, algorithm: Algorithm) -> Past:
     # The rounds that were lost, one that was not written yet and the next, may have been answered.
     releases = {int(ue): num + LOST for ue, num in facts["releases"].items()}
     checkpoint = unpacked(arrays, facts, algorithm)
-    last, checked = end_of(checkpoint, facts), group(arrays, "checks")
+    last = end_of(checkpoint, facts)
+    checked = group(arrays, "checks")
     return Past(checkpoint, sums, releases, facts["host_time"], last, checked, facts.get("wasted"))
 
 
@@ -150,13 +163,20 @@ def in_vain(why: str) -> str:
 def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunWriter, Past]:
     """A writer at the beginning of a run, or after the last checkpoint of the one that is there.
 
-    Whether a run is there that must stay is certain only now: before, another program could have written one.
+    Whether a run is there that must stay is certain only now: before, another program could have
+        written one.
     """
-    folder, resume, attempt = lock.folder, bool(context.run_config.get("resume", False)), attempt_of(context)
+    folder = lock.folder
+    resume = bool(context.run_config.get("resume", False))
+    attempt = attempt_of(context)
     if resume and has_begun(folder) and read_manifest(folder)["status"] == "finished":
-        raise AutoFLError(f"{folder}: the run has been finished meanwhile; nothing is left to resume")
+        raise AutoFLError(
+            f"{folder}: the run has been finished meanwhile; nothing is left to resume"
+        )
     keep = bool(context.run_config.get("keep", not resume))
-    begun = dict.fromkeys(range(settings.cell.count), 1) if resume else {}  # round 1 may have been answered
+    begun = (
+        dict.fromkeys(range(settings.cell.count), 1) if resume else {}
+    )  # round 1 may have been answered
     if not resume or not has_checkpoint(folder):
         away = ("data", "partition") if has_own_data(context) else ()
         facts = {
@@ -168,7 +188,9 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
             "attempt": attempt,
             "slow": slow_of(context),
             "decisions": [list(row) for row in decisions_of(settings)],
-            "parts": {kind: origin for kind, origin in origins_of(settings).items() if kind not in away},
+            "parts": {
+                kind: origin for kind, origin in origins_of(settings).items() if kind not in away
+            },
         }
         writer = RunWriter(folder, dump_settings(settings), facts | machine_facts(), lock, keep)
         return writer, Past(releases=begun)
@@ -184,8 +206,11 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
 
 @contextlib.contextmanager
 def _way(grid: Grid, context: Context, settings: Settings) -> Iterator[Ask]:
-    """The way to the devices: streams where the settings say so and a port can be had, else messages."""
-    post, place = Post(grid, settings.deploy.deadline, watch_of(context)), stream_of(context)
+    """The way to the devices: streams where the settings say so and a port can be had, else
+    messages.
+    """
+    post = Post(grid, settings.deploy.deadline, watch_of(context))
+    place = stream_of(context)
     streams = None
     if place is not None and settings.deploy.transport == "stream":
         folder, host, port = place
@@ -204,10 +229,15 @@ def _way(grid: Grid, context: Context, settings: Settings) -> Iterator[Ask]:
 def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, past: Past) -> None:
     begin = time.perf_counter() - past.host_time
     if settings.stop.gradient_norm_sq is not None:
-        raise AutoFLError("stop.gradient_norm_sq: needs all data in one place; a deployment cannot measure it")
-    num_ue, watch = settings.cell.count, watch_of(context)
+        raise AutoFLError(
+            "stop.gradient_norm_sq: needs all data in one place; a deployment cannot measure it"
+        )
+    num_ue = settings.cell.count
+    watch = watch_of(context)
     nobody = np.zeros(num_ue, dtype=np.int64)
-    fleet = Fleet(ask, build_cell(settings, nobody, 1), nodes_of(context), form_of(settings, context))
+    fleet = Fleet(
+        ask, build_cell(settings, nobody, 1), nodes_of(context), form_of(settings, context)
+    )
     fleet.gather(settings.deploy.join)
     if not fleet.known or fleet.form is None:
         why = "; ".join(sorted({record.outcome for record in fleet.refused()})[:3])
@@ -220,22 +250,43 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
     _check_same_model(past, params, fleet.form)
     size = np.array([one.data_size for one in fleet.known.values()])
     data = OWN_DATA if has_own_data(context) else settings.data.name
-    writer.finish("running", data=data, num_ue=num_ue, num_weights=num_weights(params), data_size=size_range(size))
+    writer.finish(
+        "running",
+        data=data,
+        num_ue=num_ue,
+        num_weights=num_weights(params),
+        data_size=size_range(size),
+    )
     sent = num_weights(build_algorithm(settings).init(params).sent)
     cell = build_cell(settings, nobody, sent)
     shared = settings.data.standardise and settings.deploy.statistics == "shared"
     sums = past.sums or (total_sums(fleet.known) if shared else None)
     evaluated = evaluated_ues(build_evaluator(settings), num_ue, settings.seed)
-    emulated, channel = None, build_channel(settings)
+    emulated = None
+    channel = build_channel(settings)
     if settings.deploy.channel == "emulated":  # the channels the simulator draws with the same seed
         emulated = ChannelAir(cell, channel, settings.seed)
-    compressor, checks = build_compressor(settings), Checks(Bounds(**settings.checks.model_dump()), past.checked)
+    compressor = build_compressor(settings)
+    checks = Checks(Bounds(**settings.checks.model_dump()), past.checked)
     overheads = Overheads()
     planned_with = overheads if settings.deploy.overhead == "measured" else None
-    world = Devices(fleet, ask, cell, emulated, sums, evaluated, compressor, checks, planned_with, slow_of(context))
+    world = Devices(
+        fleet,
+        ask,
+        cell,
+        emulated,
+        sums,
+        evaluated,
+        compressor,
+        checks,
+        planned_with,
+        slow_of(context),
+    )
     books = Books(settings, writer, sums, begin, past)
-    training, clock = build_training(settings, params, world.cell, channel), time.monotonic()
-    notes, idle = Notes(), 0
+    training = build_training(settings, params, world.cell, channel)
+    clock = time.monotonic()
+    notes = Notes()
+    idle = 0
     with books:
         for record, checkpoint in run_rounds(training, world, past.checkpoint):
             watch()
@@ -243,15 +294,27 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
             measured = tuple(replace(one, round_time=clock - before) for one in world.measured)
             overheads.add(measured, clock - before)
 
-            # A round in which the network lets nobody send is none of ours; one whose orders came to nothing is.
+            # A round in which the network lets nobody send is none of ours; one whose orders came
+            # to nothing is.
             idle = 0 if record.decoded.any() else idle + bool(world.lost)
             why = lost_words(world.lost)
-            notes.tell(record.round, [*([("no update was used", why)] if idle == 1 else []), *remarks_of(fleet, ask)])
-            books.enter(record, checkpoint, measured, world, _ways(fleet, ask, overheads) | {"notes": notes.lines})
+            notes.tell(
+                record.round,
+                [*([("no update was used", why)] if idle == 1 else []), *remarks_of(fleet, ask)],
+            )
+            books.enter(
+                record,
+                checkpoint,
+                measured,
+                world,
+                _ways(fleet, ask, overheads) | {"notes": notes.lines},
+            )
             if record.stop is not None and books.wasted:
                 raise AutoFLError(in_vain(books.wasted))
             if idle == MOST_IDLE:
-                raise AutoFLError(f"no update was used in {idle} rounds in a row ({why}); mend that first")
+                raise AutoFLError(
+                    f"no update was used in {idle} rounds in a row ({why}); mend that first"
+                )
 
             # Without the wait, ten rounds would pass in the moment in which all devices are away.
             if idle and record.stop is None:
@@ -260,7 +323,9 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
 
 
 def _check_same_model(past: Past, params: Params, form: Form) -> None:
-    """Refuse to resume a run whose model the samples of the devices do not fit: they would refuse every order."""
+    """Refuse to resume a run whose model the samples of the devices do not fit: they would refuse
+    every order.
+    """
     held = params if past.checkpoint is None else past.checkpoint.state.params
     if {name: p.shape for name, p in held.items()} != {name: p.shape for name, p in params.items()}:
         raise AutoFLError(
@@ -270,15 +335,28 @@ def _check_same_model(past: Past, params: Params, form: Form) -> None:
 
 
 class Books:
-    """What a run writes into its folder, each round while the next one begins: a disk may take longer than a radio.
+    """What a run writes into its folder, each round while the next one begins: a disk may take
+    longer than a radio.
 
-    A round is written before the one after the next begins. The weights and the manifest are written from time to time
-    and at the end.
+    A round is written before the one after the next begins. The weights and the manifest are
+    written from time to time and at the end.
     """
 
-    def __init__(self, settings: Settings, writer: RunWriter, sums: PixelSums | None, begin: float, past: Past) -> None:
-        self._settings, self._writer, self._sums, self._begin = settings, writer, sums, begin
-        self._releases, self._said, self.wasted = dict(past.releases), 0.0, past.wasted
+    def __init__(
+        self,
+        settings: Settings,
+        writer: RunWriter,
+        sums: PixelSums | None,
+        begin: float,
+        past: Past,
+    ) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._sums = sums
+        self._begin = begin
+        self._releases = dict(past.releases)
+        self._said = 0.0
+        self.wasted = past.wasted
         self._latest: tuple[Checkpoint, dict[str, Any]] | None = None
         self._pool = ThreadPoolExecutor(1, "books")
         self._writing: Future[None] | None = None
@@ -287,7 +365,9 @@ class Books:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Whatever ended the rounds, those that were done are written; but not into a folder of another attempt."""
+        """Whatever ended the rounds, those that were done are written; but not into a folder of
+        another attempt.
+        """
         try:
             if self._writing is not None:
                 self._writing.result()
@@ -313,7 +393,9 @@ class Books:
         host_time = round(time.perf_counter() - self._begin, 3)
         facts = {**told_end(record), "host_time": host_time, **ways}
         self._latest = checkpoint, {**facts, **_privacy(self._settings, self._releases)}
-        checked = {name: array.copy() for name, array in world.checked().items()}  # the next round goes on changing it
+        checked = {
+            name: array.copy() for name, array in world.checked().items()
+        }  # the next round goes on changing it
         devices = (*measured, *world.refused())
         self._writing = self._pool.submit(self._write, record, devices, host_time, checked)
 
@@ -327,7 +409,16 @@ class Books:
         assert self._latest is not None
         self._writer.write(record)
         self._writer.write_devices(record.round, devices)
-        _keep(self._writer, self._latest[0], self._sums, self._releases, host_time, record, checked, self.wasted)
+        _keep(
+            self._writer,
+            self._latest[0],
+            self._sums,
+            self._releases,
+            host_time,
+            record,
+            checked,
+            self.wasted,
+        )
         if time.monotonic() - self._said > SAY:
             self._say()
 
@@ -335,7 +426,9 @@ class Books:
         if self._latest is not None:
             checkpoint, facts = self._latest
             self._said = time.monotonic()
-            self._writer.write_weights({name: p.numpy() for name, p in checkpoint.state.params.items()})
+            self._writer.write_weights(
+                {name: p.numpy() for name, p in checkpoint.state.params.items()}
+            )
             self._writer.finish("running", **facts)
 
 
@@ -348,14 +441,19 @@ def _ways(fleet: Fleet, ask: Ask, overheads: Overheads) -> dict[str, Any]:
     return {"overhead": overheads.of_round, "devices": ways}
 
 
-def _counted(releases: dict[int, int], measured: tuple[DeviceRecord, ...], num_ue: int) -> dict[int, int]:
-    """How often each UE was asked for an update: an order that got no answer may have been answered all the same."""
+def _counted(
+    releases: dict[int, int], measured: tuple[DeviceRecord, ...], num_ue: int
+) -> dict[int, int]:
+    """How often each UE was asked for an update: an order that got no answer may have been answered
+    all the same.
+    """
     asked = {record.ue for record in measured if is_asked(record)}
     return {ue: releases.get(ue, 0) + (ue in asked) for ue in range(num_ue)}
 
 
 def _privacy(settings: Settings, releases: Mapping[int, int]) -> dict[str, Any]:
-    deploy, most = settings.deploy, max(releases.values())
+    deploy = settings.deploy
+    most = max(releases.values())
     if deploy.noise_multiplier == 0.0:
         return {}
     epsilon = spent(deploy.noise_multiplier, most, deploy.delta)

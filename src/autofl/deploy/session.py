@@ -1,4 +1,6 @@
-"""The device's side of a stream: it stays, answers what it is asked, and comes back when the stream breaks."""
+"""The device's side of a stream: it stays, answers what it is asked, and comes back when the stream
+breaks.
+"""
 
 import queue
 import time
@@ -14,14 +16,24 @@ from autofl.deploy.stream import options
 REACH = 10.0
 """Seconds within which the port must first be reached."""
 RETURN = 15.0
-"""Seconds for which a device whose stream broke tries to come back; after that Flower has to call it again."""
+"""Seconds for which a device whose stream broke tries to come back; after that Flower has to call
+it again.
+"""
 PAUSE = 0.2
 """Seconds before it tries."""
 LEAVE = 1.0
-"""Seconds that a device stays after the run is over: Flower then drops its last message, which nobody needs."""
+"""Seconds that a device stays after the run is over: Flower then drops its last message, which
+nobody needs.
+"""
 APART = 0.1
-"""Seconds between devices that leave: many at once keep the SuperLink's database locked for longer than it bears."""
-FINAL = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
+"""Seconds between devices that leave: many at once keep the SuperLink's database locked for longer
+than it bears.
+"""
+FINAL = (
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
 """What a server says to a device that should not come back."""
 
 Answering = Callable[[Parcel], Parcel]
@@ -32,15 +44,18 @@ def leave(ue: int) -> None:
     time.sleep(LEAVE + APART * (ue % 20))
 
 
-def hold_session(host: str, port: int, token: str, keys: DeviceKeys, answer: Answering, most: float) -> str:
+def hold_session(
+    host: str, port: int, token: str, keys: DeviceKeys, answer: Answering, most: float
+) -> str:
     """Answer orders of at most `most` bytes until the run is over, and how it ended.
 
-    That is "over", "unreachable", "untrusted" where the port answers but one side's certificate is not accepted,
-    "refused" or "lost".
+    That is "over", "unreachable", "untrusted" where the port answers but one side's certificate is
+    not accepted, "refused" or "lost".
     """
     credentials = grpc.ssl_channel_credentials(keys.ca, keys.key, keys.certificate)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    wait, was_there = REACH, False
+    wait = REACH
+    was_there = False
     again = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2000)]
     while True:
         with grpc.secure_channel(address, credentials, [*options(), *again]) as channel:
@@ -53,7 +68,8 @@ def hold_session(host: str, port: int, token: str, keys: DeviceKeys, answer: Ans
             outcome = _speak(channel, token, answer, most)
         if outcome != "broken":
             return outcome
-        wait, was_there = RETURN, True
+        wait = RETURN
+        was_there = True
         time.sleep(PAUSE)
 
 

@@ -20,18 +20,26 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
 
     Settings and the server's address that are there already are replaced only with `force`.
     """
-    site, num_ue = Site(folder), settings.resolved().cell.count
+    site = Site(folder)
+    num_ue = settings.resolved().cell.count
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not Host().allows(host):
         raise AutoFLError(f"--host: {shown(host)!r} is not {Host()}")
     stream = stream_port(settings.deploy.port, port)
-    address, everywhere = (f"[{host}]:{port}", "::") if ":" in host else (f"{host}:{port}", "0.0.0.0")
-    text = dump_settings(settings, of_many=True)  # a run may be of another algorithm, with its own defaults
+    address, everywhere = (
+        (f"[{host}]:{port}", "::") if ":" in host else (f"{host}:{port}", "0.0.0.0")
+    )
+    text = dump_settings(
+        settings, of_many=True
+    )  # a run may be of another algorithm, with its own defaults
     _check_replaced(site, text, host, port, force)
     site.prepare([host, "localhost", "127.0.0.1"], num_ue)
     site.point_to(address)
     write_whole(folder / "config.toml", text)
-    quiet = {name: site.environment()[name] for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")}
+    quiet = {
+        name: site.environment()[name]
+        for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")
+    }
     export = " ".join(f"{name}={value}" for name, value in quiet.items())
     home = f"FLWR_HOME={shlex.quote(str(folder / 'flower'))}"
     lines = [
@@ -39,7 +47,9 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
         f"{export} {shlex.join(site.superlink(everywhere, port))}",
         *(f"{export} {home} {shlex.join(site.register(ue))}" for ue in range(num_ue)),
     ]
-    own_ports = (own for own in count(FIRST_PORT) if own not in (port, stream))  # devices may share a machine
+    own_ports = (
+        own for own in count(FIRST_PORT) if own not in (port, stream)
+    )  # devices may share a machine
     for ue, own_port in zip(range(num_ue), own_ports, strict=False):
         here = Site(Path("."))
         command = here.supernode(ue, address, own_port, data="own.npz")
@@ -57,7 +67,9 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
 
 
 def _check_replaced(site: Site, text: str, host: str, port: int, force: bool) -> None:
-    """Refuse a folder that `deploy up` made, and what differs from what is there: devices hold the other half of it."""
+    """Refuse a folder that `deploy up` made, and what differs from what is there: devices hold the
+    other half of it.
+    """
     config = site.folder / "config.toml"
     if not config.is_file():
         return
@@ -68,7 +80,8 @@ def _check_replaced(site: Site, text: str, host: str, port: int, force: bool) ->
     site.check_host(host)  # no --force helps here
     if force:
         return
-    there, wanted = flat_settings(read_toml(config)), flat_settings(tomllib.loads(text))
+    there = flat_settings(read_toml(config))
+    wanted = flat_settings(tomllib.loads(text))
     there["--host"], there["--port"] = site.link()
     wanted["--host"], wanted["--port"] = host, port
     changed = [
@@ -77,4 +90,6 @@ def _check_replaced(site: Site, text: str, host: str, port: int, force: bool) ->
         if there.get(key) != wanted.get(key)
     ]
     if changed:
-        raise AutoFLError(f"{config}: other settings ({'; '.join(changed)}); give those, or replace them with --force")
+        raise AutoFLError(
+            f"{config}: other settings ({'; '.join(changed)}); give those, or replace them with --force"
+        )

@@ -1,4 +1,6 @@
-"""The state of a deployment: processes, devices, runs, and who is left out of the newest run and why."""
+"""The state of a deployment: processes, devices, runs, and who is left out of the newest run and
+why.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,17 @@ from autofl.records import Run, is_run, read_run
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """What runs, according to the processes and the SuperLink, not to our records of what was started."""
+    """What runs, according to the processes and the SuperLink, not to our records of what was
+    started.
+    """
     site = Site(folder)
     alive = site.alive()
     is_there = alive.get("superlink", site.is_prepared and answers(*site.link()))
-    state: dict[str, Any] = {"folder": str(folder), "up": is_there and all(alive.values()), "processes": alive}
+    state: dict[str, Any] = {
+        "folder": str(folder),
+        "up": is_there and all(alive.values()),
+        "processes": alive,
+    }
     if is_there:
         try:
             state["online"] = site.online()
@@ -25,7 +33,9 @@ def status(folder: Path) -> dict[str, Any]:
         except AutoFLError as error:
             state["problem"] = str(error)
     elif site.is_prepared or "superlink" in alive:
-        state["problem"] = f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}"
+        state["problem"] = (
+            f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}"
+        )
     state["busy"] = is_held(folder)
     newest = Path(str(site.state.get("out", "")))
     if "out" in site.state and is_run(newest):
@@ -40,9 +50,15 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 def progress(run: Run) -> dict[str, Any]:
-    """The progress of a run, and for each device how many updates were used and not used, and the last reason."""
+    """The progress of a run, and for each device how many updates were used and not used, and the
+    last reason.
+    """
     devices: dict[int, dict[str, Any]] = {}
-    answered = zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True) if run.devices else ()
+    answered = (
+        zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)
+        if run.devices
+        else ()
+    )
     for ue, outcome in answered:  # there are none before the first round
         one = devices.setdefault(int(ue), {"used": 0, "left_out": 0, "last": "ok"})
         one["used"] += outcome == "ok"

@@ -1,7 +1,8 @@
 """Orders and replies over a stream to each device, which stays open for the run.
 
-One message of Flower asks a device to open it; from then on its process stays and nothing is polled. gRPC brings TLS on
-both sides, flow control and heartbeats. A device that cannot reach the port is asked by Flower's messages instead.
+One message of Flower asks a device to open it; from then on its process stays and nothing is
+polled. gRPC brings TLS on both sides, flow control and heartbeats. A device that cannot reach the
+port is asked by Flower's messages instead.
 """
 
 import asyncio
@@ -22,7 +23,17 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from autofl.deploy.certificates import StreamKeys
-from autofl.deploy.frames import ERROR, METHOD, MOST_FRAME, Assembly, Parcel, all_packed, frames_of, head_of, unpacked
+from autofl.deploy.frames import (
+    ERROR,
+    METHOD,
+    MOST_FRAME,
+    Assembly,
+    Parcel,
+    all_packed,
+    frames_of,
+    head_of,
+    unpacked,
+)
 from autofl.deploy.invitations import Invitations
 from autofl.deploy.messages import NAN
 from autofl.deploy.post import Answer, Expected, Post, checked_answer, stamped
@@ -34,12 +45,17 @@ log = logging.getLogger("autofl")
 BEAT = 5.0
 """Seconds of silence after which a side asks whether the other is alive."""
 PATIENCE = 60.0
-"""Seconds that it waits for the answer, which on a slow link has to wait for an update that is on its way."""
+"""Seconds that it waits for the answer, which on a slow link has to wait for an update that is on
+its way.
+"""
 MOST_STREAMS = 10_000
 MOST_HELD = 2**30
-"""Bytes of replies that have begun and not ended, of all devices together, where orders were no larger."""
+"""Bytes of replies that have begun and not ended, of all devices together, where orders were no
+larger.
+"""
 MOST_OWED = 64
-"""Orders that a device may leave unanswered; a reply to an older one is one that nobody asked for."""
+"""Orders that a device may leave unanswered; a reply to an older one is one that nobody asked for.
+"""
 WATCH = 0.2
 """Seconds between checks whether the run may continue."""
 GRACE = 0.5
@@ -50,7 +66,8 @@ CLOSE = 10.0
 
 def options(most_frame: int = MOST_FRAME) -> list[tuple[str, int]]:
     """Of both sides: small frames, heartbeats."""
-    beat, patience = round(1e3 * BEAT), round(1e3 * PATIENCE)
+    beat = round(1e3 * BEAT)
+    patience = round(1e3 * PATIENCE)
     return [
         ("grpc.max_receive_message_length", most_frame),
         ("grpc.keepalive_time_ms", beat),
@@ -76,7 +93,9 @@ class Link:
     assembly: Assembly = field(default_factory=Assembly)
     writes: bool = False  # an order is on its way
     last: int = 0  # number of the last order it was given
-    owed: dict[int, float] = field(default_factory=dict)  # bytes that a reply may have, by number of the order
+    owed: dict[int, float] = field(
+        default_factory=dict
+    )  # bytes that a reply may have, by number of the order
     most: float = 0.0  # bytes of the reply that has begun
     head_time: float = NAN  # when the reply began to arrive
     why: str = "the stream broke"
@@ -90,29 +109,43 @@ class Exchange:
     number: int
     waiting: set[int]
     most_held: float = MOST_HELD  # bytes of all replies that have begun and not ended
-    arrived: dict[int, tuple[Parcel | str, float, float]] = field(default_factory=dict)  # when, and since when
+    arrived: dict[int, tuple[Parcel | str, float, float]] = field(
+        default_factory=dict
+    )  # when, and since when
 
 
 class Streams:
     """Asks devices over their streams, and over `post` those that have none and cannot have one."""
 
     def __init__(
-        self, grid: Grid, post: Post, keys: StreamKeys, host: str, port: int, bound: Mapping[int, int]
+        self,
+        grid: Grid,
+        post: Post,
+        keys: StreamKeys,
+        host: str,
+        port: int,
+        bound: Mapping[int, int],
     ) -> None:
-        """Listen at `host`, on a port of the system's choice if it is 0; `bound` says whose node is which UE.
+        """Listen at `host`, on a port of the system's choice if it is 0; `bound` says whose node is
+        which UE.
 
         Without it the first certificate that comes for a node keeps it.
         """
-        self._post, self._bound, self._first = post, dict(bound), dict[int, int]()
+        self._post = post
+        self._bound = dict(bound)
+        self._first = dict[int, int]()
         self._changed = threading.Condition()
         self._links: dict[int, Link] = {}
         self._held = 0  # bytes of replies that have begun and not ended
-        self._number, self._exchange = 0, Exchange(0, set())
+        self._number = 0
+        self._exchange = Exchange(0, set())
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="streams", daemon=True)
         self._thread.start()
         try:
-            self.port = asyncio.run_coroutine_threadsafe(self._listen(keys, host, port), self._loop).result()
+            self.port = asyncio.run_coroutine_threadsafe(
+                self._listen(keys, host, port), self._loop
+            ).result()
         except BaseException:
             self._end_loop()
             raise
@@ -139,7 +172,9 @@ class Streams:
     def __call__(
         self, contents: Mapping[int, RecordDict], message_type: str, group: str, expected: Expected
     ) -> dict[int, Answer]:
-        """Ask these nodes, one content each; every node gets an answer, if only that none came in time."""
+        """Ask these nodes, one content each; every node gets an answer, if only that none came in
+        time.
+        """
         self._post.watch()
         reasons = self._invitations.apart()
         with self._changed:
@@ -149,28 +184,43 @@ class Streams:
         bodies = all_packed({node: stamped(contents[node], nonces[node]) for node in ours})
         with self._changed:
             self._number += 1
-            sizes = sum(len(body) for body in bodies.values())  # an update is about as large as its order
+            sizes = sum(
+                len(body) for body in bodies.values()
+            )  # an update is about as large as its order
             self._exchange = Exchange(self._number, set(ours), max(MOST_HELD, 2.0 * sizes))
         begin = time.monotonic()
         for node in ours:
             parcel = Parcel(self._number, message_type, bodies[node])
             self._loop.call_soon_threadsafe(self._order, node, parcel, expected.most_bytes + SMALL)
-        answers = self._post({node: contents[node] for node in apart}, message_type, group, expected) if apart else {}
+        answers = (
+            self._post({node: contents[node] for node in apart}, message_type, group, expected)
+            if apart
+            else {}
+        )
         return {**answers, **self._gathered(begin, nonces, expected)}
 
-    def _gathered(self, begin: float, nonces: Mapping[int, str], expected: Expected) -> dict[int, Answer]:
+    def _gathered(
+        self, begin: float, nonces: Mapping[int, str], expected: Expected
+    ) -> dict[int, Answer]:
         """Answers as they come, each looked at while others are still on their way."""
         answers: dict[int, Answer] = {}
-        exchange, end, is_over = self._exchange, begin + self._post.deadline, False
+        exchange = self._exchange
+        end = begin + self._post.deadline
+        is_over = False
         while not is_over:
             with self._changed:
-                came = self._changed.wait_for(lambda: exchange.arrived or not exchange.waiting, WATCH)
-                here, exchange.arrived = exchange.arrived, {}
+                came = self._changed.wait_for(
+                    lambda: exchange.arrived or not exchange.waiting, WATCH
+                )
+                here = exchange.arrived
+                exchange.arrived = {}
                 is_over = not exchange.waiting or time.monotonic() > end
                 if is_over:
                     exchange.waiting = set()
             for node, (what, ended, began) in here.items():
-                answers[node] = _answer(node, what, ended - begin, ended - began, nonces[node], expected)
+                answers[node] = _answer(
+                    node, what, ended - begin, ended - began, nonces[node], expected
+                )
             if not came:
                 self._post.watch()
         self._loop.call_soon_threadsafe(self._forget, exchange.number)
@@ -213,7 +263,9 @@ class Streams:
         try:
             chosen = self._server.add_secure_port(f"{place_of(host)}:{port}", credentials)
         except RuntimeError as error:
-            raise AutoFLError(f"port {port} cannot be listened on ({str(error).partition(';')[0]})") from None
+            raise AutoFLError(
+                f"port {port} cannot be listened on ({str(error).partition(';')[0]})"
+            ) from None
         await self._server.start()
         return chosen
 
@@ -234,7 +286,9 @@ class Streams:
                     log.warning("the stream of UE %d is closed: %s", link.ue, link.why)
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, link.why)
             if link.closing.is_set() and not link.is_over:
-                with contextlib.suppress(Exception):  # an order that is not read is still on its way
+                with contextlib.suppress(
+                    Exception
+                ):  # an order that is not read is still on its way
                     await context.abort(grpc.StatusCode.PERMISSION_DENIED, link.why)
         finally:
             for task in tasks:
@@ -242,8 +296,12 @@ class Streams:
             self._lose(link)
 
     def _admit(self, context: Any) -> Link:
-        """Who opens a stream: the token identifies the node, the certificate the UE; both must match."""
-        said = {name: value for name, value in context.invocation_metadata() or () if name == "token"}
+        """Who opens a stream: the token identifies the node, the certificate the UE; both must
+        match.
+        """
+        said = {
+            name: value for name, value in context.invocation_metadata() or () if name == "token"
+        }
         names = context.auth_context().get("x509_common_name", [b""])
         name = names[0].decode(errors="replace")
         token = str(said.get("token", ""))
@@ -290,7 +348,9 @@ class Streams:
         link.assembly.let_go()
 
     def _lose(self, link: Link) -> None:
-        """A stream is over, and so is its last order; an order given to its successor is not touched."""
+        """A stream is over, and so is its last order; an order given to its successor is not
+        touched.
+        """
         self._drop(link)
         with self._changed:
             if self._links.get(link.node) is link:
@@ -307,7 +367,10 @@ class Streams:
 
     def _is_awaited(self, link: Link) -> bool:
         with self._changed:
-            return link.assembly.number == self._exchange.number and link.node in self._exchange.waiting
+            return (
+                link.assembly.number == self._exchange.number
+                and link.node in self._exchange.waiting
+            )
 
     def _order(self, node: int, parcel: Parcel, most: float) -> None:
         link = self._links.get(node)
@@ -337,7 +400,8 @@ class Streams:
                 number, _ = head_of(frame)
                 if number not in link.owed:
                     raise RefusedError("a reply that nobody asked for")
-                link.most, link.head_time = link.owed.pop(number), time.monotonic()
+                link.most = link.owed.pop(number)
+                link.head_time = time.monotonic()
             before = link.assembly.held
             parcel = link.assembly.add(frame, link.most)
             self._held += link.assembly.held - before
@@ -347,13 +411,17 @@ class Streams:
                 link.assembly.let_go()
             elif self._held > self._exchange.most_held:
                 largest = max(self._links.values(), key=lambda one: one.assembly.held)
-                self._close(largest, f"unfinished replies hold {self._held} bytes; this is the largest one")
+                self._close(
+                    largest, f"unfinished replies hold {self._held} bytes; this is the largest one"
+                )
 
 
 def place_of(host: str) -> str:
-    """Where to listen for those who are told `host`: there alone if it is an address of this machine, else everywhere.
+    """Where to listen for those who are told `host`: there alone if it is an address of this
+    machine, else everywhere.
 
-    A name, or an address that leads here by way of a router, does not say which of this machine's addresses is meant.
+    A name, or an address that leads here by way of a router, does not say which of this machine's
+    addresses is meant.
     """
     if host == "localhost":
         return host
@@ -370,7 +438,9 @@ def place_of(host: str) -> str:
     return place
 
 
-def _answer(node: int, what: Parcel | str, seconds: float, sending: float, nonce: str, expected: Expected) -> Answer:
+def _answer(
+    node: int, what: Parcel | str, seconds: float, sending: float, nonce: str, expected: Expected
+) -> Answer:
     try:
         if isinstance(what, str):
             raise RefusedError(what)

@@ -30,7 +30,9 @@ GUESS = 0.05
 
 @dataclass(frozen=True)
 class Row:
-    """A run on the testbed; measured seconds, with all links and processors `slow` times slower than modelled."""
+    """A run on the testbed; measured seconds, with all links and processors `slow` times slower
+    than modelled.
+    """
 
     algorithm: str
     seed: int
@@ -38,10 +40,13 @@ class Row:
     overhead: float  # of a round, measured beforehand
     rounds: int
     round_error: float  # median of |predicted / measured - 1|
-    constant_error: float  # the same, had each round been predicted with the mean of all as measured
+    constant_error: (
+        float  # the same, had each round been predicted with the mean of all as measured
+    )
     total_error: float  # of the sum of all rounds
     sending: float  # measured over modelled seconds of an update's sending, median
-    computing: float  # and of computing, which the device holds back until it has taken as long as modelled
+    # and of computing, which the device holds back until it has taken as long as modelled
+    computing: float
     predicted: float  # of all rounds
     measured: float
     target: float  # accuracy
@@ -56,13 +61,19 @@ def round_times(made: Run, slow: float) -> tuple[Array, Array, Array]:
     asked = made.devices["round"].astype(np.int64)
     whole = made.devices["round_time"].astype(np.float64)
     k = np.unique(asked[~np.isnan(whole)])
-    modelled = made.rounds["round_time"].astype(np.float64)[np.searchsorted(made.rounds["round"].astype(np.int64), k)]
-    return k.astype(np.float64), slow * modelled, np.array([whole[asked == number][0] for number in k])
+    modelled = made.rounds["round_time"].astype(np.float64)[
+        np.searchsorted(made.rounds["round"].astype(np.int64), k)
+    ]
+    return (
+        k.astype(np.float64),
+        slow * modelled,
+        np.array([whole[asked == number][0] for number in k]),
+    )
 
 
 def overhead_of(made: Run) -> float:
-    """Seconds of a round besides computing and sending as measured: the median, without the first third of the rounds,
-    in which each device trains for the first time.
+    """Seconds of a round besides computing and sending as measured: the median, without the first
+    third of the rounds, in which each device trains for the first time.
 
     Nothing modelled goes in, so that an error of the model stays in the prediction.
     """
@@ -98,17 +109,27 @@ def row_of(made: Run, slow: float, overhead: float, target: float) -> Row:
 
 
 def _over_modelled(made: Run, slow: float) -> tuple[float, float]:
-    """Medians over all updates that came: seconds of sending and of computing, measured over modelled."""
+    """Medians over all updates that came: seconds of sending and of computing, measured over
+    modelled.
+    """
     came = made.devices["outcome"] == "ok"
-    asked = list(zip(made.devices["round"][came].tolist(), made.devices["ue"][came].tolist(), strict=True))
+    asked = list(
+        zip(made.devices["round"][came].tolist(), made.devices["ue"][came].tolist(), strict=True)
+    )
     places = {
-        pair: row for row, pair in enumerate(zip(made.ues["round"].tolist(), made.ues["ue"].tolist(), strict=True))
+        pair: row
+        for row, pair in enumerate(
+            zip(made.ues["round"].tolist(), made.ues["ue"].tolist(), strict=True)
+        )
     }
     rows = [places[pair] for pair in asked]
     pairs = (("send_time", "upload_time"), ("train_time", "compute_time"))
     sending, computing = (
         float(
-            np.nanmedian(made.devices[seen][came].astype(np.float64) / (slow * made.ues[told][rows].astype(np.float64)))
+            np.nanmedian(
+                made.devices[seen][came].astype(np.float64)
+                / (slow * made.ues[told][rows].astype(np.float64))
+            )
         )
         for seen, told in pairs
     )
@@ -116,35 +137,55 @@ def _over_modelled(made: Run, slow: float) -> tuple[float, float]:
 
 
 def study_testbed(
-    folder: Path, scale: str, seeds: int, slow: float, tell: Tell, algorithms: Sequence[str] = ALGORITHMS
+    folder: Path,
+    scale: str,
+    seeds: int,
+    slow: float,
+    tell: Tell,
+    algorithms: Sequence[str] = ALGORITHMS,
 ) -> list[Row]:
-    """Each algorithm and seed on the testbed: the overhead first, then the run that is planned and predicted with it.
+    """Each algorithm and seed on the testbed: the overhead first, then the run that is planned and
+    predicted with it.
 
     Finished runs are kept.
     """
     if seeds < 1:
         raise AutoFLError(f"--seeds: {seeds} is not at least 1")
     Testbed(folder, 1, slow)  # refuses what no time scale can be
-    rows, runs = [], []
+    rows = []
+    runs = []
     for seed in range(1, seeds + 1):
-        words, site = (
-            [f"seed={seed}", "deploy.join=120", f"deploy.deadline={max(slow, 60.0)}", *SCALES[scale]],
-            folder / f"site{seed}",
-        )
+        words = [
+            f"seed={seed}",
+            "deploy.join=120",
+            f"deploy.deadline={max(slow, 60.0)}",
+            *SCALES[scale],
+        ]
+        site = folder / f"site{seed}"
         testbed = Testbed(site, load_settings(None, words).resolved().cell.count, slow)
         if any(not _is_done(folder / f"{name}-seed{seed}", words, slow) for name in algorithms):
             testbed.build()
             try:
                 for name in algorithms:
-                    up(load_settings(None, words), site, tell, testbed)  # from the second on it mends what has ended
-                    _make([*words, f"algorithm={name}"], site, folder / f"{name}-seed{seed}", slow, tell)
+                    up(
+                        load_settings(None, words), site, tell, testbed
+                    )  # from the second on it mends what has ended
+                    _make(
+                        [*words, f"algorithm={name}"],
+                        site,
+                        folder / f"{name}-seed{seed}",
+                        slow,
+                        tell,
+                    )
             finally:
                 down(site)
                 testbed.remove()
         for name in algorithms:
             made = read_run(folder / f"{name}-seed{seed}")
             overhead = slow * float(made.config["cell"]["overhead"])
-            rows.append(row_of(made, slow, overhead, load_settings(None, words).compare.target_accuracy))
+            rows.append(
+                row_of(made, slow, overhead, load_settings(None, words).compare.target_accuracy)
+            )
             runs.append(made)
     write_whole(folder / "testbed.json", json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     write_whole(folder / "testbed.md", table_of(rows))
@@ -157,7 +198,8 @@ def _is_done(place: Path, words: Sequence[str], slow: float) -> bool:
     """Whether this run is finished; a run with other settings in its place is refused."""
     if not is_run(place):
         return False
-    made, wanted = read_run(place), load_settings(None, words).resolved()
+    made = read_run(place)
+    wanted = load_settings(None, words).resolved()
     is_other = (made.config["cell"]["num_ue"], made.config["stop"]["rounds"]) != (
         wanted.cell.num_ue,
         wanted.stop.rounds,
@@ -170,27 +212,54 @@ def _is_done(place: Path, words: Sequence[str], slow: float) -> bool:
 def _make(words: Sequence[str], site: Path, place: Path, slow: float, tell: Tell) -> None:
     if _is_done(place, words, slow):
         return
-    few = (f"stop.rounds={BEFOREHAND}", f"stop.sim_time={BEFOREHAND / slow!r}", f"cell.overhead={GUESS / slow!r}")
+    few = (
+        f"stop.rounds={BEFOREHAND}",
+        f"stop.sim_time={BEFOREHAND / slow!r}",
+        f"cell.overhead={GUESS / slow!r}",
+    )
     first = load_settings(None, [*words, *few])
     before = run(first, site, place.with_name(place.name + "-before"), lambda so_far: None)
     if not (before.devices["outcome"] == "ok").any():
         raise AutoFLError(f"{before.folder}: no update arrived; devices.csv says why")
     overhead = overhead_of(before)
     tell(f"{place.name}: {1e3 * overhead:.1f} ms of overhead in a round, beforehand")
-    run(load_settings(None, [*words, f"cell.overhead={overhead / slow!r}"]), site, place, lambda so_far: None)
+    run(
+        load_settings(None, [*words, f"cell.overhead={overhead / slow!r}"]),
+        site,
+        place,
+        lambda so_far: None,
+    )
 
 
 def table_of(rows: Sequence[Row]) -> str:
     """The rows as a table in Markdown."""
     (target,) = {row.target for row in rows}
     names = (
-        *("algorithm", "seed", "slower", "overhead", "rounds", "predicted", "measured", "error of a round", "of all"),
-        *("by a constant", "sending", f"to {100 * target:g} %", "bytes of an update", "energy, modelled"),
+        *(
+            "algorithm",
+            "seed",
+            "slower",
+            "overhead",
+            "rounds",
+            "predicted",
+            "measured",
+            "error of a round",
+            "of all",
+        ),
+        *(
+            "by a constant",
+            "sending",
+            f"to {100 * target:g} %",
+            "bytes of an update",
+            "energy, modelled",
+        ),
     )
     head = f"| {' | '.join(names)} |"
     lines = [head, "|" + "---|" * (head.count("|") - 1)]
     for row in rows:
-        reached = f"not in {row.rounds} rounds" if row.to_target is None else f"{row.to_target:.1f} s"
+        reached = (
+            f"not in {row.rounds} rounds" if row.to_target is None else f"{row.to_target:.1f} s"
+        )
         lines.append(
             f"| {row.algorithm} | {row.seed} | {row.slow:g} times | {1e3 * row.overhead:.0f} ms | {row.rounds}"
             f" | {row.predicted:.1f} s | {row.measured:.1f} s | {100 * row.round_error:.1f} %"
@@ -206,7 +275,9 @@ def rounds_of(runs: Sequence[Run], slow: float) -> str:
     for made in runs:
         head = f"{made.manifest['algorithm']},{made.manifest['seed']}"
         times = zip(*round_times(made, slow), strict=True)
-        lines += [f"{head},{k:.0f},{predicted:.6g},{measured:.6g}" for k, predicted, measured in times]
+        lines += [
+            f"{head},{k:.0f},{predicted:.6g},{measured:.6g}" for k, predicted, measured in times
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,8 @@
-"""A testbed in a box: each device in a network namespace of its own, its uplink as slow as the modelled radio.
+"""A testbed in a box: each device in a network namespace of its own, its uplink as slow as the
+modelled radio.
 
-Linux, root or CAP_NET_ADMIN. All names begin with a prefix made of the deployment's folder, so that everything can be
-removed whatever became of the processes, and nothing else is touched.
+Linux, root or CAP_NET_ADMIN. All names begin with a prefix made of the deployment's folder, so that
+everything can be removed whatever became of the processes, and nothing else is touched.
 """
 
 import hashlib
@@ -20,7 +21,9 @@ from autofl.errors import AutoFLError
 UPLINK = "up0"
 """A device's end of its link."""
 BURST = 1600
-"""Bytes that pass at once: a packet. A larger bucket would let the beginning of each update through for free."""
+"""Bytes that pass at once: a packet. A larger bucket would let the beginning of each update through
+for free.
+"""
 QUEUE = 4_000_000
 """Bytes that may wait on a link."""
 OPEN = 1e9
@@ -33,7 +36,9 @@ WIDEST = 8
 
 @dataclass(frozen=True)
 class Testbed:
-    """The networks of a deployment's devices. All links and processors are `slow` times slower than modelled."""
+    """The networks of a deployment's devices. All links and processors are `slow` times slower than
+    modelled.
+    """
 
     folder: Path
     num_ue: int
@@ -74,8 +79,10 @@ class Testbed:
 
     def building(self, ue: int) -> list[list[str]]:
         """The commands that make a device's network."""
-        space, here = self._space(ue), f"{self.prefix}h{ue}"
-        mine, its = self._address(ue, 1), self._address(ue, 2)
+        space = self._space(ue)
+        here = f"{self.prefix}h{ue}"
+        mine = self._address(ue, 1)
+        its = self._address(ue, 2)
         return [
             ["ip", "netns", "add", space],
             ["ip", "link", "add", here, "type", "veth", "peer", "name", UPLINK, "netns", space],
@@ -105,7 +112,9 @@ class Testbed:
                     _call(command)
 
     def check_routes(self, table: str) -> None:
-        """Refuse addresses that this machine reaches by another link, since ours would hide a real network."""
+        """Refuse addresses that this machine reaches by another link, since ours would hide a real
+        network.
+        """
         ours = [ipaddress.IPv4Network(f"{self._address(ue, 0)}/30") for ue in range(self.num_ue)]
         for link, network in routes(table):
             if network.prefixlen < WIDEST or link.startswith(f"{self.prefix}h"):
@@ -119,7 +128,9 @@ class Testbed:
 
     def spaces(self) -> list[str]:
         """Namespaces with our prefix."""
-        names = [line.split()[0] for line in _call(["ip", "netns", "list"]).splitlines() if line.strip()]
+        names = [
+            line.split()[0] for line in _call(["ip", "netns", "list"]).splitlines() if line.strip()
+        ]
         return [name for name in names if re.fullmatch(rf"{self.prefix}-\d+", name)]
 
     def remove(self) -> list[str]:
@@ -139,7 +150,10 @@ def routes(table: str) -> list[tuple[str, ipaddress.IPv4Network]]:
     links = []
     for line in table.splitlines()[1:]:
         link, target, *_, mask = line.split()[:8]
-        parts = [ipaddress.IPv4Address(int(word, 16).to_bytes(4, sys.byteorder)) for word in (target, mask)]
+        parts = [
+            ipaddress.IPv4Address(int(word, 16).to_bytes(4, sys.byteorder))
+            for word in (target, mask)
+        ]
         links.append((link, ipaddress.IPv4Network(f"{parts[0]}/{parts[1]}")))
     return links
 
@@ -152,13 +166,17 @@ def shaping(rate: float) -> list[str]:
 
 
 def be_as_modelled(order: Order, slow: float, begin: float) -> None:
-    """On the device: shape its uplink as ordered, and wait until computing has taken as long as modelled."""
+    """On the device: shape its uplink as ordered, and wait until computing has taken as long as
+    modelled.
+    """
     _call(["tc", *shaping(order.upload_rate / slow)])
     time.sleep(max(begin + slow * order.compute_time - time.perf_counter(), 0.0))
 
 
 def first_packet_time(order: Order, slow: float, size: int) -> float:
-    """Seconds for which a reply of `size` bytes has to wait, since the link lets its first packet pass at once."""
+    """Seconds for which a reply of `size` bytes has to wait, since the link lets its first packet
+    pass at once.
+    """
     return 8.0 * min(size, BURST) * slow / order.upload_rate if order.upload_rate > 0.0 else 0.0
 
 
@@ -184,6 +202,10 @@ def _call(command: list[str]) -> str:
     done = subprocess.run([_program(command[0]), *command[1:]], capture_output=True, text=True)
     if done.returncode:
         said = " ".join(done.stderr.split()) or f"status {done.returncode}"
-        hint = "; a testbed needs root or CAP_NET_ADMIN" if "permitted" in said or "ermission" in said else ""
+        hint = (
+            "; a testbed needs root or CAP_NET_ADMIN"
+            if "permitted" in said or "ermission" in said
+            else ""
+        )
         raise AutoFLError(f"{' '.join(command[:4])}: {said}{hint}")
     return done.stdout

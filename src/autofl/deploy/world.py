@@ -1,4 +1,6 @@
-"""The world of a deployment: updates and evaluations come from the devices that answer as they should."""
+"""The world of a deployment: updates and evaluations come from the devices that answer as they
+should.
+"""
 
 import logging
 import time
@@ -33,7 +35,9 @@ log = logging.getLogger("autofl")
 
 
 class Devices:
-    """The world of a deployment: updates and evaluations come from the devices that answer as they should."""
+    """The world of a deployment: updates and evaluations come from the devices that answer as they
+    should.
+    """
 
     def __init__(
         self,
@@ -48,26 +52,37 @@ class Devices:
         overheads: Overheads | None = None,
         slow: float = 1.0,
     ) -> None:
-        """`emulated` draws the channels; without it the devices report theirs. `evaluated` are the UEs asked for it.
+        """`emulated` draws the channels; without it the devices report theirs. `evaluated` are the
+        UEs asked for it.
 
-        With a `compressor` updates come packed by it. On a testbed all is `slow` times slower than modelled.
+        With a `compressor` updates come packed by it. On a testbed all is `slow` times slower than
+        modelled.
         """
         assert fleet.form is not None
-        self._fleet, self._ask, self._cell = fleet, ask, cell
-        self._emulated, self._evaluated = emulated, evaluated
-        self._compressor, self._checks = compressor, checks or Checks(Bounds())
+        self._fleet = fleet
+        self._ask = ask
+        self._cell = cell
+        self._emulated = emulated
+        self._evaluated = evaluated
+        self._compressor = compressor
+        self._checks = checks or Checks(Bounds())
         self._model = ConfigRecord({"num-classes": fleet.form.num_classes})
         self._pixels = None if sums is None else pixels_record(sums)
-        self._overheads, self._slow = overheads, slow
+        self._overheads = overheads
+        self._slow = slow
         self._as_known: tuple[float | None, list[tuple[int, Introduction]], Cell] | None = None
         self.evaluating = 0.0  # seconds spent on evaluations so far
         self.measured: tuple[DeviceRecord, ...] = ()  # updates asked for in the last round
-        self.lost: dict[int, str] = {}  # who took no part in the last round though it was to, and why
+        self.lost: dict[
+            int, str
+        ] = {}  # who took no part in the last round though it was to, and why
         self._refused: list[DeviceRecord] = []
 
     @property
     def cell(self) -> Cell:
-        """The cell of the settings with what the devices report; a device that never came has no data."""
+        """The cell of the settings with what the devices report; a device that never came has no
+        data.
+        """
         overhead = None if self._overheads is None else self._overheads.of_round
         known = list(self._fleet.known.items())
         if self._as_known is None or self._as_known[:2] != (overhead, known):
@@ -90,19 +105,25 @@ class Devices:
         return self._checks.state()
 
     def refused(self) -> tuple[DeviceRecord, ...]:
-        """Devices whose introduction, channel or evaluation was refused since the last call, and why."""
-        records, self._refused = (*self._fleet.refused(), *self._refused), []
+        """Devices whose introduction, channel or evaluation was refused since the last call, and
+        why.
+        """
+        records = (*self._fleet.refused(), *self._refused)
+        self._refused = []
         return records
 
     def gains(self, k: int, selected: IntArray, start: float) -> Gains:
         self._fleet.greet()  # a device may have come or gone since
-        self.measured, self.lost = (), {}
+        self.measured = ()
+        self.lost = {}
         if self._emulated is not None:
             return self._emulated.gains(k, selected, start)
         there = [int(ue) for ue in selected if self._fleet.is_here(int(ue))]
         self.lost = {int(ue): "not connected" for ue in selected if int(ue) not in there}
         gain = np.zeros(len(selected))  # of a device that does not tell: it cannot be heard
-        asked = self._exchange({ue: RecordDict() for ue in there}, "query.channel", k, Expected(("measured",)))
+        asked = self._exchange(
+            {ue: RecordDict() for ue in there}, "query.channel", k, Expected(("measured",))
+        )
         for ue, answer in asked.items():
             try:
                 with refusing():
@@ -119,12 +140,18 @@ class Devices:
         told = [getattr(orders, name) for name in names]
         for ue, *own in zip(orders.ue.tolist(), *(column.tolist() for column in told), strict=True):
             if self._fleet.is_here(ue):
-                contents[ue] = self._content(RecordDict({"params": model, "order": Order(k, *own).record()}))
+                contents[ue] = self._content(
+                    RecordDict({"params": model, "order": Order(k, *own).record()})
+                )
         arrived: dict[int, Arrival] = {}
         records = {}
         expected = self._expected(sent, orders)
         for ue, answer in sorted(self._exchange(contents, MessageType.TRAIN, k, expected).items()):
-            arrival = answer.reading if isinstance(answer.reading, Arrival) else Arrival(problem=answer.problem)
+            arrival = (
+                answer.reading
+                if isinstance(answer.reading, Arrival)
+                else Arrival(problem=answer.problem)
+            )
             why = arrival.problem if arrival.update is None else None
             if arrival.digest is not None:
                 why = self._checks.again(ue, k, arrival.digest)
@@ -146,7 +173,10 @@ class Devices:
         passed = np.array(sorted(arrived), dtype=np.int64)
         moves = self._checks.moves(passed, lambda: changes_of(arrived, sent))
         if moves is not None:
-            arrived = {ue: arrived[ue].moved(move, sent) for ue, move in zip(passed.tolist(), moves, strict=True)}
+            arrived = {
+                ue: arrived[ue].moved(move, sent)
+                for ue, move in zip(passed.tolist(), moves, strict=True)
+            }
         away = [int(ue) for ue in orders.ue if int(ue) not in contents]
         records |= {ue: DeviceRecord(ue, "not connected") for ue in away}
         self.measured = tuple(records[ue] for ue in sorted(records))
@@ -171,8 +201,11 @@ class Devices:
         ue = np.array(sorted(arrived), dtype=np.int64)
         norm = np.array([arrived[i].norm for i in ue.tolist()])
         place = np.searchsorted(orders.ue, ue)
-        steps, samples = orders.local_steps[place], orders.num_samples[place]
-        return self._checks(ue, norm, steps, samples, length(flat(sent).double()), lambda: changes_of(arrived, sent))
+        steps = orders.local_steps[place]
+        samples = orders.num_samples[place]
+        return self._checks(
+            ue, norm, steps, samples, length(flat(sent).double()), lambda: changes_of(arrived, sent)
+        )
 
     def evaluate(self, params: Params) -> Evaluation:
         """Medians over the devices that answer, since one may say anything; NaN where none does."""
@@ -208,8 +241,12 @@ class Devices:
     ) -> dict[int, Answer]:
         """Ask UEs by their numbers; the reader is told these too."""
         ue_of = {self._fleet.known[ue].node: ue for ue in contents}
-        by_node = expected._replace(reader=lambda node, content: expected.reader(ue_of[node], content))
-        answers = self._ask({node: contents[ue] for node, ue in ue_of.items()}, kind, str(group), by_node)
+        by_node = expected._replace(
+            reader=lambda node, content: expected.reader(ue_of[node], content)
+        )
+        answers = self._ask(
+            {node: contents[ue] for node, ue in ue_of.items()}, kind, str(group), by_node
+        )
         return {ue: answers[node] for node, ue in ue_of.items()}
 
 

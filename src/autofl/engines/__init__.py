@@ -1,4 +1,6 @@
-"""Engines: how the client updates of a round are computed. All give the same numbers up to rounding."""
+"""Engines: how the client updates of a round are computed. All give the same numbers up to
+rounding.
+"""
 
 from autofl.engines.compressed import CompressedUpdates, UnpackedUpdates
 from autofl.engines.memory import ClientMemory, Memories

@@ -1,4 +1,6 @@
-"""Client updates by the algorithm's own functions, a chunk of UEs at a time: any model, any algorithm."""
+"""Client updates by the algorithm's own functions, a chunk of UEs at a time: any model, any
+algorithm.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +26,9 @@ class ChunkedUpdates(Summed):
     ue: IntArray
     batches: Batches
     sent: Params
-    update: Callable[[IntArray, MetaBatch], tuple[Params, IntArray | int]]  # of a chunk's UEs and stacked batches
+    update: Callable[
+        [IntArray, MetaBatch], tuple[Params, IntArray | int]
+    ]  # of a chunk's UEs and stacked batches
     chunk: int
 
     @property
@@ -36,7 +40,10 @@ class ChunkedUpdates(Summed):
 
     def part(self, rows: IntArray, share: Array) -> Params:
         ue_share = torch.from_numpy(share)
-        return {name: torch.einsum("u,u...->...", ue_share.to(p), p) for name, p in self.params_of(rows).items()}
+        return {
+            name: torch.einsum("u,u...->...", ue_share.to(p), p)
+            for name, p in self.params_of(rows).items()
+        }
 
     def whole(self, total: Params) -> Params:
         return total
@@ -46,14 +53,22 @@ class ChunkedUpdates(Summed):
 
     def params_of(self, rows: IntArray) -> Params:
         """Client parameters of these rows, stacked."""
-        params, self.guarded[rows] = self.update(self.ue[rows], MetaBatch.of(self.batches.take(rows)))
+        params, self.guarded[rows] = self.update(
+            self.ue[rows], MetaBatch.of(self.batches.take(rows))
+        )
         return params
 
 
 def client_step(
-    algorithm: Algorithm, loss: Loss, sent: Params, memory: ClientMemory | None, over_ues: Callable[..., Any]
+    algorithm: Algorithm,
+    loss: Loss,
+    sent: Params,
+    memory: ClientMemory | None,
+    over_ues: Callable[..., Any],
 ) -> Callable[[IntArray, MetaBatch], tuple[Params, IntArray | int]]:
-    """What the UEs of a chunk send up, and their guarded steps; UEs that remember something use their memory."""
+    """What the UEs of a chunk send up, and their guarded steps; UEs that remember something use
+    their memory.
+    """
     if is_guarded(algorithm):
         counted = over_ues(lambda one: algorithm.guarded_update(loss, sent, one))
 
@@ -66,7 +81,9 @@ def client_step(
         plain = over_ues(lambda one: algorithm.client_update(loss, sent, one))
         return lambda ue, some: (plain(some), 0)
     if memory is None:
-        raise AutoFLError(f"{type(algorithm).__name__} keeps something at each UE; give the engine a ClientMemory")
+        raise AutoFLError(
+            f"{type(algorithm).__name__} keeps something at each UE; give the engine a ClientMemory"
+        )
     first = algorithm.client_init(sent)
     remembering = over_ues(lambda one, own: algorithm.client_step(loss, sent, one, own))
 

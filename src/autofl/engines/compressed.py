@@ -25,21 +25,29 @@ def flat(params: Params) -> Tensor:
 def shaped(row: Tensor, like: Params) -> Params:
     """The row of `flat` as parameters again."""
     sizes = [p.numel() for p in like.values()]
-    return {name: part.view_as(p) for (name, p), part in zip(like.items(), torch.split(row, sizes), strict=True)}
+    return {
+        name: part.view_as(p)
+        for (name, p), part in zip(like.items(), torch.split(row, sizes), strict=True)
+    }
 
 
 class OneByOne(ABC):
-    """Updates that arrive one after another, each in one row. They are added up in the order they are given."""
+    """Updates that arrive one after another, each in one row. They are added up in the order they
+    are given.
+    """
 
     ue: IntArray
     sent: Params
 
     @abstractmethod
     def received(self) -> Iterator[tuple[int, Tensor]]:
-        """Each row and what the server receives of its w_i - w, by local steps and then by the UEs' numbers."""
+        """Each row and what the server receives of its w_i - w, by local steps and then by the UEs'
+        numbers.
+        """
 
     def mean(self, weight: Array) -> Params:
-        share, total = shares(self.ue, weight), None
+        share = shares(self.ue, weight)
+        total = None
         for row, received in self.received():
             part = received.mul(float(share[row]))
             total = part if total is None else total.add_(part)
@@ -48,12 +56,17 @@ class OneByOne(ABC):
 
     def each(self) -> Iterator[tuple[IntArray, Params]]:
         for row, received in self.received():
-            yield np.array([row]), {name: p[None] for name, p in shaped(received, self.sent).items()}
+            yield (
+                np.array([row]),
+                {name: p[None] for name, p in shaped(received, self.sent).items()},
+            )
 
 
 @dataclass(frozen=True)
 class CompressedUpdates(OneByOne):
-    """Updates as the server receives them: each formed, compressed and added up, one UE after another."""
+    """Updates as the server receives them: each formed, compressed and added up, one UE after
+    another.
+    """
 
     updates: Updates
     sent: Params
@@ -70,7 +83,9 @@ class CompressedUpdates(OneByOne):
 
     @property
     def bits(self) -> Array:
-        """Bits really sent, of each row. Rows that an aggregator has left out are formed now: they were sent too."""
+        """Bits really sent, of each row. Rows that an aggregator has left out are formed now: they
+        were sent too.
+        """
         if len(self._bits) < len(self.ue):
             for _ in self.rows():
                 pass
@@ -90,7 +105,9 @@ class CompressedUpdates(OneByOne):
                 own = self.memory.read("compressor", ue) if first else None
                 bits = float(self.bits_per_weight[row])
                 change = flat({name: changes[name][place] for name in self.sent})
-                answer = self.compressor(change, bits, self._randomness(ue), first if own is None else own)
+                answer = self.compressor(
+                    change, bits, self._randomness(ue), first if own is None else own
+                )
                 if not is_sent(answer, change):
                     raise AutoFLError(
                         f"compressor {type(self.compressor).__name__}: it must give a Sent, with the {num_weights}"
@@ -112,7 +129,9 @@ class CompressedUpdates(OneByOne):
 
 @dataclass(frozen=True)
 class UnpackedUpdates(OneByOne):
-    """Updates that came as bytes and are unpacked: what `CompressedUpdates` gives in one process, to the bit."""
+    """Updates that came as bytes and are unpacked: what `CompressedUpdates` gives in one process,
+    to the bit.
+    """
 
     ue: IntArray
     local_steps: IntArray
@@ -129,4 +148,6 @@ class UnpackedUpdates(OneByOne):
 def is_sent(answer: object, change: Tensor) -> bool:
     """Whether a compressor, perhaps a user's own, gave what it must."""
     sent = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else None
-    return isinstance(sent, Sent) and sent.received.shape == change.shape and 0.0 < sent.bits < np.inf
+    return (
+        isinstance(sent, Sent) and sent.received.shape == change.shape and 0.0 < sent.bits < np.inf
+    )

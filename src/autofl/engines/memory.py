@@ -1,4 +1,6 @@
-"""What UEs remember from one of their rounds to the next, where an algorithm or a compressor needs it."""
+"""What UEs remember from one of their rounds to the next, where an algorithm or a compressor needs
+it.
+"""
 
 from collections.abc import Mapping
 
@@ -12,7 +14,9 @@ Memories = Mapping[tuple[str, int], Params]
 
 
 class ClientMemory:
-    """The memories of UEs by purpose. What is written is read only after `turn`, so reading twice gives the same."""
+    """The memories of UEs by purpose. What is written is read only after `turn`, so reading twice
+    gives the same.
+    """
 
     def __init__(self, kept: Memories | None = None) -> None:
         self._kept: dict[tuple[str, int], Params] = dict(kept or {})
@@ -23,7 +27,9 @@ class ClientMemory:
         return self._kept.get((purpose, ue))
 
     def read_all(self, purpose: str, ue: IntArray, first: Params) -> Params:
-        """The memories of these UEs stacked along a leading axis; `first` for a UE that has none yet."""
+        """The memories of these UEs stacked along a leading axis; `first` for a UE that has none
+        yet.
+        """
         memories = [self._kept.get((purpose, int(one)), first) for one in ue]
         return {name: torch.stack([own[name] for own in memories]) for name in first}
 

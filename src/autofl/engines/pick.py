@@ -1,4 +1,6 @@
-"""Engines: how the client updates of one round are computed. All give the same numbers up to rounding."""
+"""Engines: how the client updates of one round are computed. All give the same numbers up to
+rounding.
+"""
 
 from typing import Protocol
 
@@ -23,7 +25,12 @@ class Engine(Protocol):
     """How the client updates of a round are computed."""
 
     def __call__(
-        self, algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+        self,
+        algorithm: Algorithm,
+        sent: Params,
+        batches: Batches,
+        ue: IntArray,
+        memory: ClientMemory | None = None,
     ) -> Updates:
         """Updates of these UEs, one row of the batches each, from what the server sent.
 
@@ -33,29 +40,44 @@ class Engine(Protocol):
 
 
 def make_engine(name: str, model: nn.Module) -> Engine:
-    """The engine of this name for a model: "loop" is the reference, one UE after another; "vmap" takes any model
-    and algorithm, a chunk of UEs at a time; "low_rank" forms hardly any UE's weights and takes what `pick_engine` says.
+    """The engine of this name for a model: "loop" is the reference, one UE after another; "vmap"
+    takes any model and algorithm, a chunk of UEs at a time; "low_rank" forms hardly any UE's
+    weights and takes what `pick_engine` says.
     """
     loss = loss_of(model)
 
     def loop(
-        algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+        algorithm: Algorithm,
+        sent: Params,
+        batches: Batches,
+        ue: IntArray,
+        memory: ClientMemory | None = None,
     ) -> Updates:
         step = client_step(algorithm, loss, sent, memory, one_by_one)
         return ChunkedUpdates(ue, batches, sent, step, chunk=1)
 
     def vectorised(
-        algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+        algorithm: Algorithm,
+        sent: Params,
+        batches: Batches,
+        ue: IntArray,
+        memory: ClientMemory | None = None,
     ) -> Updates:
         step = client_step(algorithm, loss, sent, memory, vmap)
         return ChunkedUpdates(ue, batches, sent, step, chunk=CHUNK)
 
     def low_rank(
-        algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+        algorithm: Algorithm,
+        sent: Params,
+        batches: Batches,
+        ue: IntArray,
+        memory: ClientMemory | None = None,
     ) -> Updates:
         layers = low_rank_layers(model)
         if layers is None or not low_rank_serves(layers, algorithm):
-            raise AutoFLError(f'engine low_rank cannot run {algorithm!r} on this model; use engine = "vmap"')
+            raise AutoFLError(
+                f'engine low_rank cannot run {algorithm!r} on this model; use engine = "vmap"'
+            )
         assert isinstance(algorithm, FedAvg | PerFedAvg)
         return LowRankUpdates(ue, batches, sent, layers, algorithm)
 
@@ -68,8 +90,8 @@ def make_engine(name: str, model: nn.Module) -> Engine:
 def pick_engine(name: str, model: nn.Module, algorithm: Algorithm) -> str:
     """The engine's name; "auto" takes the fastest that serves the model and the algorithm.
 
-    That is low_rank where it can; else vmap, or the loop where there are convolutions: with weights of its own for
-    each UE a convolution becomes a grouped one, slower than the loop on a CPU.
+    That is low_rank where it can; else vmap, or the loop where there are convolutions: with weights
+    of its own for each UE a convolution becomes a grouped one, slower than the loop on a CPU.
     """
     if name != "auto":
         return name

@@ -5,15 +5,17 @@ import platform
 
 import torch
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+# of glibc's malloc.h
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
 
 
 def use_machine(threads: int) -> None:
     """Train with this many threads, and keep freed memory for the next round.
 
-    The bits of a sum depend on how many threads share it. Left to itself, glibc gives tensors of some megabytes back
-    to the system when they are freed and asks for new pages a moment later, in every round. Without glibc, memory is
-    left alone.
+    The bits of a sum depend on how many threads share it. Left to itself, glibc gives tensors of
+    some megabytes back to the system when they are freed and asks for new pages a moment later, in
+    every round. Without glibc, memory is left alone.
     """
     torch.set_num_threads(threads)
     if platform.libc_ver()[0] == "glibc":

@@ -14,30 +14,38 @@ from autofl.units import Array, IntArray
 
 
 class Updates(Protocol):
-    """What the UEs of a round send up. Those whose size is known only when they are formed have `bits`, of each row."""
+    """What the UEs of a round send up. Those whose size is known only when they are formed have
+    `bits`, of each row.
+    """
 
     @property
     def ue(self) -> IntArray: ...
 
     @property
     def guarded(self) -> IntArray:
-        """Local steps of each row that the algorithm's guard acted on; known once the updates have been formed."""
+        """Local steps of each row that the algorithm's guard acted on; known once the updates have
+        been formed.
+        """
         ...
 
     def mean(self, weight: Array) -> Params:
-        """Weighted average over UEs, summed in an order that does not depend on the order they came in."""
+        """Weighted average over UEs, summed in an order that does not depend on the order they came
+        in.
+        """
         ...
 
     def each(self) -> Iterator[tuple[IntArray, Params]]:
-        """Single updates, a chunk of UEs at a time: their rows, and w_i - w stacked along a leading axis."""
+        """Single updates, a chunk of UEs at a time: their rows, and w_i - w stacked along a leading
+        axis.
+        """
         ...
 
 
 class Summed(ABC):
     """Updates that are formed a chunk of UEs at a time, so that memory does not grow with UEs.
 
-    Chunks are summed by themselves and their sums added in one order, by local steps and then by the UEs' numbers: the
-    chunks may be summed anywhere, and the bits stay the same.
+    Chunks are summed by themselves and their sums added in one order, by local steps and then by
+    the UEs' numbers: the chunks may be summed anywhere, and the bits stay the same.
     """
 
     ue: IntArray
@@ -70,10 +78,13 @@ class Summed(ABC):
 
     def chunks(self) -> list[IntArray]:
         """The rows of each chunk."""
-        order, num = np.lexsort((self.ue, self.local_steps)), self.num_in_chunk()
+        order = np.lexsort((self.ue, self.local_steps))
+        num = self.num_in_chunk()
         ends = np.flatnonzero(np.diff(self.local_steps[order])) + 1
         by_steps = np.split(order, ends)
-        return [rows[begin : begin + num] for rows in by_steps for begin in range(0, len(rows), num)]
+        return [
+            rows[begin : begin + num] for rows in by_steps for begin in range(0, len(rows), num)
+        ]
 
     def mean(self, weight: Array) -> Params:
         """sum_i weight_i w_i / sum_i weight_i."""
@@ -87,7 +98,9 @@ class Summed(ABC):
 
 @dataclass(frozen=True)
 class StackedUpdates:
-    """Client parameters that are already computed, stacked along a leading UE axis, in any order of UEs."""
+    """Client parameters that are already computed, stacked along a leading UE axis, in any order of
+    UEs.
+    """
 
     ue: IntArray
     params: Params
@@ -96,7 +109,11 @@ class StackedUpdates:
 
     @property
     def guarded(self) -> IntArray:
-        return np.zeros(len(self.ue), dtype=np.int64) if self.steps_guarded is None else self.steps_guarded
+        return (
+            np.zeros(len(self.ue), dtype=np.int64)
+            if self.steps_guarded is None
+            else self.steps_guarded
+        )
 
     def mean(self, weight: Array) -> Params:
         """sum_i weight_i w_i / sum_i weight_i, summed in the order of the UEs' numbers."""
@@ -115,7 +132,9 @@ class StackedUpdates:
 
 
 def shares(ue: IntArray, weight: Array) -> Array:
-    """weight_i / sum_j weight_j, the sum taken in the order of the UEs' numbers: its bits depend on it."""
+    """weight_i / sum_j weight_j, the sum taken in the order of the UEs' numbers: its bits depend on
+    it.
+    """
     return weight / weight[np.argsort(ue, kind="stable")].sum()
 
 

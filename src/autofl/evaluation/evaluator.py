@@ -1,4 +1,6 @@
-"""How good a model is: on each UE's own test data, as it is and adapted by one step, and how far from stationary."""
+"""How good a model is: on each UE's own test data, as it is and adapted by one step, and how far
+from stationary.
+"""
 
 import math
 from collections.abc import Iterator
@@ -32,19 +34,21 @@ from autofl.units import Array, IntArray
 RATES = tuple(0.0125 * 2.0**j for j in range(8))
 """Step sizes that a UE tries where it measures its own."""
 ROWS = 4096
-"""Samples, padding included, in one piece of an evaluation: its memory does not grow with the data."""
+"""Samples, padding included, in one piece of an evaluation: its memory does not grow with the data.
+"""
 MOST_KEPT = 2**26
 """Elements of samples and Gram matrices that are kept from one evaluation to the next: 256 MB."""
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Settings of an evaluation; `prepare` draws the samples once and returns what evaluates models on them.
+    """Settings of an evaluation; `prepare` draws the samples once and returns what evaluates models
+    on them.
 
     Fields:
         inner_lr: alpha of the adaptation step.
-        measured: each UE takes instead the step of `RATES` after which its loss is least, on the samples of the
-            training loss that it does not adapt with. No test sample is used.
+        measured: each UE takes instead the step of `RATES` after which its loss is least, on the
+            samples of the training loss that it does not adapt with. No test sample is used.
         adapt_samples: training samples of that step at each UE, the same for every algorithm.
         train_samples: training samples of each UE on which the training loss is measured.
         test_samples: test samples of each UE, None for all.
@@ -70,16 +74,21 @@ class Evaluator:
     ) -> "PreparedEvaluator":
         """What evaluates this model on this data; the samples depend on the seed alone.
 
-        `personal` says which model is meant by "adapted" where an algorithm has its own. `fast` takes the low-rank form
-        of adaptation where the model allows it; without it each UE's weights are formed, the slow reference.
+        `personal` says which model is meant by "adapted" where an algorithm has its own. `fast`
+        takes the low-rank form of adaptation where the model allows it; without it each UE's
+        weights are formed, the slow reference.
         """
         layers = low_rank_layers(model) if fast and personal is None else None
         inputs, _, first = _inputs(data, layers)
-        return PreparedEvaluator(self, model, data, tuple(_pieces(self, inputs, seed, first)), layers, personal)
+        return PreparedEvaluator(
+            self, model, data, tuple(_pieces(self, inputs, seed, first)), layers, personal
+        )
 
 
 class Samples(NamedTuple):
-    """The samples some UEs are judged on, and the Gram matrices of train and test with adapt, where they are known."""
+    """The samples some UEs are judged on, and the Gram matrices of train and test with adapt, where
+    they are known.
+    """
 
     adapt: Batch
     train: Batch
@@ -89,7 +98,9 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True)
 class Piece:
-    """Some UEs and which samples they are judged on, shapes (num_ue, num); `kept` are the samples, if in memory."""
+    """Some UEs and which samples they are judged on, shapes (num_ue, num); `kept` are the samples,
+    if in memory.
+    """
 
     ue: IntArray
     adapt: Draw
@@ -102,8 +113,9 @@ class Piece:
 class PreparedEvaluator:
     """Evaluates parameters: means over UEs.
 
-    Accuracy counts argmax(output) == label on the UE's own test samples. "Adapted" is w - alpha g(w; D_a) with D_a
-    drawn from the UE's training samples. Losses are f(w) and F(w), Eq. (1) and (3), on training samples.
+    Accuracy counts argmax(output) == label on the UE's own test samples. "Adapted" is w - alpha
+    g(w; D_a) with D_a drawn from the UE's training samples. Losses are f(w) and F(w), Eq. (1) and
+    (3), on training samples.
     """
 
     evaluator: Evaluator
@@ -131,17 +143,24 @@ class PreparedEvaluator:
             adapt_lr=adapt_lr,
         )
 
-    def by_ue(self, params: Params, memory: ClientMemory | None = None) -> tuple[Array, Array, float]:
-        """Training loss and test accuracy of the global and of the adapted model, each of shape (2, num_ue), and alpha.
+    def by_ue(
+        self, params: Params, memory: ClientMemory | None = None
+    ) -> tuple[Array, Array, float]:
+        """Training loss and test accuracy of the global and of the adapted model, each of shape (2,
+        num_ue), and alpha.
 
-        The UEs that are judged are in the order of their numbers; alpha is the mean of those that they measure.
+        The UEs that are judged are in the order of their numbers; alpha is the mean of those that
+        they measure.
         """
         accuracy: list[Array] = []
         loss: list[Array] = []
         rates: list[Array] = []
-        alpha, measures = self.evaluator.inner_lr, self.evaluator.measured and self.personal is None
+        alpha = self.evaluator.inner_lr
+        measures = self.evaluator.measured and self.personal is None
         data, columns, _ = _inputs(self.data, self.layers)
-        input_params = params if self.layers is None else narrow_params(self.layers, params, columns)
+        input_params = (
+            params if self.layers is None else narrow_params(self.layers, params, columns)
+        )
         for piece in self.pieces:
             adapt, train, test, grams = piece.kept or _gathered(piece, data)
             rate: float | Tensor = alpha
@@ -154,16 +173,28 @@ class PreparedEvaluator:
             hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
             loss.append(torch.stack(losses).cpu().numpy())
             accuracy.append(torch.stack(hits).cpu().numpy())
-        order = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))  # sums in the order of the UEs
+        order = np.argsort(
+            np.concatenate([piece.ue for piece in self.pieces])
+        )  # sums in the order of the UEs
         mean_rate = float(np.concatenate(rates)[order].mean()) if rates else alpha
-        return np.concatenate(loss, axis=1)[:, order], np.concatenate(accuracy, axis=1)[:, order], mean_rate
+        return (
+            np.concatenate(loss, axis=1)[:, order],
+            np.concatenate(accuracy, axis=1)[:, order],
+            mean_rate,
+        )
 
-    def _measured_rate(self, params: Params, piece: Piece, adapt: Batch, train: Batch, gram: Tensor | None) -> Tensor:
-        """Which of `RATES` leaves each UE the least loss, on training samples that it has not adapted with.
+    def _measured_rate(
+        self, params: Params, piece: Piece, adapt: Batch, train: Batch, gram: Tensor | None
+    ) -> Tensor:
+        """Which of `RATES` leaves each UE the least loss, on training samples that it has not
+        adapted with.
 
         A UE that has no others is judged on those. Shape (num_ue,).
         """
-        used = (piece.train.sample[:, :, None] == np.where(piece.adapt.mask, piece.adapt.sample, -1)[:, None]).any(-1)
+        used = (
+            piece.train.sample[:, :, None]
+            == np.where(piece.adapt.mask, piece.adapt.sample, -1)[:, None]
+        ).any(-1)
         fresh = train.mask * torch.from_numpy(~used).to(train.mask)
         judged = torch.where(fresh.sum(dim=-1, keepdim=True) > 0.0, fresh, train.mask)
         if self.layers is not None:
@@ -187,7 +218,9 @@ class PreparedEvaluator:
         memory: ClientMemory | None,
         rate: float | Tensor,
     ) -> list[tuple[Tensor, Tensor]]:
-        """For each batch the outputs of the global and of the adapted model, shapes (num_ue, num, num_classes)."""
+        """For each batch the outputs of the global and of the adapted model, shapes (num_ue, num,
+        num_classes).
+        """
         if self.layers is not None:
             inputs = [batch.x for batch in on]
             return adapted_outputs(self.layers, params, adapt, rate, inputs, list(grams))
@@ -195,7 +228,9 @@ class PreparedEvaluator:
         results = []
         for batch in on:
             flat = outputs(self.model, params, batch.x.flatten(0, 1))
-            results.append((flat.view(*batch.y.shape, flat.shape[-1]), self._own_outputs(own, batch)))
+            results.append(
+                (flat.view(*batch.y.shape, flat.shape[-1]), self._own_outputs(own, batch))
+            )
         return results
 
     def _own_outputs(self, own: Params, batch: Batch) -> Tensor:
@@ -212,7 +247,12 @@ class PreparedEvaluator:
         return vmap(lambda mine: grad(loss)(params, mine))(adapt)
 
     def _adapted(
-        self, params: Params, adapt: Batch, ue: IntArray, memory: ClientMemory | None, rate: float | Tensor
+        self,
+        params: Params,
+        adapt: Batch,
+        ue: IntArray,
+        memory: ClientMemory | None,
+        rate: float | Tensor,
     ) -> Params:
         """Each UE's own model, stacked: one step from the global one, or what the algorithm says."""
         if self.personal is not None:
@@ -223,7 +263,9 @@ class PreparedEvaluator:
             return vmap(lambda mine, own: of(params, mine, own))(adapt, remembered)
         if isinstance(rate, Tensor):
             gradients = self._gradients(params, adapt)
-            return {name: p - _beside(rate, p[None]) * gradients[name] for name, p in params.items()}
+            return {
+                name: p - _beside(rate, p[None]) * gradients[name] for name, p in params.items()
+            }
         loss = loss_of(self.model)
         return vmap(lambda mine: minus(params, rate, grad(loss)(params, mine)))(adapt)
 
@@ -236,7 +278,9 @@ def _beside(rate: Tensor, stack: Tensor) -> Tensor:
 def _inputs(
     data: FederatedData, layers: tuple[Layer, ...] | None
 ) -> tuple[FederatedData, Columns | None, Linear | None]:
-    """The data as this form of an evaluation takes them, which inputs these are, the first layer where it is linear."""
+    """The data as this form of an evaluation takes them, which inputs these are, the first layer
+    where it is linear.
+    """
     first = layers[0] if layers is not None else None
     return (data.narrow, data.columns, first) if isinstance(first, Linear) else (data, None, None)
 
@@ -252,13 +296,18 @@ def mean_of(values: Tensor, mask: Tensor) -> Tensor:
     return weighted.double()
 
 
-def _pieces(evaluator: Evaluator, data: FederatedData, seed: int, first: Linear | None) -> Iterator[Piece]:
-    """The pieces of an evaluation; those of a network whose first layer is linear keep their samples in memory."""
+def _pieces(
+    evaluator: Evaluator, data: FederatedData, seed: int, first: Linear | None
+) -> Iterator[Piece]:
+    """The pieces of an evaluation; those of a network whose first layer is linear keep their
+    samples in memory.
+    """
     kept = 0
     order, num_test = by_test_size(evaluator, data, seed)
     for some in groups_of_like_size(num_test, small=512, most=ROWS):
         piece = draw_piece(evaluator, data, seed, order[some])
-        judged, adapt = piece.train.sample.size + piece.test.sample.size, piece.adapt.sample
+        judged = piece.train.sample.size + piece.test.sample.size
+        adapt = piece.adapt.sample
         kept += (judged + adapt.size) * math.prod(data.sample_shape) + judged * adapt.shape[-1]
         keep = first is not None and kept <= MOST_KEPT
         yield replace(piece, kept=_gathered(piece, data, first)) if keep else piece
@@ -274,14 +323,17 @@ def by_test_size(evaluator: Evaluator, data: FederatedData, seed: int) -> tuple[
 
 
 def groups_of_like_size(size: IntArray, small: int, most: int | None = None) -> Iterator[slice]:
-    """Neighbours among ascending sizes, so that little is padded when each is filled up to the largest of them.
+    """Neighbours among ascending sizes, so that little is padded when each is filled up to the
+    largest of them.
 
-    At most a tenth is padding, unless there are no more than `small` in all; at most `most` in all, but at least one.
+    At most a tenth is padding, unless there are no more than `small` in all; at most `most` in all,
+    but at least one.
     """
     begin = 0
     while begin < len(size):
         rest = size[begin:]
-        padded, real = np.arange(1, len(rest) + 1) * rest, np.cumsum(rest)
+        padded = np.arange(1, len(rest) + 1) * rest
+        real = np.cumsum(rest)
         fits = padded <= np.maximum(1.1 * real, small)
         if most is not None:
             fits &= padded <= most
@@ -300,28 +352,63 @@ def evaluated_ues(evaluator: Evaluator, num_ue: int, seed: int) -> IntArray:
 def draw_piece(evaluator: Evaluator, data: FederatedData, seed: int, ue: IntArray) -> Piece:
     """The samples on which these UEs are judged."""
     part = data.partition
-    most = evaluator.test_samples if evaluator.test_samples is not None else int(part.test_size.max())
+    most = (
+        evaluator.test_samples if evaluator.test_samples is not None else int(part.test_size.max())
+    )
     return Piece(
         ue=ue,
-        adapt=_draw(part.train, part.train_start, part.train_size, ue, evaluator.adapt_samples, seed, "adapt"),
-        train=_draw(part.train, part.train_start, part.train_size, ue, evaluator.train_samples, seed, "train-loss"),
+        adapt=_draw(
+            part.train,
+            part.train_start,
+            part.train_size,
+            ue,
+            evaluator.adapt_samples,
+            seed,
+            "adapt",
+        ),
+        train=_draw(
+            part.train,
+            part.train_start,
+            part.train_size,
+            ue,
+            evaluator.train_samples,
+            seed,
+            "train-loss",
+        ),
         test=_draw(part.test, part.test_start, part.test_size, ue, most, seed, "test"),
     )
 
 
 def _gathered(piece: Piece, data: FederatedData, first: Linear | None = None) -> Samples:
-    """The samples of a piece: to use once or, where the first layer is given, to keep with their Gram matrices."""
+    """The samples of a piece: to use once or, where the first layer is given, to keep with their
+    Gram matrices.
+    """
     draws = {"adapt": piece.adapt, "train": piece.train, "test": piece.test}
-    adapt, train, test = (data.batch(draw, purpose if first is None else None) for purpose, draw in draws.items())
+    adapt, train, test = (
+        data.batch(draw, purpose if first is None else None) for purpose, draw in draws.items()
+    )
     if first is None:
         return Samples(adapt, train, test)
-    return Samples(adapt, train, test, (input_gram(first, train.x, adapt.x), input_gram(first, test.x, adapt.x)))
+    return Samples(
+        adapt,
+        train,
+        test,
+        (input_gram(first, train.x, adapt.x), input_gram(first, test.x, adapt.x)),
+    )
 
 
 def _draw(
-    samples: IntArray, start: IntArray, size: IntArray, ue: IntArray, at_most: int, seed: int, purpose: str
+    samples: IntArray,
+    start: IntArray,
+    size: IntArray,
+    ue: IntArray,
+    at_most: int,
+    seed: int,
+    purpose: str,
 ) -> Draw:
-    """At most `at_most` samples of each UE, without replacement: all of them, in order, where there are no more."""
+    """At most `at_most` samples of each UE, without replacement: all of them, in order, where there
+    are no more.
+    """
     num = np.minimum(size[ue], at_most)
     slot = np.arange(int(num.max(initial=0)))
     if (size[ue] <= at_most).all():
@@ -337,7 +424,11 @@ def gradient_norm_sq(loss: Loss, params: Params, data: FederatedData, inner_lr: 
     total: dict[str, Tensor] = {name: torch.zeros_like(p) for name, p in params.items()}
     for u in range(data.partition.num_ue):
         own = _owned(data, u)
-        total = minus(total, -1.0 / data.partition.num_ue, exact.meta_grad(loss, params, MetaBatch(own, own, own)))
+        total = minus(
+            total,
+            -1.0 / data.partition.num_ue,
+            exact.meta_grad(loss, params, MetaBatch(own, own, own)),
+        )
     return float(torch.stack([(g.double() ** 2).sum() for g in total.values()]).sum())
 
 

@@ -1,4 +1,6 @@
-"""The models UEs use where the algorithm decides that, instead of one gradient step from the global one."""
+"""The models UEs use where the algorithm decides that, instead of one gradient step from the global
+one.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,11 +19,15 @@ class PersonalModels(NamedTuple):
     first: Params  # what a UE remembers before its first round
 
 
-def personal_models(algorithm: Algorithm, model: nn.Module, params: Params) -> PersonalModels | None:
+def personal_models(
+    algorithm: Algorithm, model: nn.Module, params: Params
+) -> PersonalModels | None:
     """Which models are evaluated as adapted, where the algorithm decides that."""
     if not isinstance(algorithm, Personal):
         return None
     loss = loss_of(model)
     sent = algorithm.init(params).sent
     first = algorithm.client_init(sent) if is_stateful(algorithm) else {}
-    return PersonalModels(lambda params, batch, own: algorithm.personal(loss, params, batch, own), first)
+    return PersonalModels(
+        lambda params, batch, own: algorithm.personal(loss, params, batch, own), first
+    )

@@ -72,14 +72,20 @@ class Own(TypedDict, total=False):
 def build_algorithm(settings: Settings) -> Algorithm:
     """The algorithm of these settings, with its own settings from [learning]."""
     settings = settings.resolved()
-    part, learning = find("algorithm", settings.algorithm), settings.learning
+    part = find("algorithm", settings.algorithm)
+    learning = settings.learning
     own = dict(learning.model_extra or {})
-    compared = [find("algorithm", name) for name in dict.fromkeys([settings.algorithm, *settings.compare.algorithms])]
+    compared = [
+        find("algorithm", name)
+        for name in dict.fromkeys([settings.algorithm, *settings.compare.algorithms])
+    ]
     known = {key: setting for candidate in compared for key, setting in candidate.settings.items()}
     for key in own:
         if key not in known:
             raise AutoFLError(unknown_key("learning", key, known))
-    given = checked_settings(part, {key: value for key, value in own.items() if key in part.settings})
+    given = checked_settings(
+        part, {key: value for key, value in own.items() if key in part.settings}
+    )
     shared: dict[str, Any] = {
         "variant": learning.variant,
         "participation": settings.simulation.num_selected / settings.cell.count,
@@ -89,20 +95,28 @@ def build_algorithm(settings: Settings) -> Algorithm:
         "split": None if learning.split is None else tuple(learning.split),
         "batches": learning.batches,
     }
-    shared |= {key: value for key, value in steadier.items() if value is not None}  # else the algorithm's own
+    shared |= {
+        key: value for key, value in steadier.items() if value is not None
+    }  # else the algorithm's own
     algorithm: Algorithm = part.build(given, shared)
     return algorithm
 
 
 def step_sizes(learning: LearningSettings, part: Part) -> dict[str, Any]:
-    """The settings of an algorithm's steps, those that are "auto" by the rule of docs/step-sizes.md."""
+    """The settings of an algorithm's steps, those that are "auto" by the rule of
+    docs/step-sizes.md.
+    """
     names = ("inner_lr", "outer_lr", "lr_decay", "grad_clip", "guard")
     given = {name: getattr(learning, name) for name in names}
     if "auto" not in given.values():
         return given
     by_length = "longest_step" in part.settings
     if given["outer_lr"] == "auto" and "outer_lr" in part.settings and not by_length:
-        log.warning("algorithm %s: its beta cannot be found by the rule, so it is %g", part.name, MNIST_STEPS[1])
+        log.warning(
+            "algorithm %s: its beta cannot be found by the rule, so it is %g",
+            part.name,
+            MNIST_STEPS[1],
+        )
     by_rule = {
         "inner_lr": INNER_LR,
         "outer_lr": math.inf if by_length else MNIST_STEPS[1],
@@ -116,9 +130,13 @@ def step_sizes(learning: LearningSettings, part: Part) -> dict[str, Any]:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of this name; "auto" is a GPU where there is one. Products keep full float32 precision there."""
+    """The device of this name; "auto" is a GPU where there is one. Products keep full float32
+    precision there.
+    """
     if name == "cuda" and not torch.cuda.is_available():
-        raise AutoFLError("simulation.device: there is no GPU here that PyTorch can use; set it to cpu or auto")
+        raise AutoFLError(
+            "simulation.device: there is no GPU here that PyTorch can use; set it to cpu or auto"
+        )
     cuda = name != "cpu" and torch.cuda.is_available()
     if cuda:
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -135,7 +153,9 @@ def build_model(settings: Settings, sample_shape: tuple[int, ...], num_classes: 
     def factory(shape: tuple[int, ...], classes: int) -> nn.Module:
         made = part.build(given, {"sample_shape": shape, "num_classes": classes})
         if not isinstance(made, nn.Module):
-            raise AutoFLError(f"model {part.name}: it must give a torch.nn.Module, not {type(made).__name__}")
+            raise AutoFLError(
+                f"model {part.name}: it must give a torch.nn.Module, not {type(made).__name__}"
+            )
         return made
 
     return build(factory, sample_shape, num_classes, stream(settings.seed, "init"))
@@ -143,7 +163,8 @@ def build_model(settings: Settings, sample_shape: tuple[int, ...], num_classes: 
 
 def build_evaluator(settings: Settings) -> Evaluator:
     """How models are evaluated."""
-    inner_lr, evaluation = settings.resolved().learning.inner_lr, settings.evaluation
+    inner_lr = settings.resolved().learning.inner_lr
+    evaluation = settings.evaluation
     assert inner_lr is not None  # resolved
     measured = inner_lr == "auto"
     if measured and settings.stop.gradient_norm_sq is not None:
@@ -163,17 +184,19 @@ def build_evaluator(settings: Settings) -> Evaluator:
 
 
 def build_arm(settings: Settings, cell: Cell, channel: Channel, own: Own) -> Arm:
-    """The algorithm of the settings with everything that goes with it, in this cell; any part may be an own object."""
+    """The algorithm of the settings with everything that goes with it, in this cell; any part may
+    be an own object.
+    """
     settings = settings.resolved()
-    planner, selection = (
-        own.get("planner") or build_planner(settings, num_weights=int(cell.num_weights)),
-        own.get("selection") or build_selection(settings),
-    )
+    planner = own.get("planner") or build_planner(settings, num_weights=int(cell.num_weights))
+    selection = own.get("selection") or build_selection(settings)
     air = ChannelAir(cell, channel, settings.seed)
     downlink = own.get("downlink") or build_downlink(settings)
     decides = settings.decides_downlink and own.get("downlink") is None
     open_one = downlink if decides else None
-    network = Network(air, planner, selection, settings.seed, settings.simulation.outage, downlink=open_one)
+    network = Network(
+        air, planner, selection, settings.seed, settings.simulation.outage, downlink=open_one
+    )
     aggregator: Aggregator = own.get("aggregator") or settings.aggregator.build(
         heard_probability=Lazy(lambda: heard_probability(network)), num_ue=settings.cell.count
     )
@@ -189,8 +212,11 @@ def build_arm(settings: Settings, cell: Cell, channel: Channel, own: Own) -> Arm
 
 
 def heard_probability(network: Network) -> Array:
-    """P(decoded | selected) of each UE, from rounds of the network alone under another seed; never 0."""
-    law, air = int(stream(network.seed, "law").integers(2**31)), network.air
+    """P(decoded | selected) of each UE, from rounds of the network alone under another seed; never
+    0.
+    """
+    law = int(stream(network.seed, "law").integers(2**31))
+    air = network.air
     assert isinstance(air, ChannelAir)
     horizon = draw_horizon(replace(network, seed=law, air=replace(air, seed=law)), LAW_ROUNDS)
     selected = np.maximum(horizon.selected.sum(axis=0), 1)
@@ -219,11 +245,15 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
     model = own.get("model") or build_model(settings, data.sample_shape, data.num_classes)
     check_model(model, data.sample_shape, data.num_classes)
     device = pick_device(settings.simulation.device)
-    data, model = data.to(device), model.to(device)
-    params, given = params_of(model, data.dtype), own.get("channel")
+    data = data.to(device)
+    model = model.to(device)
+    params = params_of(model, data.dtype)
+    given = own.get("channel")
     channel = build_channel(settings) if given is None else informed(settings, given)
     sent = num_weights((own.get("algorithm") or build_algorithm(settings)).init(params).sent)
-    cell = build_cell(settings, data.partition.train_size, sent, own.get("compressor"), own.get("downlink"))
+    cell = build_cell(
+        settings, data.partition.train_size, sent, own.get("compressor"), own.get("downlink")
+    )
     training = build_training(settings, params, cell, channel, own)
     engine = pick_engine(settings.learning.engine, model, training.arm.algorithm)
     return Simulation(
@@ -241,9 +271,14 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
 
 def build_lies(settings: Settings, num_ue: int) -> Lies | None:
     """Who lies in a simulation, and how; None where nobody does and no history is checked."""
-    section, bounds = settings.attack, Bounds(**settings.checks.model_dump())
+    section = settings.attack
+    bounds = Bounds(**settings.checks.model_dump())
     if section.name == "none":
         return Lies(None, np.zeros(0, dtype=np.int64), bounds) if bounds.history else None
     if section.begin > settings.stop.rounds:
-        log.warning("attack.begin = %d: nobody lies in the %d rounds of this run", section.begin, settings.stop.rounds)
+        log.warning(
+            "attack.begin = %d: nobody lies in the %d rounds of this run",
+            section.begin,
+            settings.stop.rounds,
+        )
     return Lies.draw(section.build(), section.share, num_ue, settings.seed, bounds, section.begin)

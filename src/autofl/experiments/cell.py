@@ -17,7 +17,16 @@ from autofl.config.settings import DataSettings, KnowledgeSettings
 from autofl.errors import AutoFLError
 from autofl.experiments.data import loaded_from
 from autofl.files import finite_or_null
-from autofl.network import DECISIONS, STATUS_NAMES, Cell, Law, Status, decoded, drop_in_disc, round_cost
+from autofl.network import (
+    DECISIONS,
+    STATUS_NAMES,
+    Cell,
+    Law,
+    Status,
+    decoded,
+    drop_in_disc,
+    round_cost,
+)
 from autofl.planner import MIN_SAMPLES, Planner, check_bits
 from autofl.planner.downlink import offer_of
 from autofl.registry import Lazy
@@ -26,7 +35,14 @@ from autofl.rounds.round import ChannelAir, Network, Round, network_round
 from autofl.selection import Selection, Uniform
 from autofl.units import Array, IntArray, db_to_ratio, dbm_to_watt
 
-PER_UE = ("cycles_per_sample", "cpu_frequency", "min_cpu_frequency", "max_energy", "max_power", "bandwidth")
+PER_UE = (
+    "cycles_per_sample",
+    "cpu_frequency",
+    "min_cpu_frequency",
+    "max_energy",
+    "max_power",
+    "bandwidth",
+)
 
 
 def build_cell(
@@ -43,8 +59,12 @@ def build_cell(
         num_weights: of an update; without it, that of the named model on the named data.
         compressor, downlink: which decide Z and Z_down; without one, the settings'.
     """
-    cell, num_ue = settings.cell, settings.cell.count
-    drawn = {name: getattr(cell, name).draw(stream(settings.seed, f"cell.{name}"), num_ue) for name in PER_UE}
+    cell = settings.cell
+    num_ue = settings.cell.count
+    drawn = {
+        name: getattr(cell, name).draw(stream(settings.seed, f"cell.{name}"), num_ue)
+        for name in PER_UE
+    }
     if cell.total_bandwidth is not None:
         shared = min(settings.simulation.num_selected, num_ue) * drawn["bandwidth"].mean()
         drawn["bandwidth"] = drawn["bandwidth"] * (cell.total_bandwidth / shared)
@@ -59,7 +79,9 @@ def build_cell(
         owned = data_size.astype(np.float64)
     if num_weights is None:
         num_weights = _known_weights(settings)
-    bits = cell.update_bits or update_bits(num_weights or 0, compressor or build_compressor(settings))
+    bits = cell.update_bits or update_bits(
+        num_weights or 0, compressor or build_compressor(settings)
+    )
     weights = bits / 32.0 if num_weights is None else float(num_weights)
     return Cell(
         distance=distance,
@@ -92,11 +114,14 @@ def build_cell(
 
 def _angles(settings: Settings) -> Array:
     """Directions [rad] in which the UEs are: those of their positions or of their drop, else drawn."""
-    cell, num_ue = settings.cell, settings.cell.count
+    cell = settings.cell
+    num_ue = settings.cell.count
     if cell.positions is not None:
         x, y = np.asarray(cell.positions, dtype=np.float64).T
     elif cell.distance.law == "disc":
-        x, y = drop_in_disc(stream(settings.seed, "cell.distance"), num_ue, cell.distance.parameters[0]).T
+        x, y = drop_in_disc(
+            stream(settings.seed, "cell.distance"), num_ue, cell.distance.parameters[0]
+        ).T
     else:
         return stream(settings.seed, "cell.angle").uniform(0.0, 2.0 * np.pi, num_ue)
     return np.arctan2(y, x)
@@ -118,7 +143,9 @@ def _known_weights(settings: Settings) -> int | None:
 
 @lru_cache(maxsize=8)
 def _counted_weights(model: str, source: DataSettings) -> int:
-    """The weights of a model that is not ours, or on data that are not: it is built once, which loads PyTorch."""
+    """The weights of a model that is not ours, or on data that are not: it is built once, which
+    loads PyTorch.
+    """
     from autofl.experiments.build import build_model
     from autofl.models import num_weights, params_of
 
@@ -132,7 +159,9 @@ def build_channel(settings: Settings) -> Channel:
     settings = settings.resolved()
     assert settings.cell.small_scale_gain is not None  # resolved
     channel: Channel = settings.channel.build(
-        fading=settings.cell.small_scale_gain.as_fading(), num_ue=settings.cell.count, landscape=settings.seed
+        fading=settings.cell.small_scale_gain.as_fading(),
+        num_ue=settings.cell.count,
+        landscape=settings.seed,
     )
     return informed(settings, channel)
 
@@ -153,39 +182,49 @@ def build_link(settings: Settings) -> Law:
 
 def build_selection(settings: Settings) -> Selection:
     """Who takes part in a round."""
-    selection: Selection = settings.selection.build(num_selected=settings.resolved().simulation.num_selected)
+    selection: Selection = settings.selection.build(
+        num_selected=settings.resolved().simulation.num_selected
+    )
     return selection
 
 
 def build_compressor(settings: Settings) -> Compressor | None:
     """What compresses an update on its way up; None for nothing."""
-    compressor: Compressor | None = settings.compressor.build() if settings.compressor.name != "none" else None
+    compressor: Compressor | None = (
+        settings.compressor.build() if settings.compressor.name != "none" else None
+    )
     return compressor
 
 
 def build_downlink(settings: Settings) -> Compressor | None:
     """What compresses the model on its way down; None for nothing."""
-    compressor: Compressor | None = settings.downlink.build() if settings.downlink.name != "none" else None
+    compressor: Compressor | None = (
+        settings.downlink.build() if settings.downlink.name != "none" else None
+    )
     return compressor
 
 
 def build_planner(settings: Settings, num_weights: int | None = None) -> Planner:
     """The planner that the algorithm of these settings is paired with.
 
-    AutoFL, FedAvg-2 and every algorithm of a user's own plan by [planner], Per-FedAvg and FedAvg-1 by [baseline],
-    AutoFL-J and FedAvg-J by [joint].
+    AutoFL, FedAvg-2 and every algorithm of a user's own plan by [planner], Per-FedAvg and FedAvg-1
+    by [baseline], AutoFL-J and FedAvg-J by [joint].
     """
     settings = settings.resolved()
     compressor = build_compressor(settings)
-    planner: Planner = settings.planned_by().build(rates=Lazy(lambda: rates_of(compressor, num_weights)))
+    planner: Planner = settings.planned_by().build(
+        rates=Lazy(lambda: rates_of(compressor, num_weights))
+    )
     check_bits(planner, compressor is not None)
     return planner
 
 
 def rates_of(compressor: Compressor | None, num_weights: int | None = None) -> list[list[float]]:
-    """Bits per weight and variance that a compressor offers a planner; none where it offers no choice.
+    """Bits per weight and variance that a compressor offers a planner; none where it offers no
+    choice.
 
-    The update of a small model has a least size, whatever the budget: with `num_weights`, no rate below it is offered.
+    The update of a small model has a least size, whatever the budget: with `num_weights`, no rate
+        below it is offered.
     """
     offered = getattr(compressor, "rates", None)
     if compressor is None or offered is None:
@@ -193,7 +232,11 @@ def rates_of(compressor: Compressor | None, num_weights: int | None = None) -> l
     rates = [list(pair) for pair in offered()]
     if num_weights is None:
         return rates
-    kept = [rate for rate in rates if compressor.update_bits(num_weights, rate[0]) <= rate[0] * num_weights]
+    kept = [
+        rate
+        for rate in rates
+        if compressor.update_bits(num_weights, rate[0]) <= rate[0] * num_weights
+    ]
     return kept or [[compressor.update_bits(num_weights) / num_weights, rates[-1][1]]]
 
 
@@ -201,7 +244,8 @@ def build_network(settings: Settings, cell: Cell | None = None) -> Network:
     """A run of these settings without its learning.
 
     Args:
-        cell: that of a simulation, which knows D_i and the size of the model; without one, as `autofl plan` has it.
+        cell: that of a simulation, which knows D_i and the size of the model; without one, as
+            `autofl plan` has it.
     """
     settings = settings.resolved()
     cell = cell or build_cell(settings)
@@ -220,21 +264,30 @@ class RoundPlan:
     """A planned round of a whole cell: the plan, the channel it was made for, and what it costs."""
 
     round: Round
-    success_probability: Array | None  # P(xi >= phi) at the planned power, where the channel has a law
+    success_probability: (
+        Array | None
+    )  # P(xi >= phi) at the planned power, where the channel has a law
     downlink: Compressor | None = None  # of a message down whose bits are decided
 
     def reasons(self) -> list[str]:
-        """Why a UE is infeasible, by what the planner knows: power (not decodable even at P_max), data, or energy."""
+        """Why a UE is infeasible, by what the planner knows: power (not decodable even at P_max),
+        data, or energy.
+        """
         cell = self.round.cell
         reachable = decoded(cell, self.round.known, cell.max_power)
         owned = np.where(cell.data_size < MIN_SAMPLES, "data", "energy")
         reasons = np.where(reachable, owned, "power")
-        return [str(reason) for reason in np.where(self.round.plan.status == Status.INFEASIBLE, reasons, "")]
+        return [
+            str(reason)
+            for reason in np.where(self.round.plan.status == Status.INFEASIBLE, reasons, "")
+        ]
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """What each UE is told and what it costs, SI and linear, arrays of shape (num_ue,)."""
         this_round = self.round
-        plan, cost, chance = this_round.plan, this_round.cost, self.success_probability
+        plan = this_round.plan
+        cost = this_round.cost
+        chance = self.success_probability
         columns = {
             "id": np.arange(this_round.cell.num_ue),
             "distance": this_round.cell.distance,
@@ -248,19 +301,26 @@ class RoundPlan:
             "status": np.array(STATUS_NAMES)[plan.status],
             "samples_limit": np.array(STATUS_NAMES)[plan.samples_limit],
             "power_limit": np.array(STATUS_NAMES)[plan.power_limit],
-            "infeasible_because": np.array([reason or None for reason in self.reasons()], dtype=object),
-            "success_probability": np.full(this_round.cell.num_ue, None, dtype=object) if chance is None else chance,
+            "infeasible_because": np.array(
+                [reason or None for reason in self.reasons()], dtype=object
+            ),
+            "success_probability": np.full(this_round.cell.num_ue, None, dtype=object)
+            if chance is None
+            else chance,
         }
         return columns | {name: getattr(plan, name) for name in DECISIONS if name not in columns}
 
     def summary(self) -> dict[str, object]:
         """The round as a whole, as plain values."""
-        plan, cost = self.round.plan, self.round.cost
+        plan = self.round.plan
+        cost = self.round.cost
         slowest = int(np.argmax(cost.compute_time + cost.upload_time))
         planned = round_cost(self.round.cell, self.round.known, plan.only(self.round.sends))
         return {
             "round_time": float(cost.time),
-            "planned_time": float(planned.time),  # without transmissions that this round's channel makes necessary
+            "planned_time": float(
+                planned.time
+            ),  # without transmissions that this round's channel makes necessary
             "slowest": slowest,
             "slowest_compute_time": float(cost.compute_time[slowest]),
             "slowest_upload_time": float(cost.upload_time[slowest]),
@@ -269,20 +329,26 @@ class RoundPlan:
             "overhead": float(cost.overhead),
             "num_feasible": int(plan.feasible.sum()),
             "energy": float(cost.energy.sum()),
-            "certificate": None if plan.certificate is None else finite_or_null(asdict(plan.certificate)),
+            "certificate": None
+            if plan.certificate is None
+            else finite_or_null(asdict(plan.certificate)),
         }
 
     def downlink_choice(self) -> dict[str, float] | None:
-        """Why the message down has its bits: what it typically loses, its time and that of the model as it is.
+        """Why the message down has its bits: what it typically loses, its time and that of the
+        model as it is.
 
         None where its bits are not decided, or nobody takes part.
         """
-        cell, cost = self.round.cell, self.round.cost
+        cell = self.round.cell
+        cost = self.round.cost
         if self.downlink is None or not self.round.sends.any():
             return None
         offer = offer_of(self.downlink, int(cell.num_weights))
         return {
-            "bits_per_weight": float(np.interp(cell.downlink_bits, offer.size, offer.bits_per_weight)),
+            "bits_per_weight": float(
+                np.interp(cell.downlink_bits, offer.size, offer.bits_per_weight)
+            ),
             "lost": float(np.interp(cell.downlink_bits, offer.size, offer.lost)),
             "time": float(cost.downlink_time),
             "whole_time": float(cost.downlink_time) * float(offer.size[-1]) / cell.downlink_bits,
@@ -297,7 +363,11 @@ class RoundPlan:
         """Everything as plain values, SI and linear, for JSON."""
         columns = self.columns()
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-        return {**self.summary(), **self.decided(), "ues": [dict(zip(columns, row, strict=True)) for row in rows]}
+        return {
+            **self.summary(),
+            **self.decided(),
+            "ues": [dict(zip(columns, row, strict=True)) for row in rows],
+        }
 
 
 def plan_table(settings: Settings, made: RoundPlan) -> dict[str, Any]:
@@ -331,10 +401,13 @@ def plan(settings: Settings) -> RoundPlan:
     """Plan one round of the cell of these settings: every UE selected, its channel that of round 1."""
     network = whole_cell(settings)
     assert isinstance(network.air, ChannelAir)
-    cell, channel = network.air.cell, network.air.channel
+    cell = network.air.cell
+    channel = network.air.channel
     this_round, _ = network_round(network, 1, network.planner.init(cell))
     try:
-        chance = success_probability(this_round.plan.applied(cell), channel, this_round.plan.tx_power)
+        chance = success_probability(
+            this_round.plan.applied(cell), channel, this_round.plan.tx_power
+        )
     except AutoFLError:  # a trace, say, has no law
         chance = None
     return RoundPlan(this_round, chance, network.downlink)

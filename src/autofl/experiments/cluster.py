@@ -1,4 +1,6 @@
-"""Simulations on a Ray cluster: many runs, or the UEs of one large run in chunks. The results are the local ones."""
+"""Simulations on a Ray cluster: many runs, or the UEs of one large run in chunks. The results are
+the local ones.
+"""
 
 import logging
 import os
@@ -34,7 +36,9 @@ RunOne = Callable[..., object]
 
 
 def connect(address: str) -> Any:
-    """Ray, connected to the cluster at this address; "local" starts one on this machine for as long as we run."""
+    """Ray, connected to the cluster at this address; "local" starts one on this machine for as long
+    as we run.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -46,10 +50,18 @@ def connect(address: str) -> Any:
             _knock(address)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # of Ray about itself
-                ray.init(address=address, include_dashboard=False if address == "local" else None, **quiet)
+                ray.init(
+                    address=address,
+                    include_dashboard=False if address == "local" else None,
+                    **quiet,
+                )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise AutoFLError(f"--ray {address}: no cluster answers there ({first}); try --ray local") from None
+            first = (
+                str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            )
+            raise AutoFLError(
+                f"--ray {address}: no cluster answers there ({first}); try --ray local"
+            ) from None
     return ray
 
 
@@ -60,10 +72,13 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
 
 
-def run_on_ray(jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callable[[Any], None]) -> None:
+def run_on_ray(
+    jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callable[[Any], None]
+) -> None:
     """Each job (see `jobs.Job`) as a task of the cluster; its folder comes here when it is whole.
 
-    The data set travels with the tasks, so a machine of the cluster needs this package and no files.
+    The data set travels with the tasks, so a machine of the cluster needs this package and no
+    files.
     """
     ray = connect(address)
     from ray.util.queue import Queue
@@ -102,12 +117,18 @@ def _result(ray: Any, reference: Any) -> Any:
         raise error.cause from None
 
 
-def _run_there(job: Any, loaded: tuple[Dataset, IntArray | None], queue: Any, run_one: RunOne) -> dict[str, bytes]:
+def _run_there(
+    job: Any, loaded: tuple[Dataset, IntArray | None], queue: Any, run_one: RunOne
+) -> dict[str, bytes]:
     dataset, owner = loaded
     data = build_data(job.settings, dataset, owner)
     with tempfile.TemporaryDirectory() as folder:
-        run_one(replace(job, place=Path(folder), resume=False, wait=False, keep=False), queue.put, data)
-        return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name[0] != "."}
+        run_one(
+            replace(job, place=Path(folder), resume=False, wait=False, keep=False), queue.put, data
+        )
+        return {
+            path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name[0] != "."
+        }
 
 
 def _unpack(files: dict[str, bytes], job: Any) -> None:
@@ -123,7 +144,9 @@ def _unpack(files: dict[str, bytes], job: Any) -> None:
 
 
 def spread(sim: Simulation, address: str) -> Simulation:
-    """The same simulation, the client updates of each round computed by the cluster, chunk by chunk."""
+    """The same simulation, the client updates of each round computed by the cluster, chunk by
+    chunk.
+    """
     ray = connect(address)
     threads = torch.get_num_threads()
     num = max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
@@ -132,10 +155,18 @@ def spread(sim: Simulation, address: str) -> Simulation:
     workers = [worker.remote(data, threads) for _ in range(num)]
 
     def engine(
-        algorithm: Algorithm, sent: Params, batches: Batches, ue: IntArray, memory: ClientMemory | None = None
+        algorithm: Algorithm,
+        sent: Params,
+        batches: Batches,
+        ue: IntArray,
+        memory: ClientMemory | None = None,
     ) -> Updates:
         updates = sim.engine(algorithm, sent, batches, ue, memory)
-        if isinstance(updates, Summed) and isinstance(batches, DrawnBatches) and not is_stateful(algorithm):
+        if (
+            isinstance(updates, Summed)
+            and isinstance(batches, DrawnBatches)
+            and not is_stateful(algorithm)
+        ):
             return SpreadUpdates(ray, workers, updates, batches)
         return updates
 
@@ -144,7 +175,9 @@ def spread(sim: Simulation, address: str) -> Simulation:
 
 @dataclass(frozen=True)
 class SpreadUpdates:
-    """Updates whose chunks are summed by the cluster and added here, in the order of the UEs' numbers."""
+    """Updates whose chunks are summed by the cluster and added here, in the order of the UEs'
+    numbers.
+    """
 
     ray: Any
     workers: list[Any]
@@ -163,11 +196,15 @@ class SpreadUpdates:
         share = shares(self.ue, weight)
         chunks = self.updates.chunks()
         waiting = []
-        for worker, mine in zip(self.workers, np.array_split(np.arange(len(chunks)), len(self.workers)), strict=True):
+        for worker, mine in zip(
+            self.workers, np.array_split(np.arange(len(chunks)), len(self.workers)), strict=True
+        ):
             rows = [chunks[place] for place in mine]
             if rows:
                 waiting.append((np.concatenate(rows), worker.parts.remote(*self._of(rows, share))))
-        return self.updates.whole(added(part for rows, answer in waiting for part in self._parts(rows, answer)))
+        return self.updates.whole(
+            added(part for rows, answer in waiting for part in self._parts(rows, answer))
+        )
 
     def _parts(self, rows: IntArray, answer: Any) -> list[Params]:
         """The sums of a worker's chunks; the steps it guarded are noted."""
@@ -180,7 +217,9 @@ class SpreadUpdates:
         return self.updates.each()
 
     def _of(self, rows: list[IntArray], share: Array) -> tuple[Any, Draw, IntArray, list[Array]]:
-        """What a worker needs for these rows: the updates without any data, the rows' draws and steps, their shares."""
+        """What a worker needs for these rows: the updates without any data, the rows' draws and
+        steps, their shares.
+        """
         all_rows = np.concatenate(rows)
         draw = Draw(self.batches.draw.sample[:, all_rows], self.batches.draw.mask[:, all_rows])
         bare: Any = replace(self.updates, batches=None)  # type: ignore[type-var]
@@ -200,6 +239,11 @@ class _Worker:
         """The sums of these chunks, and the guarded steps of their rows."""
         updates = replace(updates, batches=DrawnBatches(self._data, draw, local_steps))
         begin = np.cumsum([0, *(len(part_share) for part_share in share)])
-        rows = [np.arange(start, start + len(part_share)) for start, part_share in zip(begin[:-1], share, strict=True)]
-        parts = [updates.part(some, part_share) for some, part_share in zip(rows, share, strict=True)]
+        rows = [
+            np.arange(start, start + len(part_share))
+            for start, part_share in zip(begin[:-1], share, strict=True)
+        ]
+        parts = [
+            updates.part(some, part_share) for some, part_share in zip(rows, share, strict=True)
+        ]
         return parts, updates.guarded[: begin[-1]]

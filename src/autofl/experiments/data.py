@@ -1,4 +1,6 @@
-"""From settings to a data set, a partition of it, and a pool of samples. PyTorch is loaded for the pool alone."""
+"""From settings to a data set, a partition of it, and a pool of samples. PyTorch is loaded for the
+pool alone.
+"""
 
 import hashlib
 from functools import lru_cache
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 def load_data(settings: Settings) -> tuple[Dataset, NDArray[Any] | None]:
     """The data set of these settings and, for own arrays that bring one, the owner of each sample."""
-    data, part = settings.data, find("data", settings.data.name)
+    data = settings.data
+    part = find("data", settings.data.name)
     context = {
         "folder": Path(data.folder) if data.folder is not None else None,
         "path": Path(data.file) if data.file is not None else None,
@@ -28,21 +31,27 @@ def load_data(settings: Settings) -> tuple[Dataset, NDArray[Any] | None]:
     loaded = part.build(data.given(part), context)
     dataset, owner = loaded if isinstance(loaded, tuple) else (loaded, None)
     if not isinstance(dataset, Dataset):
-        raise AutoFLError(f"data {part.name}: it must give an autofl.Dataset, not {type(dataset).__name__}")
+        raise AutoFLError(
+            f"data {part.name}: it must give an autofl.Dataset, not {type(dataset).__name__}"
+        )
     return dataset, owner
 
 
 @lru_cache(maxsize=1)
 def loaded_from(source: DataSettings) -> tuple[Dataset, NDArray[Any] | None]:
-    """The same for a `DataSettings.source`, kept until another is asked for: runs and networks share its samples."""
+    """The same for a `DataSettings.source`, kept until another is asked for: runs and networks
+    share its samples.
+    """
     return load_data(Settings(data=source))
 
 
 @lru_cache(maxsize=8)
 def contents_of(source: DataSettings) -> str | None:
-    """What a user's own data hold, in words with a sum of their samples; None where they are not at hand.
+    """What a user's own data hold, in words with a sum of their samples; None where they are not at
+    hand.
 
-    The data sets of the package go by their names, a user's own by this: another file may have the same name.
+    The data sets of the package go by their names, a user's own by this: another file may have the
+    same name.
     """
     if source.name == "mnist5k" or source.name in CATALOG:
         return None
@@ -52,7 +61,9 @@ def contents_of(source: DataSettings) -> str | None:
         return None
     total = hashlib.sha256()
     for array in (dataset.x, dataset.y, *(() if owner is None else (owner,))):
-        total.update(f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        total.update(
+            f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes()
+        )
     shape = "x".join(map(str, dataset.sample_shape or (1,)))
     return f"{len(dataset.y)} samples of {shape} numbers in {dataset.num_classes} classes, {total.hexdigest()[:16]}"
 
@@ -68,32 +79,45 @@ def build_law(settings: Settings, owner: NDArray[Any] | None = None) -> Partitio
     return law
 
 
-def build_partition(settings: Settings, dataset: Dataset, owner: NDArray[Any] | None = None) -> Partition:
+def build_partition(
+    settings: Settings, dataset: Dataset, owner: NDArray[Any] | None = None
+) -> Partition:
     """Who owns which samples, by the settings' law and seed."""
     return dataset.partition(build_law(settings, owner), settings.cell.count, settings.seed)
 
 
 def owned_by(settings: Settings) -> IntArray:
-    """D_i, the training samples of each UE, as a simulation of these settings has them; NumPy alone."""
+    """D_i, the training samples of each UE, as a simulation of these settings has them; NumPy
+    alone.
+    """
     return _counted(settings.data, settings.cell.count, settings.seed)[0]
 
 
 def labels_of(settings: Settings) -> Array:
-    """Samples of each label at each UE, shape (num_ue, num_classes), as a simulation has them; NumPy alone."""
+    """Samples of each label at each UE, shape (num_ue, num_classes), as a simulation has them;
+    NumPy alone.
+    """
     return _counted(settings.data, settings.cell.count, settings.seed)[1]
 
 
 @lru_cache(maxsize=100)
 def _counted(data: DataSettings, num_ue: int, seed: int) -> tuple[IntArray, Array]:
-    """D_i and the labels of a partition; a choice among many plans asks for the same few again and again."""
+    """D_i and the labels of a partition; a choice among many plans asks for the same few again and
+    again.
+    """
     dataset, owner = loaded_from(data.source())
-    partition = build_partition(Settings(data=data, cell=CellSettings(num_ue=num_ue), seed=seed), dataset, owner)
+    partition = build_partition(
+        Settings(data=data, cell=CellSettings(num_ue=num_ue), seed=seed), dataset, owner
+    )
     return partition.train_size, label_counts(partition, dataset.y, dataset.num_classes)
 
 
-def build_data(settings: Settings, dataset: Dataset, owner: NDArray[Any] | None = None) -> "FederatedData":
+def build_data(
+    settings: Settings, dataset: Dataset, owner: NDArray[Any] | None = None
+) -> "FederatedData":
     """The pool of the samples under the settings' partition."""
-    law, standardise = build_law(settings, owner), settings.data.standardise
+    law = build_law(settings, owner)
+    standardise = settings.data.standardise
     dataset = dataset.taken_as(settings.data.values)
     return dataset.federate(law, settings.cell.count, settings.seed, standardise)
 

@@ -17,7 +17,13 @@ from typing import Any, TypeVar
 
 from autofl.config import CellSettings, DataSettings, Settings, dump_settings
 from autofl.data.federated import FederatedData
-from autofl.errors import ENDING, AutoFLError, end_with_parent, raise_when_told_to_end, starting_pythons
+from autofl.errors import (
+    ENDING,
+    AutoFLError,
+    end_with_parent,
+    raise_when_told_to_end,
+    starting_pythons,
+)
 from autofl.experiments.build import build_algorithm, build_simulation, pick_device
 from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, loaded_from
@@ -32,8 +38,11 @@ from autofl.simulation import Simulation, fit_together
 
 BATCH = 64
 """Runs that advance together on a GPU: more gain little."""
-GPU_WORKERS, GPU_SHARE = 8, 12 * 2**30
-"""Most processes that share a GPU, and the bytes of its memory for each: a round is mostly Python on one core."""
+GPU_WORKERS = 8
+GPU_SHARE = 12 * 2**30
+"""Most processes that share a GPU, and the bytes of its memory for each: a round is mostly Python
+on one core.
+"""
 KEPT_PARTITIONS = 64
 """Partitions kept in memory, an index table each: algorithms of one seed share theirs."""
 
@@ -79,16 +88,20 @@ def run_comparison(
     ray: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Run]:
-    """Every algorithm of the comparison with every seed, a folder each; one comparison at a time in a folder.
+    """Every algorithm of the comparison with every seed, a folder each; one comparison at a time in
+    a folder.
 
-    All algorithms of a seed see the same cell, fading, selection, partition and first weights. With `resume` finished
-    runs are kept, and runs that were stopped go on.
+    All algorithms of a seed see the same cell, fading, selection, partition and first weights. With
+    `resume` finished runs are kept, and runs that were stopped go on.
     """
     keep = not (force or resume)
     jobs = [replace(job, resume=resume, keep=keep) for job in comparison(settings, Path(folder))]
-    with locked(folder):  # first: another comparison may have made its runs while this one waited for the lock
+    with locked(
+        folder
+    ):  # first: another comparison may have made its runs while this one waited for the lock
         check_free(jobs)
-        text, file = dump_settings(settings, of_many=True).encode("utf-8"), Path(folder) / CONFIG
+        text = dump_settings(settings, of_many=True).encode("utf-8")
+        file = Path(folder) / CONFIG
         if keep and file.is_file() and read_bytes(file) != text:
             raise AutoFLError(
                 f"{folder}: a comparison with other settings is there; name another folder (--out) or overwrite it"
@@ -109,7 +122,9 @@ def check_free(jobs: Sequence[Job]) -> None:
 def is_same(settings: Settings, place: Path) -> bool:
     """Whether the run in a folder, finished or not, is of these settings; True where there is none."""
     file = place / CONFIG
-    return not file.is_file() or read_bytes(file) == dump_settings(settings.resolved()).encode("utf-8")
+    return not file.is_file() or read_bytes(file) == dump_settings(settings.resolved()).encode(
+        "utf-8"
+    )
 
 
 def is_kept(job: Job) -> bool:
@@ -139,13 +154,16 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def run_jobs(
-    jobs: Sequence[Job], workers: int = 1, ray: str | None = None, on_progress: OnProgress | None = None
+    jobs: Sequence[Job],
+    workers: int = 1,
+    ray: str | None = None,
+    on_progress: OnProgress | None = None,
 ) -> None:
     """Run all jobs; they share a device.
 
-    With several workers they are spread over processes, with `ray` over the cluster at this address. The results do not
-    depend on it; on a GPU their rounding depends on which runs share a batch, which is the same for every number of
-    workers.
+    With several workers they are spread over processes, with `ray` over the cluster at this
+    address. The results do not depend on it; on a GPU their rounding depends on which runs share a
+    batch, which is the same for every number of workers.
     """
     for job in jobs:
         inside(job.place.parent, job.place.name)
@@ -187,8 +205,12 @@ def _shared_data(data: DataSettings, num_ue: int, seed: int) -> FederatedData:
     return build_data(settings, dataset, owner)
 
 
-def run_with_progress(job: Job, tell: OnProgress, data: FederatedData | None = None, ray: str | None = None) -> Run:
-    """Simulate into a folder, telling after each round how far it is; with `ray` a cluster shares the UEs."""
+def run_with_progress(
+    job: Job, tell: OnProgress, data: FederatedData | None = None, ray: str | None = None
+) -> Run:
+    """Simulate into a folder, telling after each round how far it is; with `ray` a cluster shares
+    the UEs.
+    """
     begin = time.perf_counter()
 
     def on_round(record: RoundRecord) -> None:
@@ -197,26 +219,39 @@ def run_with_progress(job: Job, tell: OnProgress, data: FederatedData | None = N
     settings = job.settings
     data = data or _shared_data(settings.data, settings.cell.count, settings.seed)
     return run(
-        settings, job.place, on_round=on_round, data=data, ray=ray, resume=job.resume, wait=job.wait, keep=job.keep
+        settings,
+        job.place,
+        on_round=on_round,
+        data=data,
+        ray=ray,
+        resume=job.resume,
+        wait=job.wait,
+        keep=job.keep,
     )
 
 
 def _progress(job: Job, record: RoundRecord, spent: float) -> Progress:
     accuracy = record.evaluation.adapted_accuracy if record.evaluation is not None else float("nan")
-    most, done = job.settings.stop.rounds, record.stop is not None
+    most = job.settings.stop.rounds
+    done = record.stop is not None
     return Progress(job.label, record.round, most, record.sim_time, accuracy, spent, done)
 
 
 def batches_of(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Jobs on a GPU: those with the same client update in batches of at most BATCH, the longest batches first.
+    """Jobs on a GPU: those with the same client update in batches of at most BATCH, the longest
+    batches first.
 
-    Batches are cut from all jobs, including those that need no work: a batch that was stopped is then put together as
-    it was.
+    Batches are cut from all jobs, including those that need no work: a batch that was stopped is
+    then put together as it was.
     """
     groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(_batch_key(job.settings.resolved()), []).append(job)
-    batches = [group[begin : begin + BATCH] for group in groups.values() for begin in range(0, len(group), BATCH)]
+    batches = [
+        group[begin : begin + BATCH]
+        for group in groups.values()
+        for begin in range(0, len(group), BATCH)
+    ]
     return sorted(batches, key=lambda batch: -max(job.settings.stop.rounds for job in batch))
 
 
@@ -242,14 +277,23 @@ def _run_together(jobs: Sequence[Job], tell: OnProgress) -> None:
 
 
 def _batch_key(settings: Settings) -> str:
-    """What jobs must have in common to be part of one batch, as far as settings tell; `fit_together` decides.
+    """What jobs must have in common to be part of one batch, as far as settings tell;
+    `fit_together` decides.
 
-    Runs with other numbers of selected UEs could be part of it, but would only be padded to the largest.
+    Runs with other numbers of selected UEs could be part of it, but would only be padded to the
+    largest.
     """
-    data, learning = settings.data, settings.learning
+    data = settings.data
+    learning = settings.learning
     source = data.source()
     judged = (settings.evaluation, settings.stop.gradient_norm_sq, learning.inner_lr)
-    update = (settings.model, build_algorithm(settings), settings.compressor, settings.downlink, settings.aggregator)
+    update = (
+        settings.model,
+        build_algorithm(settings),
+        settings.compressor,
+        settings.downlink,
+        settings.aggregator,
+    )
     return repr((source, judged, update, settings.simulation.num_selected, settings.selection))
 
 
@@ -262,7 +306,8 @@ def _write_together(batch: list[tuple[Job, Simulation]], tell: OnProgress) -> No
     members = []  # even of one: the last run left of a batch must go on as it began, to the bit
     for job, sim in batch:
         settings = job.settings.resolved()
-        text, about = dump_settings(settings), manifest_of(settings, sim, {})
+        text = dump_settings(settings)
+        about = manifest_of(settings, sim, {})
         members.append(Member(sim, job.place, text, about, job.resume, job.keep))
 
     def on_round(r: int, record: RoundRecord) -> None:
@@ -290,7 +335,9 @@ def _pool_unit(make: "Make[Unit]", unit: Unit, tell: OnProgress) -> None:
 
 
 def _begin_worker() -> None:
-    """Stop as told, and end when the process that started this one is gone: nobody would read its results."""
+    """Stop as told, and end when the process that started this one is gone: nobody would read its
+    results.
+    """
     _note_when_told_to_end()
     end_with_parent()
     if hasattr(signal, "pthread_sigmask"):
@@ -298,26 +345,33 @@ def _begin_worker() -> None:
 
 
 def _begin_manager() -> None:
-    """What carries the words of workers must not end before them, though a signal to all processes reaches it too."""
+    """What carries the words of workers must not end before them, though a signal to all processes
+    reaches it too.
+    """
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     end_with_parent()
 
 
 def _note_when_told_to_end() -> None:
-    """Between two jobs there is nothing to close: a worker that waits for the next one must not end in a traceback."""
+    """Between two jobs there is nothing to close: a worker that waits for the next one must not end
+    in a traceback.
+    """
 
     def note(number: int, _: object) -> None:
         global _interrupted
         _interrupted = True
 
-    for number in ENDING:  # a terminal sends its signal to all processes, and then the parent ends them too
+    for (
+        number
+    ) in ENDING:  # a terminal sends its signal to all processes, and then the parent ends them too
         signal.signal(number, note)
 
 
 @contextlib.contextmanager
 def _interrupt_later() -> Iterator[None]:
-    """A terminal's signal waits until this is over, and in processes that are started here until they let it in.
+    """A terminal's signal waits until this is over, and in processes that are started here until
+    they let it in.
 
     They import for seconds before they can listen, and would end in a traceback.
     """
@@ -333,8 +387,12 @@ def _interrupt_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _run_in_processes(units: Sequence[Unit], make: "Make[Unit]", workers: int, tell: OnProgress) -> None:
-    """Jobs, or batches, over processes of their own; each has the same number of threads as a run alone."""
+def _run_in_processes(
+    units: Sequence[Unit], make: "Make[Unit]", workers: int, tell: OnProgress
+) -> None:
+    """Jobs, or batches, over processes of their own; each has the same number of threads as a run
+    alone.
+    """
     context = multiprocessing.get_context("spawn")
     manager = SyncManager(ctx=context)
     with _interrupt_later(), starting_pythons():
@@ -359,7 +417,9 @@ def _run_in_processes(units: Sequence[Unit], make: "Make[Unit]", workers: int, t
                 "a worker was killed, perhaps for lack of memory (--workers 1 needs least); --resume continues it"
             ) from None
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):  # a terminal has told the workers already, nobody else has
+            if isinstance(
+                error, KeyboardInterrupt
+            ):  # a terminal has told the workers already, nobody else has
                 for worker in set(multiprocessing.active_children()) - others:
                     worker.terminate()
             pool.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,6 @@
-"""A run on disk: played into its folder, with a manifest that says what it is and where its parts came from."""
+"""A run on disk: played into its folder, with a manifest that says what it is and where its parts
+came from.
+"""
 
 import os
 import platform
@@ -36,9 +38,9 @@ def run(
 ) -> Run:
     """Simulate these settings into a run folder and read it back.
 
-    `own` takes the objects of `build_simulation`; `ray` is the address of a cluster that shares the UEs' work. An
-    interrupted or failed run keeps its rounds, its last weights and a checkpoint, and its manifest says so; for
-    `resume`, `wait` and `keep` see `write_run`.
+    `own` takes the objects of `build_simulation`; `ray` is the address of a cluster that shares the
+    UEs' work. An interrupted or failed run keeps its rounds, its last weights and a checkpoint, and
+    its manifest says so; for `resume`, `wait` and `keep` see `write_run`.
     """
     settings = settings.resolved()
     use_machine(settings.simulation.threads)
@@ -47,13 +49,16 @@ def run(
     else:  # the machines of a cluster compute on their CPUs, and so does this one
         here = settings.simulation.model_copy(update={"device": "cpu"})
         sim = spread(build_simulation(settings.model_copy(update={"simulation": here}), **own), ray)
-    text, about = dump_settings(settings), manifest_of(settings, sim, own)
+    text = dump_settings(settings)
+    about = manifest_of(settings, sim, own)
     return write_run(sim, folder, text, about, on_round, resume=resume, wait=wait, keep=keep)
 
 
 def manifest_of(settings: Settings, sim: Simulation, own: Mapping[str, Any]) -> dict[str, Any]:
     """What a run is and where its parts came from."""
-    given = sorted(name for name in own if name not in ("data", "dataset") and own[name] is not None)
+    given = sorted(
+        name for name in own if name not in ("data", "dataset") and own[name] is not None
+    )
     algorithm = find("algorithm", settings.algorithm)
     said = {"algorithm": settings.algorithm, "label": algorithm.label}
     if own.get("algorithm") is not None:
@@ -69,13 +74,27 @@ def manifest_of(settings: Settings, sim: Simulation, own: Mapping[str, Any]) -> 
 
 
 def origins_of(settings: Settings) -> dict[str, dict[str, str]]:
-    """Where the parts came from that settings name, by kind; the compressor of the downlink goes by its section."""
-    sections = [settings.channel, settings.link, settings.selection, settings.planned_by(), settings.aggregator]
+    """Where the parts came from that settings name, by kind; the compressor of the downlink goes by
+    its section.
+    """
+    sections = [
+        settings.channel,
+        settings.link,
+        settings.selection,
+        settings.planned_by(),
+        settings.aggregator,
+    ]
     sections.append(settings.model)
     named = [find("data", settings.data.name), find("partition", settings.data.partition)]
     parts = [find("algorithm", settings.algorithm), *named, *(section.part for section in sections)]
-    ways = {"compressor": settings.compressor, "downlink": settings.downlink, "attack": settings.attack}
-    named_ways = {way: section.part.origin() for way, section in ways.items() if section.name != "none"}
+    ways = {
+        "compressor": settings.compressor,
+        "downlink": settings.downlink,
+        "attack": settings.attack,
+    }
+    named_ways = {
+        way: section.part.origin() for way, section in ways.items() if section.name != "none"
+    }
     return {part.kind: part.origin() for part in parts} | named_ways
 
 

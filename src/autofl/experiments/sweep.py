@@ -44,11 +44,14 @@ class Axis:
 def parse_axis(text: str) -> Axis:
     """`cell.max_energy=1e-3:1e-2:10`, the same with `:log`, or a list such as `data.labels=1,2,5`."""
     key, sign, given = text.partition("=")
-    key, shown = key.strip(), text if len(text) <= 60 else f"{text[:57]}..."
+    key = key.strip()
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
     if not sign or not key or not given.strip():
         raise AutoFLError(f"--over {shown}: {HOW}")
     if key == "seed":
-        raise AutoFLError("--over seed: say how many seeds with --seeds, and the first with --set seed=N")
+        raise AutoFLError(
+            "--over seed: say how many seeds with --seeds, and the first with --set seed=N"
+        )
     match = RANGE.fullmatch(given)
     if match is None and re.fullmatch(rf"\s*{NUMBER}(?:\s*:\s*[\w.+-]*)+\s*", given):
         raise AutoFLError(f"--over {shown}: not a range; {HOW}")
@@ -61,9 +64,14 @@ def parse_axis(text: str) -> Axis:
 
 
 def _range(match: re.Match[str], shown: str) -> list[str]:
-    low, high, count, spacing = float(match[1]), float(match[2]), int(match[3]), match[4] or "linear"
+    low = float(match[1])
+    high = float(match[2])
+    count = int(match[3])
+    spacing = match[4] or "linear"
     if not 2 <= count <= MOST_VALUES or low == high or not np.isfinite([low, high]).all():
-        raise AutoFLError(f"--over {shown}: a range needs two different ends and 2 to {MOST_VALUES:,} values")
+        raise AutoFLError(
+            f"--over {shown}: a range needs two different ends and 2 to {MOST_VALUES:,} values"
+        )
     if spacing == "log" and not min(low, high) > 0.0:
         raise AutoFLError(f"--over {shown}: a logarithmic range needs ends > 0")
     values = np.geomspace(low, high, count) if spacing == "log" else np.linspace(low, high, count)
@@ -73,8 +81,12 @@ def _range(match: re.Match[str], shown: str) -> list[str]:
 
 
 def _list(text: str) -> list[str]:
-    """Split at the commas outside brackets and quotes: a law such as {uniform = [1, 2]} has its own."""
-    parts, depth, quote = [""], 0, ""
+    """Split at the commas outside brackets and quotes: a law such as {uniform = [1, 2]} has its
+    own.
+    """
+    parts = [""]
+    depth = 0
+    quote = ""
     for character in text:
         if quote:
             quote = "" if character == quote else quote
@@ -120,11 +132,15 @@ def value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def points_of(axes: Sequence[Axis], load: Callable[[Sequence[str]], Settings], num_seeds: int = 1) -> list[Point]:
-    """Every combination of the axes' values, the last axis fastest, each with seeds seed, seed + 1, ...
+def points_of(
+    axes: Sequence[Axis], load: Callable[[Sequence[str]], Settings], num_seeds: int = 1
+) -> list[Point]:
+    """Every combination of the axes' values, the last axis fastest, each with seeds seed, seed + 1,
+    ...
 
     Args:
-        load: settings with these overrides ("cell.max_energy=0.001") on top; bad ones raise an error of one line.
+        load: settings with these overrides ("cell.max_energy=0.001") on top; bad ones raise an
+            error of one line.
     """
     keys = [axis.key for axis in axes]
     if not axes or len(set(keys)) < len(keys):
@@ -133,11 +149,15 @@ def points_of(axes: Sequence[Axis], load: Callable[[Sequence[str]], Settings], n
         raise AutoFLError(f"--seeds {num_seeds}: at least 1 is needed")
     count = num_seeds * int(np.prod([len(axis.texts) for axis in axes], dtype=object))
     if count > MOST_POINTS:
-        raise AutoFLError(f"--over: {count:,} combinations with their seeds; at most {MOST_POINTS:,} are made")
+        raise AutoFLError(
+            f"--over: {count:,} combinations with their seeds; at most {MOST_POINTS:,} are made"
+        )
     return list(_points(axes, load, num_seeds))
 
 
-def _points(axes: Sequence[Axis], load: Callable[[Sequence[str]], Settings], num_seeds: int) -> Iterator[Point]:
+def _points(
+    axes: Sequence[Axis], load: Callable[[Sequence[str]], Settings], num_seeds: int
+) -> Iterator[Point]:
     for texts in product(*(axis.texts for axis in axes)):
         settings = load([f"{axis.key}={text}" for axis, text in zip(axes, texts, strict=True)])
         values = {axis.key: parse_value(text) for axis, text in zip(axes, texts, strict=True)}
@@ -148,11 +168,12 @@ def _points(axes: Sequence[Axis], load: Callable[[Sequence[str]], Settings], num
 def planned(settings: Settings) -> dict[str, float]:
     """What a planned round of the whole cell amounts to, as `autofl plan` has it; SI units.
 
-    `straggler` is the UE that ends the round, `compute_time` and `upload_time` are its own; these and `round_time` are
-    NaN where nobody takes part. `num_samples` and `energy` are sums over UEs.
+    `straggler` is the UE that ends the round, `compute_time` and `upload_time` are its own; these
+    and `round_time` are NaN where nobody takes part. `num_samples` and `energy` are sums over UEs.
     """
     this_round = plan(settings).round
-    cost, decided = this_round.cost, this_round.plan
+    cost = this_round.cost
+    decided = this_round.plan
     busy = np.where(decided.feasible, cost.compute_time + cost.upload_time, -np.inf)
     last = int(np.argmax(busy))
     alone = np.nan if not decided.feasible.any() else 1.0
@@ -176,11 +197,14 @@ def run_points(
     ray: str | None = None,
     on_progress: "OnProgress | None" = None,
 ) -> list[Path]:
-    """A run of each point in the store, and their folders. Finished runs are kept, stopped ones go on."""
+    """A run of each point in the store, and their folders. Finished runs are kept, stopped ones go
+    on.
+    """
     from autofl.experiments.jobs import Job, run_jobs
 
     jobs = {
-        point.name: Job(point.settings, store / point.name, point.label, resume=True, wait=True) for point in points
+        point.name: Job(point.settings, store / point.name, point.label, resume=True, wait=True)
+        for point in points
     }
     run_jobs(list(jobs.values()), workers, ray, on_progress)
     return [jobs[point.name].place for point in points]
@@ -193,5 +217,7 @@ def unfinished(points: Sequence[Point], store: Path) -> list[Point]:
 
     distinct = {point.name: point for point in points}.values()
     return [
-        point for point in distinct if not is_finished(store / point.name, dump_settings(point.settings.resolved()))
+        point
+        for point in distinct
+        if not is_finished(store / point.name, dump_settings(point.settings.resolved()))
     ]

@@ -1,4 +1,6 @@
-"""A batch of simulations on disk: played into their folders round by round, and taken up again where it was left."""
+"""A batch of simulations on disk: played into their folders round by round, and taken up again
+where it was left.
+"""
 
 import contextlib
 import time
@@ -32,14 +34,19 @@ class Member:
 def write_together(members: Sequence[Member], on_round: Callable[[int, RoundRecord], None]) -> None:
     """Play the runs of a batch into their folders; `on_round` is told which run made a round.
 
-    All runs keep their checkpoints after the same round, and once more before any of them leaves the batch: what goes
-    on from there is the same batch, and gives the same bytes.
+    All runs keep their checkpoints after the same round, and once more before any of them leaves
+    the batch: what goes on from there is the same batch, and gives the same bytes.
     """
     past, writers, about = _begin(members)
     begin = time.perf_counter() - max(float(facts.get("host_time", 0.0)) for facts in about)
     keepers = [Keeper(writer, begin) for writer in writers]
-    last = [RoundRecord(-1) if one is None else end_of(one, facts) for one, facts in zip(past, about, strict=True)]
-    going, status, problem = set(range(len(members))), "failed", None
+    last = [
+        RoundRecord(-1) if one is None else end_of(one, facts)
+        for one, facts in zip(past, about, strict=True)
+    ]
+    going = set(range(len(members)))
+    status = "failed"
+    problem = None
 
     def keep() -> None:
         for r in sorted(going):
@@ -50,10 +57,19 @@ def write_together(members: Sequence[Member], on_round: Callable[[int, RoundReco
     def leave(r: int, status: str) -> None:
         going.discard(r)
         checkpoint = past[r]
-        finish_run(writers[r], status, last[r], None if checkpoint is None else checkpoint.state, begin, problem)
+        finish_run(
+            writers[r],
+            status,
+            last[r],
+            None if checkpoint is None else checkpoint.state,
+            begin,
+            problem,
+        )
 
     try:
-        for r in [r for r in going if last[r].stop is not None]:  # stopped between its last round and its end
+        for r in [
+            r for r in going if last[r].stop is not None
+        ]:  # stopped between its last round and its end
             leave(r, "finished")
         batch = sorted(going)
         begun = [one for r in batch if (one := past[r]) is not None]
@@ -70,14 +86,17 @@ def write_together(members: Sequence[Member], on_round: Callable[[int, RoundReco
                 leave(r, "finished")
             end_if_told()
     except KeyboardInterrupt as error:
-        status, problem = "interrupted", str(error) or "interrupted by a user"
+        status = "interrupted"
+        problem = str(error) or "interrupted by a user"
         raise
     except Exception as error:
         problem = problem_of(error)
         raise
     finally:
         with ending_later():
-            with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
+            with contextlib.suppress(
+                OSError
+            ):  # a full disk, perhaps: the last checkpoint that was kept must do
                 keep()
             for r in sorted(going):
                 leave(r, "finished" if last[r].stop is not None else status)
@@ -86,21 +105,35 @@ def write_together(members: Sequence[Member], on_round: Callable[[int, RoundReco
 def _begin(
     members: Sequence[Member],
 ) -> tuple[list[Checkpoint | None], list[RunWriter], list[Mapping[str, Any]]]:
-    """Writers at the beginning, or after the last round of which every run has a checkpoint, and the facts of these."""
-    kept, problems = [], []
+    """Writers at the beginning, or after the last round of which every run has a checkpoint, and
+    the facts of these.
+    """
+    kept = []
+    problems = []
     for member in members:
-        there = list(checkpoints(member.folder)) if member.resume and goes_on(member.folder, member.config_text) else []
+        there = (
+            list(checkpoints(member.folder))
+            if member.resume and goes_on(member.folder, member.config_text)
+            else []
+        )
         kept.append({int(one.facts["round"]): one for one in there if isinstance(one, Kept)})
         problems += [str(one) for one in there if not isinstance(one, Kept)]
     common = set.intersection(*(set(one) for one in kept))
     if not common and problems:
         raise AutoFLError(f"{'; '.join(problems)}; {ANEW}")
     if not common:
-        fresh = [RunWriter(member.folder, member.config_text, member.manifest, keep=member.keep) for member in members]
+        fresh = [
+            RunWriter(member.folder, member.config_text, member.manifest, keep=member.keep)
+            for member in members
+        ]
         return [None] * len(members), fresh, [{}] * len(members)
-    newest, past, writers = [one[max(common)] for one in kept], [], []
+    newest = [one[max(common)] for one in kept]
+    past = []
+    writers = []
     for member, one in zip(members, newest, strict=True):
         sim = member.sim
-        past.append(unpacked(one.arrays, one.facts, sim.arm.algorithm, str(sim.data.x.device), sim.params))
+        past.append(
+            unpacked(one.arrays, one.facts, sim.arm.algorithm, str(sim.data.x.device), sim.params)
+        )
         writers.append(RunWriter.go_on(member.folder, max(common), one))
     return [*past], writers, [one.facts for one in newest]

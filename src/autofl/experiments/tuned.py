@@ -1,7 +1,8 @@
-"""The rival `tuned`: the best constants by grid search, with the same compressor, update and step sizes.
+"""The rival `tuned`: the best constants by grid search, with the same compressor, update and step
+sizes.
 
-It is a study, not a planner: constants are carried out by the planner `fixed`, with the cell's bands and the power
-that the energy allows. The seeds that tune are not those that judge.
+It is a study, not a planner: constants are carried out by the planner `fixed`, with the cell's
+bands and the power that the energy allows. The seeds that tune are not those that judge.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +42,8 @@ class Constants:
     def applied(self, settings: Settings, seed: int, **stop: Any) -> Settings:
         """The settings of a run with these constants; impossible ones raise an error of one line.
 
-        Bits go to the compressor where it has a setting of this name, else to the planner, scales included.
+        Bits go to the compressor where it has a setting of this name, else to the planner, scales
+        included.
         """
         table = settings.table()
         section = find("algorithm", settings.algorithm).plan
@@ -55,7 +57,9 @@ class Constants:
             table["simulation"]["num_selected"] = self.num_selected
         if self.bits is not None:
             if settings.compressor.name == "none":
-                raise AutoFLError(f"bits: {self.bits:g} of a weight need a compressor; set compressor.name")
+                raise AutoFLError(
+                    f"bits: {self.bits:g} of a weight need a compressor; set compressor.name"
+                )
             if "bits" in settings.compressor.part.settings:
                 whole = int(self.bits) if self.bits == int(self.bits) else self.bits
                 table["compressor"]["bits"] = whole
@@ -67,7 +71,9 @@ class Constants:
 
 @dataclass(frozen=True)
 class Grid:
-    """The constants that are tried: every combination of these values; an empty one leaves the settings' own."""
+    """The constants that are tried: every combination of these values; an empty one leaves the
+    settings' own.
+    """
 
     num_samples: Sequence[int]
     local_steps: Sequence[int] = (1,)
@@ -140,7 +146,9 @@ class Tuned:
 
     @property
     def best(self) -> Trial | None:
-        """The least median time to the target; None where no constants reach it in half of the runs."""
+        """The least median time to the target; None where no constants reach it in half of the
+        runs.
+        """
         first = self.trials[0]
         return first if np.isfinite(first.median_time) else None
 
@@ -165,11 +173,12 @@ def tune(
     ray: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> Tuned:
-    """Every combination of the grid with every seed, a run folder each, until the target; the best by median time.
+    """Every combination of the grid with every seed, a run folder each, until the target; the best
+    by median time.
 
     Args:
-        settings: algorithm, compressor, step sizes, cell, data, and how many rounds at most; `stop.metric` says whose
-            accuracy is meant.
+        settings: algorithm, compressor, step sizes, cell, data, and how many rounds at most;
+            `stop.metric` says whose accuracy is meant.
         seeds: for tuning; judge on others.
         target: accuracy, smoothed over 3 evaluations as in `Stop`.
     """
@@ -193,14 +202,23 @@ def tune(
         check_free(jobs)
         run_jobs(jobs, workers, ray, on_progress)
         runs = {at: read_run(job.place) for at, job in places.items()}
-    trials = [trial_of(constants, [runs[constants, seed] for seed in seeds], target) for constants in grid]
-    trials.sort(key=lambda trial: (trial.median_time, -trial.num_reached, -float(np.median(trial.accuracies))))
+    trials = [
+        trial_of(constants, [runs[constants, seed] for seed in seeds], target) for constants in grid
+    ]
+    trials.sort(
+        key=lambda trial: (
+            trial.median_time,
+            -trial.num_reached,
+            -float(np.median(trial.accuracies)),
+        )
+    )
     return Tuned(tuple(trials), target, tuple(seeds), settings)
 
 
 def trial_of(constants: Constants, runs: Sequence[Run], target: float) -> Trial:
     """What the runs of some constants tell, by the metric of their settings."""
-    times, accuracies = [], []
+    times = []
+    accuracies = []
     for run in runs:
         _, sim_time, accuracy = run.evaluated(f"{run.config['stop']['metric']}_accuracy")
         time = time_to_accuracy(sim_time, accuracy, target)

@@ -1,4 +1,6 @@
-"""A simulation on disk: played into its folder round by round, and taken up again where it was left."""
+"""A simulation on disk: played into its folder round by round, and taken up again where it was
+left.
+"""
 
 import contextlib
 import logging
@@ -50,9 +52,10 @@ def write_run(
 ) -> Run:
     """Play a simulation into a run folder and read it back.
 
-    With `resume` a finished run of the same settings is only read, and one that was stopped goes on from its last
-    checkpoint, to the same bytes as a run that was never stopped. With `wait`, wait for a process that makes it now.
-    With `keep`, a run that is there already is not overwritten but an error.
+    With `resume` a finished run of the same settings is only read, and one that was stopped goes on
+    from its last checkpoint, to the same bytes as a run that was never stopped. With `wait`, wait
+    for a process that makes it now. With `keep`, a run that is there already is not overwritten but
+    an error.
     """
     folder = Path(folder)
     lock = FolderLock(folder, wait)
@@ -74,18 +77,21 @@ def _write(sim: Simulation, begun: Begun, on_round: OnRound | None) -> None:
     past, writer, about = begun
     keeper = Keeper(writer, begin=time.perf_counter() - float(about.get("host_time", 0.0)))
     last = RoundRecord(-1) if past is None else end_of(past.checkpoint, about)
-    status, problem = "failed", None
+    status = "failed"
+    problem = None
     try:
         for record, after in play(sim, past) if last.stop is None else ():
             writer.write(record)
-            last, past = record, after
+            last = record
+            past = after
             keeper.offer(past, record)
             if on_round is not None:
                 on_round(record)
             end_if_told()
         status = "finished"
     except KeyboardInterrupt as error:
-        status, problem = "interrupted", str(error) or "interrupted by a user"
+        status = "interrupted"
+        problem = str(error) or "interrupted by a user"
         raise
     except Exception as error:
         own = in_own_code(error)
@@ -94,7 +100,9 @@ def _write(sim: Simulation, begun: Begun, on_round: OnRound | None) -> None:
     finally:
         with ending_later():
             if past is not None and status != "finished":
-                with contextlib.suppress(OSError):  # a full disk, perhaps: the last checkpoint that was kept must do
+                with contextlib.suppress(
+                    OSError
+                ):  # a full disk, perhaps: the last checkpoint that was kept must do
                     keeper.keep(past, last)
             state = None if past is None else past.checkpoint.state
             finish_run(writer, status, last, state, keeper.begin, problem)
@@ -116,17 +124,21 @@ def is_finished(folder: Path, config_text: str) -> bool:
 
 
 def goes_on(folder: Path, config_text: str) -> bool:
-    """Whether there is a run to go on with. One of another version or other settings is refused: to go on would mix
-    two runs, and to begin anew would lose one that nobody asked to lose.
+    """Whether there is a run to go on with. One of another version or other settings is refused: to
+    go on would mix two runs, and to begin anew would lose one that nobody asked to lose.
     """
     if not is_run(folder):
         return False
     manifest = read_manifest(folder)
     if (there := manifest.get("version")) != __version__:
-        raise AutoFLError(f"{folder}: a run of version {there} is there, which {__version__} cannot continue; {ANEW}")
+        raise AutoFLError(
+            f"{folder}: a run of version {there} is there, which {__version__} cannot continue; {ANEW}"
+        )
     _check_same_settings(folder, config_text)
     if manifest.get("status") == "finished":  # and `is_finished` did not know it
-        raise AutoFLError(f"{folder}: a finished run whose config.toml is not what it wrote; {ANEW}")
+        raise AutoFLError(
+            f"{folder}: a finished run whose config.toml is not what it wrote; {ANEW}"
+        )
     return True
 
 
@@ -135,7 +147,8 @@ def _check_same_settings(folder: Path, config_text: str) -> None:
 
     if not (folder / "config.toml").is_file():
         return
-    there, wanted = flat_settings(read_toml(folder / "config.toml")), flat_settings(tomllib.loads(config_text))
+    there = flat_settings(read_toml(folder / "config.toml"))
+    wanted = flat_settings(tomllib.loads(config_text))
     other = sorted(key for key in there.keys() | wanted.keys() if there.get(key) != wanted.get(key))
     if other:
         raise AutoFLError(
@@ -153,10 +166,14 @@ def _begin(
     resume: bool,
     keep: bool,
 ) -> Begun:
-    """A writer at the beginning of a run, or after the last checkpoint of the one that is there; the facts of that."""
+    """A writer at the beginning of a run, or after the last checkpoint of the one that is there;
+    the facts of that.
+    """
     kept: Kept | None = None
     if resume and is_run(folder) and read_manifest(folder).get("deployed"):
-        raise AutoFLError(f"{folder}: a run on devices; autofl deploy run --resume {quoted(folder)} continues it")
+        raise AutoFLError(
+            f"{folder}: a run on devices; autofl deploy run --resume {quoted(folder)} continues it"
+        )
     if resume and goes_on(folder, config_text):
         kept, problems = newest_checkpoint(folder)
         if kept is None and problems:
@@ -174,7 +191,9 @@ def _begin(
 
 @dataclass
 class Keeper:
-    """Keeps a checkpoint now and then: often enough for little to be lost, seldom enough to cost little."""
+    """Keeps a checkpoint now and then: often enough for little to be lost, seldom enough to cost
+    little.
+    """
 
     writer: RunWriter
     begin: float
@@ -191,7 +210,8 @@ class Keeper:
     def keep(self, past: Past, last: RoundRecord) -> None:
         """A checkpoint after the last round so far, with the reason why the run is over, if it is.
 
-        A part of a user's own may remember what no file can hold; such a run cannot go on, but it can run.
+        A part of a user's own may remember what no file can hold; such a run cannot go on, but it
+        can run.
         """
         begin = time.monotonic()
         try:
@@ -209,7 +229,12 @@ class Keeper:
 
 
 def finish_run(
-    writer: RunWriter, status: str, last: RoundRecord, state: State | None, begin: float, problem: str | None = None
+    writer: RunWriter,
+    status: str,
+    last: RoundRecord,
+    state: State | None,
+    begin: float,
+    problem: str | None = None,
 ) -> None:
     """Leave a readable run: the last weights, and how it ended."""
     trouble: OSError | None = None
@@ -220,7 +245,8 @@ def finish_run(
         except OSError as error:
             problem = problem or problem_of(error)
             if status == "finished":
-                status, trouble = "failed", error
+                status = "failed"
+                trouble = error
         facts = told_end(last)
         facts["problem"] = problem or facts["problem"]
         host_time = round(time.perf_counter() - begin, 3)

@@ -29,12 +29,18 @@ from autofl.registry import PARTS
 from autofl.version import __version__
 
 STATIC = Path(__file__).parent / "static"
-TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+TYPES = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".html": "text/html",
+    ".svg": "image/svg+xml",
+}
 PLANS_AT_ONCE = 2
 PACKED = 2**18
 """Bytes from which a plan is packed."""
 MOST_STREAMS = 16
-SOON, LATER = 0.4, 2.0
+SOON = 0.4
+LATER = 2.0
 """Seconds between two looks at a run that is running, and at one that is not."""
 ABSURD = (OverflowError, RecursionError, UnicodeError, FloatingPointError)
 """Errors that absurd numbers and texts raise."""
@@ -60,8 +66,8 @@ def make_app(roots: Sequence[Path], token: str, port: int) -> Guard:
     """The application behind its guard.
 
     Args:
-        roots: run folders, or folders of them; nothing outside them is read. New runs go below the first that is not a
-            run itself.
+        roots: run folders, or folders of them; nothing outside them is read. New runs go below the
+            first that is not a run itself.
         token: required in every request.
         port: of the server, to check the Host and Origin of requests.
     """
@@ -73,7 +79,10 @@ def make_app(roots: Sequence[Path], token: str, port: int) -> Guard:
         yield
         await anyio.to_thread.run_sync(launcher.close)
 
-    security = [Security(HTTPBearer(auto_error=False)), Security(APIKeyQuery(name="token", auto_error=False))]
+    security = [
+        Security(HTTPBearer(auto_error=False)),
+        Security(APIKeyQuery(name="token", auto_error=False)),
+    ]
     app = FastAPI(
         title="AutoFL explorer",
         version=__version__,
@@ -95,7 +104,9 @@ def _handle_problems(app: FastAPI) -> None:
     """Errors are answered in one line, and bad input never with a 500."""
 
     def answer_with(status: int) -> Callable[[Request, Exception], JSONResponse]:
-        return lambda _, error: JSONResponse({"detail": spelled(" ".join(str(error).split())[:600])}, status)
+        return lambda _, error: JSONResponse(
+            {"detail": spelled(" ".join(str(error).split())[:600])}, status
+        )
 
     def invalid(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
@@ -116,10 +127,14 @@ def _add_page(app: FastAPI, token: str) -> None:
 
     @app.get("/", include_in_schema=False)
     def page(request: Request) -> Response:
-        """The page. Its scripts and style come with the token, so that they too are for its holder only."""
+        """The page. Its scripts and style come with the token, so that they too are for its holder
+        only.
+        """
         nonce = secrets.token_urlsafe(16)
         request.scope["nonce"] = nonce
-        imports = json.dumps({"imports": {f"/static/{name}": f"/static/{name}?token={token}" for name in scripts}})
+        imports = json.dumps(
+            {"imports": {f"/static/{name}": f"/static/{name}?token={token}" for name in scripts}}
+        )
         filled = files["index.html"].decode().replace("{token}", token).replace("{nonce}", nonce)
         return HTMLResponse(filled.replace("{imports}", imports))
 
@@ -131,7 +146,9 @@ def _add_page(app: FastAPI, token: str) -> None:
 
 
 def _add_planning(app: FastAPI) -> None:
-    room, study = BoundedSemaphore(PLANS_AT_ONCE), BoundedSemaphore(1)  # a plan never waits for a forecast
+    # a plan never waits for a forecast
+    room = BoundedSemaphore(PLANS_AT_ONCE)
+    study = BoundedSemaphore(1)
 
     @app.get("/api/about", tags=["plan"])
     def about() -> dict[str, Any]:
@@ -139,45 +156,67 @@ def _add_planning(app: FastAPI) -> None:
         return {
             "version": __version__,
             "scenarios": [{"name": name, "what": scenario_line(name)} for name in scenario_names()],
-            "planners": [{"name": name, "what": entry.label} for name, entry in PARTS["planner"].items()],
-            "algorithms": [{"name": name, "what": entry.label} for name, entry in PARTS["algorithm"].items()],
+            "planners": [
+                {"name": name, "what": entry.label} for name, entry in PARTS["planner"].items()
+            ],
+            "algorithms": [
+                {"name": name, "what": entry.label} for name, entry in PARTS["algorithm"].items()
+            ],
         }
 
     @app.post("/api/plan", tags=["plan"], responses={200: {"model": schema.PlanAnswer}})
     def plan(asked: schema.PlanQuestion, request: Request) -> Response:
         """One round, planned by the code of `autofl plan --json`, with what a map needs."""
         with room:
-            made = planning.answer(planning.table_of(asked.scenario, asked.settings, asked.file), asked.digits)
+            made = planning.answer(
+                planning.table_of(asked.scenario, asked.settings, asked.file), asked.digits
+            )
         return _json(made, request)
 
     @app.post("/api/toml", tags=["plan"], responses={200: {"content": {"application/toml": {}}}})
     def toml(asked: schema.Question) -> Response:
-        """The same settings as a file: `autofl plan FILE --json` says what /api/plan says under `plan`."""
+        """The same settings as a file: `autofl plan FILE --json` says what /api/plan says under
+        `plan`.
+        """
         with room:
-            text = planning.toml_to_plan(planning.table_of(asked.scenario, asked.settings, asked.file))
+            text = planning.toml_to_plan(
+                planning.table_of(asked.scenario, asked.settings, asked.file)
+            )
         return Response(text, media_type="application/toml")
 
     @app.post("/api/curve", tags=["plan"], responses={200: {"model": schema.CurveAnswer}})
     def curve(asked: schema.CurveQuestion) -> Response:
-        """What if: round time, energy and who takes part over the energy budget, the radius or |A_k|."""
+        """What if: round time, energy and who takes part over the energy budget, the radius or
+        |A_k|.
+        """
         with study:
             return _json(
-                planning.curve(planning.table_of(asked.scenario, asked.settings, asked.file), asked.over, asked.target)
+                planning.curve(
+                    planning.table_of(asked.scenario, asked.settings, asked.file),
+                    asked.over,
+                    asked.target,
+                )
             )
 
-    @app.post("/api/forecast", tags=["plan"], responses={200: {"content": {"application/x-ndjson": {}}}})
+    @app.post(
+        "/api/forecast", tags=["plan"], responses={200: {"content": {"application/x-ndjson": {}}}}
+    )
     async def forecast(asked: schema.ForecastQuestion, request: Request) -> Response:
         """Rounds, time and energy to an accuracy, as `autofl plan --target` forecasts them.
 
-        Lines of JSON: while it takes, how many networks are `drawn` and of how many; then the `forecast`, or under
-        `detail` why there is none. Closing the connection ends the work.
+        Lines of JSON: while it takes, how many networks are `drawn` and of how many; then the
+        `forecast`, or under `detail` why there is none. Closing the connection ends the work.
         """
 
         def begin() -> planning.Coming:
-            return planning.Coming(planning.table_of(asked.scenario, asked.settings, asked.file), asked.target)
+            return planning.Coming(
+                planning.table_of(asked.scenario, asked.settings, asked.file), asked.target
+            )
 
         coming = await anyio.to_thread.run_sync(begin)
-        return StreamingResponse(_forecast(request, coming, study), media_type="application/x-ndjson")
+        return StreamingResponse(
+            _forecast(request, coming, study), media_type="application/x-ndjson"
+        )
 
 
 def _add_runs(app: FastAPI, store: Store) -> None:
@@ -198,32 +237,46 @@ def _add_runs(app: FastAPI, store: Store) -> None:
         return store.row(store.launcher.start(planning.toml_of(table)))
 
     @app.get("/api/runs/{run_id}", tags=["runs"], responses={200: {"model": schema.Rounds}})
-    def rounds(run_id: schema.RunId, after: Annotated[int, Query(ge=-1, le=10**9)] = -1) -> Response:
+    def rounds(
+        run_id: schema.RunId, after: Annotated[int, Query(ge=-1, le=10**9)] = -1
+    ) -> Response:
         """Rounds of a run after the given one."""
         return _json(store.rounds(store.folder(run_id), after))
 
     @app.post("/api/runs/{run_id}/{wish}", tags=["runs"], response_model=schema.RunRow)
     def change(run_id: schema.RunId, wish: schema.Wish) -> dict[str, Any]:
-        """Pause or stop a run that was started here (it keeps a checkpoint), or resume one that is not finished."""
+        """Pause or stop a run that was started here (it keeps a checkpoint), or resume one that is
+        not finished.
+        """
         folder = store.folder(run_id)
         if wish == "resume":
             if not store.row(folder)["resumable"]:
-                raise Busy("this run cannot be resumed: it is running, is finished, or has no checkpoint")
+                raise Busy(
+                    "this run cannot be resumed: it is running, is finished, or has no checkpoint"
+                )
             store.check_files(folder)
             store.launcher.resume(folder)
         else:
             store.launcher.end(folder, wish)
         return store.row(folder)
 
-    @app.get("/api/runs/{run_id}/events", tags=["runs"], responses={200: {"content": {"text/event-stream": {}}}})
+    @app.get(
+        "/api/runs/{run_id}/events",
+        tags=["runs"],
+        responses={200: {"content": {"text/event-stream": {}}}},
+    )
     async def events(request: Request, run_id: schema.RunId) -> Response:
-        """Server-sent events: `rounds` when there are new ones, as GET of the run gives them; else `status`."""
+        """Server-sent events: `rounds` when there are new ones, as GET of the run gives them; else
+        `status`.
+        """
         folder = await anyio.to_thread.run_sync(store.folder, run_id)
         if streams.locked():
             raise Busy(f"{MOST_STREAMS} pages are watching already")
         last = request.headers.get("last-event-id", "")
         after = int(last) if last.isdigit() and len(last) < 10 else -1
-        return StreamingResponse(_events(request, store, folder, after, streams), media_type="text/event-stream")
+        return StreamingResponse(
+            _events(request, store, folder, after, streams), media_type="text/event-stream"
+        )
 
     @app.post("/api/compare", tags=["compare"], response_model=schema.Comparison)
     def compare(asked: schema.CompareQuestion) -> dict[str, Any]:
@@ -245,9 +298,11 @@ async def _events(
         while not await request.is_disconnected():
             try:
                 there = await anyio.to_thread.run_sync(store.rounds, folder, after)
-                row, new = there["run"], [int(index) for index in there["rounds"]["round"] if index is not None]
+                row = there["run"]
+                new = [int(index) for index in there["rounds"]["round"] if index is not None]
             except AutoFLError as error:
-                row, new = await anyio.to_thread.run_sync(store.row, folder), []
+                row = await anyio.to_thread.run_sync(store.row, folder)
+                new = []
                 if not isinstance(error, NoSuchRun):  # which says that it has no rounds yet
                     row["problem"] = str(error)
             if new:
@@ -259,7 +314,9 @@ async def _events(
             await asyncio.sleep(SOON if status in ("running", "starting", "stopping") else LATER)
 
 
-async def _forecast(request: Request, coming: planning.Coming, study: BoundedSemaphore) -> AsyncIterator[str]:
+async def _forecast(
+    request: Request, coming: planning.Coming, study: BoundedSemaphore
+) -> AsyncIterator[str]:
     """How far a forecast is, and at last the forecast; it is given up when nobody listens any more."""
 
     def work() -> dict[str, Any]:
@@ -281,10 +338,18 @@ async def _forecast(request: Request, coming: planning.Coming, study: BoundedSem
 
 
 def _json(value: Any, request: Request | None = None) -> Response:
-    """JSON, packed where it is large and whoever asks can unpack it; the token is in no answer of the API."""
-    body, headers = _text(value).encode(), {"Vary": "Accept-Encoding"}
-    if request is not None and len(body) >= PACKED and "gzip" in request.headers.get("accept-encoding", ""):
-        body, headers = gzip.compress(body, 1, mtime=0), headers | {"Content-Encoding": "gzip"}
+    """JSON, packed where it is large and whoever asks can unpack it; the token is in no answer of
+    the API.
+    """
+    body = _text(value).encode()
+    headers = {"Vary": "Accept-Encoding"}
+    if (
+        request is not None
+        and len(body) >= PACKED
+        and "gzip" in request.headers.get("accept-encoding", "")
+    ):
+        body = gzip.compress(body, 1, mtime=0)
+        headers = headers | {"Content-Encoding": "gzip"}
     return Response(body, media_type="application/json", headers=headers)
 
 

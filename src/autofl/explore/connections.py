@@ -6,7 +6,9 @@ from typing import ClassVar
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_HEADER = 128 * 2**10
-"""Bytes of a request before its body; the address alone may have half of them. Only h11 has such a bound."""
+"""Bytes of a request before its body; the address alone may have half of them. Only h11 has such a
+bound.
+"""
 MOST_SILENT = 100
 """Connections that have not asked for anything yet."""
 SILENCE = 10.0
@@ -14,9 +16,11 @@ SILENCE = 10.0
 
 
 class Connection(H11Protocol):
-    """A connection that ends where it asks for nothing: after a while, or when newer silent ones need its place.
+    """A connection that ends where it asks for nothing: after a while, or when newer silent ones
+    need its place.
 
-    So whoever may not ask cannot keep those away who may: their request comes at once, and then counts no more.
+    So whoever may not ask cannot keep those away who may: their request comes at once, and then
+        counts no more.
     """
 
     silent: ClassVar[dict["Connection", None]] = {}

@@ -1,4 +1,6 @@
-"""Who may ask: holders of the token, on this machine, from the page itself; and how much they may send."""
+"""Who may ask: holders of the token, on this machine, from the page itself; and how much they may
+send.
+"""
 
 import hmac
 import json
@@ -33,14 +35,17 @@ Send = Callable[[Message], Awaitable[None]]
 class Guard:
     """Checks every request before the application sees it.
 
-    The Host must be this machine by one of its loopback names: a foreign name that resolves to 127.0.0.1 (DNS
-    rebinding) is refused. A request that a browser sends for another page says so in Origin or Sec-Fetch-Site, and is
-    refused too. The token comes as `Authorization: Bearer TOKEN` or as `?token=TOKEN`; no cookie is used, since
-    cookies are shared by all ports of a machine.
+    The Host must be this machine by one of its loopback names: a foreign name that resolves to
+    127.0.0.1 (DNS rebinding) is refused. A request that a browser sends for another page says so in
+    Origin or Sec-Fetch-Site, and is refused too. The token comes as `Authorization: Bearer TOKEN`
+    or as `?token=TOKEN`; no cookie is used, since cookies are shared by all ports of a machine.
     """
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], token: str, port: int) -> None:
-        self.app, self._token = app, token.encode()
+    def __init__(
+        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], token: str, port: int
+    ) -> None:
+        self.app = app
+        self._token = token.encode()
         self._hosts = {f"{name}:{port}".encode() for name in ("127.0.0.1", "localhost")}
         self._origins = {b"http://" + host for host in self._hosts}
 
@@ -57,8 +62,14 @@ class Guard:
         async def guarded_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 nonce = f" 'nonce-{scope['nonce']}'" if "nonce" in scope else ""
-                said = ((name.lower(), value.replace("{nonce}", nonce)) for name, value in HEADERS.items())
-                message["headers"] = [*message["headers"], *((name.encode(), value.encode()) for name, value in said)]
+                said = (
+                    (name.lower(), value.replace("{nonce}", nonce))
+                    for name, value in HEADERS.items()
+                )
+                message["headers"] = [
+                    *message["headers"],
+                    *((name.encode(), value.encode()) for name, value in said),
+                ]
             await send(message)
 
         return await self.app(scope, _limited(receive), guarded_send)
@@ -77,7 +88,10 @@ class Guard:
         if not length.isdigit() or len(length) > 12 or int(length) > MOST_BODY:
             return 413, f"a request may have at most {MOST_BODY:,} bytes"
         if not hmac.compare_digest(self._given(scope, headers), self._token):
-            return 401, "the token is missing or wrong; open the address that autofl explore printed"
+            return (
+                401,
+                "the token is missing or wrong; open the address that autofl explore printed",
+            )
         return None
 
     def _given(self, scope: Scope, headers: dict[bytes, bytes]) -> bytes:

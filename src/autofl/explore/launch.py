@@ -1,4 +1,6 @@
-"""Runs that the page starts: `autofl simulate` as a process of its own, with its lock, checkpoints and signals."""
+"""Runs that the page starts: `autofl simulate` as a process of its own, with its lock, checkpoints
+and signals.
+"""
 
 import contextlib
 import os
@@ -32,7 +34,8 @@ class Started:
     """A run that was started here: its process, and what its user last asked for."""
 
     def __init__(self, folder: Path, *words: str) -> None:
-        self.folder, self.wish = folder, "run"
+        self.folder = folder
+        self.wish = "run"
         self.process = self._start(*words)
 
     def _start(self, *words: str) -> "subprocess.Popen[bytes]":
@@ -43,7 +46,8 @@ class Started:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the server, which tells its runs to end by itself
+                # Ctrl-C is for the server, which tells its runs to end by itself
+                start_new_session=True,
             )
 
     @property
@@ -100,7 +104,9 @@ class Launcher:
     def start(self, config: str) -> Path:
         """A new run by these settings, in a folder of its own."""
         if self.place is None:
-            raise Busy("only single runs were given; start autofl explore with a folder for new ones")
+            raise Busy(
+                "only single runs were given; start autofl explore with a folder for new ones"
+            )
         with self._lock:
             self._check_room()
             folder = make_folder(self.place / "explore").resolve()
@@ -114,11 +120,15 @@ class Launcher:
             if run is None or not run.is_alive:
                 raise Busy("this run is not running, or was not started from this page")
             if wish == "pause" and not is_run(folder):
-                raise Busy("the run is still starting; it can be paused from its first round on, or stopped now")
+                raise Busy(
+                    "the run is still starting; it can be paused from its first round on, or stopped now"
+                )
             run.end(wish)
 
     def resume(self, folder: Path) -> None:
-        load_settings(folder / CONFIG)  # what is wrong with them is answered now; code of its own nobody has asked for
+        load_settings(
+            folder / CONFIG
+        )  # what is wrong with them is answered now; code of its own nobody has asked for
         with self._lock:
             run = self._started.get(folder)
             if run is not None and run.is_alive:

@@ -1,4 +1,6 @@
-"""A cell as the page asks for it: its plan by the code of `autofl plan --json`, what-if curves, a forecast."""
+"""A cell as the page asks for it: its plan by the code of `autofl plan --json`, what-if curves, a
+forecast.
+"""
 
 import re
 import time
@@ -44,7 +46,9 @@ SEARCHING = ("joint", "yang")
 POINTS = 17
 """Points of a what-if curve."""
 ROUGH = (2, 32)
-"""Networks and rounds that a point of the curve over |A_k| is drawn from; a quarter where the planner searches."""
+"""Networks and rounds that a point of the curve over |A_k| is drawn from; a quarter where the
+planner searches.
+"""
 
 
 def table_of(scenario: str, settings: dict[str, Any], file: str | None = None) -> dict[str, Any]:
@@ -71,14 +75,20 @@ def _check_allowed(settings: dict[str, Any]) -> None:
         raise AutoFLError(f"settings: {error}") from None
     for key, section in settings.items():
         if key not in SECTIONS + VALUES:
-            raise AutoFLError(f"{key!r:.60}: not a setting of this page; there are {', '.join(SECTIONS + VALUES)}")
+            raise AutoFLError(
+                f"{key!r:.60}: not a setting of this page; there are {', '.join(SECTIONS + VALUES)}"
+            )
         if (key in SECTIONS) != isinstance(section, dict):
             raise AutoFLError(f"{key}: must be a {'section' if key in SECTIONS else 'value'}")
     for where, value in _leaves(settings):
         if value is None:
             raise AutoFLError(f"{where}: null is not a value; leave the key out")
-        if where.rpartition(".")[2] in FILES or (isinstance(value, str) and not re.fullmatch("[A-Za-z0-9_-]+", value)):
-            raise AutoFLError(f"{where}: files and your own parts can be used on the command line only")
+        if where.rpartition(".")[2] in FILES or (
+            isinstance(value, str) and not re.fullmatch("[A-Za-z0-9_-]+", value)
+        ):
+            raise AutoFLError(
+                f"{where}: files and your own parts can be used on the command line only"
+            )
 
 
 def _leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
@@ -98,7 +108,9 @@ def settings_of(table: dict[str, Any]) -> Settings:
     settings = parse_settings(table)
     count = settings.cell.count
     if count > MOST_UE:
-        raise AutoFLError(f"cell.num_ue: {count:,} UEs; the page takes up to {MOST_UE:,} (autofl plan takes more)")
+        raise AutoFLError(
+            f"cell.num_ue: {count:,} UEs; the page takes up to {MOST_UE:,} (autofl plan takes more)"
+        )
     if settings.data.name == "npz" or settings.channel.name == "trace":
         raise AutoFLError("files can be used on the command line only")
     return settings
@@ -114,7 +126,8 @@ def answer(table: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
     """A planned round and what the page draws of it.
 
     Args:
-        digits: significant ones of what is said of each UE, and places to the millimetre; None: as they are.
+        digits: significant ones of what is said of each UE, and places to the millimetre; None: as
+            they are.
     """
     begin = time.perf_counter()
     settings = settings_of(table)
@@ -123,9 +136,13 @@ def answer(table: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
     taking_part = this_round.plan.feasible
     total = np.where(taking_part, this_round.cost.upload_time + this_round.cost.compute_time, -1.0)
     positions = places(settings).T
-    columns = made.columns() | {"compute_energy": _computing(made), "max_power": this_round.cell.max_power}
+    columns = made.columns() | {
+        "compute_energy": _computing(made),
+        "max_power": this_round.cell.max_power,
+    }
     if digits is not None:
-        positions, columns = positions.round(3), {name: _rounded(column, digits) for name, column in columns.items()}
+        positions = positions.round(3)
+        columns = {name: _rounded(column, digits) for name, column in columns.items()}
     ues = {name: column.tolist() for name, column in columns.items()}
     return {
         "compute_energy": ues.pop("compute_energy"),
@@ -148,7 +165,9 @@ def _rounded(values: NDArray[Any], digits: int) -> NDArray[Any]:
         return values
     with np.errstate(all="ignore"):
         places = digits - 1.0 - np.floor(np.log10(np.abs(values)))
-        up, down = 10.0 ** np.maximum(places, 0.0), 10.0 ** np.maximum(-places, 0.0)  # whole powers, so no new error
+        # whole powers, so no new error
+        up = 10.0 ** np.maximum(places, 0.0)
+        down = 10.0 ** np.maximum(-places, 0.0)
         rounded = np.rint(values * up / down) / up * down
     return np.where(np.isfinite(rounded), rounded, values)
 
@@ -157,13 +176,18 @@ def _computing(made: RoundPlan) -> Array:
     """How much of each UE's energy goes into computing [J]."""
     this_round = made.round
     cell = this_round.plan.applied(this_round.cell)
-    return np.where(this_round.plan.feasible, compute_cost(cell, this_round.plan.num_samples).energy, 0.0)
+    return np.where(
+        this_round.plan.feasible, compute_cost(cell, this_round.plan.num_samples).energy, 0.0
+    )
 
 
 def _values(settings: Settings, made: RoundPlan) -> dict[str, float | int | None]:
     """Where the sliders stand; the median where UEs differ."""
-    settings, cell = settings.resolved(), made.round.cell
-    radius = settings.cell.distance.parameters[0] if _in_disc(settings) else float(cell.distance.max())
+    settings = settings.resolved()
+    cell = made.round.cell
+    radius = (
+        settings.cell.distance.parameters[0] if _in_disc(settings) else float(cell.distance.max())
+    )
     section = settings.planned_by()
     return {
         "num_ue": cell.num_ue,
@@ -185,7 +209,8 @@ def _in_disc(settings: Settings) -> bool:
 
 def _decided(settings: Settings) -> list[str]:
     """Sliders that change nothing under this planner."""
-    name, section = settings.planned_by().name, settings.resolved().planned_by()
+    name = settings.planned_by().name
+    section = settings.resolved().planned_by()
     if name == "joint":
         searched = build_compressor(settings.resolved()) is not None
         return ["local_steps", "epsilon", *(["bits"] if searched else [])]
@@ -206,7 +231,9 @@ def curve(table: dict[str, Any], over: str, target: float | None) -> dict[str, A
     for value in x.tolist():
         try:
             made[value] = planned(_changed(settings, over, value, float(middle)))
-        except AutoFLError as error:  # a path loss holds up to some distance, and the nearer points are good
+        except (
+            AutoFLError
+        ) as error:  # a path loss holds up to some distance, and the nearer points are good
             refused = refused or str(error)
     return _curve(
         over,
@@ -235,19 +262,29 @@ def _with_cell(settings: Settings, **changed: PerUE | list[list[float]]) -> Sett
 
 
 def _over_selected(settings: Settings, target: float | None) -> dict[str, Any]:
-    """Rounds as a run has them, |A_k| UEs of n drawn in each; with a target also the time that learning takes."""
+    """Rounds as a run has them, |A_k| UEs of n drawn in each; with a target also the time that
+    learning takes.
+    """
     settings = settings.resolved()
-    count, given = settings.cell.count, settings.simulation.num_selected
+    count = settings.cell.count
+    given = settings.simulation.num_selected
     x = sorted({num for num in SELECTED if num <= count} | {given})
     networks, rounds = (num // (4 if _is_slow(settings) else 1) or 1 for num in ROUGH)
-    columns: dict[str, list[float | None]] = {"round_time": [], "energy": [], "feasible": [], "time_to_target": []}
+    columns: dict[str, list[float | None]] = {
+        "round_time": [],
+        "energy": [],
+        "feasible": [],
+        "time_to_target": [],
+    }
     fitted = _fitted(settings, target)
     for num in x:
         chosen = settings.model_copy(
             update={"simulation": settings.simulation.model_copy(update={"num_selected": num})}
         )
         horizon = draw_horizon(build_network(chosen), rounds)
-        columns["round_time"].append(float(horizon.round_time.mean()) if horizon.decoded.any() else None)
+        columns["round_time"].append(
+            float(horizon.round_time.mean()) if horizon.decoded.any() else None
+        )
         columns["energy"].append(float(horizon.energy.sum(axis=1).mean()))
         columns["feasible"].append(float(horizon.decoded.sum(axis=1).mean()))
         columns["time_to_target"].append(_learning_time(chosen, fitted, networks, rounds))
@@ -269,7 +306,9 @@ def _learning_time(settings: Settings, fitted: Any, networks: int, rounds: int) 
     if fitted is None:
         return None
     try:
-        return forecast_of(settings, fitted, draw_networks(settings, networks, rounds), few=True).sim_time[0]
+        return forecast_of(
+            settings, fitted, draw_networks(settings, networks, rounds), few=True
+        ).sim_time[0]
     except AutoFLError:
         return None
 
@@ -285,22 +324,38 @@ def _points(settings: Settings) -> int:
 
 
 def _curve(
-    over: str, x: Sequence[float], here: float, refused: str | None, **columns: Sequence[float | None]
+    over: str,
+    x: Sequence[float],
+    here: float,
+    refused: str | None,
+    **columns: Sequence[float | None],
 ) -> dict[str, Any]:
     unit = {"energy": "J", "radius": "m", "selected": "UEs"}[over]
     empty = {"time_to_target": [None] * len(x)}
-    return {"over": over, "unit": unit, "x": list(x), "here": here, "refused": refused, **empty, **columns}
+    return {
+        "over": over,
+        "unit": unit,
+        "x": list(x),
+        "here": here,
+        "refused": refused,
+        **empty,
+        **columns,
+    }
 
 
 class Coming:
-    """What `autofl plan --target` forecasts: rounds, time and energy of the training; others may watch and end it."""
+    """What `autofl plan --target` forecasts: rounds, time and energy of the training; others may
+    watch and end it.
+    """
 
     def __init__(self, table: dict[str, Any], target: float) -> None:
         self.settings = settings_of(table).resolved()
         self.drawn = 0
         self.is_wanted = True
         if self.settings.cell.count > 1000:
-            raise AutoFLError("a forecast on the page takes up to 1,000 UEs; autofl plan --target takes more")
+            raise AutoFLError(
+                "a forecast on the page takes up to 1,000 UEs; autofl plan --target takes more"
+            )
         try:
             self.fitted = Pilots.read(None).fitted(self.settings, target)
         except PilotsMissing as error:
@@ -319,6 +374,8 @@ class Coming:
 
 
 def toml_to_plan(table: dict[str, Any]) -> str:
-    """The same file; settings that `autofl plan` would refuse are refused here, among them those of a planner."""
+    """The same file; settings that `autofl plan` would refuse are refused here, among them those of
+    a planner.
+    """
     plan(settings_of(table))
     return toml_of(table)

@@ -1,4 +1,6 @@
-"""Runs below the given folders: listed, read and compared by the readers and checks of `autofl report`."""
+"""Runs below the given folders: listed, read and compared by the readers and checks of `autofl
+report`.
+"""
 
 import csv
 import hashlib
@@ -59,7 +61,9 @@ class Store:
         """Run folders by id."""
         there = (folder for root in self.roots for folder in _runs_below(root))
         inside = [folder for folder in there if self._is_inside(folder)]
-        return {id_of(folder): folder for folder in dict.fromkeys([*inside, *self.launcher.folders()])}
+        return {
+            id_of(folder): folder for folder in dict.fromkeys([*inside, *self.launcher.folders()])
+        }
 
     def _is_inside(self, folder: Path) -> bool:
         """Whether all files that would be read lie below a given folder: a link may lead elsewhere."""
@@ -77,7 +81,9 @@ class Store:
     def rows(self) -> tuple[list[dict[str, Any]], int]:
         """The newest runs, and how many more there are."""
         folders = sorted(self.folders().values(), key=_changed_at, reverse=True)
-        return [self.row(folder) for folder in folders[:MOST_RUNS]], max(len(folders) - MOST_RUNS, 0)
+        return [self.row(folder) for folder in folders[:MOST_RUNS]], max(
+            len(folders) - MOST_RUNS, 0
+        )
 
     def row(self, folder: Path) -> dict[str, Any]:
         """The entry of a run in a list."""
@@ -101,14 +107,19 @@ class Store:
         status = str(manifest.get("status") or "damaged")
         problem = manifest.get("problem")
         if own is not None:
-            status, problem = own.status(status if manifest else None), own.problem() or problem
+            status = own.status(status if manifest else None)
+            problem = own.problem() or problem
         damage = self._damage(folder, manifest)
         if damage is not None:
-            status, problem = "damaged", damage
-        seed, rounds = manifest.get("seed"), row["settings"].get("stop.rounds")
+            status = "damaged"
+            problem = damage
+        seed = manifest.get("seed")
+        rounds = row["settings"].get("stop.rounds")
         return row | {
             "label": str(
-                manifest.get("label") or manifest.get("algorithm") or row["settings"].get("algorithm", "autofl")
+                manifest.get("label")
+                or manifest.get("algorithm")
+                or row["settings"].get("algorithm", "autofl")
             ),
             "seed": seed if isinstance(seed, int) else None,
             "status": status,
@@ -125,10 +136,14 @@ class Store:
                 continue
             path = Path(value.replace("\0", "")).resolve()
             if not any(path.is_relative_to(root) for root in self.roots):
-                raise AutoFLError(f"{key}: a file outside the folders of this page; resume it on the command line")
+                raise AutoFLError(
+                    f"{key}: a file outside the folders of this page; resume it on the command line"
+                )
 
     def _damage(self, folder: Path, manifest: dict[str, Any]) -> str | None:
-        """Why the files of a run are not those it wrote; summed up again only when they have changed."""
+        """Why the files of a run are not those it wrote; summed up again only when they have
+        changed.
+        """
         state = _state(folder)
         if self._checked.get(folder, (None,))[0] != state:
             problem = None
@@ -155,7 +170,11 @@ class Store:
         changed = path.stat().st_mtime
         if self._settings.get(folder, (None,))[0] != changed:
             flat = flat_settings(read_toml(path))
-            plain = {key: value for key, value in flat.items() if not isinstance(value, list) and _is_plain(value)}
+            plain = {
+                key: value
+                for key, value in flat.items()
+                if not isinstance(value, list) and _is_plain(value)
+            }
             self._settings[folder] = changed, plain
         return self._settings[folder][1]
 
@@ -165,7 +184,9 @@ class Store:
             raise NoSuchRun(f"{self._name(folder)}: no round is written yet")
         state = _state(folder)
         if any(size > MOST_TABLE for _, _, size in state):
-            raise AutoFLError(f"{self._name(folder)}: its tables are too long for the page; autofl report reads them")
+            raise AutoFLError(
+                f"{self._name(folder)}: its tables are too long for the page; autofl report reads them"
+            )
         if self._read.get(folder, (None,))[0] != state:
             if len(self._read) > 64:
                 self._read.pop(next(iter(self._read)))
@@ -178,7 +199,9 @@ class Store:
         later = run.rounds["round"].astype(np.int64) > after
         columns = {name: _plain(run.rounds[name][later]) for name in SHOWN if name in run.rounds}
         num_ue = int(run.manifest.get("num_ue") or run.ues["ue"].max(initial=-1) + 1)
-        spent = np.bincount(run.ues["ue"].astype(np.int64), run.ues["energy"].astype(float), minlength=num_ue)
+        spent = np.bincount(
+            run.ues["ue"].astype(np.int64), run.ues["energy"].astype(float), minlength=num_ue
+        )
         return {
             "run": self.row(folder),
             "rounds": columns,
@@ -239,11 +262,15 @@ class Store:
 def _state(folder: Path) -> tuple[Any, ...]:
     """What changes when the files of a run do."""
     files = [path for name in (MANIFEST, CONFIG, *TABLES) if (path := folder / name).is_file()]
-    return tuple((path.name, stat.st_mtime_ns, stat.st_size) for path in files if (stat := path.stat()))
+    return tuple(
+        (path.name, stat.st_mtime_ns, stat.st_size) for path in files if (stat := path.stat())
+    )
 
 
 def as_text(label: str) -> str:
-    """A label in a CSV file; an apostrophe goes before what a spreadsheet takes for a formula, in any cell of it."""
+    """A label in a CSV file; an apostrophe goes before what a spreadsheet takes for a formula, in
+    any cell of it.
+    """
     return re.sub(r"(^|[;,\t\r])(?=\s*[=+@\t\r-])", r"\1'", label)
 
 
@@ -259,7 +286,11 @@ def id_of(folder: Path) -> str:
 def _runs_below(root: Path) -> list[Path]:
     if is_run(root):
         return [root]
-    return [Path(folder) for folder, _, files in os.walk(root) if MANIFEST in files and is_run(Path(folder))]
+    return [
+        Path(folder)
+        for folder, _, files in os.walk(root)
+        if MANIFEST in files and is_run(Path(folder))
+    ]
 
 
 def _changed_at(folder: Path) -> float:
@@ -281,7 +312,8 @@ def _last_round(folder: Path) -> int | None:
 
 def _who(run: Run, after: int) -> list[tuple[int, int, int]]:
     """Round, UE and what became of it: 0 left out, 1 selected but not decoded, 2 decoded."""
-    index, ue = run.ues["round"].astype(np.int64), run.ues["ue"].astype(np.int64)
+    index = run.ues["round"].astype(np.int64)
+    ue = run.ues["ue"].astype(np.int64)
     first = max(after, int(run.rounds["round"].max(initial=0)) - MOST_ROUNDS)
     shown = (index > first) & (ue < MOST_SHOWN)
     away = np.isin(run.ues["status"], ("infeasible", "left_out"))
@@ -291,8 +323,13 @@ def _who(run: Run, after: int) -> list[tuple[int, int, int]]:
 
 def _plain(column: Any) -> list[float | None]:
     """Numbers for JSON: what is not measured or not finite is null."""
-    return [value if math.isfinite(value) else None for value in np.asarray(column, dtype=np.float64).tolist()]
+    return [
+        value if math.isfinite(value) else None
+        for value in np.asarray(column, dtype=np.float64).tolist()
+    ]
 
 
 def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | bool) or (isinstance(value, float) and math.isfinite(value))
+    return isinstance(value, str | int | bool) or (
+        isinstance(value, float) and math.isfinite(value)
+    )

@@ -30,8 +30,11 @@ def serve(roots: Sequence[Path], port: int, on_ready: Callable[[str], None]) -> 
         listening.bind((HOST, port))
     except OSError as error:
         listening.close()
-        raise AutoFLError(f"--port {port}: {error.strerror}; --port 0 takes any free port") from None
-    port, token = listening.getsockname()[1], secrets.token_urlsafe(24)
+        raise AutoFLError(
+            f"--port {port}: {error.strerror}; --port 0 takes any free port"
+        ) from None
+    port = listening.getsockname()[1]
+    token = secrets.token_urlsafe(24)
     config = uvicorn.Config(
         make_app(roots, token, port),
         log_level="critical",

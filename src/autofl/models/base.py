@@ -23,7 +23,9 @@ def build(
     num_classes: int,
     rng: np.random.Generator,
 ) -> nn.Module:
-    """A freshly initialised model whose weights come from `rng` alone; PyTorch's global generator is left as it was."""
+    """A freshly initialised model whose weights come from `rng` alone; PyTorch's global generator
+    is left as it was.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**63)))
         model = factory(sample_shape, num_classes)
@@ -34,9 +36,14 @@ def build(
 def params_of(model: nn.Module, dtype: torch.dtype = torch.float32) -> Params:
     """The model's trained parameters as a plain dictionary, detached and copied.
 
-    Those with requires_grad=False are left out: they are neither trained nor uploaded, and stay in the model.
+    Those with requires_grad=False are left out: they are neither trained nor uploaded, and stay in
+    the model.
     """
-    return {name: p.detach().to(dtype).clone() for name, p in model.named_parameters() if p.requires_grad}
+    return {
+        name: p.detach().to(dtype).clone()
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    }
 
 
 def num_weights(params: Params) -> int:
@@ -52,8 +59,8 @@ def loss_of(model: nn.Module) -> Loss:
     """f_i(w; D), Eq. (2), on a padded batch: the mean over its unmasked samples.
 
     Note:
-        The model runs in evaluation mode with its buffers fixed: a client update is a pure function. `check_model`
-        refuses models that this would change.
+        The model runs in evaluation mode with its buffers fixed: a client update is a pure
+        function. `check_model` refuses models that this would change.
     """
     model.eval()
 
@@ -71,7 +78,9 @@ def outputs(model: nn.Module, params: Params, x: Tensor) -> Tensor:
 
 
 def _output(model: nn.Module, params: Params, x: Tensor) -> Tensor:
-    """The output under these parameters; frozen weights and buffers are the model's own, in the same precision."""
+    """The output under these parameters; frozen weights and buffers are the model's own, in the
+    same precision.
+    """
     dtype = next(iter(params.values())).dtype
     fixed = {
         name: value.detach().to(dtype)

@@ -1,4 +1,6 @@
-"""What a model must be like for client updates to be pure functions of its weights; checked before training."""
+"""What a model must be like for client updates to be pure functions of its weights; checked before
+training.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -10,19 +12,23 @@ from torch.nn.parameter import is_lazy
 from autofl.errors import AutoFLError
 
 SIZES = (1, 8)
-"""Samples in the batches of a check: one alone shows a `squeeze` that takes the sample axis away."""
+"""Samples in the batches of a check: one alone shows a `squeeze` that takes the sample axis away.
+"""
 
 
 def check_model(model: nn.Module, sample_shape: tuple[int, ...], num_classes: int) -> None:
-    """Raise an AutoFLError where this model cannot be trained on samples of this shape; it is left in evaluation mode.
+    """Raise an AutoFLError where this model cannot be trained on samples of this shape; it is left
+    in evaluation mode.
 
-    A model takes (num, *sample_shape) and gives (num, num_classes), sample by sample, with neither statistics of its
-    batches nor random draws in training, and has a weight to train.
+    A model takes (num, *sample_shape) and gives (num, num_classes), sample by sample, with neither
+    statistics of its batches nor random draws in training, and has a weight to train.
     """
     _check_modules(model)
     weights = [p for p in model.parameters() if p.requires_grad]
     if not weights:
-        raise AutoFLError("model: there is no parameter with requires_grad=True, so nothing to train; unfreeze some")
+        raise AutoFLError(
+            "model: there is no parameter with requires_grad=True, so nothing to train; unfreeze some"
+        )
     generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng(devices=[]):
         for num in SIZES:
@@ -38,7 +44,9 @@ def _check_modules(model: nn.Module) -> None:
     for name, module in model.named_modules():
         which = f"{type(module).__name__} {name!r}" if name else type(module).__name__
         if any(is_lazy(p) for p in module.parameters(recurse=False)):
-            raise AutoFLError(f"model: {which} has no weights yet; pass a batch through the model first")
+            raise AutoFLError(
+                f"model: {which} has no weights yet; pass a batch through the model first"
+            )
         if isinstance(module, _BatchNorm) or getattr(module, "running_mean", None) is not None:
             raise AutoFLError(
                 f"model: {which} keeps statistics of its batches, but a client update is a pure function; "
@@ -67,10 +75,14 @@ def _outputs(model: nn.Module, x: Tensor, state: dict[str, Tensor] | None = None
     return result
 
 
-def _check_output(output: object, num: int, num_classes: int, sample_shape: tuple[int, ...]) -> None:
+def _check_output(
+    output: object, num: int, num_classes: int, sample_shape: tuple[int, ...]
+) -> None:
     if not isinstance(output, Tensor) or not output.is_floating_point():
         kind = str(output.dtype) if isinstance(output, Tensor) else type(output).__name__
-        raise AutoFLError(f"model: its output is {kind}; return one tensor of floats, the score of each class")
+        raise AutoFLError(
+            f"model: its output is {kind}; return one tensor of floats, the score of each class"
+        )
     if output.shape != (num, num_classes):
         raise AutoFLError(
             f"model: {num} samples of shape {sample_shape} give an output of shape {tuple(output.shape)}; "
@@ -79,7 +91,9 @@ def _check_output(output: object, num: int, num_classes: int, sample_shape: tupl
 
 
 def _check_samples_apart(model: nn.Module, x: Tensor) -> None:
-    """Padding must change nothing: with other samples beside it, a sample's output stays what it is."""
+    """Padding must change nothing: with other samples beside it, a sample's output stays what it
+    is.
+    """
     beside = torch.cat([x[:1], 1.0 - x[1:]])
     if not _close(_outputs(model, x)[:1], _outputs(model, beside)[:1]):
         raise AutoFLError(
@@ -89,10 +103,13 @@ def _check_samples_apart(model: nn.Module, x: Tensor) -> None:
 
 
 def _check_training(model: nn.Module, x: Tensor) -> None:
-    """What the model does in training mode must be what it does in evaluation mode, the one it is run in."""
+    """What the model does in training mode must be what it does in evaluation mode, the one it is
+    run in.
+    """
     model.train()
     buffers = {name: value.clone() for name, value in model.named_buffers()}
-    # Moved weights, as after a step: buffers that follow the weights may have settled on the first ones.
+    # Moved weights, as after a step: buffers that follow the weights may have settled on the first
+    # ones.
     moved = {
         name: p.detach() + 0.1 * torch.linspace(-1.0, 1.0, p.numel()).view_as(p).to(p)
         for name, p in model.named_parameters()

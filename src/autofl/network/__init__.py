@@ -19,7 +19,15 @@ from autofl.network.cost import (
     upload_cost,
 )
 from autofl.network.links import Law, Link
-from autofl.network.plan import DECISIONS, LIMITS, STATUS_NAMES, Certificate, Plan, Status, make_plan
+from autofl.network.plan import (
+    DECISIONS,
+    LIMITS,
+    STATUS_NAMES,
+    Certificate,
+    Plan,
+    Status,
+    make_plan,
+)
 from autofl.network.success import printed_success_probability
 
 __all__ = [

@@ -28,9 +28,11 @@ def _one(value: float) -> Any:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of UEs, SI units. Per-UE fields take one number for all and become arrays of shape (num_ue,).
+    """A cell of UEs, SI units. Per-UE fields take one number for all and become arrays of shape
+    (num_ue,).
 
-    Defaults are those of the paper's Table I. Values that a planner does not decide are taken from here.
+    Defaults are those of the paper's Table I. Values that a planner does not decide are taken from
+    here.
 
     Args:
         distance: r_i [m], the paper's first c_i
@@ -115,11 +117,15 @@ class Cell:
         if math.isnan(self.downlink_bits):
             object.__setattr__(self, "downlink_bits", 32.0 * self.num_weights)
         if self.downlink_mode not in ("broadcast", "unicast"):
-            raise AutoFLError(f"cell.downlink_mode: {self.downlink_mode!r} is not broadcast or unicast")
+            raise AutoFLError(
+                f"cell.downlink_mode: {self.downlink_mode!r} is not broadcast or unicast"
+            )
         if np.size(self.ue) == 0:
             object.__setattr__(self, "ue", np.arange(num_ue))
         elif np.size(self.ue) != num_ue:
-            raise AutoFLError(f"cell.ue: {np.size(self.ue)} values for {num_ue} UEs; leave it out, or give {num_ue}")
+            raise AutoFLError(
+                f"cell.ue: {np.size(self.ue)} values for {num_ue} UEs; leave it out, or give {num_ue}"
+            )
         for name in (cell_field.name for cell_field in fields(self)):
             if name in ("ue", "link", "downlink_mode") or getattr(self, name) is None:
                 continue
@@ -127,16 +133,22 @@ class Cell:
             lowest_allowed = name in MAY_BE_ZERO
             bad = ~np.isfinite(value) | (value < 0.0 if lowest_allowed else value <= 0.0)
             if name == "angle" and not np.isfinite(value).all():
-                raise AutoFLError(f"cell.angle: {value[~np.isfinite(value)].flat[0]:g} is not a finite number")
+                raise AutoFLError(
+                    f"cell.angle: {value[~np.isfinite(value)].flat[0]:g} is not a finite number"
+                )
             if name != "angle" and bad.any():
                 raise AutoFLError(
                     f"cell.{name}: {value[bad].flat[0]:g} is not a finite number {'>= 0' if lowest_allowed else '> 0'}"
                 )
             if name not in self.PER_UE and value.size != 1:
-                raise AutoFLError(f"cell.{name}: {value.size} values; it is one number for the whole cell")
+                raise AutoFLError(
+                    f"cell.{name}: {value.size} values; it is one number for the whole cell"
+                )
             if name in self.PER_UE:
                 if value.size not in (1, num_ue):
-                    raise AutoFLError(f"cell.{name}: {value.size} values for {num_ue} UEs; give 1 or {num_ue}")
+                    raise AutoFLError(
+                        f"cell.{name}: {value.size} values for {num_ue} UEs; give 1 or {num_ue}"
+                    )
                 value = np.broadcast_to(value.reshape(-1), (num_ue,)).copy()
                 value.setflags(write=False)
                 object.__setattr__(self, name, value)
@@ -144,16 +156,30 @@ class Cell:
             raise AutoFLError(
                 f"cell: pa_efficiency = {self.pa_efficiency:g} and tries = {self.tries:g}; a share <= 1, a whole number"
             )
-        object.__setattr__(self, "min_cpu_frequency", np.minimum(self.min_cpu_frequency, self.cpu_frequency))
+        object.__setattr__(
+            self, "min_cpu_frequency", np.minimum(self.min_cpu_frequency, self.cpu_frequency)
+        )
 
     @classmethod
-    def disc(cls, num_ue: int = 20, radius: float = 200.0, seed: int = 1, **others: ArrayLike | Law | None) -> "Cell":
-        """The paper's cell: UEs placed uniformly in a disc, C_i uniform in [0.8, 1.2] 1e5; other fields by name."""
+    def disc(
+        cls,
+        num_ue: int = 20,
+        radius: float = 200.0,
+        seed: int = 1,
+        **others: ArrayLike | Law | None,
+    ) -> "Cell":
+        """The paper's cell: UEs placed uniformly in a disc, C_i uniform in [0.8, 1.2] 1e5; other
+        fields by name.
+        """
         if num_ue < 1 or not radius > 0.0:
-            raise AutoFLError(f"Cell.disc: num_ue = {num_ue} and radius = {radius:g} m; both must be positive")
+            raise AutoFLError(
+                f"Cell.disc: num_ue = {num_ue} and radius = {radius:g} m; both must be positive"
+            )
         x, y = drop_in_disc(stream(seed, "cell.distance"), num_ue, radius).T
         if "cycles_per_sample" not in others:
-            others["cycles_per_sample"] = stream(seed, "cell.cycles_per_sample").uniform(0.8e5, 1.2e5, num_ue)
+            others["cycles_per_sample"] = stream(seed, "cell.cycles_per_sample").uniform(
+                0.8e5, 1.2e5, num_ue
+            )
         others.setdefault("angle", np.arctan2(y, x))
         return cls(distance=np.hypot(x, y), **others)  # type: ignore[arg-type]  # each field checks its own
 
@@ -191,15 +217,21 @@ class Cell:
         return self.having(**{name: getattr(self, name)[ue] for name in (*self.PER_UE, "ue")})
 
     def having(self, **values: Array | float) -> "Cell":
-        """The same cell with other values of some fields; what was checked once is not checked again."""
+        """The same cell with other values of some fields; what was checked once is not checked
+        again.
+        """
         changed = object.__new__(Cell)
         changed.__dict__.update(self.__dict__ | values)
         return changed
 
 
 def stacked(cells: Sequence[Cell]) -> Cell:
-    """Cells with equally many UEs as one cell whose arrays have a leading axis; scalar fields must be equal."""
-    per_ue = {name: np.stack([getattr(cell, name) for cell in cells]) for name in (*Cell.PER_UE, "ue")}
+    """Cells with equally many UEs as one cell whose arrays have a leading axis; scalar fields must
+    be equal.
+    """
+    per_ue = {
+        name: np.stack([getattr(cell, name) for cell in cells]) for name in (*Cell.PER_UE, "ue")
+    }
     return cells[0].having(**per_ue)
 
 

@@ -1,4 +1,6 @@
-"""A plan: everything that is decided for each UE in a round, and what kept the planner from doing better."""
+"""A plan: everything that is decided for each UE in a round, and what kept the planner from doing
+better.
+"""
 
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
@@ -13,15 +15,24 @@ Codes = NDArray[np.int8]
 
 
 class Status(IntEnum):
-    """The constraint that binds a UE in this round. Ideally it would have 1/epsilon samples and send at P_max."""
+    """The constraint that binds a UE in this round. Ideally it would have 1/epsilon samples and
+    send at P_max.
+    """
 
-    ACCURACY = 0  # d = 1/epsilon is met, and leaves too little energy for P_max: fewer samples would be faster
-    DATA = 1  # the UE owns fewer samples than 1/epsilon (or than the fixed number) and uses them all
+    # d = 1/epsilon is met, and leaves too little energy for P_max: fewer samples would be faster
+    ACCURACY = 0
+    DATA = (
+        1  # the UE owns fewer samples than 1/epsilon (or than the fixed number) and uses them all
+    )
     ENERGY = 2  # the energy budget cuts the samples below 1/epsilon: accuracy yields to energy
     POWER = 3  # the samples are met with energy to spare: only P_max limits the speed
-    INFEASIBLE = 4  # cannot be decoded, or cannot train on the least number of samples: takes no part
+    INFEASIBLE = (
+        4  # cannot be decoded, or cannot train on the least number of samples: takes no part
+    )
     LEFT_OUT = 5  # could take part, but would hold up the others for longer than it is worth
-    RATE = 6  # the samples are met at the highest rate there is: neither power nor energy would make it faster
+    # the samples are met at the highest rate there is: neither power nor energy would make it
+    # faster
+    RATE = 6
 
 
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
@@ -29,7 +40,9 @@ STATUS_NAMES = tuple(status.name.lower() for status in Status)
 
 @dataclass(frozen=True)
 class Certificate:
-    """How good an allocation is known to be: bounds on the round's least time [s], and the relative KKT residual."""
+    """How good an allocation is known to be: bounds on the round's least time [s], and the relative
+    KKT residual.
+    """
 
     lower: float
     upper: float
@@ -43,7 +56,8 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Plan:
-    """Decisions for one round, arrays of shape (..., num_ue). `make_plan` fills in what a planner does not decide.
+    """Decisions for one round, arrays of shape (..., num_ue). `make_plan` fills in what a planner
+    does not decide.
 
     Fields:
         num_samples: d_k^i of one local step, 0 for a UE that takes no part.
@@ -88,14 +102,29 @@ class Plan:
         """Why the plan cannot be carried out, in one line with the UE; None if it can."""
         values = {name: getattr(self, name) for name in DECISIONS}
         for name, decided in values.items():
-            if decided.shape != self.tx_power.shape or decided.shape[-1:] != cell.distance.shape[-1:]:
+            if (
+                decided.shape != self.tx_power.shape
+                or decided.shape[-1:] != cell.distance.shape[-1:]
+            ):
                 return f"{name} has shape {decided.shape}; it needs one value for each of the {cell.num_ue} UEs"
-        owned, strongest = np.floor(cell.data_size), cell.max_power * (1.0 + 1e-9)
+        owned = np.floor(cell.data_size)
+        strongest = cell.max_power * (1.0 + 1e-9)
         broken = (
-            ("num_samples", (self.num_samples < 0) | (self.num_samples > owned), "between 0 and what the UE owns"),
-            ("tx_power", ~((self.tx_power >= 0.0) & (self.tx_power <= strongest)), "between 0 and P_max"),
+            (
+                "num_samples",
+                (self.num_samples < 0) | (self.num_samples > owned),
+                "between 0 and what the UE owns",
+            ),
+            (
+                "tx_power",
+                ~((self.tx_power >= 0.0) & (self.tx_power <= strongest)),
+                "between 0 and P_max",
+            ),
             ("local_steps", self.local_steps < 1, "at least 1"),
-            *((name, ~((values[name] > 0.0) & (values[name] < np.inf)), "> 0") for name in _POSITIVE),
+            *(
+                (name, ~((values[name] > 0.0) & (values[name] < np.inf)), "> 0")
+                for name in _POSITIVE
+            ),
         )
         for name, wrong, words in broken:
             if wrong.any():
@@ -114,7 +143,9 @@ class Plan:
 
 _POSITIVE = ("cpu_frequency", "bandwidth", "bits_per_weight", "weight")
 LIMITS = ("status", "samples_limit", "power_limit")
-DECISIONS = tuple(field.name for field in fields(Plan) if field.name not in (*LIMITS, "certificate"))
+DECISIONS = tuple(
+    field.name for field in fields(Plan) if field.name not in (*LIMITS, "certificate")
+)
 """The fields of a plan that are decisions; the others say what bound them."""
 
 
@@ -138,19 +169,25 @@ def make_plan(
         cell: the UEs that are planned for.
         num_samples, tx_power: d_i and p_i, shape (..., num_ue).
         feasible: who takes part; by default everybody with samples and power.
-        samples_limit, power_limit: as in `Plan`; by default derived from the numbers. This is the one place that turns
-            the two limits into one status.
+        samples_limit, power_limit: as in `Plan`; by default derived from the numbers. This is the
+            one place that turns the two limits into one status.
     """
-    samples, tx_power = np.asarray(num_samples, dtype=np.float64), np.asarray(tx_power, dtype=np.float64)
+    samples = np.asarray(num_samples, dtype=np.float64)
+    tx_power = np.asarray(tx_power, dtype=np.float64)
     if samples.shape != tx_power.shape:
         shape = np.broadcast_shapes(samples.shape, tx_power.shape)
-        samples, tx_power = np.broadcast_to(samples, shape), np.broadcast_to(tx_power, shape)
+        samples = np.broadcast_to(samples, shape)
+        tx_power = np.broadcast_to(tx_power, shape)
     if feasible is None:
         feasible = (samples > 0.0) & (tx_power > 0.0)
     if samples_limit is None:
-        samples_limit = np.where(samples >= np.floor(cell.data_size), Status.DATA, Status.ACCURACY).astype(np.int8)
+        samples_limit = np.where(
+            samples >= np.floor(cell.data_size), Status.DATA, Status.ACCURACY
+        ).astype(np.int8)
     if power_limit is None:
-        power_limit = np.where(tx_power >= cell.max_power, Status.POWER, Status.ENERGY).astype(np.int8)
+        power_limit = np.where(tx_power >= cell.max_power, Status.POWER, Status.ENERGY).astype(
+            np.int8
+        )
     met = np.where(power_limit == Status.ENERGY, Status.ACCURACY, power_limit)
     status = np.where(samples_limit == Status.ACCURACY, met, samples_limit)
 

@@ -1,6 +1,15 @@
 """Planners: every decision of every UE in a round. NumPy only."""
 
-from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless, Observing, Planner, Quality, check_bits, observed
+from autofl.planner.base import (
+    MIN_SAMPLES,
+    Memory,
+    Memoryless,
+    Observing,
+    Planner,
+    Quality,
+    check_bits,
+    observed,
+)
 from autofl.planner.exact import ExactPlanner
 from autofl.planner.fixed import FixedPlanner
 from autofl.planner.joint import JointPlanner

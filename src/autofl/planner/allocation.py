@@ -2,14 +2,16 @@
 
 Least T such that, for every UE i that takes part,
 
-    W_i/f_i + Z_i/(B_i log2(1 + p_i a_i/B_i)) <= T,    kappa W_i f_i^2 + p_i t_i <= E_i,    sum_i B_i <= B_tot,
+    W_i/f_i + Z_i/(B_i log2(1 + p_i a_i/B_i)) <= T,    kappa W_i f_i^2 + p_i t_i <= E_i,    sum_i
+    B_i <= B_tot,
     p_i <= P_i^max,    f_i^min <= f_i <= f_i^max,    p_i a_i/B_i >= phi
 
-The problem is convex in the logarithms. `least_band` gives the least band b_i(T) of each UE, and sum_i b_i(T) = B_tot
-is solved by Newton's method in ln T. Newton never overshoots here, so each iterate is a lower bound on T; the plan
-itself, evaluated on its own, gives an upper bound.
+The problem is convex in the logarithms. `least_band` gives the least band b_i(T) of each UE, and
+sum_i b_i(T) = B_tot is solved by Newton's method in ln T. Newton never overshoots here, so each
+iterate is a lower bound on T; the plan itself, evaluated on its own, gives an upper bound.
 
-Rates with a ceiling or in steps, and circuits that draw power, are left to `general`, which bisects and is slower.
+Rates with a ceiling or in steps, and circuits that draw power, are left to `general`, which bisects
+and is slower.
 """
 
 import math
@@ -34,19 +36,26 @@ __all__ = [
 
 
 def allocate(
-    task: Task, total_band: float, tolerance: float = 1e-8, max_steps: int = 100, certify: bool = True
+    task: Task,
+    total_band: float,
+    tolerance: float = 1e-8,
+    max_steps: int = 100,
+    certify: bool = True,
 ) -> Allocation:
     """The allocation with the least T, and its certificate.
 
     Args:
         task: one set of UEs, shape (num_ue,).
         total_band: B_tot [Hz].
-        tolerance: surplus of band at which Newton's last step is taken; the remaining error is about its square.
+        tolerance: surplus of band at which Newton's last step is taken; the remaining error is
+            about its square.
         max_steps: more than ever needed; with fewer, the bounds show how close the result is.
         certify: whether to work out the residual of the optimality conditions.
     """
     if not 0.0 < total_band < math.inf:
-        raise AutoFLError(f"allocation: total_band = {total_band} Hz; it must be a finite number > 0")
+        raise AutoFLError(
+            f"allocation: total_band = {total_band} Hz; it must be a finite number > 0"
+        )
     if not task.is_plain:
         return general.allocate(task, total_band)
     able = task.limits.able
@@ -73,7 +82,9 @@ def allocate(
 
 
 def shortest(task: Task) -> Array:
-    """Least deadline that a UE can make with any band [s], shape (..., num_ue); inf where it can never take part."""
+    """Least deadline that a UE can make with any band [s], shape (..., num_ue); inf where it can
+    never take part.
+    """
     return band.shortest(task) if task.is_plain else general.shortest(task)
 
 
@@ -89,10 +100,14 @@ def allocate_fixed_band(task: Task, own: Array | float) -> Allocation:
 
 
 def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
-    """The allocation of least total energy that makes the deadline, which must not be shorter than `allocate`'s."""
+    """The allocation of least total energy that makes the deadline, which must not be shorter than
+    `allocate`'s.
+    """
     return (thrift if task.is_plain else general).least_energy(task, total_band, deadline)
 
 
 def least_energy_fixed_band(task: Task, own: Array | float, deadline: float) -> Allocation:
-    """The same in given bands: each UE on its own, with a deadline no shorter than its own least time."""
+    """The same in given bands: each UE on its own, with a deadline no shorter than its own least
+    time.
+    """
     return (thrift if task.is_plain else general).least_energy_fixed_band(task, own, deadline)

@@ -1,7 +1,8 @@
 """The least band with which a UE makes a deadline: the inner function of the exact allocation.
 
-A UE computes W cycles in s = W/f seconds and sends Z bits in t seconds. With the spectral efficiency y = ln(1 + x),
-x = p a/B its SNR, everything is explicit (docs/joint-planner.md has the derivation):
+A UE computes W cycles in s = W/f seconds and sends Z bits in t seconds. With the spectral
+efficiency y = ln(1 + x), x = p a/B its SNR, everything is explicit (docs/joint-planner.md has the
+derivation):
 
     band B = Z ln 2/(t y),    upload energy p t = eta c,    eta = Z ln 2/a,    c(y) = (exp(y) - 1)/y
 """
@@ -17,7 +18,9 @@ from autofl.errors import AutoFLError
 from autofl.units import Array, BoolArray
 
 GUARD = 2e-14
-"""Budgets are read as E (1 - GUARD) and phi as phi (1 + GUARD): rounding then stays on the feasible side."""
+"""Budgets are read as E (1 - GUARD) and phi as phi (1 + GUARD): rounding then stays on the feasible
+side.
+"""
 
 FOREVER = 1e12
 """A UE that needs more seconds for a round never takes part: beyond, numbers run out of floats."""
@@ -28,11 +31,13 @@ SAFE = 1e-12
 
 @dataclass(frozen=True)
 class Task:
-    """What the UEs of one round have to do, and with what. Arrays broadcast to one shape (..., num_ue).
+    """What the UEs of one round have to do, and with what. Arrays broadcast to one shape (...,
+    num_ue).
 
-    A UE for which any value is not a number > 0 (min_frequency: >= 0) cannot take part. Amplifier efficiency eta and
-    SNR gap Gamma are not fields of their own: power is what the amplifier draws, P/eta; a stands for eta a/Gamma, and
-    phi for phi/Gamma.
+    A UE for which any value is not a number > 0 (min_frequency: >= 0) cannot take part. Amplifier
+    efficiency eta and
+    SNR gap Gamma are not fields of their own: power is what the amplifier draws, P/eta; a stands
+    for eta a/Gamma, and phi for phi/Gamma.
     """
 
     cycles: Array  # W_i = C_i tau_i d_i [cycle]
@@ -56,7 +61,9 @@ class Task:
 
     def at(self, shape: tuple[int, ...], *index: Any) -> "Task":
         """The task at this index of its arrays, once these have the given shape."""
-        values = {name: np.broadcast_to(np.asarray(getattr(self, name)), shape)[index] for name in PER_UE}
+        values = {
+            name: np.broadcast_to(np.asarray(getattr(self, name)), shape)[index] for name in PER_UE
+        }
         return replace(self, **values)
 
     @property
@@ -79,10 +86,11 @@ PER_UE = tuple(field.name for field in fields(Task) if field.type is Array)
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds each UE at every deadline, worked out once. Where `able` is False the other values mean nothing.
+    """What bounds each UE at every deadline, worked out once. Where `able` is False the other
+    values mean nothing.
 
-    s0 = sqrt(kappa W^3 / E) is the time in which computing alone would use up E, and w = s0/s, so that computing in
-    time s takes E w^2 and leaves c = (1 - w^2)/eps for sending, eps = eta/E.
+    s0 = sqrt(kappa W^3 / E) is the time in which computing alone would use up E, and w = s0/s, so
+    that computing in time s takes E w^2 and leaves c = (1 - w^2)/eps for sending, eps = eta/E.
     """
 
     able: BoolArray
@@ -90,8 +98,12 @@ class Limits:
     eps: Array  # eta / E
     s0: Array  # [s]
     pi: Array  # P s0 / E
-    phi_energy: Array  # E_phi = eta phi / ln(1 + phi) [J], the least energy of an upload that is decoded
-    fastest: Array  # the largest w: at f_max, or less where the upload needs the energy to reach phi
+    phi_energy: (
+        Array  # E_phi = eta phi / ln(1 + phi) [J], the least energy of an upload that is decoded
+    )
+    fastest: (
+        Array  # the largest w: at f_max, or less where the upload needs the energy to reach phi
+    )
     slowest: Array  # the smallest w: at f_min
     widest: Array  # widest band in which P reaches phi [Hz]
     shortest: Array  # least T with any band [s]
@@ -126,8 +138,9 @@ def _terms(task: Task) -> Terms:
 def spectral_efficiency(c: Array) -> Array:
     """The y > 0 with (exp(y) - 1)/y = c, for c > 1: Lambert's -W_{-1}(-exp(-1/c)/c) - 1/c.
 
-    ln((exp(y) - 1)/y) is convex with a slope between 1/2 and 1, so Newton's method takes three steps from a start
-    between Chatzigeorgiou's bounds (2013), sqrt(2 u) + 2 u/3 < -W_{-1} - 1 < sqrt(2 u) + u with u = ln c + 1/c - 1.
+    ln((exp(y) - 1)/y) is convex with a slope between 1/2 and 1, so Newton's method takes three
+    steps from a start between Chatzigeorgiou's bounds (2013), sqrt(2 u) + 2 u/3 < -W_{-1} - 1 <
+    sqrt(2 u) + u with u = ln c + 1/c - 1.
     """
     log_c = np.log(c)
     inverse = 1.0 / c
@@ -141,7 +154,9 @@ def spectral_efficiency(c: Array) -> Array:
 
 
 def excess(y: Array, c: Array) -> Array:
-    """D = 1 + x - c: marginal upload energy of spectral efficiency, dc/dy = D/y, and d ln y/dc = 1/D."""
+    """D = 1 + x - c: marginal upload energy of spectral efficiency, dc/dy = D/y, and d ln y/dc =
+    1/D.
+    """
     return np.exp(y) - c
 
 
@@ -158,26 +173,55 @@ def _limits(task: Task) -> Limits:
         fastest = np.minimum(decodable, s0 * task.max_frequency / task.cycles)
         phi_energy = eta * least_c
         in_time = s0 / fastest + phi_energy / task.max_power < FOREVER
-        able = (eps > 0.0) & (pi > 0.0) & (pi < np.inf) & (fastest > 0.0) & (fastest >= slowest) & in_time
+        able = (
+            (eps > 0.0)
+            & (pi > 0.0)
+            & (pi < np.inf)
+            & (fastest > 0.0)
+            & (fastest >= slowest)
+            & in_time
+        )
         if not able.all():
-            eps, s0, pi = np.where(able, eps, 0.5 / least_c), np.where(able, s0, 1.0), np.where(able, pi, 1.0)
-            fastest, slowest = np.where(able, fastest, 0.5), np.where(able, slowest, 0.5)
+            eps = np.where(able, eps, 0.5 / least_c)
+            s0 = np.where(able, s0, 1.0)
+            pi = np.where(able, pi, 1.0)
+            fastest = np.where(able, fastest, 0.5)
+            slowest = np.where(able, slowest, 0.5)
         widest = task.max_power * task.gain_to_noise / (task.phi * (1.0 + GUARD))
         computing = s0 / fastest
-        # With an absurd gain the upload is lost in the rounding of the sum, and its band would be infinite.
+        # With an absurd gain the upload is lost in the rounding of the sum, and its band would be
+        # infinite.
         least = np.maximum(computing + phi_energy / task.max_power, computing * (1.0 + GUARD))
         shortest = np.where(able, least, np.inf)
         w = np.stack(np.broadcast_arrays(fastest, slowest, 0.0 * eps))
         c = np.maximum((1.0 - w * w) / eps, least_c)
         ends = spectral_efficiency(c)
         s = s0 / w[:2]
-        # T_E = s (1 + eps D/(2 w^2)) and T_P = s + eta c / P: max of the two is the deadline at which w is best
-        turn = s + np.maximum(0.5 * eps * s * excess(ends[:2], c[:2]) / w[:2] ** 2, eps * c[:2] * s0 / pi)
-    return Limits(able, eta, eps, s0, pi, phi_energy, fastest, slowest, widest, shortest, ends, turn[0], turn[1])
+        # T_E = s (1 + eps D/(2 w^2)) and T_P = s + eta c / P: max of the two is the deadline at
+        # which w is best
+        turn = s + np.maximum(
+            0.5 * eps * s * excess(ends[:2], c[:2]) / w[:2] ** 2, eps * c[:2] * s0 / pi
+        )
+    return Limits(
+        able,
+        eta,
+        eps,
+        s0,
+        pi,
+        phi_energy,
+        fastest,
+        slowest,
+        widest,
+        shortest,
+        ends,
+        turn[0],
+        turn[1],
+    )
 
 
 def shortest(task: Task) -> Array:
-    """Least deadline that a UE can make with any band [s], shape (..., num_ue); inf where it can never take part.
+    """Least deadline that a UE can make with any band [s], shape (..., num_ue); inf where it can
+    never take part.
 
     At the decoding threshold the band is P a/phi, and the upload takes E_phi / P.
     """
@@ -198,7 +242,9 @@ def least_band(task: Task, deadline: Array | float) -> Array:
 
 
 def band_and_slope(task: Task, deadline: Array | float) -> tuple[Array, Array]:
-    """b_i(T) and d b_i/d ln T [Hz], a subgradient where b_i has a kink; inf and -inf where no band is enough."""
+    """b_i(T) and d b_i/d ln T [Hz], a subgradient where b_i has a kink; inf and -inf where no band
+    is enough.
+    """
     with np.errstate(all="ignore"):
         deadline = np.asarray(deadline, dtype=np.float64)
         band, y, c, upload_time, pushed, crossing, w = _band(task, deadline)
@@ -211,7 +257,9 @@ def band_and_slope(task: Task, deadline: Array | float) -> tuple[Array, Array]:
         return band, -slope * band * deadline
 
 
-def _band(task: Task, deadline: Array) -> tuple[Array, Array, Array, Array, BoolArray, BoolArray | None, Array]:
+def _band(
+    task: Task, deadline: Array
+) -> tuple[Array, Array, Array, Array, BoolArray, BoolArray | None, Array]:
     limits = task.limits
     w = np.where(deadline >= limits.slows, limits.slowest, limits.fastest)
     moves = (deadline > limits.stays) & (deadline < limits.slows)
@@ -221,8 +269,11 @@ def _band(task: Task, deadline: Array) -> tuple[Array, Array, Array, Array, Bool
             moves, limits.eps, limits.s0, limits.pi, limits.ends[0], limits.ends[2], deadline
         )
         at_power = power_crossing(pi, 1.0 - pi * (goal / s0))
-        # the band is flat around its minimum, so an error of 1e-8 in the share does not show in the band
-        share = computing_share(MeetsDeadline(goal / s0 - 1.0), eps, lowest_y, highest_y, tolerance=1e-4)
+        # the band is flat around its minimum, so an error of 1e-8 in the share does not show in the
+        # band
+        share = computing_share(
+            MeetsDeadline(goal / s0 - 1.0), eps, lowest_y, highest_y, tolerance=1e-4
+        )
         at_energy = np.sqrt(share)
         w[moves] = np.maximum(at_power, at_energy)
         w = np.minimum(np.maximum(w, limits.slowest), limits.fastest)
@@ -231,11 +282,17 @@ def _band(task: Task, deadline: Array) -> tuple[Array, Array, Array, Array, Bool
     upload_time = deadline - limits.s0 / w
     by_power = limits.pi * (upload_time / limits.s0)
     by_energy = 1.0 - w * w
-    # on a tie, and at the very shortest deadline, the steeper slope is the one that holds to the left and to the right
+    # on a tie, and at the very shortest deadline, the steeper slope is the one that holds to the
+    # left and to the right
     pushed = (by_power <= by_energy) | (deadline <= limits.shortest)
     if crossing is not None:
         pushed = pushed | crossing
-    c = np.maximum(np.where(pushed, by_power, by_energy), limits.phi_energy / limits.eta * limits.eps) / limits.eps
+    c = (
+        np.maximum(
+            np.where(pushed, by_power, by_energy), limits.phi_energy / limits.eta * limits.eps
+        )
+        / limits.eps
+    )
     y = spectral_efficiency(c)
     makes = limits.able & (deadline >= limits.shortest)
     band = np.minimum(task.bits * math.log(2.0) / (upload_time * y), limits.widest)
@@ -246,15 +303,24 @@ def _band(task: Task, deadline: Array) -> tuple[Array, Array, Array, Array, Bool
 def picked(chosen: BoolArray, *values: Array) -> list[Array]:
     """Each array, spread to the shape of the mask, where the mask is True."""
     shape = chosen.shape
-    return [(value if value.shape == shape else np.broadcast_to(value, shape))[chosen] for value in values]
+    return [
+        (value if value.shape == shape else np.broadcast_to(value, shape))[chosen]
+        for value in values
+    ]
 
 
 def power_crossing(
-    pi: Array, beta: Array, start: Array | None = None, tolerance: float = 1e-13, max_steps: int = 60
+    pi: Array,
+    beta: Array,
+    start: Array | None = None,
+    tolerance: float = 1e-13,
+    max_steps: int = 60,
 ) -> Array:
-    """The positive root w of w^3 = beta w + pi: the computing time at which energy and power run out together.
+    """The positive root w of w^3 = beta w + pi: the computing time at which energy and power run
+    out together.
 
-    Newton's method on a convex function, from an upper bound or a guess >= sqrt(beta), where the slope is positive.
+    Newton's method on a convex function, from an upper bound or a guess >= sqrt(beta), where the
+    slope is positive.
     """
     if start is None:
         third = np.cbrt(pi)
@@ -313,8 +379,9 @@ def computing_share(
 ) -> Array:
     """Share q = w^2 of the energy for computing at which shifting energy gains no time.
 
-    There the upload takes t = s r with r = eps D/(2 q). Newton's method in v = ln((1 - q)/q) together with y, which
-    c(y) = (1 - q)/eps ties to v. Both goals are nearly linear in v, so about four steps are enough.
+    There the upload takes t = s r with r = eps D/(2 q). Newton's method in v = ln((1 - q)/q)
+    together with y, which c(y) = (1 - q)/eps ties to v. Both goals are nearly linear in v, so about
+    four steps are enough.
 
     Args:
         goal: the equation to meet.
@@ -322,7 +389,9 @@ def computing_share(
         lowest_y, highest_y: bounds of y; at the upper one all energy is used for sending.
         tolerance: size of the last step; the error left is about its square.
     """
-    odds = 1.0 / np.maximum(np.cbrt((1.0 + 2.0 * goal.start(highest_y)) ** 2) - 1.0, 1e-30)  # exp(-v)
+    odds = 1.0 / np.maximum(
+        np.cbrt((1.0 + 2.0 * goal.start(highest_y)) ** 2) - 1.0, 1e-30
+    )  # exp(-v)
     log_c = -np.log1p(odds) - np.log(eps)
     y = np.maximum(highest_y - np.log1p(odds), lowest_y)
     x = np.expm1(y)

@@ -56,7 +56,9 @@ class Quality(Protocol):
 
 @runtime_checkable
 class Observing(Protocol):
-    """A planner that learns from the run: it sees every evaluation, that of the first weights included."""
+    """A planner that learns from the run: it sees every evaluation, that of the first weights
+    included.
+    """
 
     def observe(self, memory: Memory, evaluation: Quality) -> Memory:
         """The memory after an evaluation; that before it is not changed in place."""
@@ -74,7 +76,9 @@ class Memoryless:
     """Base of planners without memory: every round stands alone."""
 
     batched = False
-    """Whether arrays may have leading axes, the last being the UE: several runs are then planned in one call."""
+    """Whether arrays may have leading axes, the last being the UE: several runs are then planned in
+    one call.
+    """
 
     def init(self, cell: Cell) -> Memory:
         return {}
@@ -86,9 +90,12 @@ def whole(samples: Array) -> Array:
 
 
 def affordable_samples(cell: Cell, wanted: float, energy: Array) -> tuple[Array, NDArray[np.int8]]:
-    """floor(min(wanted, D_i, D_p)) and which of the three it is, D_p = energy / (tau (varsigma/2) C_i vartheta_i^2)."""
+    """floor(min(wanted, D_i, D_p)) and which of the three it is, D_p = energy / (tau (varsigma/2)
+    C_i vartheta_i^2).
+    """
     affordable = whole(energy / (cell.local_steps * cell.energy_per_sample))
-    whole_wanted, owned = whole(np.asarray(wanted)), np.floor(cell.data_size)
+    whole_wanted = whole(np.asarray(wanted))
+    owned = np.floor(cell.data_size)
     wanted_or_owned = np.minimum(whole_wanted, owned)
     owned_binds = np.where(owned < whole_wanted, Status.DATA, Status.ACCURACY)
     limit = np.where(affordable < wanted_or_owned, Status.ENERGY, owned_binds)
@@ -96,7 +103,8 @@ def affordable_samples(cell: Cell, wanted: float, energy: Array) -> tuple[Array,
 
 
 def power_limit(cell: Cell, gain: Array, tx_power: Array) -> NDArray[np.int8] | None:
-    """RATE at the top of the rate law, else POWER where P_max would give no higher rate, else ENERGY.
+    """RATE at the top of the rate law, else POWER where P_max would give no higher rate, else
+    ENERGY.
 
     None where the law has no top and no steps: P_max itself tells (`make_plan`).
     """
@@ -110,7 +118,9 @@ def power_limit(cell: Cell, gain: Array, tx_power: Array) -> NDArray[np.int8] | 
 
 
 def check_bits(planner: object, has_compressor: bool) -> None:
-    """Refuse a planner that decides bits without a compressor to pack them: rounds would look cheaper than they are."""
+    """Refuse a planner that decides bits without a compressor to pack them: rounds would look
+    cheaper than they are.
+    """
     if getattr(planner, "needs_compressor", False) and not has_compressor:
         raise AutoFLError(
             f"planner {type(planner).__name__}: it decides bits, so it needs a compressor; set compressor.name"

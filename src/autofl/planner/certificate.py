@@ -12,18 +12,21 @@ ACTIVE = 1e-9
 
 
 def kkt_residual(task: Task, plan: Plan, total_band: float) -> float:
-    """Largest relative violation of the optimality conditions in the logarithms of band, power and frequency.
+    """Largest relative violation of the optimality conditions in the logarithms of band, power and
+    frequency.
 
-    With multipliers tau_i of the time (they add up to 1), tau_i e_i of the energy, tau_i m_i of the power,
-    tau_i x_i of decoding and omega of the band, and xi = SNR/((1 + SNR) ln(1 + SNR)) = -d ln t/d ln p:
+    With multipliers tau_i of the time (they add up to 1), tau_i e_i of the energy, tau_i m_i of the
+    power, tau_i x_i of decoding and omega of the band, and xi = SNR/((1 + SNR) ln(1 + SNR)) = -d ln
+    t/d ln p:
 
-        ln f:  s/T     = e 2 kappa W f^2/E                    between the bounds of f; <= at f_min, >= at f_max
+        ln f:  s/T     = e 2 kappa W f^2/E                    between the bounds of f; <= at f_min,
+            >= at f_max
         ln p:  t/T xi  = e (p t/E) (1 - xi) + m - x
         ln B:  (t/T + e p t/E) (1 - xi) - x = (omega/tau) B/B_tot
 
-    Active constraints leave each UE an interval for e; the residual is what is missing for it to be non-empty. The last
-    line then gives tau. If band is left over, omega = 0, and the conditions are those of the slowest UE alone, which
-    must be at P_max and at the decoding threshold.
+    Active constraints leave each UE an interval for e; the residual is what is missing for it to be
+    non-empty. The last line then gives tau. If band is left over, omega = 0, and the conditions are
+    those of the slowest UE alone, which must be at P_max and at the decoding threshold.
     """
     longest = float(plan.time.max())
     snr = plan.power * task.gain_to_noise / plan.band
@@ -32,7 +35,9 @@ def kkt_residual(task: Task, plan: Plan, total_band: float) -> float:
     compute_time = task.cycles / plan.frequency
     upload_time = task.bits * math.log(2.0) / (plan.band * y)
     upload_energy = plan.power * upload_time
-    by_frequency = compute_time * task.max_energy / (2.0 * task.kappa * task.cycles * plan.frequency**2)
+    by_frequency = (
+        compute_time * task.max_energy / (2.0 * task.kappa * task.cycles * plan.frequency**2)
+    )
     by_power = upload_time * xi * task.max_energy / (upload_energy * (1.0 - xi))  # both are e T
 
     full = plan.power >= task.max_power * (1.0 - ACTIVE)

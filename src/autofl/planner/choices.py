@@ -1,7 +1,9 @@
-"""The discrete side of a joint plan: how much work and how many bits each UE gets, for a set of trial deadlines.
+"""The discrete side of a joint plan: how much work and how many bits each UE gets, for a set of
+trial deadlines.
 
-A UE that takes an option needs a least band to make the deadline; all of them share one band. That is a knapsack with
-one choice for each UE. A price on the band separates the problem by UE; the band left over is then filled up.
+A UE that takes an option needs a least band to make the deadline; all of them share one band. That
+is a knapsack with one choice for each UE. A price on the band separates the problem by UE; the band
+left over is then filled up.
 """
 
 from collections.abc import Callable
@@ -16,7 +18,9 @@ from autofl.units import Array, BoolArray, IntArray
 PRICE_STEPS = 20
 """Bisection steps on the logarithm of the price: from 12 decades to 6 digits."""
 FILLED_UP = 64
-"""Up to this many UEs, the band left over is offered to one after another; with more UEs it is negligible."""
+"""Up to this many UEs, the band left over is offered to one after another; with more UEs it is
+negligible.
+"""
 
 FEW = 8
 """Deadlines and options that are looked at together where few of them matter."""
@@ -41,7 +45,8 @@ def make_options(
     num_selected: int,
     most: int = 12,
 ) -> Options:
-    """Options worth having: those that no option with the same bits and no more work beats in progress.
+    """Options worth having: those that no option with the same bits and no more work beats in
+    progress.
 
     Args:
         steps, samples: tau and d to choose from.
@@ -52,12 +57,15 @@ def make_options(
     tau, d = (grid.ravel() for grid in np.meshgrid(steps, samples, indexing="ij"))
     kept = []
     for bits, variance in rates:
-        progress = pace.progress(tau.astype(float), d.astype(float), np.asarray(variance), num_selected)
+        progress = pace.progress(
+            tau.astype(float), d.astype(float), np.asarray(variance), num_selected
+        )
         best = -np.inf
         pays: list[int] = []
         for place in np.lexsort((-progress, tau * d)):
             if progress[place] > best:
-                best, pays = float(progress[place]), [*pays, int(place)]
+                best = float(progress[place])
+                pays = [*pays, int(place)]
         work = np.log((tau * d)[pays])
         wanted = np.linspace(work[0], work[-1], most)
         near = np.unique(np.abs(work[:, None] - wanted).argmin(axis=0))
@@ -67,20 +75,27 @@ def make_options(
 
 
 def choose(
-    band: Array, value: Array, must: BoolArray, total: float | None, own: Array, highest: float | None = None
+    band: Array,
+    value: Array,
+    must: BoolArray,
+    total: float | None,
+    own: Array,
+    highest: float | None = None,
 ) -> tuple[IntArray, Array]:
     """The option of each UE for each deadline, and the progress they make together.
 
     Args:
-        band: least band [Hz] of each option, infinite where it is impossible, shape (num_deadlines, num_ue, num).
+        band: least band [Hz] of each option, infinite where it is impossible, shape (num_deadlines,
+            num_ue, num).
         value: progress of each option, shape (num_ue, num).
         must: UEs that may not be left out, shape (num_ue,).
         total: band [Hz] that all share; None where each UE has its own.
         own: band of each UE, shape (num_ue,), for that case.
-        highest: price of band at which the search begins; `highest_price` of these deadlines unless given.
+        highest: price of band at which the search begins; `highest_price` of these deadlines unless
+            given.
     Returns:
-        Options, -1 for a UE that is left out, shape (num_deadlines, num_ue), and the progress, shape (num_deadlines,),
-        -inf where a deadline is too short for those that must take part.
+        Options, -1 for a UE that is left out, shape (num_deadlines, num_ue), and the progress,
+        shape (num_deadlines,), -inf where a deadline is too short for those that must take part.
     """
     worth, needs = _weighed(band, value, must, total if total is not None else own[:, None])
     picked = worth.argmax(axis=-1)
@@ -90,18 +105,25 @@ def choose(
             _fill(worth, needs, picked, total)
     progress = _at(worth, picked).sum(axis=-1)
     left_out = picked == band.shape[-1]
-    return np.where(left_out, -1, picked), np.where((left_out & must).any(axis=-1), -np.inf, progress)
+    return np.where(left_out, -1, picked), np.where(
+        (left_out & must).any(axis=-1), -np.inf, progress
+    )
 
 
 Bands = Callable[[slice, IntArray, IntArray], Array]
-"""The least band at some deadlines of some UEs, shape (num_ue, 1), and of some options of each, (num_ue, num)."""
+"""The least band at some deadlines of some UEs, shape (num_ue, 1), and of some options of each,
+(num_ue, num).
+"""
 
 
-def highest_price(bands: Bands, num: int, value: Array, must: BoolArray, total: float) -> float | None:
-    """`highest` for `choose` of all `num` deadlines, though few options are looked at; None where everything fits.
+def highest_price(
+    bands: Bands, num: int, value: Array, must: BoolArray, total: float
+) -> float | None:
+    """`highest` for `choose` of all `num` deadlines, though few options are looked at; None where
+    everything fits.
 
-    It depends on the longest deadline at which the options that UEs prefer do not fit. Most UEs can have the best ones
-    there, so these are looked at first, and the longest deadlines.
+    It depends on the longest deadline at which the options that UEs prefer do not fit. Most UEs can
+    have the best ones there, so these are looked at first, and the longest deadlines.
     """
     best_first = np.argsort(-value, axis=1, kind="stable")
     for end in range(num, 0, -FEW):
@@ -109,20 +131,25 @@ def highest_price(bands: Bands, num: int, value: Array, must: BoolArray, total: 
         over = np.flatnonzero(_preferred(bands, places, best_first, total).sum(axis=-1) > total)
         if len(over):
             longest = places.start + int(over[-1])
-            everybody, everything = np.arange(len(must))[:, None], np.arange(value.shape[1])
+            everybody = np.arange(len(must))[:, None]
+            everything = np.arange(value.shape[1])
             band = bands(slice(longest, longest + 1), everybody, everything)
             return _highest(*_weighed(band, value, must, total), total)
     return None
 
 
 def _preferred(bands: Bands, places: slice, best_first: IntArray, total: float) -> Array:
-    """The band of the best option that each UE can have, 0 where it can have none, shape (num_deadlines, num_ue)."""
+    """The band of the best option that each UE can have, 0 where it can have none, shape
+    (num_deadlines, num_ue).
+    """
     needs = np.zeros((places.stop - places.start, len(best_first)))
     pending = np.ones(needs.shape, np.bool_)
     begin = 0
     while begin < best_first.shape[1] and pending.any():
         ues = np.flatnonzero(pending.any(axis=0))
-        end = begin + FEW * (len(best_first) // len(ues))  # the fewer UEs are left, the more options at once
+        end = begin + FEW * (
+            len(best_first) // len(ues)
+        )  # the fewer UEs are left, the more options at once
         band = bands(places, ues[:, None], best_first[ues, begin:end])
         fits = band <= total
         first = _at(band, fits.argmax(axis=-1))
@@ -133,7 +160,9 @@ def _preferred(bands: Bands, places: slice, best_first: IntArray, total: float) 
     return needs
 
 
-def _weighed(band: Array, value: Array, must: BoolArray, limit: Array | float) -> tuple[Array, Array]:
+def _weighed(
+    band: Array, value: Array, must: BoolArray, limit: Array | float
+) -> tuple[Array, Array]:
     """Progress and band of each option; leaving out is the last one: no band, no progress.
 
     A UE that must take part never prefers to be left out.
@@ -141,39 +170,58 @@ def _weighed(band: Array, value: Array, must: BoolArray, limit: Array | float) -
     out = np.where(must, -2.0 * value.max() * len(must), 0.0)
     worth = np.where(band <= limit, value, -np.inf)
     worth = np.concatenate([worth, np.broadcast_to(out[:, None], (*band.shape[:2], 1))], axis=-1)
-    needs = np.concatenate([np.where(band <= limit, band, 0.0), np.zeros((*band.shape[:2], 1))], axis=-1)
+    needs = np.concatenate(
+        [np.where(band <= limit, band, 0.0), np.zeros((*band.shape[:2], 1))], axis=-1
+    )
     return worth, needs
 
 
 def _highest(worth: Array, needs: Array, total: float) -> float:
     """A price at which no option is worth its band."""
-    return float(4.0 * np.abs(worth[np.isfinite(worth)]).max() / max(needs[needs > 0.0].min(initial=total), 1e-300))
+    return float(
+        4.0
+        * np.abs(worth[np.isfinite(worth)]).max()
+        / max(needs[needs > 0.0].min(initial=total), 1e-300)
+    )
 
 
 def _at(values: Array, picked: IntArray) -> Array:
-    """What was picked, shape (num_deadlines, num_ue); plain indices are three times as fast as take_along_axis."""
-    trial, ue = np.arange(picked.shape[0])[:, None], np.arange(picked.shape[1])
+    """What was picked, shape (num_deadlines, num_ue); plain indices are three times as fast as
+    take_along_axis.
+    """
+    trial = np.arange(picked.shape[0])[:, None]
+    ue = np.arange(picked.shape[1])
     chosen: Array = values[trial, ue, picked]
     return chosen
 
 
-def _within(worth: Array, needs: Array, picked: IntArray, total: float, highest: float | None) -> IntArray:
-    """The picks at the lowest price of band at which they fit, found by bisection for all deadlines at once."""
+def _within(
+    worth: Array, needs: Array, picked: IntArray, total: float, highest: float | None
+) -> IntArray:
+    """The picks at the lowest price of band at which they fit, found by bisection for all deadlines
+    at once.
+    """
     over = _at(needs, picked).sum(axis=-1) > total
     if not over.any():
         return picked
-    worth, needs, before = worth[over], needs[over], picked
+    worth = worth[over]
+    needs = needs[over]
+    before = picked
     highest = _highest(worth, needs, total) if highest is None else highest
-    low, high = np.full(len(worth), np.log(1e-12 * highest)), np.full(len(worth), np.log(highest))
+    low = np.full(len(worth), np.log(1e-12 * highest))
+    high = np.full(len(worth), np.log(highest))
     chosen = np.full(picked[over].shape, worth.shape[-1] - 1)  # everybody left out always fits
-    gain = np.empty_like(worth)  # written anew in every step: memory for as many arrays takes longer than the sums
+    gain = np.empty_like(
+        worth
+    )  # written anew in every step: memory for as many arrays takes longer than the sums
     for _ in range(PRICE_STEPS):
         middle = 0.5 * (low + high)
         np.subtract(worth, np.multiply(np.exp(middle)[:, None, None], needs, out=gain), out=gain)
         tried = gain.argmax(axis=-1)
         fits = _at(needs, tried).sum(axis=-1) <= total
         chosen = np.where(fits[:, None], tried, chosen)
-        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+        low = np.where(fits, low, middle)
+        high = np.where(fits, middle, high)
     picked = before.copy()
     picked[over] = chosen
     return picked
@@ -181,7 +229,8 @@ def _within(worth: Array, needs: Array, picked: IntArray, total: float, highest:
 
 def _fill(worth: Array, needs: Array, picked: IntArray, total: float) -> None:
     """Give the band left over to one UE after another, where it buys a better option; in place."""
-    left, trial = total - _at(needs, picked).sum(axis=-1), np.arange(len(picked))
+    left = total - _at(needs, picked).sum(axis=-1)
+    trial = np.arange(len(picked))
     for i in range(picked.shape[1]):
         has = needs[trial, i, picked[:, i]]
         fits = needs[:, i] <= (has + np.maximum(left, 0.0))[:, None]

@@ -13,8 +13,9 @@ from autofl.units import Array
 WHOLE = 32.0
 """Bits per weight of the model as it is."""
 DELAYED = 0.75
-"""Share of a round's progress that is lost with what does not arrive in it: the rest comes with the next message, and
-then still helps. Measured: docs/joint-planner.md."""
+"""Share of a round's progress that is lost with what does not arrive in it: the rest comes with the
+next message, and then still helps. Measured: docs/joint-planner.md.
+"""
 
 
 @runtime_checkable
@@ -30,7 +31,9 @@ class Losing(Protocol):
 
 @dataclass(frozen=True)
 class Offer:
-    """Messages to choose from, from the coarsest to the model as it is; arrays of shape (num_messages,)."""
+    """Messages to choose from, from the coarsest to the model as it is; arrays of shape
+    (num_messages,).
+    """
 
     bits_per_weight: Array
     size: Array  # Z_down [bit]
@@ -42,13 +45,17 @@ class Offer:
 
 
 def offer_of(compressor: Compressor, num_weights: int) -> Offer:
-    """What the compressor offers, with its typical losses, and the model as it is; all others are shorter than that."""
+    """What the compressor offers, with its typical losses, and the model as it is; all others are
+    shorter than that.
+    """
     assert isinstance(compressor, Losing)
     bits, lost = np.array(sorted(compressor.losses())).T
     size = np.array([downlink_bits(num_weights, compressor, one) for one in bits.tolist()])
     shorter = size < WHOLE * num_weights
     return Offer(
-        np.append(bits[shorter], WHOLE), np.append(size[shorter], WHOLE * num_weights), np.append(lost[shorter], 0.0)
+        np.append(bits[shorter], WHOLE),
+        np.append(size[shorter], WHOLE * num_weights),
+        np.append(lost[shorter], 0.0),
     )
 
 
@@ -57,8 +64,8 @@ def speed(offer: Offer, rest: float, per_bit: float) -> Array:
 
         (1 - eta lost_b) / (T' + c Z_b),    eta = DELAYED
 
-    A message of b bits that maximises it also maximises progress - lambda time, lambda being the progress per second of
-    rounds like this one with the best message (Dinkelbach).
+    A message of b bits that maximises it also maximises progress - lambda time, lambda being the
+    progress per second of rounds like this one with the best message (Dinkelbach).
 
     Args:
         offer: the messages.

@@ -23,11 +23,13 @@ def check_epsilon(epsilon: float) -> None:
 class ExactPlanner(Memoryless):
     """Joint optimum of (P3) and (P4) for each UE: accuracy first, then time.
 
-    Time grows with d and falls with p, so d = min(1/epsilon, D_i) and p is the largest power that the remaining
-    energy allows, as long as the update stays decodable: p >= p_phi = phi N0 B / g. That least power costs
-    p_phi Z / (B log2(1 + phi)), and what it leaves of E_max caps d. With circuits that draw power, or a staircase of
-    rates, `least_upload`, the upload of least energy, takes the place of p_phi, and `power_computation`, the power that
-    reaches the highest rate, takes the place of the largest power.
+    Time grows with d and falls with p, so d = min(1/epsilon, D_i) and p is the largest power that
+    the remaining
+    energy allows, as long as the update stays decodable: p >= p_phi = phi N0 B / g. That least
+    power costs p_phi Z / (B log2(1 + phi)), and what it leaves of E_max caps d. With circuits that
+    draw power, or a staircase of rates, `least_upload`, the upload of least energy, takes the place
+    of p_phi, and `power_computation`, the power that reaches the highest rate, takes the place of
+    the largest power.
     """
 
     epsilon: Annotated[float, "accuracy; asks for 1/epsilon samples"] = 0.02
@@ -39,10 +41,13 @@ class ExactPlanner(Memoryless):
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         least_power, least_energy = least_upload(cell, channel_gain)
-        num_samples, samples_limit = affordable_samples(cell, 1.0 / self.epsilon, cell.max_energy - least_energy)
+        num_samples, samples_limit = affordable_samples(
+            cell, 1.0 / self.epsilon, cell.max_energy - least_energy
+        )
         compute_energy = compute_cost(cell, num_samples).energy
         tx_power = power_computation(cell, channel_gain, cell.max_energy - compute_energy)
-        # Where d takes all but the least energy, the two routes to the least power differ by rounding only.
+        # Where d takes all but the least energy, the two routes to the least power differ by
+        # rounding only.
         tx_power = np.minimum(np.maximum(tx_power, least_power), cell.max_power)
         plan = make_plan(
             cell,

@@ -14,7 +14,8 @@ from autofl.units import Array
 
 @dataclass(frozen=True)
 class FixedPlanner(Memoryless):
-    """A given number of samples, sent at P_max or at PowerComputation's power: the paper's baselines.
+    """A given number of samples, sent at P_max or at PowerComputation's power: the paper's
+    baselines.
 
     Local steps, bits and a share of the CPU's frequency may be given too; the band is the cell's.
 
@@ -22,10 +23,16 @@ class FixedPlanner(Memoryless):
     """
 
     num_samples: Annotated[int, "d"] = 40
-    power: Annotated[Literal["max", "computed"], "send at P_max, or as PowerComputation says"] = "computed"
+    power: Annotated[Literal["max", "computed"], "send at P_max, or as PowerComputation says"] = (
+        "computed"
+    )
     local_steps: Annotated[int | None, "tau; default: the run's"] = None
-    bits_per_weight: Annotated[float | None, "of the update, scales included; default: the compressor's"] = None
-    frequency: Annotated[float, "share of vartheta_i at which the CPU runs; never below its minimum"] = 1.0
+    bits_per_weight: Annotated[
+        float | None, "of the update, scales included; default: the compressor's"
+    ] = None
+    frequency: Annotated[
+        float, "share of vartheta_i at which the CPU runs; never below its minimum"
+    ] = 1.0
 
     batched = True
 
@@ -36,9 +43,13 @@ class FixedPlanner(Memoryless):
 
     def __post_init__(self) -> None:
         if self.num_samples > MOST_SAMPLES:
-            raise AutoFLError(f"num_samples: {self.num_samples} is too many; at most {MOST_SAMPLES:,} of a local step")
+            raise AutoFLError(
+                f"num_samples: {self.num_samples} is too many; at most {MOST_SAMPLES:,} of a local step"
+            )
         if self.num_samples < MIN_SAMPLES:
-            raise AutoFLError(f"num_samples: {self.num_samples} is too few; three batches need at least {MIN_SAMPLES}")
+            raise AutoFLError(
+                f"num_samples: {self.num_samples} is too few; three batches need at least {MIN_SAMPLES}"
+            )
         if self.power not in ("max", "computed"):
             raise AutoFLError(f"power: {self.power!r} is not max or computed")
         if self.local_steps is not None and self.local_steps < 1:
@@ -52,11 +63,19 @@ class FixedPlanner(Memoryless):
         if self.local_steps is not None:
             cell = cell.having(local_steps=np.full_like(cell.local_steps, self.local_steps))
         if self.bits_per_weight is not None:
-            cell = cell.having(update_bits=np.full_like(cell.update_bits, self.bits_per_weight * cell.num_weights))
+            cell = cell.having(
+                update_bits=np.full_like(cell.update_bits, self.bits_per_weight * cell.num_weights)
+            )
         if self.frequency < 1.0:
-            cell = cell.having(cpu_frequency=np.maximum(self.frequency * cell.cpu_frequency, cell.min_cpu_frequency))
+            cell = cell.having(
+                cpu_frequency=np.maximum(
+                    self.frequency * cell.cpu_frequency, cell.min_cpu_frequency
+                )
+            )
         shape = np.broadcast_shapes(channel_gain.shape, cell.data_size.shape)
-        num_samples = np.broadcast_to(np.minimum(float(self.num_samples), np.floor(cell.data_size)), shape)
+        num_samples = np.broadcast_to(
+            np.minimum(float(self.num_samples), np.floor(cell.data_size)), shape
+        )
         energy_left = cell.max_energy - compute_cost(cell, num_samples).energy
         if self.power == "computed":
             tx_power = power_computation(cell, channel_gain, energy_left)
@@ -70,7 +89,9 @@ class FixedPlanner(Memoryless):
             & (upload_energy <= energy_left + ROUNDING * cell.max_energy),
             num_samples=num_samples,
             tx_power=tx_power,
-            samples_limit=np.where(num_samples < self.num_samples, Status.DATA, Status.ACCURACY).astype(np.int8),
+            samples_limit=np.where(
+                num_samples < self.num_samples, Status.DATA, Status.ACCURACY
+            ).astype(np.int8),
             power_limit=power_limit(cell, channel_gain, tx_power),
         )
         return plan, memory

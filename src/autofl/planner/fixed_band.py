@@ -23,10 +23,11 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class Allocation:
-    """Band, power and frequency of each UE, arrays of shape (num_ue,), and what is known of the time they take.
+    """Band, power and frequency of each UE, arrays of shape (num_ue,), and what is known of the
+    time they take.
 
-    A UE that cannot take part at any deadline has `able` False, band and power 0 and an infinite time; it does not
-    count in `time`. If nobody can take part, `time` is inf.
+    A UE that cannot take part at any deadline has `able` False, band and power 0 and an infinite
+    time; it does not count in `time`. If nobody can take part, `time` is inf.
     """
 
     time: float  # T [s], the slowest UE that takes part
@@ -57,7 +58,8 @@ def allocate_fixed_band(task: Task, band: Array | float) -> Allocation:
 
     Args:
         task: one set of UEs, shape (num_ue,).
-        band: B_i [Hz], shape (num_ue,). A UE whose band is too wide to reach phi at P^max is not able either.
+        band: B_i [Hz], shape (num_ue,). A UE whose band is too wide to reach phi at P^max is not
+            able either.
     """
     shape = task.limits.able.shape
     band = np.broadcast_to(np.asarray(band, dtype=np.float64), shape)
@@ -76,14 +78,19 @@ def fixed_band_plan(task: Task, band: Array) -> Plan:
     limits = task.limits
     unit_upload = task.bits * math.log(2.0) / (band * limits.s0)
     with np.errstate(all="ignore"):
-        # s r y / s0 at both ends of the computing time: below the first value and above the second, that end is best
-        w, y = np.stack([limits.fastest, limits.slowest]), limits.ends[:2]
+        # s r y / s0 at both ends of the computing time: below the first value and above the second,
+        # that end is best
+        w = np.stack([limits.fastest, limits.slowest])
+        y = limits.ends[:2]
         turns = 0.5 * limits.eps * y * (np.exp(y) - np.expm1(y) / y) / w**3
     slow = unit_upload >= turns[1]
-    w, y = np.where(slow, w[1], w[0]), np.where(slow, y[1], y[0])
+    w = np.where(slow, w[1], w[0])
+    y = np.where(slow, y[1], y[0])
     moves = (unit_upload > turns[0]) & ~slow
     if moves.any():
-        eps, lowest_y, highest_y = limits.eps[moves], limits.ends[0][moves], limits.ends[2][moves]
+        eps = limits.eps[moves]
+        lowest_y = limits.ends[0][moves]
+        highest_y = limits.ends[2][moves]
         share = computing_share(FillsBand(unit_upload[moves]), eps, lowest_y, highest_y)
         w[moves] = np.clip(np.sqrt(share), limits.slowest[moves], limits.fastest[moves])
         y[moves] = spectral_efficiency((1.0 - w[moves] ** 2) / eps)
@@ -93,7 +100,9 @@ def fixed_band_plan(task: Task, band: Array) -> Plan:
     if capped.any():
         left = np.sqrt(np.maximum(1.0 - limits.eps * strongest / at_full_power, 0.0))
         w = np.where(capped, np.minimum(left, limits.fastest), w)
-    power = np.where(capped, task.max_power, np.minimum(np.expm1(y) * band / task.gain_to_noise, task.max_power))
+    power = np.where(
+        capped, task.max_power, np.minimum(np.expm1(y) * band / task.gain_to_noise, task.max_power)
+    )
     frequency = np.clip(task.cycles * w / limits.s0, task.min_frequency, task.max_frequency)
     return carried_out(task, band, power, frequency)
 

@@ -1,7 +1,8 @@
-"""The allocation for every rate law and with circuit power: what `allocation` does for Shannon's law, by bisection.
+"""The allocation for every rate law and with circuit power: what `allocation` does for Shannon's
+law, by bisection.
 
-The least band of a UE still falls as the deadline grows, though perhaps in jumps, so the least deadline whose bands fit
-into the total can be bracketed as closely as floats allow (docs/radio.md).
+The least band of a UE still falls as the deadline grows, though perhaps in jumps, so the least
+deadline whose bands fit into the total can be bracketed as closely as floats allow (docs/radio.md).
 """
 
 import math
@@ -22,7 +23,8 @@ MOST_VALUES = 20_000
 GRID = 65
 """Bands compared for each UE when saving energy; fewer when there are many UEs."""
 REFINED = 5
-FEW, PIECES = 32, 400
+FEW = 32
+PIECES = 400
 """On a staircase, up to FEW UEs share the spare band in PIECES pieces."""
 
 
@@ -43,7 +45,9 @@ def shortest(task: Task) -> Array:
     with np.errstate(all="ignore"):
         sending = _kind(task).least_upload_energy(task)
         t = sending / task.max_power
-        s = np.maximum(np.sqrt(its.cube / (its.energy - sending - task.circuit_power * t)), its.quickest)
+        s = np.maximum(
+            np.sqrt(its.cube / (its.energy - sending - task.circuit_power * t)), its.quickest
+        )
         able = (s <= its.slowest) & (s > 0.0) & (t > 0.0) & (s + t < FOREVER)
     return np.where(able, (s + t) * (1.0 + 4.0 * SAFE), np.inf)
 
@@ -53,7 +57,8 @@ def least_band(task: Task, deadline: Array | float) -> Array:
     makes = np.asarray(deadline) >= shortest(task)
     band = np.full(makes.shape, np.inf)
     places = np.flatnonzero(makes)
-    served, deadlines = task.at(makes.shape, makes), np.broadcast_to(deadline, makes.shape)[makes]
+    served = task.at(makes.shape, makes)
+    deadlines = np.broadcast_to(deadline, makes.shape)[makes]
     for begin in range(0, len(places), BLOCK):
         some = slice(begin, begin + BLOCK)
         point = _kind(task).narrowest(served.at(places.shape, some), deadlines[some])
@@ -62,7 +67,9 @@ def least_band(task: Task, deadline: Array | float) -> Array:
 
 
 def _longest(task: Task) -> float:
-    """A deadline [s] beyond which no UE needs less band, as its circuits use up the energy; inf without circuits."""
+    """A deadline [s] beyond which no UE needs less band, as its circuits use up the energy; inf
+    without circuits.
+    """
     if task.circuit_power == 0.0:
         return math.inf
     its = task.terms
@@ -71,7 +78,9 @@ def _longest(task: Task) -> float:
 
 
 def allocate(task: Task, total_band: float, tolerance: float = 1e-12) -> Allocation:
-    """The allocation with the least T; `lower` is a deadline whose bands do not fit, `upper` one whose bands do."""
+    """The allocation with the least T; `lower` is a deadline whose bands do not fit, `upper` one
+    whose bands do.
+    """
     least = shortest(task)
     able = np.isfinite(least)
     if not able.any():
@@ -93,7 +102,8 @@ def allocate(task: Task, total_band: float, tolerance: float = 1e-12) -> Allocat
         while not (good := fits(np.minimum(ladder, longest))).any():
             ladder = ladder * 256.0
         high = float(ladder[int(np.argmax(good))])
-        low, high = max(low, high / 2.0), min(high, longest)
+        low = max(low, high / 2.0)
+        high = min(high, longest)
         trials_at_once = max(1, min(DEADLINES, MOST_VALUES // int(able.sum())))
         while high > low * (1.0 + tolerance):
             trials = low * (high / low) ** (np.arange(1, trials_at_once + 1) / (trials_at_once + 1))
@@ -123,34 +133,46 @@ def allocate_fixed_band(task: Task, own: Array | float) -> Allocation:
 def least_energy_fixed_band(task: Task, own: Array | float, deadline: float) -> Allocation:
     """The least energy of each UE in its own band within a deadline."""
     able = np.isfinite(shortest(task))
-    point = _kind(task).thriftiest(task, np.broadcast_to(np.asarray(own, dtype=np.float64), able.shape), deadline)
+    point = _kind(task).thriftiest(
+        task, np.broadcast_to(np.asarray(own, dtype=np.float64), able.shape), deadline
+    )
     able = able & point.able
     plan = _plan(part(task, able), _some(point, able)) if able.any() else None
     return spread(task, plan, lower=math.nan, residual=0.0, able=able)
 
 
 def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
-    """The least total energy within a deadline: one price for band, and grids of bands refined around the best.
+    """The least total energy within a deadline: one price for band, and grids of bands refined
+    around the best.
 
-    For a curve this is the optimum. On a staircase a UE's energy is not convex in its band, so the price may leave band
-    over, which is offered to one UE after another. `residual` is the relative gap to the dual bound.
+    For a curve this is the optimum. On a staircase a UE's energy is not convex in its band, so the
+    price may leave band over, which is offered to one UE after another. `residual` is the relative
+    gap to the dual bound.
 
-    Note: at the time of `allocate` a UE may have one way to send and none a rounding error earlier, so the deadline is
+    Note: at the time of `allocate` a UE may have one way to send and none a rounding error earlier,
+        so the deadline is
         read as a trifle longer: no plan is later than deadline (1 + 4 SAFE).
     """
     deadline *= 1.0 + 4.0 * SAFE
     able = np.isfinite(shortest(task))
     if not able.any():
         return spread(task, None, lower=math.nan, residual=0.0, able=able)
-    served, kind = part(task, able), _kind(task)
+    served = part(task, able)
+    kind = _kind(task)
     least = least_band(served, deadline)
     if not float(least.sum()) <= total_band * (1.0 + 1e-9):
-        raise AutoFLError(f"allocation: deadline = {deadline:g} s is too short; allocate() gives the shortest")
+        raise AutoFLError(
+            f"allocation: deadline = {deadline:g} s is too short; allocate() gives the shortest"
+        )
     lowest_snr = task.levels[0][1] if task.levels else task.phi * (1.0 + SAFE)
     spare = max(total_band - float(least.sum()), 0.0)
-    most = np.maximum(np.minimum(served.max_power * served.gain_to_noise / lowest_snr, least + spare), least)
+    most = np.maximum(
+        np.minimum(served.max_power * served.gain_to_noise / lowest_snr, least + spare), least
+    )
     points = int(np.clip(MOST_VALUES // len(least), 9, GRID))
-    low, high, bound = np.log(least), np.log(most), -math.inf
+    low = np.log(least)
+    high = np.log(most)
+    bound = -math.inf
     grid = np.linspace(0.0, 1.0, points)[:, None]
     for step in range(REFINED):
         bands = np.exp(low + (high - low) * grid)
@@ -162,7 +184,9 @@ def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
         place, dual = _priced(energy, bands, total_band)
         bound = max(bound, dual) if step else dual
         column = np.arange(len(least))
-        low, high = (np.log(bands[np.clip(place + shift, 0, points - 1), column]) for shift in (-1, 1))
+        low, high = (
+            np.log(bands[np.clip(place + shift, 0, points - 1), column]) for shift in (-1, 1)
+        )
     best = bands[place, column]
     best = np.maximum(best * min(1.0, total_band / float(best.sum())), least)
     narrow = kind.narrowest(served, np.asarray(deadline))
@@ -173,7 +197,10 @@ def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
 
     if task.levels and len(best) <= FEW:  # with more UEs, what a price leaves over is negligible
         split = _split(served, least, most, total_band, deadline)
-        tried = [_filled(kind, served, bands, most, total_band, deadline, grid[:, 0]) for bands in (best, split)]
+        tried = [
+            _filled(kind, served, bands, most, total_band, deadline, grid[:, 0])
+            for bands in (best, split)
+        ]
         best = min(tried, key=lambda bands: float(sent_in(bands).energy.sum()))
     chosen = sent_in(best)
     total = float(chosen.energy.sum())
@@ -182,13 +209,16 @@ def least_energy(task: Task, total_band: float, deadline: float) -> Allocation:
 
 
 def _priced(energy: Array, bands: Array, total_band: float) -> tuple[np.ndarray, float]:
-    """The rows of least energy + price band at the lowest price at which the bands fit, and the dual bound."""
+    """The rows of least energy + price band at the lowest price at which the bands fit, and the
+    dual bound.
+    """
     column = np.arange(energy.shape[1])
     place = energy.argmin(axis=0)
     if float(bands[place, column].sum()) <= total_band:
         return place, float(energy[place, column].sum())
     finite = energy[np.isfinite(energy)]
-    low, high = math.log(1e-12 * finite.max() / bands.max()), math.log(1e6 * finite.max() / bands.min())
+    low = math.log(1e-12 * finite.max() / bands.max())
+    high = math.log(1e6 * finite.max() / bands.min())
     bound = -math.inf
     while low < (middle := 0.5 * (low + high)) < high:  # until there is no float in between
         price = math.exp(middle)
@@ -196,26 +226,31 @@ def _priced(energy: Array, bands: Array, total_band: float) -> tuple[np.ndarray,
         used = float(bands[tried, column].sum())
         bound = max(bound, float(energy[tried, column].sum()) + price * (used - total_band))
         if used <= total_band:
-            place, high = tried, middle
+            place = tried
+            high = middle
         else:
             low = middle
     return place, bound
 
 
 def _split(task: Task, least: Array, most: Array, total_band: float, deadline: float) -> Array:
-    """The bands of least energy where the spare band is dealt out in PIECES equal pieces, by dynamic programming."""
+    """The bands of least energy where the spare band is dealt out in PIECES equal pieces, by
+    dynamic programming.
+    """
     piece = max(total_band - float(least.sum()), 0.0) / PIECES
     bands = np.minimum(least + piece * np.arange(PIECES + 1)[:, None], most)
     trial = steps.thriftiest(task, bands, deadline)
     energy = np.where(trial.able, trial.energy, task.max_energy)  # the least band is feasible
-    total, picks = energy[:, 0], []
+    total = energy[:, 0]
+    picks = []
     for i in range(1, len(least)):
         before = np.concatenate([np.full(PIECES, np.inf), total])
         rest = np.lib.stride_tricks.sliding_window_view(before, PIECES + 1)[:, ::-1]
         cost = rest + energy[:, i]  # row: pieces dealt out so far, column: those of UE i
         picks.append(cost.argmin(axis=1))
         total = cost.min(axis=1)
-    pieces, left = np.zeros(len(least), np.int64), PIECES
+    pieces = np.zeros(len(least), np.int64)
+    left = PIECES
     for i in range(len(least) - 1, 0, -1):
         pieces[i] = picks[i - 1][left]
         left -= int(pieces[i])
@@ -224,7 +259,13 @@ def _split(task: Task, least: Array, most: Array, total_band: float, deadline: f
 
 
 def _filled(
-    kind: ModuleType, task: Task, band: Array, most: Array, total_band: float, deadline: float, grid: Array
+    kind: ModuleType,
+    task: Task,
+    band: Array,
+    most: Array,
+    total_band: float,
+    deadline: float,
+    grid: Array,
 ) -> Array:
     """The bands after what was left over has been offered to one UE after another."""
     left = max(total_band - float(band.sum()), 0.0)

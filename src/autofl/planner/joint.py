@@ -1,7 +1,9 @@
-"""The joint planner: who takes part, local steps, samples, bits, CPU frequency, power and band, for the least time.
+"""The joint planner: who takes part, local steps, samples, bits, CPU frequency, power and band, for
+the least time.
 
-Each round maximises progress - lambda * time, where lambda is the run's long-term progress per second (Dinkelbach).
-docs/joint-planner.md has the formulation, the proof and what it does not model.
+Each round maximises progress - lambda * time, where lambda is the run's long-term progress per
+second (Dinkelbach). docs/joint-planner.md has the formulation, the proof and what it does not
+model.
 """
 
 from collections.abc import Callable
@@ -35,7 +37,8 @@ SAMPLES = np.array([3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50])
 """tau and d to choose from."""
 MOST_SAMPLES = 1_000_000
 """Upper limit of `most_samples`; more must be a typing error."""
-COARSE, FINE = 1.25, 1.05
+COARSE = 1.25
+FINE = 1.05
 """Ratio of neighbouring trial deadlines, at first and around the best one."""
 WIDEST = 40
 """Trial deadlines in a first round: COARSE^40 is a factor of 7,500."""
@@ -48,14 +51,17 @@ SAMPLED = 512
 LONG = 1e4
 """Multiple of the shortest round beyond which no UE gains from a longer deadline."""
 MOST_THRIFT = 10.0
-"""A CPU slows down by a factor of 10 at most unless told otherwise; a longer round saves nothing more."""
+"""A CPU slows down by a factor of 10 at most unless told otherwise; a longer round saves nothing
+more.
+"""
 BINDS = 1e-3
 """A budget binds when less than this share of it is left."""
 
 
 @dataclass(frozen=True)
 class JointPlanner:
-    """Every decision of a round at once; each can be switched off, and with all off it is the `exact` planner.
+    """Every decision of a round at once; each can be switched off, and with all off it is the
+    `exact` planner.
 
     Two fields come from the run unless set: `pace` from pilots, `rates` from the compressor.
     """
@@ -66,17 +72,26 @@ class JointPlanner:
     frequency: Annotated[bool, "decide CPU frequencies"] = True
     band: Annotated[bool, "share the band; else each UE has its own"] = True
     bits: Annotated[bool, "decide the bits per weight"] = True
-    thrift: Annotated[float, "0 to 10: how much longer than the least time a round may take to save energy"] = 0.0
-    floor: Annotated[float, "least share of its rounds in which a UE that can be heard takes part"] = 0.5
-    patience: Annotated[int, "rounds by which it may fall behind that share to wait for a better channel"] = 4
+    thrift: Annotated[
+        float, "0 to 10: how much longer than the least time a round may take to save energy"
+    ] = 0.0
+    floor: Annotated[
+        float, "least share of its rounds in which a UE that can be heard takes part"
+    ] = 0.5
+    patience: Annotated[
+        int, "rounds by which it may fall behind that share to wait for a better channel"
+    ] = 4
     least_steps: Annotated[int, "fewest local steps"] = 2
     least_samples: Annotated[int, "fewest samples of a local step"] = 12
     most_samples: Annotated[int, "most samples of a local step, unless least_samples is more"] = 20
     least_bits: Annotated[float, "fewest bits per weight, if the compressor offers them"] = 0.15
     epsilon: Annotated[float, "accuracy; 1/epsilon samples if they are not decided"] = 0.02
-    pace: Annotated[list[float] | None, "constant, per_step, per_ue, noise, rounding; default: the package's"] = None
+    pace: Annotated[
+        list[float] | None, "constant, per_step, per_ue, noise, rounding; default: the package's"
+    ] = None
     rates: Annotated[
-        list[list[float]] | None, "[bits per weight, variance] to choose from; default: the compressor's"
+        list[list[float]] | None,
+        "[bits per weight, variance] to choose from; default: the compressor's",
     ] = None
 
     def __post_init__(self) -> None:
@@ -85,8 +100,13 @@ class JointPlanner:
             if not 0.0 <= getattr(self, name) <= most:
                 raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and {most:g}")
         told = self.rates or []
-        if any(len(rate) != 2 or not 0.0 < rate[0] < np.inf or not 0.0 <= rate[1] < np.inf for rate in told):
-            raise AutoFLError("rates: each must be [bits per weight > 0, variance >= 0], for example [[1.0, 1.5]]")
+        if any(
+            len(rate) != 2 or not 0.0 < rate[0] < np.inf or not 0.0 <= rate[1] < np.inf
+            for rate in told
+        ):
+            raise AutoFLError(
+                "rates: each must be [bits per weight > 0, variance >= 0], for example [[1.0, 1.5]]"
+            )
         if not 0.0 <= self.least_bits <= 32.0:
             raise AutoFLError(f"least_bits: {self.least_bits} is not between 0 and 32")
         if self.patience < 0:
@@ -94,9 +114,13 @@ class JointPlanner:
         if not 1 <= self.least_steps <= STEPS[-1]:
             raise AutoFLError(f"least_steps: {self.least_steps} is not between 1 and {STEPS[-1]}")
         if not MIN_SAMPLES <= self.most_samples <= MOST_SAMPLES:
-            raise AutoFLError(f"most_samples: {self.most_samples} is not between {MIN_SAMPLES} and {MOST_SAMPLES}")
+            raise AutoFLError(
+                f"most_samples: {self.most_samples} is not between {MIN_SAMPLES} and {MOST_SAMPLES}"
+            )
         if not MIN_SAMPLES <= self.least_samples <= SAMPLES[-1]:
-            raise AutoFLError(f"least_samples: {self.least_samples} is not between {MIN_SAMPLES} and {SAMPLES[-1]}")
+            raise AutoFLError(
+                f"least_samples: {self.least_samples} is not between {MIN_SAMPLES} and {SAMPLES[-1]}"
+            )
         _ = self.learning
 
     @property
@@ -110,25 +134,37 @@ class JointPlanner:
 
     @property
     def decides(self) -> bool:
-        return self.admission or self.steps or self.samples or self.frequency or self.band or self.bits
+        return (
+            self.admission or self.steps or self.samples or self.frequency or self.band or self.bits
+        )
 
     def init(self, cell: Cell) -> Memory:
         """Progress and time so far, the last deadline, and how often each UE was asked and heard."""
         names = ("progress", "time", "deadline")
-        return {name: np.zeros(()) for name in names} | {name: np.zeros(cell.num_ue) for name in ("asked", "heard")}
+        return {name: np.zeros(()) for name in names} | {
+            name: np.zeros(cell.num_ue) for name in ("asked", "heard")
+        }
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         if not self.decides:
             return ExactPlanner(self.epsilon)(cell, channel_gain, memory)
-        order = np.argsort(cell.ue, kind="stable")  # sums must not depend on the order in which UEs are named
+        order = np.argsort(
+            cell.ue, kind="stable"
+        )  # sums must not depend on the order in which UEs are named
         back = np.argsort(order, kind="stable")
         plan, memory = self._plan(cell.take(order), channel_gain[order], memory)
         return plan.part(back), memory
 
     def _plan(self, cell: Cell, gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         options = self._options(cell, gain)
-        cycles = cell.cycles_per_sample[:, None] * options.local_steps * np.maximum(options.num_samples, 1)
-        task = task_of(cell, gain, cycles, options.bits_per_weight * cell.num_weights, self.frequency)
+        cycles = (
+            cell.cycles_per_sample[:, None]
+            * options.local_steps
+            * np.maximum(options.num_samples, 1)
+        )
+        task = task_of(
+            cell, gain, cycles, options.bits_per_weight * cell.num_weights, self.frequency
+        )
         behind = np.maximum(self.floor * memory["asked"][cell.ue] - memory["heard"][cell.ue], 0.0)
         due = behind > self.patience
         worth = options.progress * (1.0 + behind)[:, None]
@@ -144,8 +180,11 @@ class JointPlanner:
         counts = _counted(memory, cell.ue, takes_part)
         if not takes_part.any():
             nobody = np.zeros(cell.num_ue)
-            return make_plan(cell, num_samples=nobody, tx_power=nobody, feasible=takes_part), dict(memory) | counts
-        ue, option = np.flatnonzero(takes_part), picked[takes_part]
+            return make_plan(cell, num_samples=nobody, tx_power=nobody, feasible=takes_part), dict(
+                memory
+            ) | counts
+        ue = np.flatnonzero(takes_part)
+        option = picked[takes_part]
         solved = self._allocated(task.at(task.cycles.shape, ue, option), total, cell.bandwidth[ue])
         solved = replace(solved, power=cell.pa_efficiency * solved.power)  # radiated, not drawn
         plan = _as_plan(cell, gain, options, ue, option, solved, search.possible)
@@ -163,7 +202,11 @@ class JointPlanner:
         known = sorted(self.rates or [])
         offered = [rate for rate in known if rate[0] >= self.least_bits] or known[-1:]
         rates = np.array(offered if self.bits and offered else [own_rate])
-        steps = STEPS[self.least_steps <= STEPS] if self.steps else np.array([int(cell.local_steps.max())])
+        steps = (
+            STEPS[self.least_steps <= STEPS]
+            if self.steps
+            else np.array([int(cell.local_steps.max())])
+        )
         wanted = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
         allowed = SAMPLES[(self.least_samples <= SAMPLES) & (self.most_samples >= SAMPLES)]
         allowed = allowed if len(allowed) else np.array([self.least_samples])
@@ -183,7 +226,12 @@ class JointPlanner:
             d = np.minimum(d, affordable_beside(cell, gain, tau, bits, lowest))
         variance = np.interp(bits, rates[:, 0], rates[:, 1])
         progress = self.learning.progress(tau, np.maximum(d, 1.0), variance, cell.num_ue)
-        return Options(tau.astype(np.int64), d.astype(np.int64), bits, np.where(d >= MIN_SAMPLES, progress, 0.0))
+        return Options(
+            tau.astype(np.int64),
+            d.astype(np.int64),
+            bits,
+            np.where(d >= MIN_SAMPLES, progress, 0.0),
+        )
 
     def _allocated(self, task: Task, total: float | None, own: Array) -> Allocation:
         """The least time, then the least energy within that time or, with `thrift`, a longer one."""
@@ -219,22 +267,34 @@ class _Search:
 
     @cached_property
     def shortest(self) -> Array:
-        """The least deadline of each option if it had the whole band; infinite where the option is impossible."""
+        """The least deadline of each option if it had the whole band; infinite where the option is
+        impossible.
+        """
         able = self.progress > 0.0
-        if self.total is None:  # a weak UE may miss phi in its own band though a narrower one would do
-            able = able & (self.task.max_power * self.task.gain_to_noise >= self.task.phi * self.own[:, None])
+        if (
+            self.total is None
+        ):  # a weak UE may miss phi in its own band though a narrower one would do
+            able = able & (
+                self.task.max_power * self.task.gain_to_noise >= self.task.phi * self.own[:, None]
+            )
         return np.where(able, shortest(self.task), np.inf)
 
     @cached_property
     def rows(self) -> IntArray:
         """The UEs on which the deadline is found."""
         num = len(self.own)
-        return np.arange(num) if num <= SAMPLED else np.linspace(0, num - 1, SAMPLED).astype(np.int64)
+        return (
+            np.arange(num) if num <= SAMPLED else np.linspace(0, num - 1, SAMPLED).astype(np.int64)
+        )
 
     @cached_property
     def sampled(self) -> Task:
         """What these have to do."""
-        return self.task if len(self.rows) == len(self.own) else self.task.at(self.progress.shape, self.rows)
+        return (
+            self.task
+            if len(self.rows) == len(self.own)
+            else self.task.at(self.progress.shape, self.rows)
+        )
 
     @cached_property
     def possible(self) -> BoolArray:
@@ -243,7 +303,9 @@ class _Search:
 
     @cached_property
     def must(self) -> BoolArray:
-        """UEs that may not be left out; with circuit power even a slow upload needs some band, so as many as fit."""
+        """UEs that may not be left out; with circuit power even a slow upload needs some band, so
+        as many as fit.
+        """
         must = self.possible if self.due is None else self.possible & self.due
         if self.task.circuit_power == 0.0 or self.total is None or not must.any():
             return must
@@ -256,11 +318,15 @@ class _Search:
         return must & fits
 
     def best(self, rate: float | None, last: float) -> IntArray:
-        """The option of each UE, -1 for one that is left out; `rate` is lambda, None where it is not known yet."""
+        """The option of each UE, -1 for one that is left out; `rate` is lambda, None where it is
+        not known yet.
+        """
         if not self.possible.any():
             return np.full(len(self.possible), -1)
         num = len(self.possible)
-        least = self.shortest[self.must].min(axis=1).max() if self.must.any() else self.shortest.min()
+        least = (
+            self.shortest[self.must].min(axis=1).max() if self.must.any() else self.shortest.min()
+        )
         first = max(last, least) if last > 0.0 else least
         trials = first * COARSE ** np.arange(*((-2.0, 3.0) if last > 0.0 else (0.0, WIDEST)))
         deadline, edge = self._best_of(trials, rate)
@@ -268,28 +334,41 @@ class _Search:
             if not edge or (last <= 0.0 and deadline < trials[-1]):
                 break
             deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2.0, 3.0), rate)
-        # Options jump: the best may lie just below the next shorter trial, which was judged with time to spare.
+        # Options jump: the best may lie just below the next shorter trial, which was judged with
+        # time to spare.
         shorter = -3.0 if last > 0.0 else -7.0
         deadline, _ = self._best_of(deadline * FINE ** np.arange(shorter, 4.0), rate)
         for _ in range(WIDEST):
             picked, progress = self._choices(np.array([deadline]), np.arange(num))
             if np.isfinite(progress[0]):
                 break
-            deadline *= COARSE  # too short for one that must take part and was not among the sampled
+            deadline *= (
+                COARSE  # too short for one that must take part and was not among the sampled
+            )
         return picked[0]
 
     def _best_of(self, deadlines: Array, rate: float | None) -> tuple[float, bool]:
-        """The deadline at which progress - lambda time is greatest, and whether it is the first or last of them."""
-        time, progress = deadlines + self.fixed_time, self.progress[self.rows]
+        """The deadline at which progress - lambda time is greatest, and whether it is the first or
+        last of them.
+        """
+        time = deadlines + self.fixed_time
+        progress = self.progress[self.rows]
 
         def score(progress: Array, time: Array) -> Array:
-            gain = progress / time if rate is None else progress * len(self.own) / len(self.rows) - rate * time
+            gain = (
+                progress / time
+                if rate is None
+                else progress * len(self.own) / len(self.rows) - rate * time
+            )
             return np.where(progress > 0.0, gain, -np.inf)  # an empty round gains nothing
 
-        highest, at_once = None, len(deadlines)
+        highest = None
+        at_once = len(deadlines)
         if len(deadlines) == WIDEST and progress.size >= MANY:
-            highest, at_once = self._highest_price(deadlines), AT_ONCE
-        # Nobody gains more than by the best option; that bounds the score of a deadline, and of all longer ones.
+            highest = self._highest_price(deadlines)
+            at_once = AT_ONCE
+        # Nobody gains more than by the best option; that bounds the score of a deadline, and of all
+        # longer ones.
         most = np.where(np.isfinite(self.shortest[self.rows]), progress, 0.0).max(axis=1).sum()
         bound = score(most * (1.0 + 1e-9), time)
         scores = np.full(len(deadlines), -np.inf)
@@ -303,24 +382,36 @@ class _Search:
         return float(deadlines[place]), place in (0, len(deadlines) - 1)
 
     def _highest_price(self, deadlines: Array) -> float | None:
-        """Of all these deadlines together, so that it does not matter which of them are judged at once."""
-        total, rows = self._total(self.rows), self.rows
+        """Of all these deadlines together, so that it does not matter which of them are judged at
+        once.
+        """
+        total = self._total(self.rows)
+        rows = self.rows
         if total is None:
             return None
-        task, shortest = self.sampled, self.shortest[rows]
+        task = self.sampled
+        shortest = self.shortest[rows]
 
         def bands(places: slice, ues: IntArray, options: IntArray) -> Array:
             some = task.at(shortest.shape, ues, options)
             return np.where(
-                np.isfinite(shortest[ues, options]), least_band(some, deadlines[places, None, None]), np.inf
+                np.isfinite(shortest[ues, options]),
+                least_band(some, deadlines[places, None, None]),
+                np.inf,
             )
 
         return highest_price(bands, len(deadlines), self.progress[rows], self.must[rows], total)
 
-    def _choices(self, deadlines: Array, rows: IntArray, highest: float | None = None) -> tuple[IntArray, Array]:
-        band = least_band(self.sampled if rows is self.rows else self.task, deadlines[:, None, None])
+    def _choices(
+        self, deadlines: Array, rows: IntArray, highest: float | None = None
+    ) -> tuple[IntArray, Array]:
+        band = least_band(
+            self.sampled if rows is self.rows else self.task, deadlines[:, None, None]
+        )
         band = np.where(np.isfinite(self.shortest[rows]), band, np.inf)
-        return choose(band, self.progress[rows], self.must[rows], self._total(rows), self.own[rows], highest)
+        return choose(
+            band, self.progress[rows], self.must[rows], self._total(rows), self.own[rows], highest
+        )
 
     def _total(self, rows: IntArray) -> float | None:
         return None if self.total is None else self.total * len(rows) / len(self.own)
@@ -328,28 +419,42 @@ class _Search:
 
 def _counted(memory: Memory, ue: IntArray, takes_part: BoolArray) -> dict[str, Array]:
     """How often each UE was asked and heard, this round included."""
-    asked, heard = memory["asked"].copy(), memory["heard"].copy()
+    asked = memory["asked"].copy()
+    heard = memory["heard"].copy()
     asked[ue] += 1.0
     heard[ue] += takes_part
     return {"asked": asked, "heard": heard}
 
 
 def _as_plan(
-    cell: Cell, gain: Array, options: Options, ue: IntArray, option: IntArray, solved: Allocation, possible: BoolArray
+    cell: Cell,
+    gain: Array,
+    options: Options,
+    ue: IntArray,
+    option: IntArray,
+    solved: Allocation,
+    possible: BoolArray,
 ) -> Plan:
     """The plan of the whole round from what the UEs that take part are told."""
 
     def spread(values: Array | IntArray, others: Array | float) -> Array:
-        filled = np.full(cell.num_ue, others) if np.ndim(others) == 0 else np.array(others, dtype=np.float64)
+        filled = (
+            np.full(cell.num_ue, others)
+            if np.ndim(others) == 0
+            else np.array(others, dtype=np.float64)
+        )
         filled[ue] = values
         return filled
 
     takes_part = spread(np.ones(len(ue)), 0.0) > 0.0
     spent = spread(solved.energy, 0.0) >= (1.0 - BINDS) * cell.max_energy
-    power, band = spread(solved.power, 0.0), spread(solved.band, cell.bandwidth)
+    power = spread(solved.power, 0.0)
+    band = spread(solved.band, cell.bandwidth)
     limit = power_limit(cell.having(bandwidth=band), gain, power)
     if limit is None:
-        limit = np.where(power >= (1.0 - BINDS) * cell.max_power, Status.POWER, Status.ENERGY).astype(np.int8)
+        limit = np.where(
+            power >= (1.0 - BINDS) * cell.max_power, Status.POWER, Status.ENERGY
+        ).astype(np.int8)
     plan = make_plan(
         cell,
         num_samples=spread(options.num_samples[ue, option], 0.0),
@@ -363,4 +468,6 @@ def _as_plan(
         bits_per_weight=spread(options.bits_per_weight[ue, option], cell.bits_per_weight),
     )
     left_out = np.where(possible & ~takes_part, Status.LEFT_OUT, plan.status).astype(np.int8)
-    return replace(plan, status=left_out, certificate=Certificate(solved.lower, solved.upper, solved.residual))
+    return replace(
+        plan, status=left_out, certificate=Certificate(solved.lower, solved.upper, solved.residual)
+    )

@@ -18,12 +18,12 @@ class Pace:
 
         K = constant + (per_step + noise / (d m)) / tau + (per_ue + rounding omega) / m
 
-    omega is the compressor's variance, E|Q(x) - x|^2 / |x|^2; per_ue is there because a few UEs stand in for all. A
-    round of such UEs covers 1/K of the way. Where UEs differ, each contributes 1/(m K) with its own K, and the round's
-    progress is the sum over those that are heard.
+    omega is the compressor's variance, E|Q(x) - x|^2 / |x|^2; per_ue is there because a few UEs
+    stand in for all. A round of such UEs covers 1/K of the way. Where UEs differ, each contributes
+    1/(m K) with its own K, and the round's progress is the sum over those that are heard.
 
-    The defaults are fitted to the MNIST pilots that come with the package: l = 5, 90 % adapted accuracy; a test
-    makes the fit again.
+    The defaults are fitted to the MNIST pilots that come with the package: l = 5, 90 % adapted
+    accuracy; a test makes the fit again.
     """
 
     constant: float = 2.43
@@ -33,8 +33,13 @@ class Pace:
     rounding: float = 0.738
 
     def __post_init__(self) -> None:
-        if not all(0.0 <= value <= MOST for value in self.values) or self.constant + self.per_step < 1.0 / MOST:
-            raise AutoFLError(f"pace: {self.values} must be numbers from 0 to {MOST:g}, the first two not both 0")
+        if (
+            not all(0.0 <= value <= MOST for value in self.values)
+            or self.constant + self.per_step < 1.0 / MOST
+        ):
+            raise AutoFLError(
+                f"pace: {self.values} must be numbers from 0 to {MOST:g}, the first two not both 0"
+            )
 
     @property
     def values(self) -> list[float]:
@@ -43,10 +48,14 @@ class Pace:
     @classmethod
     def of(cls, values: Sequence[float]) -> "Pace":
         if len(values) != 5:
-            raise AutoFLError(f"pace: {len(values)} values; it takes five: constant, per_step, per_ue, noise, rounding")
+            raise AutoFLError(
+                f"pace: {len(values)} values; it takes five: constant, per_step, per_ue, noise, rounding"
+            )
         return cls(*values)
 
-    def progress(self, local_steps: Array, num_samples: Array, variance: Array, num_heard: int) -> Array:
+    def progress(
+        self, local_steps: Array, num_samples: Array, variance: Array, num_heard: int
+    ) -> Array:
         """1/(m K), what one UE of m adds; shapes broadcast."""
         noise = self.noise / (num_samples * num_heard)
         by_ue = (self.per_ue + self.rounding * variance) / num_heard

@@ -16,14 +16,15 @@ from autofl.units import Array
 class PaperPlanner:
     """Algorithm 2 as printed: one pass of coordinate descent a round (Section IV-C).
 
-    d_k^i = SampledDataSize(p_{k-1}^i), then p_k^i = PowerComputation(d_k^i). It remembers p_{k-1}^i, the UE's power in
-    its own last round; P_max at first (line 1).
+    d_k^i = SampledDataSize(p_{k-1}^i), then p_k^i = PowerComputation(d_k^i). It remembers
+    p_{k-1}^i, the UE's power in its own last round; P_max at first (line 1).
 
     Note:
-        Started at P_max it stalls: d = D_p(P_max) uses all the energy, so p stays at P_max and d never reaches
-        1/epsilon although a lower power would allow it. `ExactPlanner` does not. Where no power at all fits the
-        energy, the paper's p_k^i does not exist; the UE takes no part and keeps p_{k-1}^i. On a staircase of rates a
-        p_{k-1}^i that does not reach the lowest level today is raised to the upload of least energy.
+        Started at P_max it stalls: d = D_p(P_max) uses all the energy, so p stays at P_max and d
+        never reaches 1/epsilon although a lower power would allow it. `ExactPlanner` does not.
+        Where no power at all fits the energy, the paper's p_k^i does not exist; the UE takes no
+        part and keeps p_{k-1}^i. On a staircase of rates a p_{k-1}^i that does not reach the lowest
+        level today is raised to the upload of least energy.
     """
 
     epsilon: Annotated[float, "accuracy; asks for 1/epsilon samples"] = 0.02
@@ -37,12 +38,15 @@ class PaperPlanner:
         return {"power": np.full(cell.num_ue, np.inf)}
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
-        rounds, num_ue = channel_gain.shape[:-1], memory["power"].shape[-1]
+        rounds = channel_gain.shape[:-1]
+        num_ue = memory["power"].shape[-1]
         ue = np.broadcast_to(cell.ue, channel_gain.shape)
         power = np.broadcast_to(memory["power"], (*rounds, num_ue)).copy()
         previous_power = np.minimum(np.take_along_axis(power, ue, axis=-1), cell.max_power)
         if cell.link.levels:  # below the lowest level nothing is carried, at any energy
-            previous_power = np.minimum(np.maximum(previous_power, least_upload(cell, channel_gain)[0]), cell.max_power)
+            previous_power = np.minimum(
+                np.maximum(previous_power, least_upload(cell, channel_gain)[0]), cell.max_power
+            )
         energy_left = cell.max_energy - upload_cost(cell, channel_gain, previous_power).energy
         num_samples, samples_limit = affordable_samples(cell, 1.0 / self.epsilon, energy_left)
         compute_energy = compute_cost(cell, num_samples).energy

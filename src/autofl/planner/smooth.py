@@ -1,10 +1,14 @@
-"""One UE of the allocation where the rate is a curve with a ceiling and circuits draw power (docs/radio.md).
+"""One UE of the allocation where the rate is a curve with a ceiling and circuits draw power
+(docs/radio.md).
 
-With y the spectral efficiency, c(y) = (exp(y) - 1)/y, eta = Z ln 2/a and u the time before the upload begins:
+With y the spectral efficiency, c(y) = (exp(y) - 1)/y, eta = Z ln 2/a and u the time before the
+upload begins:
 
-    energy kappa W^3/s^2 + eta c(y) + P_c t <= E,    s = min(u, W/f_min),    t = T - u,    eta c(y) <= P t
+    energy kappa W^3/s^2 + eta c(y) + P_c t <= E,    s = min(u, W/f_min),    t = T - u,    eta c(y)
+    <= P t
 
-Each function looks for the place where the derivative of a convex or concave function is 0, for all UEs at once.
+Each function looks for the place where the derivative of a convex or concave function is 0, for all
+UEs at once.
 """
 
 import math
@@ -43,12 +47,15 @@ def least_upload_energy(task: Task) -> Array:
 
 
 def longest_upload(its: Terms, deadline: Array, power: Array | float) -> Callable[[Array], Array]:
-    """A function of the energy E: the longest t with kappa W^3/s^2 + power t <= E, s = min(T - t, W/f_min).
+    """A function of the energy E: the longest t with kappa W^3/s^2 + power t <= E, s = min(T - t,
+    W/f_min).
 
-    It is the root of a cubic, or shorter where the CPU at f_max is not done before; not > 0 where there is none.
+    It is the root of a cubic, or shorter where the CPU at f_max is not done before; not > 0 where
+    there is none.
     """
     alone = np.sqrt(its.cube / its.energy)  # s0, computing takes all energy
-    latest, least_energy = deadline - its.quickest, its.cube / its.slowest**2
+    latest = deadline - its.quickest
+    least_energy = its.cube / its.slowest**2
     pi = power * alone / its.energy
     third = np.cbrt(pi) ** 2  # where beta is 0, w^2 = third
     draws = bool(np.any(pi > 0.0))
@@ -57,7 +64,9 @@ def longest_upload(its: Terms, deadline: Array, power: Array | float) -> Callabl
         beta = (left - power * deadline) / its.energy
         if draws:
             near = np.sqrt(np.maximum(beta, 0.0) + pi / np.sqrt(np.maximum(beta, 0.0) + third))
-            guess = np.where(beta < 0.0, pi / (third * third / (third - beta) - beta), near)  # 6 % off at most
+            guess = np.where(
+                beta < 0.0, pi / (third * third / (third - beta) - beta), near
+            )  # 6 % off at most
             w = power_crossing(pi, beta, guess, tolerance=1e-7)
         else:
             w = np.sqrt(np.maximum(beta, 0.0))
@@ -71,11 +80,13 @@ def longest_upload(its: Terms, deadline: Array, power: Array | float) -> Callabl
 def narrowest(task: Task, deadline: Array) -> Point:
     """The least band with which a UE makes a deadline.
 
-    The energy left for the amplifier, h(t) = E - kappa W^3/s^2 - P_c t with s = min(T - t, W/f_min), is concave and
-    falls with t. y is the least of three concave functions of t, so ln t + ln y is concave. The best t is where power
-    or ceiling begin to bind, or longer, where the sum stops growing; and h(t) must be enough for phi.
+    The energy left for the amplifier, h(t) = E - kappa W^3/s^2 - P_c t with s = min(T - t,
+    W/f_min), is concave and falls with t. y is the least of three concave functions of t, so ln t +
+    ln y is concave. The best t is where power or ceiling begin to bind, or longer, where the sum
+    stops growing; and h(t) must be enough for phi.
     """
-    its, circuit = task.terms, task.circuit_power
+    its = task.terms
+    circuit = task.circuit_power
     lowest_energy = its.eta * math.expm1(its.lowest) / its.lowest
     with np.errstate(all="ignore"):
         within = longest_upload(its, deadline, circuit)
@@ -94,11 +105,16 @@ def narrowest(task: Task, deadline: Array) -> Point:
 
 
 def _best_time(task: Task, deadline: Array, low: Array, high: Array) -> Array:
-    """The t between two bounds at which t y(h(t)) is greatest [s]: there -h'(t) t = eta D(y), which it then exceeds."""
-    its, circuit = task.terms, task.circuit_power
+    """The t between two bounds at which t y(h(t)) is greatest [s]: there -h'(t) t = eta D(y), which
+    it then exceeds.
+    """
+    its = task.terms
+    circuit = task.circuit_power
     lowest_c = math.expm1(its.lowest) / its.lowest
 
-    def surplus(t: Array, cube: Array, eta: Array, energy: Array, deadline: Array, slowest: Array) -> _Sides:
+    def surplus(
+        t: Array, cube: Array, eta: Array, energy: Array, deadline: Array, slowest: Array
+    ) -> _Sides:
         """ln(-h'(t) t / (eta D))."""
         s = np.minimum(deadline - t, slowest)
         falls = 2.0 * cube / (s * s * s)  # -h'(t) without circuits
@@ -109,7 +125,11 @@ def _best_time(task: Task, deadline: Array, low: Array, high: Array) -> Array:
         turns = (y * (1.0 + c / gap) - 1.0) * ratio
         bend = 3.0 * t / s * falls / (falls + circuit)
         at_leisure = np.log(circuit * ratio), 1.0 + turns * circuit
-        return *at_leisure, np.log((falls + circuit) * ratio), 1.0 + bend + turns * (falls + circuit)
+        return (
+            *at_leisure,
+            np.log((falls + circuit) * ratio),
+            1.0 + bend + turns * (falls + circuit),
+        )
 
     values = its.cube, its.eta, its.energy, deadline, its.slowest
     return _root(low, np.maximum(high, low), deadline - its.slowest, surplus, values)
@@ -128,31 +148,41 @@ def _root(
     tolerance: float = 1e-7,
     max_steps: int = 100,
 ) -> Array:
-    """The x in [low, high] at which a growing function is 0; an end of the interval where it has one sign.
+    """The x in [low, high] at which a growing function is 0; an end of the interval where it has
+    one sign.
 
-    The jump is tried first, then the ends; in between Newton's method in ln x, kept where the signs say the root is.
+    The jump is tried first, then the ends; in between Newton's method in ln x, kept where the signs
+    say the root is.
 
     Args:
         surplus: the function of x and of what stands in `values` for the same UEs.
         jump: where the function jumps.
-        tolerance: value at which the search ends. Where x makes something greatest or least, that is flat there: its
-            error is the square.
+        tolerance: value at which the search ends. Where x makes something greatest or least, that
+            is flat there: its error is the square.
     """
     x = np.clip(jump, low, high)
     shape = x.shape
     values = [np.broadcast_to(value, shape) for value in values]
     before, _, after, _ = surplus(x, *values)
-    above, below = after < 0.0, before > 0.0  # where the root is
-    low, high = np.where(below, low, x), np.where(above, high, x)
+    # where the root is
+    above = after < 0.0
+    below = before > 0.0
+    low = np.where(below, low, x)
+    high = np.where(above, high, x)
     inside = low < high
     if not inside.any():
         return x
-    low, high, above, values = low[inside], high[inside], above[inside], [value[inside] for value in values]
+    low = low[inside]
+    high = high[inside]
+    above = above[inside]
+    values = [value[inside] for value in values]
     trial = np.where(above, high, low)  # the end that was not tried yet
     for _ in range(max_steps):
         before, by_before, after, by_after = surplus(trial, *values)
-        value, slope = np.where(above, after, before), np.where(above, by_after, by_before)
-        low, high = np.where(value < 0.0, trial, low), np.where(value < 0.0, high, trial)
+        value = np.where(above, after, before)
+        slope = np.where(above, by_after, by_before)
+        low = np.where(value < 0.0, trial, low)
+        high = np.where(value < 0.0, high, trial)
         going = (np.abs(value) > tolerance) & (low < high)
         if not going.any():
             break
@@ -164,11 +194,13 @@ def _root(
 
 
 def fastest(task: Task, band: Array) -> Point:
-    """The least time in a band: s(y) + M/y is convex, M = Z ln 2/B, s(y) = sqrt(kappa W^3/(E - g(y))).
+    """The least time in a band: s(y) + M/y is convex, M = Z ln 2/B, s(y) = sqrt(kappa W^3/(E -
+    g(y))).
 
     g(y) = eta c(y) + P_c M/y, the energy of the upload, is convex too.
     """
-    its, circuit = task.terms, task.circuit_power
+    its = task.terms
+    circuit = task.circuit_power
     with np.errstate(all="ignore"):
         upload = task.bits * math.log(2.0) / band
         top = np.minimum(np.log1p(task.max_power * task.gain_to_noise / band), task.ceiling)
@@ -176,7 +208,9 @@ def fastest(task: Task, band: Array) -> Point:
 
         def sending(y: Array) -> tuple[Array, Array]:
             c = np.expm1(y) / y
-            return its.eta * c + circuit * upload / y, its.eta * excess(y, c) / y - circuit * upload / y**2
+            return its.eta * c + circuit * upload / y, its.eta * excess(
+                y, c
+            ) / y - circuit * upload / y**2
 
         low = np.broadcast_to(np.asarray(its.lowest), top.shape)
         high = np.maximum(top, low)
@@ -190,7 +224,9 @@ def fastest(task: Task, band: Array) -> Point:
     return better(points[0], points[1], "time")
 
 
-def _faster(sending: tuple[Array, Array], its: Terms, budget: Array, upload: Array, y: Array) -> BoolArray:
+def _faster(
+    sending: tuple[Array, Array], its: Terms, budget: Array, upload: Array, y: Array
+) -> BoolArray:
     """Whether a higher efficiency takes less time, or comes nearer to the budget."""
     used, slope = sending
     left = its.energy - used
@@ -200,16 +236,23 @@ def _faster(sending: tuple[Array, Array], its: Terms, budget: Array, upload: Arr
 
 
 def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
-    """The least energy in a band within a deadline: kappa W^3/s^2 + g(y), s = min(T - M/y, W/f_min), is convex in y."""
-    its, circuit = task.terms, task.circuit_power
+    """The least energy in a band within a deadline: kappa W^3/s^2 + g(y), s = min(T - M/y,
+    W/f_min), is convex in y.
+    """
+    its = task.terms
+    circuit = task.circuit_power
     with np.errstate(all="ignore"):
         upload = task.bits * math.log(2.0) / band
         hurried = upload / np.maximum(deadline - its.quickest, 0.0)
         bottom = np.maximum(its.lowest, hurried)
         top = np.minimum(np.log1p(task.max_power * task.gain_to_noise / band), task.ceiling)
 
-        def surplus(y: Array, cube: Array, eta: Array, upload: Array, deadline: Array, slowest: Array) -> _Sides:
-            """ln of what a higher y costs the amplifier over what it saves: eta D y / (M (P_c + 2 kappa W^3/s^3))."""
+        def surplus(
+            y: Array, cube: Array, eta: Array, upload: Array, deadline: Array, slowest: Array
+        ) -> _Sides:
+            """ln of what a higher y costs the amplifier over what it saves: eta D y / (M (P_c + 2
+            kappa W^3/s^3)).
+            """
             t = upload / y
             s = np.minimum(deadline - t, slowest)
             saved = 2.0 * cube / (s * s * s)
@@ -230,14 +273,18 @@ def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
 
 
 def _turning(low: Array, high: Array, goes_on) -> tuple[Array, Array]:  # type: ignore[no-untyped-def]
-    """The ends of the interval in which `goes_on` turns from true to false; twice the same end where it does not."""
+    """The ends of the interval in which `goes_on` turns from true to false; twice the same end
+    where it does not.
+    """
     if_none = np.where(goes_on(high), high, low)
-    on, off = goes_on(low), ~goes_on(high)
+    on = goes_on(low)
+    off = ~goes_on(high)
     inside = on & off
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         further = goes_on(middle)
-        low, high = np.where(further, middle, low), np.where(further, high, middle)
+        low = np.where(further, middle, low)
+        high = np.where(further, high, middle)
     return np.where(inside, low, if_none), np.where(inside, high, if_none)
 
 
@@ -249,7 +296,9 @@ def better(best: Point | None, other: Point, by: str) -> Point:
     return Point(*(np.where(first, a, b) for a, b in zip(best, other, strict=True)))
 
 
-def _point(task: Task, able: BoolArray, band: Array, y: Array, compute_time: Array, upload_time: Array) -> Point:
+def _point(
+    task: Task, able: BoolArray, band: Array, y: Array, compute_time: Array, upload_time: Array
+) -> Point:
     with np.errstate(all="ignore"):
         snr = np.expm1(y)
         its = task.terms

@@ -1,6 +1,8 @@
-"""One UE of the allocation where the rate is a staircase: the best level is searched for (docs/radio.md).
+"""One UE of the allocation where the rate is a staircase: the best level is searched for
+(docs/radio.md).
 
-At a level (y, xi) the amplifier takes A = (Z ln 2/a) xi/y whatever the band, so only the times are left to decide:
+At a level (y, xi) the amplifier takes A = (Z ln 2/a) xi/y whatever the band, so only the times are
+left to decide:
 
     energy kappa W^3/s^2 + A + P_c t <= E,    t >= A/P,    band Z ln 2/(t y)
 """
@@ -18,7 +20,9 @@ from autofl.units import Array, BoolArray, IntArray
 
 
 class _Run(NamedTuple):
-    """Levels one above the other, along which xi/y grows and is convex in ln y and in 1/y, as on Shannon's curve."""
+    """Levels one above the other, along which xi/y grows and is convex in ln y and in 1/y, as on
+    Shannon's curve.
+    """
 
     y: Array
     snr: Array
@@ -27,11 +31,14 @@ class _Run(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _runs(levels: tuple[tuple[float, float], ...]) -> tuple[_Run, ...]:
-    """The levels in as few runs as possible: one for the tables of NR, several where measured SNRs scatter."""
+    """The levels in as few runs as possible: one for the tables of NR, several where measured SNRs
+    scatter.
+    """
     y, snr = np.array(levels).T
     cost = snr / y
     rise = np.diff(cost)
-    by_log, by_inverse = rise / np.diff(np.log(y)), rise / np.diff(1.0 / y)
+    by_log = rise / np.diff(np.log(y))
+    by_inverse = rise / np.diff(1.0 / y)
     bends = (np.diff(by_log) >= 0.0) & (np.diff(by_inverse) <= 0.0)
     begins = [0]
     for level in range(1, len(y)):
@@ -43,7 +50,9 @@ def _runs(levels: tuple[tuple[float, float], ...]) -> tuple[_Run, ...]:
     )
 
 
-def _best(num: int, shape: tuple[int, ...], next_is_better: Callable[[IntArray], BoolArray]) -> IntArray:
+def _best(
+    num: int, shape: tuple[int, ...], next_is_better: Callable[[IntArray], BoolArray]
+) -> IntArray:
     """The best of `num` levels, which get better up to it and worse from there on, by bisection."""
     level = np.zeros(shape, np.int64)
     for power in reversed(range((num - 1).bit_length())):
@@ -58,51 +67,69 @@ def least_upload_energy(task: Task) -> Array:
 
 
 def narrowest(task: Task, deadline: Array) -> Point:
-    """The least band with which a UE makes a deadline: at each level the longest upload that the energy allows.
+    """The least band with which a UE makes a deadline: at each level the longest upload that the
+    energy allows.
 
-    That time is concave in A and falls, so along a run t y grows up to the best level and falls from there on.
+    That time is concave in A and falls, so along a run t y grows up to the best level and falls
+    from there on.
     """
-    its, circuit, best = task.terms, task.circuit_power, None
+    its = task.terms
+    circuit = task.circuit_power
+    best = None
     with np.errstate(all="ignore"):
         longest = longest_upload(its, deadline, circuit)
         least_time = its.eta / task.max_power * (1.0 - SAFE)
         for run in _runs(task.levels):
 
             def wants_less(level: IntArray, run: _Run = run) -> BoolArray:
-                """Whether the next level needs less band: it then has energy to spare in the time t y/y'."""
+                """Whether the next level needs less band: it then has energy to spare in the time t
+                y/y'.
+                """
                 t = longest(its.energy - its.eta * run.cost[level])
-                time = np.maximum(t * run.y[level] / run.y[level + 1], least_time * run.cost[level + 1])
+                time = np.maximum(
+                    t * run.y[level] / run.y[level + 1], least_time * run.cost[level + 1]
+                )
                 s = np.minimum(deadline - time, its.slowest)
                 spent = its.cube / s**2 + circuit * time + its.eta * run.cost[level + 1]
                 return np.asarray((s >= its.quickest) & (spent < its.energy))
 
-            level = _best(len(run.y), np.broadcast_shapes(np.shape(deadline), its.eta.shape), wants_less)
+            level = _best(
+                len(run.y), np.broadcast_shapes(np.shape(deadline), its.eta.shape), wants_less
+            )
             t = longest(its.energy - its.eta * run.cost[level])
             able = (t > 0.0) & (t >= least_time * run.cost[level])
             band = task.bits * math.log(2.0) / (t * run.y[level])
             s = np.minimum(deadline - t, its.slowest)
-            best = better(best, _point(task, able, band, run.y[level], run.snr[level], s, t), "band")
+            best = better(
+                best, _point(task, able, band, run.y[level], run.snr[level], s, t), "band"
+            )
     assert best is not None
     return best
 
 
 def fastest(task: Task, band: Array) -> Point:
     """The least time in a band."""
-    its, circuit, best = task.terms, task.circuit_power, None
+    its = task.terms
+    circuit = task.circuit_power
+    best = None
     with np.errstate(all="ignore"):
         for y, snr in task.levels:
             t = task.bits * math.log(2.0) / (band * y)
             left = its.energy - its.eta * snr / y - circuit * t
             s = np.maximum(np.sqrt(its.cube / left), its.quickest)
             able = (left > 0.0) & (s <= its.slowest) & _reaches(task, band, snr)
-            best = better(best, _point(task, able, band, np.asarray(y), np.asarray(snr), s, t), "time")
+            best = better(
+                best, _point(task, able, band, np.asarray(y), np.asarray(snr), s, t), "time"
+            )
     assert best is not None
     return best
 
 
 def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
     """The least energy in a band within a deadline: along a run it is convex in 1/y."""
-    its, circuit, best = task.terms, task.circuit_power, None
+    its = task.terms
+    circuit = task.circuit_power
+    best = None
     with np.errstate(all="ignore"):
         upload = task.bits * math.log(2.0) / band
         for run in _runs(task.levels):
@@ -114,16 +141,28 @@ def thriftiest(task: Task, band: Array, deadline: Array | float) -> Point:
                 used = its.cube / s**2 + circuit * t + its.eta * run.cost[level]
                 return np.where(s >= its.quickest * (1.0 - SAFE), used, np.inf)
 
-            def wants_less(level: IntArray, run: _Run = run, energy: Callable[[IntArray], Array] = energy) -> BoolArray:
+            def wants_less(
+                level: IntArray, run: _Run = run, energy: Callable[[IntArray], Array] = energy
+            ) -> BoolArray:
                 less = energy(level)
-                return _reaches(task, band, run.snr[level + 1]) & (np.isinf(less) | (energy(level + 1) < less))
+                return _reaches(task, band, run.snr[level + 1]) & (
+                    np.isinf(less) | (energy(level + 1) < less)
+                )
 
-            level = _best(len(run.y), np.broadcast_shapes(np.shape(upload), its.eta.shape), wants_less)
+            level = _best(
+                len(run.y), np.broadcast_shapes(np.shape(upload), its.eta.shape), wants_less
+            )
             t = upload / run.y[level]
             s = np.minimum(deadline - t, its.slowest)
             able = (s >= its.quickest * (1.0 - SAFE)) & _reaches(task, band, run.snr[level])
-            point = _point(task, able, band, run.y[level], run.snr[level], np.maximum(s, its.quickest), t)
-            best = better(best, point._replace(able=able & (point.energy <= task.max_energy * (1.0 + 1e-9))), "energy")
+            point = _point(
+                task, able, band, run.y[level], run.snr[level], np.maximum(s, its.quickest), t
+            )
+            best = better(
+                best,
+                point._replace(able=able & (point.energy <= task.max_energy * (1.0 + 1e-9))),
+                "energy",
+            )
     assert best is not None
     return best
 
@@ -132,7 +171,9 @@ def _reaches(task: Task, band: Array, snr: Array | float) -> BoolArray:
     return np.asarray(snr * band <= task.max_power * task.gain_to_noise * (1.0 + SAFE))
 
 
-def _point(task: Task, able: BoolArray, band: Array, y: Array, snr: Array, compute_time: Array, t: Array) -> Point:
+def _point(
+    task: Task, able: BoolArray, band: Array, y: Array, snr: Array, compute_time: Array, t: Array
+) -> Point:
     its = task.terms
     energy = its.cube / compute_time**2 + its.eta * snr / y + task.circuit_power * t
     shape = np.broadcast_shapes(np.shape(band), np.shape(energy))

@@ -1,7 +1,13 @@
 """Runs on disk, and what can be read off them. The standard library and NumPy."""
 
 from autofl.records.checkpoints import Kept, has_checkpoint
-from autofl.records.metrics import convergence_round, mean_interval, reaches, smoothed, time_to_accuracy
+from autofl.records.metrics import (
+    convergence_round,
+    mean_interval,
+    reaches,
+    smoothed,
+    time_to_accuracy,
+)
 from autofl.records.round import DeviceRecord, Evaluation, RoundRecord
 from autofl.records.run import (
     OWN_DATA,

@@ -1,7 +1,8 @@
 """Checkpoints of a run: two generations in turn, each with a checksum of its own.
 
-A file is a line `autofl-checkpoint 1 SHA256`, a line of JSON, and arrays as safetensors; the sum is over all that
-follows the first line. The newer one is never overwritten, so one whole checkpoint is there whatever happens.
+A file is a line `autofl-checkpoint 1 SHA256`, a line of JSON, and arrays as safetensors; the sum is
+over all that follows the first line. The newer one is never overwritten, so one whole checkpoint is
+there whatever happens.
 """
 
 import hashlib
@@ -22,8 +23,11 @@ from autofl.units import PathLike
 
 GENERATIONS = ("checkpoint-0", "checkpoint-1")
 FIRST_WORDS = b"autofl-checkpoint 1 "
-MOST_CHECKPOINT, MODELS = 64 * 2**20, 16
-"""Bytes of a checkpoint apart from weights, and how many models it may hold for the server and for each UE."""
+MOST_CHECKPOINT = 64 * 2**20
+MODELS = 16
+"""Bytes of a checkpoint apart from weights, and how many models it may hold for the server and for
+each UE.
+"""
 MOST_ROUND = 2**53
 
 
@@ -50,15 +54,21 @@ def write_generation(
 
     names = list(arrays)  # the file sorts them, and compressors go by the order of the weights
     about = json.dumps({"number": number, "names": names, "tables": tables, "facts": facts})
-    packed = save({name: np.asarray(array, order="C") for name, array in arrays.items()})  # a number stays one
+    packed = save(
+        {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    )  # a number stays one
     body = about.encode("utf-8") + b"\n" + packed
     digest = hashlib.sha256(body).hexdigest().encode()
     write_whole(folder / GENERATIONS[number % 2], FIRST_WORDS + digest + b"\n" + body)
 
 
 def read_generations(folder: PathLike, most: int) -> Iterator[Kept | AutoFLError]:
-    """The checkpoints of a run of at most `most` bytes, the newest first; of one that is damaged, what is wrong."""
-    outcomes = [_read(Path(folder) / name, most) for name in GENERATIONS if (Path(folder) / name).is_file()]
+    """The checkpoints of a run of at most `most` bytes, the newest first; of one that is damaged,
+    what is wrong.
+    """
+    outcomes = [
+        _read(Path(folder) / name, most) for name in GENERATIONS if (Path(folder) / name).is_file()
+    ]
     damaged = [outcome for outcome in outcomes if isinstance(outcome, AutoFLError)]
     whole = [outcome for outcome in outcomes if isinstance(outcome, Kept)]
     yield from damaged
@@ -82,7 +92,9 @@ def _read(path: Path, most: int) -> Kept | AutoFLError:
     try:
         size = path.stat().st_size
         if size > most:
-            return AutoFLError(f"{path}: {size:,} bytes; a checkpoint of this run has at most {most:,}")
+            return AutoFLError(
+                f"{path}: {size:,} bytes; a checkpoint of this run has at most {most:,}"
+            )
         with open(path, "rb") as file:
             first = file.readline(len(FIRST_WORDS) + 65)
             digest = hashlib.sha256()
@@ -96,14 +108,19 @@ def _read(path: Path, most: int) -> Kept | AutoFLError:
             arrays = load(file.read())
         return _checked(path, said, arrays)
     except Exception as error:  # the library has its own error type
-        return AutoFLError(f"{path}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})")
+        return AutoFLError(
+            f"{path}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
+        )
 
 
 def _checked(path: Path, said: Any, arrays: Mapping[str, NDArray[Any]]) -> Kept:
     """What a file with the right sum says, of the right kind: a sum is no proof that we wrote it."""
     if not isinstance(said, dict) or {"number", "names", "tables", "facts"} - set(said):
         raise ValueError("a part of it is missing")
-    number, names, tables, facts = said["number"], said["names"], said["tables"], said["facts"]
+    number = said["number"]
+    names = said["names"]
+    tables = said["tables"]
+    facts = said["facts"]
     if not _is_count(number):
         raise ValueError(f"number {number!r} is not a whole number >= 0")
     if not isinstance(names, list) or sorted(map(str, names)) != sorted(arrays):
@@ -111,7 +128,12 @@ def _checked(path: Path, said: Any, arrays: Mapping[str, NDArray[Any]]) -> Kept:
     if not isinstance(tables, dict) or not {ROUNDS, UES} <= set(tables) <= set(TABLES):
         raise ValueError("its tables are not those of a run")
     for name, extent in tables.items():
-        fits = isinstance(extent, list) and len(extent) == 2 and _is_count(extent[0]) and isinstance(extent[1], str)
+        fits = (
+            isinstance(extent, list)
+            and len(extent) == 2
+            and _is_count(extent[0])
+            and isinstance(extent[1], str)
+        )
         if not fits:
             raise ValueError(f"{name}: neither length nor SHA-256")
     if not isinstance(facts, dict) or not _is_count(facts.get("round")):

@@ -1,4 +1,6 @@
-"""Whether a run folder is what its run wrote: the manifest by a sum of itself, the other files by the manifest."""
+"""Whether a run folder is what its run wrote: the manifest by a sum of itself, the other files by
+the manifest.
+"""
 
 import hashlib
 import json
@@ -7,14 +9,18 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category
 
-MANIFEST, CONFIG = "manifest.json", "config.toml"
+MANIFEST = "manifest.json"
+CONFIG = "config.toml"
 FORMAT = 2
-"""Manifests from this format on hold a sum of themselves. Two keys say so: no single damage can take both away."""
+"""Manifests from this format on hold a sum of themselves. Two keys say so: no single damage can
+take both away.
+"""
 OWN_SUM = "manifest_sha256"
 PIECE = 2**20
 SPENT = {"epsilon": 0.0, "delta": 0.0, "releases": 0}
 """What a manifest says of the privacy that a device has given up, where it has any."""
-MOST_COUNT, MOST_NUMBER = 2**40, 1e300
+MOST_COUNT = 2**40
+MOST_NUMBER = 1e300
 MOST_UE = 10_000_000
 """UEs of a run, whether its manifest says how many there are or not."""
 
@@ -32,7 +38,9 @@ def sum_of(path: Path, size: int | None = None) -> str:
 
 def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """A manifest with the sum of all it says as its last key."""
-    said = {key: value for key, value in manifest.items() if key not in ("format", OWN_SUM)} | {"format": FORMAT}
+    said = {key: value for key, value in manifest.items() if key not in ("format", OWN_SUM)} | {
+        "format": FORMAT
+    }
     said = json.loads(json.dumps(said))  # numbers as keys become text, as a reader sees them
     return said | {OWN_SUM: _own_sum(said)}
 
@@ -41,12 +49,16 @@ def check_seal(manifest: Mapping[str, Any]) -> None:
     """Refuse a manifest that is not what was written; those of older formats say nothing about it."""
     if OWN_SUM not in manifest and "format" not in manifest:
         return
-    if manifest.get(OWN_SUM) != _own_sum({key: value for key, value in manifest.items() if key != OWN_SUM}):
+    if manifest.get(OWN_SUM) != _own_sum(
+        {key: value for key, value in manifest.items() if key != OWN_SUM}
+    ):
         raise ValueError(f"{MANIFEST} is not what the run wrote: its SHA-256 differs")
 
 
 def _own_sum(said: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def check_manifest(manifest: Mapping[str, Any]) -> None:
@@ -70,7 +82,9 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     if not isinstance(manifest.get("resumed", []), list):
         raise ValueError(f"resumed in {MANIFEST} is not a list")
     notes = manifest.get("notes", [])
-    if not isinstance(notes, list) or not all(isinstance(line, str) and line.isprintable() for line in notes):
+    if not isinstance(notes, list) or not all(
+        isinstance(line, str) and line.isprintable() for line in notes
+    ):
         raise ValueError(f"notes in {MANIFEST} are not lines of text")
     privacy = manifest.get("privacy", SPENT)
     if not isinstance(privacy, dict) or not all(_is_spent(privacy.get(key)) for key in SPENT):
@@ -94,7 +108,11 @@ def check_config(config: Mapping[str, Any]) -> None:
             raise ValueError(f"{section}.{key} in {CONFIG} is not a number")
     if not isinstance(config.get("data", {}).get("partition", ""), str):
         raise ValueError(f"data.partition in {CONFIG} is not text")
-    if not all(letter.isprintable() or category(letter) == "Zs" for text in _texts(config) for letter in text):
+    if not all(
+        letter.isprintable() or category(letter) == "Zs"
+        for text in _texts(config)
+        for letter in text
+    ):
         raise ValueError(f"a text in {CONFIG} has signs that no screen shows")
 
 
@@ -121,18 +139,26 @@ def _is_spent(value: object) -> bool:
 
 def _is_decision(row: object) -> bool:
     """Whether it is a decision, its value and its reason."""
-    return isinstance(row, list) and len(row) == 3 and all(isinstance(cell, str) and cell.isprintable() for cell in row)
+    return (
+        isinstance(row, list)
+        and len(row) == 3
+        and all(isinstance(cell, str) and cell.isprintable() for cell in row)
+    )
 
 
 def _is_asked(entry: object) -> bool:
-    """Whether an entry says over what a device of a deployment was asked, and with how much overhead."""
+    """Whether an entry says over what a device of a deployment was asked, and with how much
+    overhead.
+    """
     if not isinstance(entry, dict) or not isinstance(entry.get("transport"), str):
         return False
     return _is_number(entry.get("overhead"))
 
 
 def check_sums(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Refuse files that are not what the run wrote: its settings at any time, all of them once it has finished."""
+    """Refuse files that are not what the run wrote: its settings at any time, all of them once it
+    has finished.
+    """
     sums = manifest.get("sha256")
     if not isinstance(sums, dict):
         return

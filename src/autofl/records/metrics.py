@@ -1,4 +1,6 @@
-"""What can be read off a curve of accuracy: time to a target, the round of convergence, intervals over seeds."""
+"""What can be read off a curve of accuracy: time to a target, the round of convergence, intervals
+over seeds.
+"""
 
 import numpy as np
 
@@ -7,14 +9,20 @@ from autofl.units import Array, BoolArray
 SMOOTHING = 3
 """Evaluations in the running mean that must pass a target accuracy."""
 PLATEAU_STD = 0.01
-"""Deviation of accuracy within which a run counts as converged ("test accuracy std +-1%", Section V-D)."""
+"""Deviation of accuracy within which a run counts as converged ("test accuracy std +-1%", Section
+V-D).
+"""
 PLATEAU_ROUNDS = 20
-"""Rounds over which it must stay there. The paper does not say; 20 is two to five evaluations of headroom."""
+"""Rounds over which it must stay there. The paper does not say; 20 is two to five evaluations of
+headroom.
+"""
 
 
 def smoothed(accuracy: Array) -> Array:
     """Mean of each value and the two before it; the first two average what there is."""
-    return np.array([np.mean(accuracy[max(end - SMOOTHING, 0) : end]) for end in range(1, len(accuracy) + 1)])
+    return np.array(
+        [np.mean(accuracy[max(end - SMOOTHING, 0) : end]) for end in range(1, len(accuracy) + 1)]
+    )
 
 
 def reaches(accuracy: Array, target: float) -> BoolArray:
@@ -23,12 +31,16 @@ def reaches(accuracy: Array, target: float) -> BoolArray:
 
 
 def passes(smooth: Array, target: float) -> BoolArray:
-    """Where accuracy that is smoothed already is at the target or above; the slack is for the rounding of a mean."""
+    """Where accuracy that is smoothed already is at the target or above; the slack is for the
+    rounding of a mean.
+    """
     return np.asarray(smooth >= target - 1e-12)
 
 
 def time_to_accuracy(sim_time: Array, accuracy: Array, target: float) -> float:
-    """First simulated time [s] at which the smoothed accuracy passes the target; NaN if it never does."""
+    """First simulated time [s] at which the smoothed accuracy passes the target; NaN if it never
+    does.
+    """
     passed = np.flatnonzero(reaches(accuracy, target))
     return float(sim_time[passed[0]]) if len(passed) else float("nan")
 
@@ -36,10 +48,11 @@ def time_to_accuracy(sim_time: Array, accuracy: Array, target: float) -> float:
 def convergence_round(
     round_index: Array, accuracy: Array, std: float = PLATEAU_STD, num_rounds: int = PLATEAU_ROUNDS
 ) -> float:
-    """K*: the first evaluated round from which accuracy stays within `std` over `num_rounds`; NaN if it never does.
+    """K*: the first evaluated round from which accuracy stays within `std` over `num_rounds`; NaN
+    if it never does.
 
-    The window holds the evaluations of rounds k to k + num_rounds; it must have run its full length and hold at
-    least three of them.
+    The window holds the evaluations of rounds k to k + num_rounds; it must have run its full length
+    and hold at least three of them.
     """
     for begin, k in enumerate(round_index):
         inside = accuracy[begin:][round_index[begin:] <= k + num_rounds]
@@ -51,7 +64,9 @@ def convergence_round(
 
 
 def mean_interval(values: Array, level: float = 0.95) -> tuple[float, float]:
-    """Mean over seeds and half the width of its Student t interval; NaN width for fewer than two values."""
+    """Mean over seeds and half the width of its Student t interval; NaN width for fewer than two
+    values.
+    """
     values = np.asarray(values, dtype=np.float64)
     if len(values) == 0:
         return float("nan"), float("nan")

@@ -29,7 +29,8 @@ class Evaluation:
 class RoundRecord:
     """One round: what it cost, and for each selected UE what was planned and what came of it.
 
-    Round 0 is the model before training: no UE, no plan, no cost. Arrays have shape (num_selected,), SI units.
+    Round 0 is the model before training: no UE, no plan, no cost. Arrays have shape
+        (num_selected,), SI units.
     """
 
     round: int
@@ -40,24 +41,36 @@ class RoundRecord:
     snr: Array = field(default_factory=lambda: np.empty(0))
     plan: Plan = NO_PLAN
     cost: RoundCost = NO_COST
-    bytes_up: Array = field(default_factory=lambda: np.empty(0))  # of the updates that arrived, 0 for the others
+    bytes_up: Array = field(
+        default_factory=lambda: np.empty(0)
+    )  # of the updates that arrived, 0 for the others
     decoded: BoolArray = field(default_factory=lambda: np.empty(0, np.bool_))  # and arrived
-    guarded: IntArray | None = None  # local steps that the algorithm's guard acted on; None for no guard
+    guarded: IntArray | None = (
+        None  # local steps that the algorithm's guard acted on; None for no guard
+    )
     evaluation: Evaluation | None = None
     stop: str | None = None  # why the run ends with this round
     downlink_bits: float = NAN  # bits per weight of what was sent down; NaN where nothing was
-    inner_lr: float = NAN  # alpha of the local steps; NaN where there is none, or nobody was decoded
+    inner_lr: float = (
+        NAN  # alpha of the local steps; NaN where there is none, or nobody was decoded
+    )
     outer_lr: float = NAN  # beta; NaN where each gradient is taken at length 1
     step_length: float = NAN  # of the longest local step there may be; NaN where it has no bound
-    suspects: tuple[tuple[int, float], ...] = ()  # of a round that diverged: UEs, lengths over the median
+    suspects: tuple[
+        tuple[int, float], ...
+    ] = ()  # of a round that diverged: UEs, lengths over the median
 
     def ue_columns(self) -> dict[str, list[object]]:
-        """A column for each decision, each cost and each thing known of the selected UEs, as plain values."""
+        """A column for each decision, each cost and each thing known of the selected UEs, as plain
+        values.
+        """
         columns: dict[str, list[object]] = {name: getattr(self, name).tolist() for name in _KNOWN}
         columns |= {name: getattr(self.plan, name).tolist() for name in DECISIONS}
         columns |= {name: getattr(self.cost, name).tolist() for name in _COSTS}
         columns["bytes_up"] = self.bytes_up.tolist()
-        columns |= {name: [STATUS_NAMES[code] for code in getattr(self.plan, name)] for name in LIMITS}
+        columns |= {
+            name: [STATUS_NAMES[code] for code in getattr(self.plan, name)] for name in LIMITS
+        }
         columns["decoded"] = self.decoded.astype(int).tolist()
         columns["guarded"] = [0] * len(self.ue) if self.guarded is None else self.guarded.tolist()
         return columns
@@ -84,5 +97,9 @@ class DeviceRecord:
     energy: float = NAN  # joules the device's machine used meanwhile, where the platform tells
     bytes_down: float = NAN  # of the order
     bytes_up: float = NAN  # of the reply, with all that is in it
-    send_time: float = NAN  # seconds from the first byte of the reply to its last, where that is seen
-    round_time: float = NAN  # seconds of the whole round, evaluation apart, the same for all of its devices
+    send_time: float = (
+        NAN  # seconds from the first byte of the reply to its last, where that is seen
+    )
+    round_time: float = (
+        NAN  # seconds of the whole round, evaluation apart, the same for all of its devices
+    )

@@ -1,9 +1,11 @@
-"""A run is a folder: config.toml as resolved, manifest.json, rounds.csv, ues.csv, weights.safetensors.
+"""A run is a folder: config.toml as resolved, manifest.json, rounds.csv, ues.csv,
+weights.safetensors.
 
-Both tables grow round by round, so a run that was stopped, even by force, can be read up to its last whole round.
-They hold no measured time: the same seed gives the same bytes. pandas and polars read them as they are. A deployment
-adds devices.csv, which is all measured. One process at a time writes into the folder, and leaves checkpoints from which
-the run can go on.
+Both tables grow round by round, so a run that was stopped, even by force, can be read up to its
+last whole round.
+They hold no measured time: the same seed gives the same bytes. pandas and polars read them as they
+are. A deployment adds devices.csv, which is all measured. One process at a time writes into the
+folder, and leaves checkpoints from which the run can go on.
 """
 
 import contextlib
@@ -48,12 +50,15 @@ from autofl.records.round import NOBODY, UE_COLUMNS, DeviceRecord, Evaluation, R
 from autofl.records.tables import Column, GrowingTable, cut, holds, last_round, read_table, text_of
 from autofl.units import PathLike
 
-CONFIG, WEIGHTS = checks.CONFIG, "weights.safetensors"
+CONFIG = checks.CONFIG
+WEIGHTS = "weights.safetensors"
 TABLES = ROUNDS, UES, DEVICES = tables.TABLES
 RESERVE = ".reserve"
 """Room on the disk for the last words of a run that fills it."""
 OWN_DATA = "the devices' own data"
-"""What a manifest calls data that a deployment has not dealt out; the settings of data are not about them."""
+"""What a manifest calls data that a deployment has not dealt out; the settings of data are not
+about them.
+"""
 KILLED = "its process ended without a word: killed, or the machine went down"
 QUALITY = tuple(field.name for field in fields(Evaluation))
 STEPS = ("inner_lr", "outer_lr", "step_length")
@@ -77,13 +82,23 @@ UE_TABLE = ("round", *UE_COLUMNS)
 OLDEST_UE_TABLE = {"round", "ue", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time",
                    "energy", "status", "decoded"}  # fmt: skip
 """Columns that runs of every version have."""
-OLDEST_DEVICE_TABLE = {"round", "ue", "outcome", "reply_time", "train_time", "energy", "bytes_down", "bytes_up"}
+OLDEST_DEVICE_TABLE = {
+    "round",
+    "ue",
+    "outcome",
+    "reply_time",
+    "train_time",
+    "energy",
+    "bytes_down",
+    "bytes_up",
+}
 DEVICE_COLUMNS = ("round", *(field.name for field in fields(DeviceRecord)))
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run read back: its settings, manifest, and two tables as columns (pandas.DataFrame(run.rounds) works).
+    """A run read back: its settings, manifest, and two tables as columns
+    (pandas.DataFrame(run.rounds) works).
 
     `devices` is empty unless the run is a deployment.
     """
@@ -95,7 +110,9 @@ class Run:
     ues: dict[str, Column]
     devices: dict[str, Column]
 
-    def evaluated(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def evaluated(
+        self, column: str
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Round, simulated time and this column at the evaluated rounds."""
         values = self.rounds[column].astype(np.float64)
         there = ~np.isnan(values)
@@ -117,14 +134,16 @@ class RunWriter:
         lock: FolderLock | None = None,
         keep: bool = False,
     ) -> None:
-        """Begin a run in a folder; what an earlier one left there is removed, or with `keep` an error.
+        """Begin a run in a folder; what an earlier one left there is removed, or with `keep` an
+        error.
 
-        The manifest comes first, so that an earlier run in the same place does not pass as finished any more; the
-        checkpoints go before it, so that nothing goes on with them under another manifest. A `lock` that is given is
-        the caller's to release.
+        The manifest comes first, so that an earlier run in the same place does not pass as finished
+        any more; the checkpoints go before it, so that nothing goes on with them under another
+        manifest. A `lock` that is given is the caller's to release.
         """
         folder = Path(folder)
-        self.lock, self._lock_is_ours = lock or FolderLock(folder), lock is None
+        self.lock = lock or FolderLock(folder)
+        self._lock_is_ours = lock is None
         self.folder = folder
         self._tables: dict[str, GrowingTable] = {}
         try:
@@ -143,9 +162,14 @@ class RunWriter:
                 path.unlink(missing_ok=True)
             write_whole(folder / CONFIG, config_text, sync=False)
             headers: dict[str, Sequence[str]] = {ROUNDS: ROUND_COLUMNS, UES: UE_TABLE}
-            self._open({name: GrowingTable(folder / name, header) for name, header in headers.items()}, number=0)
+            self._open(
+                {name: GrowingTable(folder / name, header) for name, header in headers.items()},
+                number=0,
+            )
         except BaseException as error:
-            for path in (folder / name for name in (CONFIG, *TABLES)):  # it has no rounds, and the words need room
+            for path in (
+                folder / name for name in (CONFIG, *TABLES)
+            ):  # it has no rounds, and the words need room
                 path.unlink(missing_ok=True)
             self._give_up(error)
             raise
@@ -168,7 +192,9 @@ class RunWriter:
         """A writer that goes on after this round; what was written of later rounds is dropped."""
         folder = Path(folder)
         writer = cls.__new__(cls)
-        writer.lock, writer._lock_is_ours, writer._tables = lock or FolderLock(folder), lock is None, {}
+        writer.lock = lock or FolderLock(folder)
+        writer._lock_is_ours = lock is None
+        writer._tables = {}
         try:
             return writer._take_up(folder, after, kept)
         except BaseException as error:
@@ -178,12 +204,17 @@ class RunWriter:
             raise
 
     def _take_up(self, folder: Path, after: int, kept: Kept | None) -> "RunWriter":
-        self.folder, self._manifest = folder, read_manifest(folder)
+        self.folder = folder
+        self._manifest = read_manifest(folder)
         check_begun(folder)
         self._reserve()
         there = [name for name in TABLES if (folder / name).is_file()]
         for name in there:
-            cut(folder / name, after, kept.tables[name][0] if kept is not None and name in kept.tables else None)
+            cut(
+                folder / name,
+                after,
+                kept.tables[name][0] if kept is not None and name in kept.tables else None,
+            )
         number = -1
         for one in read_generations(folder, _most_bytes(folder)):
             if isinstance(one, Kept) and _changed(folder, one):
@@ -197,7 +228,9 @@ class RunWriter:
         return self
 
     def _open(self, tables: dict[str, GrowingTable], number: int) -> None:
-        self._tables, self._number, self._config_lasts = tables, number, False
+        self._tables = tables
+        self._number = number
+        self._config_lasts = False
         self._mark = {name: table.extent for name, table in tables.items()}
 
     def _reserve(self) -> None:
@@ -230,12 +263,19 @@ class RunWriter:
         self.lock.check()
         if DEVICES not in self._tables:
             self._tables[DEVICES] = GrowingTable(self.folder / DEVICES, DEVICE_COLUMNS)
-        cells = [[text_of(v) if isinstance(v, float) else v for v in asdict(device).values()] for device in devices]
+        cells = [
+            [text_of(v) if isinstance(v, float) else v for v in asdict(device).values()]
+            for device in devices
+        ]
         self._tables[DEVICES].add((round_index, *row) for row in cells)
         self._mark = {name: table.extent for name, table in self._tables.items()}
 
-    def write_checkpoint(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-        """What a run needs to go on, as one file that is whole or not there; the one before it stays."""
+    def write_checkpoint(
+        self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]
+    ) -> None:
+        """What a run needs to go on, as one file that is whole or not there; the one before it
+        stays.
+        """
         self.lock.check()
         self._sync()
         write_generation(self.folder, self._number, arrays, facts, self._mark)
@@ -256,7 +296,9 @@ class RunWriter:
         self.lock.check()
         if status == "finished":
             self._sync()
-            facts["sha256"] = self._sums | {name: table.extent[1] for name, table in self._tables.items()}
+            facts["sha256"] = self._sums | {
+                name: table.extent[1] for name, table in self._tables.items()
+            }
         self._manifest.update(facts)
         self._say(status)
         if status == "finished":
@@ -270,7 +312,10 @@ class RunWriter:
         try:
             write_whole(self.folder / MANIFEST, text, sync)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not (self.folder / RESERVE).exists():
+            if (
+                error.errno not in (errno.ENOSPC, errno.EDQUOT)
+                or not (self.folder / RESERVE).exists()
+            ):
                 raise
             (self.folder / RESERVE).unlink()
             write_whole(self.folder / MANIFEST, text, sync)
@@ -308,7 +353,9 @@ def mark_run(folder: PathLike, status: str, problem: str | None = None) -> None:
     try:
         manifest = _manifest_there(Path(folder))
         if manifest.get("status") != "finished":
-            said = {**manifest, "status": status} | ({} if problem is None else {"problem": problem})
+            said = {**manifest, "status": status} | (
+                {} if problem is None else {"problem": problem}
+            )
             write_whole(Path(folder) / MANIFEST, json.dumps(sealed(said), indent=2) + "\n")
     finally:
         lock.release()
@@ -333,8 +380,11 @@ def has_begun(folder: PathLike) -> bool:
 
 
 def check_begun(folder: PathLike) -> None:
-    """Refuse to go on where the settings are not those the run began with, which would mix two runs."""
-    manifest, path = read_manifest(folder), Path(folder) / CONFIG
+    """Refuse to go on where the settings are not those the run began with, which would mix two
+    runs.
+    """
+    manifest = read_manifest(folder)
+    path = Path(folder) / CONFIG
     with opening(folder, "a readable run"):
         check_manifest(manifest)
     sums = manifest.get("sha256")
@@ -350,22 +400,30 @@ def check_begun(folder: PathLike) -> None:
 
 
 def find_runs(places: PathLike | Iterable[PathLike]) -> list[Path]:
-    """The run folders at or below these places: places as given, what lies below one of them by name."""
+    """The run folders at or below these places: places as given, what lies below one of them by
+    name.
+    """
     folders: list[Path] = []
     for place in map(Path, [places] if isinstance(places, str | os.PathLike) else places):
         if not place.exists():
             raise AutoFLError(f"{place}: no such folder")
         inside = (
-            [place] if is_run(place) else sorted(path.parent for path in place.rglob(MANIFEST) if is_run(path.parent))
+            [place]
+            if is_run(place)
+            else sorted(path.parent for path in place.rglob(MANIFEST) if is_run(path.parent))
         )
         if not inside:
-            raise AutoFLError(f"{place}: no run in it (a run is a folder with {MANIFEST} and {ROUNDS})")
+            raise AutoFLError(
+                f"{place}: no run in it (a run is a folder with {MANIFEST} and {ROUNDS})"
+            )
         folders += inside
     return list(dict.fromkeys(folders))
 
 
 def read_manifest(folder: PathLike) -> dict[str, Any]:
-    """What a run says of itself. One that says "running" though nobody writes it was killed, and is marked so."""
+    """What a run says of itself. One that says "running" though nobody writes it was killed, and is
+    marked so.
+    """
     manifest = _manifest_there(Path(folder))
     if manifest.get("status") == "running" and not is_locked(folder):
         manifest = _manifest_there(Path(folder))  # it may have ended between the two looks
@@ -406,10 +464,14 @@ def read_run(folder: PathLike) -> Run:
         rounds = read_table(folder / ROUNDS, OLDEST_ROUND_TABLE, text=())
         ues = read_table(folder / UES, OLDEST_UE_TABLE, text=LIMITS)
         measured = (folder / DEVICES).is_file()
-        devices = read_table(folder / DEVICES, OLDEST_DEVICE_TABLE, text=("outcome",)) if measured else {}
+        devices = (
+            read_table(folder / DEVICES, OLDEST_DEVICE_TABLE, text=("outcome",)) if measured else {}
+        )
         if not np.array_equal(rounds["round"], np.arange(len(rounds["round"]))):
             raise ValueError(f"{ROUNDS} does not have its rounds one by one")
-        shares = [rounds[name].astype(np.float64) for name in ("global_accuracy", "adapted_accuracy")]
+        shares = [
+            rounds[name].astype(np.float64) for name in ("global_accuracy", "adapted_accuracy")
+        ]
         if any((share < 0.0).any() or (share > 1.0).any() for share in shares):
             raise ValueError(f"{ROUNDS} has an accuracy that is not between 0 and 1")
         number = ues["ue"].astype(np.int64)
@@ -421,7 +483,9 @@ def read_run(folder: PathLike) -> Run:
     last = len(rounds["round"]) - 1
 
     def whole(table: dict[str, Column]) -> dict[str, Column]:
-        return {name: column[table["round"].astype(np.int64) <= last] for name, column in table.items()}
+        return {
+            name: column[table["round"].astype(np.int64) <= last] for name, column in table.items()
+        }
 
     return Run(folder, config, manifest, rounds, whole(ues), whole(devices))
 
@@ -432,11 +496,15 @@ def _changed(folder: Path, kept: Kept) -> list[str]:
 
 
 def _check_kept(folder: Path) -> None:
-    """Refuse tables that do not begin with what the newest checkpoint says: all else of a run may be to come."""
+    """Refuse tables that do not begin with what the newest checkpoint says: all else of a run may
+    be to come.
+    """
     for kept in read_generations(folder, _most_bytes(folder)):
         if isinstance(kept, Kept):
             if other := _changed(folder, kept):
-                raise ValueError(f"{other[0]} is not what the run wrote: its SHA-256 in {kept.name} differs")
+                raise ValueError(
+                    f"{other[0]} is not what the run wrote: its SHA-256 in {kept.name} differs"
+                )
             return
 
 
@@ -452,14 +520,20 @@ def read_weights(folder: PathLike) -> dict[str, NDArray[Any]]:
 
 
 def checkpoints(folder: PathLike) -> Iterator[Kept | AutoFLError]:
-    """The checkpoints of a run, newest first; of one that is damaged or whose tables are not there, what is wrong."""
+    """The checkpoints of a run, newest first; of one that is damaged or whose tables are not there,
+    what is wrong.
+    """
     folder = Path(folder)
     for kept in read_generations(folder, _most_bytes(folder)):
         if isinstance(kept, Kept):
             if other := _changed(folder, kept):
                 yield AutoFLError(f"{folder / kept.name}: {other[0]} is not what it was then")
-            elif kept.facts["round"] > (last := last_round(folder / ROUNDS, kept.tables[ROUNDS][0])):
-                yield AutoFLError(f"{folder / kept.name}: of round {kept.facts['round']}; its table ends with {last}")
+            elif kept.facts["round"] > (
+                last := last_round(folder / ROUNDS, kept.tables[ROUNDS][0])
+            ):
+                yield AutoFLError(
+                    f"{folder / kept.name}: of round {kept.facts['round']}; its table ends with {last}"
+                )
             else:
                 yield kept
         else:
@@ -476,7 +550,9 @@ def _most_bytes(folder: Path) -> int:
 
 
 def newest_checkpoint(folder: PathLike) -> tuple[Kept | None, list[str]]:
-    """The newest checkpoint that is whole and whose tables are there, and what is wrong with newer ones."""
+    """The newest checkpoint that is whole and whose tables are there, and what is wrong with newer
+    ones.
+    """
     problems: list[str] = []
     for kept in checkpoints(folder):
         if isinstance(kept, Kept):
@@ -486,10 +562,14 @@ def newest_checkpoint(folder: PathLike) -> tuple[Kept | None, list[str]]:
 
 
 def read_checkpoint(folder: PathLike) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Arrays and facts of the last whole checkpoint of a run; a warning names newer ones that are damaged."""
+    """Arrays and facts of the last whole checkpoint of a run; a warning names newer ones that are
+    damaged.
+    """
     kept, problems = newest_checkpoint(folder)
     for problem in problems:
         logging.getLogger(__name__).warning("%s; going on from an older checkpoint", problem)
     if kept is None:
-        raise AutoFLError(f"{folder}: no checkpoint to resume from ({'; '.join(problems) or 'there is none'})")
+        raise AutoFLError(
+            f"{folder}: no checkpoint to resume from ({'; '.join(problems) or 'there is none'})"
+        )
     return kept.arrays, kept.facts

@@ -17,12 +17,24 @@ from autofl.files import naming, open_own, opening, write_all, write_whole
 from autofl.records.checks import PIECE, sum_of
 
 Column = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]
-WHOLE = {"round", "ue", "num_selected", "num_decoded", "num_samples", "local_steps", "decoded", "guarded"}
+WHOLE = {
+    "round",
+    "ue",
+    "num_selected",
+    "num_decoded",
+    "num_samples",
+    "local_steps",
+    "decoded",
+    "guarded",
+}
 Extent = tuple[int, str]
 """How long a table is and its SHA-256."""
 TABLES = ROUNDS, UES, DEVICES = "rounds.csv", "ues.csv", "devices.csv"
-MOST_TABLE, MOST_LINE = 2**30, 2**16
-"""Bytes of a table that is read, and of a line of it. As columns a table takes no more than four times its size."""
+MOST_TABLE = 2**30
+MOST_LINE = 2**16
+"""Bytes of a table that is read, and of a line of it. As columns a table takes no more than four
+times its size.
+"""
 MOST_VALUE = 1e100
 """Largest finite number in a table; a larger one is no measurement, and no axis could show it."""
 MOST_PADDED = 2**25
@@ -37,7 +49,8 @@ class GrowingTable:
         if header is not None:
             write_whole(path, line(header), sync=False)
         self._file = os.fdopen(open_own(path, os.O_RDWR | os.O_APPEND), "r+b", buffering=0)
-        self._size, self._sum = 0, hashlib.sha256()
+        self._size = 0
+        self._sum = hashlib.sha256()
         while piece := self._file.read(PIECE):
             self._sum.update(piece)
             self._size += len(piece)
@@ -106,7 +119,9 @@ def lines(rows: Iterable[Iterable[object]]) -> str:
 
 
 def whole_lines(path: Path) -> Iterator[list[str]]:
-    """The rows of a table, one at a time; no line of ours is long, and a file of one long line is none of ours."""
+    """The rows of a table, one at a time; no line of ours is long, and a file of one long line is
+    none of ours.
+    """
     if not path.is_file():
         raise ValueError(f"{path.name} is missing")
     if (size := path.stat().st_size) > MOST_TABLE:
@@ -136,7 +151,9 @@ def read_table(path: Path, needed: set[str], text: tuple[str, ...]) -> dict[str,
         raise ValueError(f"{path.name} lacks the column {missing[0]}")
     if len(set(header)) < len(header):
         raise ValueError(f"{path.name} has a column twice")
-    columns = [_Texts(name) if name in text else _Numbers("q" if name in WHOLE else "d") for name in header]
+    columns = [
+        _Texts(name) if name in text else _Numbers("q" if name in WHOLE else "d") for name in header
+    ]
     for row in rows:
         for column, cell in zip(columns, row, strict=True):
             column.add(cell)
@@ -144,7 +161,9 @@ def read_table(path: Path, needed: set[str], text: tuple[str, ...]) -> dict[str,
 
 
 class _Numbers:
-    """A growing column of 8 bytes a cell: whole numbers ("q"), or others ("d"), of which an empty cell is NaN."""
+    """A growing column of 8 bytes a cell: whole numbers ("q"), or others ("d"), of which an empty
+    cell is NaN.
+    """
 
     def __init__(self, kind: str) -> None:
         self._cells: array[float] = array(kind)
@@ -169,7 +188,10 @@ class _Texts:
     """A column of words; most are the same few, and an array has room for the longest in each row."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._words, self._cells, self._size = name, dict[str, str](), list[str](), 0
+        self._name = name
+        self._words = dict[str, str]()
+        self._cells = list[str]()
+        self._size = 0
 
     def add(self, cell: str) -> None:
         self._cells.append(self._words.setdefault(cell, cell))

@@ -1,4 +1,6 @@
-"""What a report is about: its title, a conclusion in sentences, the settings, and where each run came from."""
+"""What a report is about: its title, a conclusion in sentences, the settings, and where each run
+came from.
+"""
 
 import json
 import math
@@ -15,7 +17,12 @@ from autofl.report.runs import group
 from autofl.report.summary import Row
 from autofl.report.table import Table
 
-DATA_NAMES = {"mnist5k": "MNIST-5k", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+DATA_NAMES = {
+    "mnist5k": "MNIST-5k",
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+}
 
 
 def title_of(runs: Sequence[Run]) -> str:
@@ -30,10 +37,14 @@ def title_of(runs: Sequence[Run]) -> str:
     }
     seeds = len({member.manifest["seed"] for member in runs})
     asked = [member.config.get("simulation", {}).get("num_selected") for member in runs]
-    selected = asked[0] if all(one == asked[0] for one in asked) else None  # a planner that chooses asks more
+    selected = (
+        asked[0] if all(one == asked[0] for one in asked) else None
+    )  # a planner that chooses asks more
     parts = [
         DATA_NAMES.get(run.manifest.get("data", ""), run.manifest.get("data")),
-        None if run.manifest.get("data") == OWN_DATA else law.get(data.get("partition"), data.get("partition")),
+        None
+        if run.manifest.get("data") == OWN_DATA
+        else law.get(data.get("partition"), data.get("partition")),
         None if "num_ue" not in run.manifest else f"{run.manifest['num_ue']} UEs",
         None if selected is None else f"{selected} a round",
         f"{seeds} seed{'s' if seeds > 1 else ''}",
@@ -44,7 +55,11 @@ def title_of(runs: Sequence[Run]) -> str:
 def conclusion(rows: Sequence[Row], target: float) -> list[str]:
     """What the table says, in sentences, including where the intervals do not support an order."""
     percent = f"{100 * target:g} % adapted accuracy"
-    reached = {row.label: row.values["time_adapted"] for row in rows if not np.isnan(row.values["time_adapted"]).any()}
+    reached = {
+        row.label: row.values["time_adapted"]
+        for row in rows
+        if not np.isnan(row.values["time_adapted"]).any()
+    }
     if len(rows) == 1:
         only = rows[0]
         first = (
@@ -52,8 +67,15 @@ def conclusion(rows: Sequence[Row], target: float) -> list[str]:
             if reached
             else f"{only.label} does not reach {percent} in {_which(rows)} run."
         )
-        return [first, f"Its final adapted accuracy is {_mean(only.values['final_adapted'], 100.0)} %."]
-    sentences = [_fastest(reached, percent) if reached else f"Nobody reaches {percent} in {_which(rows)} run."]
+        return [
+            first,
+            f"Its final adapted accuracy is {_mean(only.values['final_adapted'], 100.0)} %.",
+        ]
+    sentences = [
+        _fastest(reached, percent)
+        if reached
+        else f"Nobody reaches {percent} in {_which(rows)} run."
+    ]
     left = [row for row in rows if row.label not in reached]
     never = [row.label for row in left if np.isnan(row.values["time_adapted"]).all()]
     at_times = [row.label for row in left if row.label not in never]
@@ -68,12 +90,16 @@ def conclusion(rows: Sequence[Row], target: float) -> list[str]:
     if len(frugal) > 1:
         least = min(frugal, key=lambda row: _middle(row.values["energy_to_target"], math.inf))
         spent = _mean(least.values["energy_to_target"], 1e3)
-        sentences.append(f"The least energy per UE to that accuracy is that of {least.label}: {spent} mJ.")
+        sentences.append(
+            f"The least energy per UE to that accuracy is that of {least.label}: {spent} mJ."
+        )
     return sentences
 
 
 def _which(rows: Sequence[Row]) -> str:
-    """Of a target that no row always reaches: `any` run, or `every` one where some runs do reach it."""
+    """Of a target that no row always reaches: `any` run, or `every` one where some runs do reach
+    it.
+    """
     return "any" if all(np.isnan(row.values["time_adapted"]).all() for row in rows) else "every"
 
 
@@ -102,8 +128,13 @@ def _mean(values: Any, factor: float) -> str:
 
 
 def settings_table(runs: Sequence[Run], all_of_them: bool = False) -> Table:
-    """Settings that are not the defaults, or not the same for all runs; or every setting. Seeds are left out."""
-    usual = {key: value_words(value) for key, value in flat_settings(Settings().resolved().table()).items()}
+    """Settings that are not the defaults, or not the same for all runs; or every setting. Seeds are
+    left out.
+    """
+    usual = {
+        key: value_words(value)
+        for key, value in flat_settings(Settings().resolved().table()).items()
+    }
     groups = {label: flat_settings(members[0].config) for label, members in group(runs).items()}
     keys = dict.fromkeys(key for config in groups.values() for key in config if key != "seed")
     rows = []
@@ -113,15 +144,25 @@ def settings_table(runs: Sequence[Run], all_of_them: bool = False) -> Table:
         for label, value in values.items():
             sharing.setdefault(value, []).append(label)
         same = len(sharing) == 1
-        text = next(iter(sharing)) if same else "; ".join(f"{', '.join(who)}: {v}" for v, who in sharing.items())
+        text = (
+            next(iter(sharing))
+            if same
+            else "; ".join(f"{', '.join(who)}: {v}" for v, who in sharing.items())
+        )
         if all_of_them or not same or text != usual.get(key):
-            rows.append([key, text, "" if key not in usual or (same and text == usual[key]) else usual[key]])
+            rows.append(
+                [key, text, "" if key not in usual or (same and text == usual[key]) else usual[key]]
+            )
     return Table(["setting", "value", "default"], rows)
 
 
 def decisions_table(runs: Sequence[Run]) -> Table:
     """What was decided for each group of runs beyond the parts of single UEs, and why."""
-    rows = [[label, *row] for label, members in group(runs).items() for row in members[0].manifest.get("decisions", [])]
+    rows = [
+        [label, *row]
+        for label, members in group(runs).items()
+        for row in members[0].manifest.get("decisions", [])
+    ]
     return Table(["run", "decision", "value", "why"], rows)
 
 
@@ -131,14 +172,18 @@ def value_words(value: Any) -> str:
 
 
 def provenance(runs: Sequence[Run]) -> Table:
-    """Where each run came from: version, commit, seed, machine, how it ended, and checksums of settings and rounds."""
+    """Where each run came from: version, commit, seed, machine, how it ended, and checksums of
+    settings and rounds.
+    """
     rows = [
         [
             label,
             str(run.manifest["seed"]),
             *(_known(run.manifest.get(key)) for key in ("version", "commit")),
             ", ".join(
-                str(run.manifest[key]) for key in ("engine", "device", "machine", "torch") if run.manifest.get(key)
+                str(run.manifest[key])
+                for key in ("engine", "device", "machine", "torch")
+                if run.manifest.get(key)
             ),
             f"{run.manifest.get('status', '?')}, {_known(run.manifest.get('stop'))}",
             _known(run.manifest.get("rounds")),
@@ -149,7 +194,17 @@ def provenance(runs: Sequence[Run]) -> Table:
         for label, members in group(runs).items()
         for run in members
     ]
-    headings = ["run", "seed", "version", "commit", "computed by", "ended", "rounds", "config.toml", "rounds.csv"]
+    headings = [
+        "run",
+        "seed",
+        "version",
+        "commit",
+        "computed by",
+        "ended",
+        "rounds",
+        "config.toml",
+        "rounds.csv",
+    ]
     return Table([*headings, "folder"], rows)
 
 

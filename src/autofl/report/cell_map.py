@@ -1,4 +1,5 @@
-"""A map of a planned round: where the UEs are, their SNR, what binds them, who takes no part, who is slowest.
+"""A map of a planned round: where the UEs are, their SNR, what binds them, who takes no part, who
+is slowest.
 
 Of a choice also the front between learning time and energy.
 """
@@ -37,14 +38,17 @@ MARKS = {
 AWAY = (Status.INFEASIBLE, Status.LEFT_OUT)
 """Who takes no part."""
 ENDINGS = (".png", ".svg", ".pdf")
-MISSING, SLOWEST = "#CC79A7", "#D55E00"
+MISSING = "#CC79A7"
+SLOWEST = "#D55E00"
 FEW = 60
 """Up to this many UEs have their numbers next to them."""
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 """Distances between rings, times a power of 10."""
 
 
-def save_cell_map(made: RoundPlan, position: Array, path: PathLike, title: str, choice: Choice | None = None) -> Path:
+def save_cell_map(
+    made: RoundPlan, position: Array, path: PathLike, title: str, choice: Choice | None = None
+) -> Path:
     """Draw a planned round into a .png, .svg or .pdf file, and the front of a choice beside it."""
     path = Path(path)
     if path.suffix not in ENDINGS:
@@ -58,15 +62,20 @@ def save_cell_map(made: RoundPlan, position: Array, path: PathLike, title: str, 
     return path
 
 
-def draw_cell_map(made: RoundPlan, position: Array, title: str, choice: Choice | None = None) -> Figure:
-    """Map of a planned round; colour is the SNR that a UE has at P_max in its own band, also if it takes no part.
+def draw_cell_map(
+    made: RoundPlan, position: Array, title: str, choice: Choice | None = None
+) -> Figure:
+    """Map of a planned round; colour is the SNR that a UE has at P_max in its own band, also if it
+    takes no part.
 
     Args:
         position: x and y [m] of the UEs, the base station being at (0, 0); shape (2, num_ue).
         choice: whose front is drawn beside the map.
     """
     this_round = made.round
-    cell, plan, cost = this_round.cell, this_round.plan, this_round.cost
+    cell = this_round.cell
+    plan = this_round.plan
+    cost = this_round.cost
     snr_db = 10.0 * np.log10(np.maximum(cell.max_power * this_round.gain / cell.noise_power, 1e-30))
     x, y = position
     size = 62 if cell.num_ue <= FEW else 22
@@ -77,8 +86,18 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str, choice: Choice |
             axes, beside = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
             _draw_front(beside, choice)
         reach = _rings(axes, float(np.hypot(x, y).max()))
-        low, high = np.floor(snr_db.min()), max(np.ceil(snr_db.max()), np.floor(snr_db.min()) + 1.0)
-        axes.plot(0.0, 0.0, marker="*", color="black", markersize=15, linestyle="", label="base station", zorder=3)
+        low = np.floor(snr_db.min())
+        high = max(np.ceil(snr_db.max()), np.floor(snr_db.min()) + 1.0)
+        axes.plot(
+            0.0,
+            0.0,
+            marker="*",
+            color="black",
+            markersize=15,
+            linestyle="",
+            label="base station",
+            zorder=3,
+        )
         points = None
         for status, (marker, words) in MARKS.items():
             there = plan.status == status
@@ -112,10 +131,26 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str, choice: Choice |
             )
         if cell.num_ue <= FEW:
             for ue, place in zip(this_round.ue, position.T, strict=True):
-                axes.annotate(str(ue), place, (8, 5), textcoords="offset points", fontsize=7, color="#333333", zorder=6)
+                axes.annotate(
+                    str(ue),
+                    place,
+                    (8, 5),
+                    textcoords="offset points",
+                    fontsize=7,
+                    color="#333333",
+                    zorder=6,
+                )
         if points is not None:
-            figure.colorbar(points, ax=axes, label="SNR at full power, in the UE's own band [dB]", shrink=0.85)
-        axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="x [m]", ylabel="y [m]")
+            figure.colorbar(
+                points, ax=axes, label="SNR at full power, in the UE's own band [dB]", shrink=0.85
+            )
+        axes.set(
+            xlim=(-reach, reach),
+            ylim=(-reach, reach),
+            aspect="equal",
+            xlabel="x [m]",
+            ylabel="y [m]",
+        )
         axes.set_title(drawn_text(title), fontsize=9)
         axes.grid(visible=False)
         handles, labels = _lightened(axes)
@@ -124,11 +159,16 @@ def draw_cell_map(made: RoundPlan, position: Array, title: str, choice: Choice |
 
 
 def _draw_front(axes: Axes, choice: Choice) -> None:
-    """Learning time against energy, a point for each candidate; a line through those that none beats in both."""
+    """Learning time against energy, a point for each candidate; a line through those that none
+    beats in both.
+    """
     front = choice.front
-    axes.plot([one.time for one in front], [1e3 * one.energy for one in front], color="#0072B2", zorder=2)
+    axes.plot(
+        [one.time for one in front], [1e3 * one.energy for one in front], color="#0072B2", zorder=2
+    )
     for one in choice.candidates:
-        chosen, beaten = one is choice.best, one not in front
+        chosen = one is choice.best
+        beaten = one not in front
         axes.scatter(
             one.time,
             1e3 * one.energy,
@@ -139,7 +179,9 @@ def _draw_front(axes: Axes, choice: Choice) -> None:
         )
         fewer = f"{one.num_selected} UEs, " if one.num_selected < choice.best.num_selected else ""
         words = f"{fewer}thrift {one.thrift:g}" + (", chosen" if chosen else "")
-        axes.annotate(words, (one.time, 1e3 * one.energy), (8, 4), textcoords="offset points", fontsize=8)
+        axes.annotate(
+            words, (one.time, 1e3 * one.energy), (8, 4), textcoords="offset points", fontsize=8
+        )
     axes.set(xlabel="learning time [s], median", ylabel="energy per UE in all [mJ], median")
     axes.margins(x=0.3, y=0.15)
     axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -151,7 +193,9 @@ def _count(made: RoundPlan, status: Status) -> str:
     """How many UEs have a status; of the infeasible also why."""
     if status != Status.INFEASIBLE:
         return str(int((made.round.plan.status == status).sum()))
-    return ", ".join(f"{number} {reason}" for reason, number in Counter(filter(None, made.reasons())).items())
+    return ", ".join(
+        f"{number} {reason}" for reason, number in Counter(filter(None, made.reasons())).items()
+    )
 
 
 def _rings(axes: Axes, farthest: float) -> float:
@@ -162,7 +206,9 @@ def _rings(axes: Axes, farthest: float) -> float:
     step = next(power * factor for factor in STEPS if power * factor >= ideal * (1.0 - 1e-9))
     angle = np.linspace(0.0, 2.0 * np.pi, 181)
     for radius in step * np.arange(1, int(reach / step) + 1):
-        axes.plot(radius * np.cos(angle), radius * np.sin(angle), color="#BBBBBB", linewidth=0.7, zorder=1)
+        axes.plot(
+            radius * np.cos(angle), radius * np.sin(angle), color="#BBBBBB", linewidth=0.7, zorder=1
+        )
         axes.text(0.0, radius, f"{radius:g} m", color="#777777", fontsize=7, ha="center", va="center", zorder=2,
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})  # fmt: skip
     return reach

@@ -1,4 +1,6 @@
-"""A report for a paper: tables with booktabs, pictures as PDF, and a document that shows how to include them."""
+"""A report for a paper: tables with booktabs, pictures as PDF, and a document that shows how to
+include them.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,11 +40,16 @@ HEADING_WIDTH = 14
 
 def escaped(text: str) -> str:
     """Text as LaTeX prints it; what it has no letter for becomes a question mark."""
-    return "".join(SPECIAL.get(letter, letter if letter.isascii() else "?") for letter in " ".join(text.split()))
+    return "".join(
+        SPECIAL.get(letter, letter if letter.isascii() else "?")
+        for letter in " ".join(text.split())
+    )
 
 
 def latex_table(table: Table, caption: str, label: str) -> str:
-    """A floating table with the rules of booktabs, headings in short lines, scaled down only where it is too wide."""
+    """A floating table with the rules of booktabs, headings in short lines, scaled down only where
+    it is too wide.
+    """
     columns = "".join("r" if right else "l" for right in table.numeric)
     headings = [
         rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}" + r"\\{}".join(map(escaped, wrap(text, HEADING_WIDTH)))
@@ -68,14 +75,22 @@ def latex_table(table: Table, caption: str, label: str) -> str:
 
 
 def write_latex(report: "Report") -> Path:
-    """results.tex, settings.tex, provenance.tex, a PDF of each picture, and report.tex, which includes them all."""
+    """results.tex, settings.tex, provenance.tex, a PDF of each picture, and report.tex, which
+    includes them all.
+    """
     folder = inside(report.path.parent, "latex")
     pictures = plot_runs(report.runs, folder, report.target, endings=(".pdf",))
     said = f"% autofl {__version__}, commit {commit_of_source() or 'unknown'}; {escaped(title_of(report.runs))}\n"
     tables = {
         "results": (report.table, f"Results; {report.notes[-1] if report.notes else ''}"),
-        "settings": (settings_table(report.runs), "Settings that differ from the defaults or between runs"),
-        "provenance": (provenance(report.runs), "Where each run comes from; first 12 digits of SHA-256"),
+        "settings": (
+            settings_table(report.runs),
+            "Settings that differ from the defaults or between runs",
+        ),
+        "provenance": (
+            provenance(report.runs),
+            "Where each run comes from; first 12 digits of SHA-256",
+        ),
     }
     for name, (table, caption) in tables.items():
         write_whole(folder / f"{name}.tex", said + latex_table(table, caption, f"tab:{name}"))
@@ -86,7 +101,9 @@ def write_latex(report: "Report") -> Path:
 
 def _document(report: "Report", tables: Sequence[str], pictures: Sequence[Path]) -> str:
     figures = [
-        "\\begin{figure}[htbp]\n\\centering\\includegraphics[width=\\linewidth]{" + path.name + "}\n"
+        "\\begin{figure}[htbp]\n\\centering\\includegraphics[width=\\linewidth]{"
+        + path.name
+        + "}\n"
         f"\\caption{{{escaped(CAPTIONS.get(path.stem, path.stem))}}}\\label{{fig:{path.stem}}}\n\\end{{figure}}"
         for path in pictures
     ]

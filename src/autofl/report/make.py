@@ -12,7 +12,14 @@ from autofl.records import Run
 from autofl.report.about import conclusion, decisions_table, provenance, settings_table, title_of
 from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.plots import plot_runs
-from autofl.report.runs import diverged_words, guarded_words, has_diverged, newest_of_equal, read_runs, unheard_words
+from autofl.report.runs import (
+    diverged_words,
+    guarded_words,
+    has_diverged,
+    newest_of_equal,
+    read_runs,
+    unheard_words,
+)
 from autofl.report.summary import Row, as_json, note, summarise, table
 from autofl.report.table import Table, markdown_text
 from autofl.units import PathLike
@@ -25,7 +32,8 @@ class Report:
     Fields:
         target: accuracy for time to accuracy.
         rows: one for each group of runs that differ in their seed only.
-        unheard: in which runs no update was ever decoded, to be read before the table; None where there is none.
+        unheard: in which runs no update was ever decoded, to be read before the table; None where
+            there is none.
         diverged: which runs diverged and what to try; None where none did.
         notes: what the numbers of the table are, and what devices measured.
         pictures: the files, PNG and SVG.
@@ -78,15 +86,21 @@ class Report:
         return "\n".join([*self.before, str(self.table), *self.after])
 
     def _repr_html_(self) -> str:
-        before, after = ("".join(f"<p>{escape(line)}</p>" for line in part) for part in (self.before, self.after))
+        before, after = (
+            "".join(f"<p>{escape(line)}</p>" for line in part) for part in (self.before, self.after)
+        )
         return f"{before}{self.table._repr_html_()}{after}"
 
     def markdown(self) -> str:
         """The page: conclusion, table, notes, pictures, settings, and where the runs came from."""
         decided = decisions_table(self.runs)
-        pictures = [f"![{path.stem}]({path.name})" for path in self.pictures if path.suffix == ".png"]
+        pictures = [
+            f"![{path.stem}]({path.name})" for path in self.pictures if path.suffix == ".png"
+        ]
         sections = {
-            "Conclusion": map(markdown_text, [*self.warnings, " ".join(conclusion(self.rows, self.target))]),
+            "Conclusion": map(
+                markdown_text, [*self.warnings, " ".join(conclusion(self.rows, self.target))]
+            ),
             "Results": [self.table.markdown(), *map(markdown_text, self.notes)],
             "Pictures": pictures,
             **({"Decisions": [decided.markdown()]} if decided.rows else {}),
@@ -103,7 +117,9 @@ class Report:
         return "\n\n".join([f"# AutoFL: {markdown_text(title_of(self.runs))}", *parts]) + "\n"
 
 
-def make_report(runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, target: float = 0.85) -> Report:
+def make_report(
+    runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, target: float = 0.85
+) -> Report:
     """Draw runs and write report.md, from their folders alone.
 
     Args:

@@ -38,10 +38,13 @@ def html_page(report: "Report") -> str:
         **({"Decisions": _wide(decided)} if decided.rows else {}),
         "Settings": "<p>Settings that differ from the defaults or between runs.</p>"
         + _wide(settings_table(runs), "settings"),
-        "Provenance": "<p>Checksums are the first 12 digits of SHA-256.</p>" + _wide(provenance(runs), "origin"),
+        "Provenance": "<p>Checksums are the first 12 digits of SHA-256.</p>"
+        + _wide(provenance(runs), "origin"),
         "All settings": _wide(settings_table(runs, all_of_them=True), "settings"),
     }
-    body = "\n".join(f"<section><h2>{name}</h2>\n{content}\n</section>" for name, content in sections.items())
+    body = "\n".join(
+        f"<section><h2>{name}</h2>\n{content}\n</section>" for name, content in sections.items()
+    )
     commit = commit_of_source()
     made = f"{len(runs)} run{'s' if len(runs) > 1 else ''}; written by autofl {__version__}" + (
         f", commit {commit[:12]}" if commit else ""

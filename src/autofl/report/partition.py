@@ -13,7 +13,9 @@ from autofl.report.table import drawn_text
 from autofl.units import IntArray, PathLike
 
 
-def plot_partition(partition: Partition, label: IntArray, num_classes: int, stem: PathLike, title: str) -> list[Path]:
+def plot_partition(
+    partition: Partition, label: IntArray, num_classes: int, stem: PathLike, title: str
+) -> list[Path]:
     """The picture as PNG and SVG; `stem` is the file without its ending."""
     return save(draw_partition(partition, label, num_classes, title), stem)
 
@@ -27,13 +29,22 @@ def draw_partition(partition: Partition, label: IntArray, num_classes: int, titl
         colours = mpl.colormaps["tab10" if num_classes <= 10 else "viridis"]
         for c in range(num_classes):
             colour = colours(c) if num_classes <= 10 else colours(c / (num_classes - 1))
-            axes.bar(np.arange(len(counts)), counts[:, c], bottom=bottom, color=colour, width=0.85, label=str(c))
+            axes.bar(
+                np.arange(len(counts)),
+                counts[:, c],
+                bottom=bottom,
+                color=colour,
+                width=0.85,
+                label=str(c),
+            )
             bottom += counts[:, c]
         axes.set_xlabel("UE")
         axes.set_ylabel("samples, training and test")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="x", visible=False)
         if num_classes <= 10:
-            axes.legend(title="label", ncols=2, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+            axes.legend(
+                title="label", ncols=2, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5)
+            )
         axes.set_title(drawn_text(title), fontsize=10)
         return figure

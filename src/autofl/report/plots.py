@@ -1,4 +1,6 @@
-"""Pictures of runs, as figures and as PNG and SVG files, in colours that colour-blind readers can tell apart."""
+"""Pictures of runs, as figures and as PNG and SVG files, in colours that colour-blind readers can
+tell apart.
+"""
 
 import io
 import math
@@ -20,15 +22,27 @@ from autofl.report.runs import group, read_runs
 from autofl.report.table import drawn_text
 from autofl.units import Array, PathLike
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+)  # Okabe and Ito
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 FAR_APART = 20.0
 """Ratio of times from which an axis is logarithmic."""
 ENOUGH_SEEDS = 5
 """Fewest seeds for which an interval of the mean says more than the range."""
-FEW_LABELS, SHORT_LABEL, LABEL_WIDTH = 7, 36, 56
-"""Most labels, and most letters of each, in a legend inside a panel; letters in a line of other legends."""
+FEW_LABELS = 7
+SHORT_LABEL = 36
+LABEL_WIDTH = 56
+"""Most labels, and most letters of each, in a legend inside a panel; letters in a line of other
+legends.
+"""
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -45,8 +59,8 @@ STYLE: dict[Any, Any] = {
 
 @contextmanager
 def our_style() -> Iterator[None]:
-    """Matplotlib draws by our style and its own defaults, whatever a matplotlibrc says: it reads that of the working
-    folder too, which may be a stranger's and ask for LaTeX.
+    """Matplotlib draws by our style and its own defaults, whatever a matplotlibrc says: it reads
+    that of the working folder too, which may be a stranger's and ask for LaTeX.
     """
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -55,7 +69,9 @@ def our_style() -> Iterator[None]:
 
 
 class Picture(Figure):
-    """A figure that a notebook shows by itself; Matplotlib's own need pyplot for that, which keeps every figure."""
+    """A figure that a notebook shows by itself; Matplotlib's own need pyplot for that, which keeps
+    every figure.
+    """
 
     def _repr_png_(self) -> bytes:
         content = io.BytesIO()
@@ -74,11 +90,16 @@ def figure_of(width: float, height: float) -> Iterator[Figure]:
 def save(figure: Figure, stem: PathLike, endings: Sequence[str] = (".png", ".svg")) -> list[Path]:
     """Write a figure as PNG and SVG, or PDF; `stem` is the file without its ending."""
     paths = [Path(stem).with_suffix(ending) for ending in endings]
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same figure gives the same bytes
+    undated = {
+        ".svg": {"Date": None},
+        ".pdf": {"CreationDate": None},
+    }  # the same figure gives the same bytes
     with our_style():
         for path in paths:
             content = io.BytesIO()
-            figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=undated.get(path.suffix))
+            figure.savefig(
+                content, format=path.suffix[1:], dpi=150, metadata=undated.get(path.suffix)
+            )
             write_whole(path, content.getvalue(), sync=False)
     return paths
 
@@ -90,7 +111,8 @@ def plot_runs(
     endings: Sequence[str] = (".png", ".svg"),
 ) -> list[Path]:
     """learning_time, rounds and energy, each as PNG and SVG, or as named."""
-    folder, runs = Path(folder), read_runs(runs)
+    folder = Path(folder)
+    runs = read_runs(runs)
     folder.mkdir(parents=True, exist_ok=True)
     return [
         *save(draw_learning_time(runs, target), folder / "learning_time", endings),
@@ -125,23 +147,29 @@ GROWING = ("round", "sim_time", "energy")
 
 
 def plot(runs: Run | PathLike | Sequence[Run | PathLike], x: str, y: str) -> Figure:
-    """One column of rounds.csv over another: for each group of runs the mean over seeds and their range.
+    """One column of rounds.csv over another: for each group of runs the mean over seeds and their
+    range.
 
-    Energy is what was spent so far. Over `round`, `sim_time` and `energy` values between two measured rounds lie on a
-    straight line; over any other column a curve goes from round to round through means of both over the seeds.
+    Energy is what was spent so far. Over `round`, `sim_time` and `energy` values between two
+    measured rounds lie on a straight line; over any other column a curve goes from round to round
+    through means of both over the seeds.
     """
     runs = read_runs(runs)
     groups = labelled(runs)
     for name in (x, y):
         if any(name not in run.rounds for run in runs):
-            raise AutoFLError(f"{name!r}: no such column; rounds.csv has {', '.join(runs[0].rounds)}")
+            raise AutoFLError(
+                f"{name!r}: no such column; rounds.csv has {', '.join(runs[0].rounds)}"
+            )
     with figure_of(6.0, 3.8) as figure:
         axes = figure.subplots()
         for place, (label, members) in enumerate(groups.items()):
             along, values = _pair(members, x, y)
             band(axes, _axis(x)[1] * along, _axis(y)[1] * values, place, label)
         if not axes.lines:
-            raise AutoFLError(f"{y!r} over {x!r}: these runs have no round in which both were measured")
+            raise AutoFLError(
+                f"{y!r} over {x!r}: these runs have no round in which both were measured"
+            )
         axes.set_xlabel(_axis(x)[0])
         axes.set_ylabel(_axis(y)[0])
         axes.set_title(drawn_text(title_of(runs)), fontsize=10)
@@ -179,7 +207,8 @@ def _side_by_side(series: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     """Curves (x, values) on one axis, which goes as far as all of them do."""
     if not series:
         return np.empty(0), np.empty((0, 0))
-    begin, end = max(float(x[0]) for x, _ in series), min(float(x[-1]) for x, _ in series)
+    begin = max(float(x[0]) for x, _ in series)
+    end = min(float(x[-1]) for x, _ in series)
     grid = np.unique(np.concatenate([x[(x >= begin) & (x <= end)] for x, _ in series]))
     return grid, np.stack([np.interp(grid, x, values) for x, values in series])
 
@@ -192,9 +221,13 @@ class Evaluated(Protocol):
 
 
 def curves(members: Sequence[Evaluated], column: str, axis: str) -> tuple[Array, Array]:
-    """A common axis and the column of each run on it, shape (num_runs, len(axis)); axis is round or sim_time."""
+    """A common axis and the column of each run on it, shape (num_runs, len(axis)); axis is round or
+    sim_time.
+    """
     series = [curve for curve in (run.evaluated(column) for run in members) if len(curve[0])]
-    return _side_by_side([(rounds if axis == "round" else time, values) for rounds, time, values in series])
+    return _side_by_side(
+        [(rounds if axis == "round" else time, values) for rounds, time, values in series]
+    )
 
 
 def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -202,21 +235,32 @@ def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return {drawn_text(label): members for label, members in group(runs).items()}
 
 
-def band(axes: Any, x: Array, values: Array, place: int, label: str, interval: bool = False) -> None:
-    """Mean over seeds as a line, their range as a band; or, from five seeds on, the 95 % interval of the mean."""
+def band(
+    axes: Any, x: Array, values: Array, place: int, label: str, interval: bool = False
+) -> None:
+    """Mean over seeds as a line, their range as a band; or, from five seeds on, the 95 % interval
+    of the mean.
+    """
     if not len(x):
         return
     again = place // len(COLOURS)  # a colour that comes again comes with another dash and marker
-    colour, dash = COLOURS[place % len(COLOURS)], DASHES[(place + again) % len(DASHES)]
+    colour = COLOURS[place % len(COLOURS)]
+    dash = DASHES[(place + again) % len(DASHES)]
     mean = values.mean(axis=0)
     step = max(1, len(x) // 8)
-    marks = {"marker": MARKERS[(place + 2 * again) % len(MARKERS)], "markevery": (place % step, step), "markersize": 4}
+    marks = {
+        "marker": MARKERS[(place + 2 * again) % len(MARKERS)],
+        "markevery": (place % step, step),
+        "markersize": 4,
+    }
     axes.plot(x, mean, color=colour, linestyle=dash, label=label, **marks)
     if len(values) > 1:
-        low, high = values.min(axis=0), values.max(axis=0)
+        low = values.min(axis=0)
+        high = values.max(axis=0)
         if interval and len(values) >= ENOUGH_SEEDS:
             half = np.array([mean_interval(column)[1] for column in values.T])
-            low, high = mean - half, mean + half
+            low = mean - half
+            high = mean + half
         axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
@@ -235,12 +279,17 @@ def legend(axes: Any) -> None:
         return
     figure = axes.figure
     width, height = figure.get_size_inches()
-    unbroken = [label.replace(" = ", "\u00a0=\u00a0") for label in labels]  # a setting stays in one line
+    unbroken = [
+        label.replace(" = ", "\u00a0=\u00a0") for label in labels
+    ]  # a setting stays in one line
     texts = [
-        fill(f"{place}: {label}", LABEL_WIDTH, break_on_hyphens=False) for place, label in enumerate(unbroken, start=1)
+        fill(f"{place}: {label}", LABEL_WIDTH, break_on_hyphens=False)
+        for place, label in enumerate(unbroken, start=1)
     ]
     longest = max(len(line) for text in texts for line in text.splitlines())
-    columns = max(1, min(len(texts), int(width / (0.55 + 0.06 * longest))))  # inches of a handle and of a letter
+    columns = max(
+        1, min(len(texts), int(width / (0.55 + 0.06 * longest)))
+    )  # inches of a handle and of a letter
     rows = math.ceil(len(texts) / columns)
     lines = sum(max(text.count("\n") + 1 for text in texts[row::rows]) for row in range(rows))
     figure.set_size_inches(width, height + 0.15 * lines + 0.1)
@@ -260,19 +309,25 @@ def draw_learning_time(runs: Sequence[Run], target: float) -> Figure:
             spread_out(axes)
         panels[0].set_ylabel("learning time [simulated s]")
         legend(panels[0])
-        figure.suptitle(f"Learning time against accuracy: {drawn_text(title_of(runs))}", fontsize=10)
+        figure.suptitle(
+            f"Learning time against accuracy: {drawn_text(title_of(runs))}", fontsize=10
+        )
         return figure
 
 
 def spread_out(axes: Any) -> None:
-    """A logarithmic axis of time where one curve ends far below another and would otherwise lie on the axis."""
+    """A logarithmic axis of time where one curve ends far below another and would otherwise lie on
+    the axis.
+    """
     ends = [float(line.get_ydata()[-1]) for line in axes.lines if len(line.get_ydata()) > 2]
     if ends and min(ends) > 0.0 and max(ends) > FAR_APART * min(ends):
         axes.set_yscale("log")
 
 
 def time_to_each(members: Sequence[Evaluated], column: str) -> tuple[Array, Array]:
-    """Time to pass each accuracy from 30 % on, as far as every seed got; shape (num_runs, num_levels)."""
+    """Time to pass each accuracy from 30 % on, as far as every seed got; shape (num_runs,
+    num_levels).
+    """
     series = [
         (time, np.maximum.accumulate(smoothed(values)))
         for _, time, values in (run.evaluated(column) for run in members)
@@ -281,7 +336,9 @@ def time_to_each(members: Sequence[Evaluated], column: str) -> tuple[Array, Arra
     if not series:
         return np.empty(0), np.empty((0, 0))
     levels = np.arange(0.30, min(float(best[-1]) for _, best in series), 0.005)
-    times = [np.interp(levels, best, time) for time, best in series]  # between evaluations, a straight line
+    times = [
+        np.interp(levels, best, time) for time, best in series
+    ]  # between evaluations, a straight line
     return levels, np.stack(times)
 
 
@@ -308,10 +365,16 @@ def draw_energy(runs: Sequence[Run]) -> Figure:
     with figure_of(8.0, 3.6) as figure:
         left, right = figure.subplots(1, 2)
         spent = [_sent(members) for members in groups.values()]
-        boxes = left.boxplot(spent, whis=(5, 95), showfliers=False, patch_artist=True, medianprops={"color": "black"})
+        boxes = left.boxplot(
+            spent, whis=(5, 95), showfliers=False, patch_artist=True, medianprops={"color": "black"}
+        )
         for place, box in enumerate(boxes["boxes"]):
             box.set(facecolor=COLOURS[place % len(COLOURS)], alpha=0.6)
-        names = [str(place) for place in range(1, len(groups) + 1)] if crowded([*groups]) else map(_wrapped, groups)
+        names = (
+            [str(place) for place in range(1, len(groups) + 1)]
+            if crowded([*groups])
+            else map(_wrapped, groups)
+        )
         left.set_xticks(range(1, len(groups) + 1), names, fontsize=8)
         left.set_ylabel("energy of a UE in a round [mJ]")
         left.set_ylim(bottom=0)
@@ -322,7 +385,8 @@ def draw_energy(runs: Sequence[Run]) -> Figure:
                 "E_max",
                 (0.99, 1e3 * limit),
                 xycoords=("axes fraction", "data"),
-                annotation_clip=True,  # far above what was spent it would squeeze the panel to nothing
+                # far above what was spent it would squeeze the panel to nothing
+                annotation_clip=True,
                 ha="right",
                 va="bottom",
                 fontsize=8,
@@ -333,7 +397,10 @@ def draw_energy(runs: Sequence[Run]) -> Figure:
         right.set_xlabel("energy spent so far, mean over UEs [mJ]")
         right.set_ylabel("test accuracy, adapted model [%]")
         legend(right)
-        figure.suptitle(f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {drawn_text(title_of(runs))}", fontsize=10)
+        figure.suptitle(
+            f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {drawn_text(title_of(runs))}",
+            fontsize=10,
+        )
         return figure
 
 
@@ -357,7 +424,9 @@ def _accuracy_for_energy(members: Sequence[Run]) -> tuple[Array, Array]:
     series = []
     for run in members:
         rounds, _, accuracy = run.evaluated("adapted_accuracy")
-        spent = np.cumsum(run.rounds["energy"].astype(np.float64)) / float(run.manifest.get("num_ue") or math.nan)
+        spent = np.cumsum(run.rounds["energy"].astype(np.float64)) / float(
+            run.manifest.get("num_ue") or math.nan
+        )
         if len(rounds):
             series.append((spent[rounds.astype(np.int64)], accuracy))
     if not series:

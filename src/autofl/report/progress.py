@@ -31,7 +31,8 @@ def speak(loudness: int) -> None:
 
 
 def say(text: str, whole: bool = False) -> None:
-    """A message on standard error, since standard output is kept clean for JSON; the log file gets it in one line.
+    """A message on standard error, since standard output is kept clean for JSON; the log file gets
+    it in one line.
 
     Args:
         whole: do not wrap it, such as a command that is to be copied.
@@ -42,8 +43,12 @@ def say(text: str, whole: bool = False) -> None:
 
 
 def wrapped(text: str) -> str:
-    """Lines no wider than the terminal, 80 columns elsewhere (or COLUMNS); words, such as paths, are never broken."""
-    return fill(text, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
+    """Lines no wider than the terminal, 80 columns elsewhere (or COLUMNS); words, such as paths,
+    are never broken.
+    """
+    return fill(
+        text, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def can_show() -> bool:
@@ -67,7 +72,10 @@ class Shown:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._shown.stop()
 
@@ -75,14 +83,20 @@ class Shown:
 class ProgressBar(Shown):
     """A bar over all rounds of a command on a terminal.
 
-    Where runs are few, a line for each that is finished. Where they are many, and there is no terminal, a line for each
-    twentieth of the rounds with the time that remains. A line for each round of a single run without a terminal, and of
-    every run with VERBOSE.
+    Where runs are few, a line for each that is finished. Where they are many, and there is no
+    terminal, a line for each twentieth of the rounds with the time that remains. A line for each
+    round of a single run without a terminal, and of every run with VERBOSE.
     """
 
     def __init__(self, total_rounds: int, each_run: bool = True, each_round: bool = False) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -112,9 +126,7 @@ class ProgressBar(Shown):
         self._bar.update(self._task, completed=done, total=self._total, description=progress.label)
         known = not math.isnan(progress.adapted_accuracy)
         adapted = f", adapted {100 * progress.adapted_accuracy:.1f} %" if known else ""
-        so_far = (
-            f"{progress.label}: round {progress.round} of {progress.num_rounds}, {progress.sim_time:.3f} simulated s"
-        )
+        so_far = f"{progress.label}: round {progress.round} of {progress.num_rounds}, {progress.sim_time:.3f} simulated s"
         if _loudness == VERBOSE or (self._each_round and not sys.stderr.isatty()):
             self._line(so_far + adapted)
         else:
@@ -124,10 +136,16 @@ class ProgressBar(Shown):
                 f"{progress.label}: {progress.round} rounds, {progress.sim_time:.1f} simulated s{adapted},"
                 f" {progress.host_time:.1f} s here"
             )
-        elif not self._each_run and not sys.stderr.isatty() and 20 * done // max(self._total, 1) > self._said:
+        elif (
+            not self._each_run
+            and not sys.stderr.isatty()
+            and 20 * done // max(self._total, 1) > self._said
+        ):
             self._said = 20 * done // self._total
             left = (time.monotonic() - self._begin) * (self._total - done) / max(done, 1) / 60.0
-            most = "at most " if self._total < self._planned else ""  # those that still run may stop early too
+            most = (
+                "at most " if self._total < self._planned else ""
+            )  # those that still run may stop early too
             words = f"{most}about {left:.0f} min left" if left >= 1.0 else "less than a minute left"
             say(f"{5 * self._said} % of the rounds done, {words}")
 

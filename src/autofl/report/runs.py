@@ -18,7 +18,8 @@ SAME_RUN = ("compare.",)
 PLANNERS = ("planner.", "baseline.", "joint.")
 """Sections of which one plans for an algorithm."""
 MOST_IN_LABEL = 4
-"""Settings up to which a label names all that differ; beyond, only those that tell the runs apart."""
+"""Settings up to which a label names all that differ; beyond, only those that tell the runs apart.
+"""
 
 
 def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
@@ -28,24 +29,35 @@ def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
     return [
         run
         for given in runs
-        for run in ([given] if isinstance(given, Run) else [read_run(folder) for folder in find_runs(given)])
+        for run in (
+            [given] if isinstance(given, Run) else [read_run(folder) for folder in find_runs(given)]
+        )
     ]
 
 
 def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs grouped by what they differ in other than seeds: the algorithm and, where they differ, other settings."""
+    """Runs grouped by what they differ in other than seeds: the algorithm and, where they differ,
+    other settings.
+    """
     groups: dict[str, list[Run]] = {}
     for run, label in zip(runs, _labels(runs), strict=True):
         groups.setdefault(label, []).append(run)
     for label, members in groups.items():
         seeds = [run.manifest.get("seed") for run in members]
         if len(set(seeds)) < len(seeds):
-            raise AutoFLError(f"{label}: the same run with the same seed is given twice; name each run once")
-    return {label: sorted(members, key=lambda run: run.manifest["seed"]) for label, members in groups.items()}
+            raise AutoFLError(
+                f"{label}: the same run with the same seed is given twice; name each run once"
+            )
+    return {
+        label: sorted(members, key=lambda run: run.manifest["seed"])
+        for label, members in groups.items()
+    }
 
 
 def newest_of_equal(runs: Sequence[Run]) -> tuple[list[Run], str | None]:
-    """The runs without those that were made again with the same settings and seed; what was left out, in words."""
+    """The runs without those that were made again with the same settings and seed; what was left
+    out, in words.
+    """
     labels = _labels(runs)
     newest: dict[tuple[str, Any], int] = {}
     for place in sorted(range(len(runs)), key=lambda place: _ended_at(runs[place])):
@@ -75,10 +87,17 @@ def _labels(runs: Sequence[Run]) -> list[str]:
         if len(names[rule]) > 1:  # two rules of the same name, from two modules
             rule = f"{rule} ({run.manifest['algorithm']})"
         rules.append(f"{rule}, on devices" if run.devices else rule)
-    keys = sorted({key for config in flat for key in config if not key.startswith(SAME_RUN)} - {"seed", "algorithm"})
-    differing = sorted((key for key in keys if _differs(key, flat)), key=lambda key: not key.endswith(".name"))
+    keys = sorted(
+        {key for config in flat for key in config if not key.startswith(SAME_RUN)}
+        - {"seed", "algorithm"}
+    )
+    differing = sorted(
+        (key for key in keys if _differs(key, flat)), key=lambda key: not key.endswith(".name")
+    )
     shown = differing if len(differing) <= MOST_IN_LABEL else _telling(differing, rules, flat)
-    more = [f"and {len(differing) - len(shown)} more settings"] if len(shown) < len(differing) else []
+    more = (
+        [f"and {len(differing) - len(shown)} more settings"] if len(shown) < len(differing) else []
+    )
     labels = []
     for rule, config in zip(rules, flat, strict=True):
         said = [
@@ -91,12 +110,18 @@ def _labels(runs: Sequence[Run]) -> list[str]:
 
 
 def _effective(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings with the planner that plans for the algorithm under `planner`; the other planners have no effect."""
+    """Settings with the planner that plans for the algorithm under `planner`; the other planners
+    have no effect.
+    """
     entry = PARTS["algorithm"].get(str(config.get("algorithm")))
     plans = entry.plan if entry is not None else "planner"
     others = {key: value for key, value in config.items() if not key.startswith(PLANNERS)}
     start = f"{plans}."
-    own = {f"planner.{key.removeprefix(start)}": value for key, value in config.items() if key.startswith(start)}
+    own = {
+        f"planner.{key.removeprefix(start)}": value
+        for key, value in config.items()
+        if key.startswith(start)
+    }
     return others | own
 
 
@@ -106,7 +131,9 @@ def _name_of(key: str) -> str:
 
 
 def _differs(key: str, flat: Sequence[dict[str, Any]]) -> bool:
-    """Whether runs differ in a setting, other than by what an algorithm or a part of another name brings along."""
+    """Whether runs differ in a setting, other than by what an algorithm or a part of another name
+    brings along.
+    """
     everywhere = all(key in config for config in flat)
     values: dict[tuple[str, ...], set[str]] = {}
     for config in flat:
@@ -118,12 +145,18 @@ def _differs(key: str, flat: Sequence[dict[str, Any]]) -> bool:
     return any(len(of_one) > 1 for of_one in values.values())
 
 
-def _telling(keys: Sequence[str], rules: Sequence[str], flat: Sequence[dict[str, Any]]) -> list[str]:
-    """Those of many settings that are needed to tell the runs apart: each of them splits runs that were one so far."""
+def _telling(
+    keys: Sequence[str], rules: Sequence[str], flat: Sequence[dict[str, Any]]
+) -> list[str]:
+    """Those of many settings that are needed to tell the runs apart: each of them splits runs that
+    were one so far.
+    """
     shown: list[str] = []
     apart: list[tuple[str, ...]] = [(rule,) for rule in rules]
     for key in keys:
-        further = [(*before, repr(config.get(key))) for before, config in zip(apart, flat, strict=True)]
+        further = [
+            (*before, repr(config.get(key))) for before, config in zip(apart, flat, strict=True)
+        ]
         if len(set(further)) > len(set(apart)):
             shown.append(key)
             apart = further
@@ -148,9 +181,15 @@ def was_unheard(run: Run) -> bool:
 
 def lost_updates(run: Run) -> set[str]:
     """Why devices' updates were not used; nothing for a simulation."""
-    told = zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True) if run.devices else ()
+    told = (
+        zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)
+        if run.devices
+        else ()
+    )
     others = ("introduction: ", "evaluation: ")
-    return {f"UE {ue}: {why}" for ue, why in told if why != "ok" and not str(why).startswith(others)}
+    return {
+        f"UE {ue}: {why}" for ue, why in told if why != "ok" and not str(why).startswith(others)
+    }
 
 
 def diverged_words(runs: Sequence[Run]) -> str | None:
@@ -158,12 +197,18 @@ def diverged_words(runs: Sequence[Run]) -> str | None:
     named = _named(runs, has_diverged)
     if not named:
         return None
-    which = ", ".join(f"{name} in round {_last_round(run)}{_suspects(run)}" for name, run in named.items())
+    which = ", ".join(
+        f"{name} in round {_last_round(run)}{_suspects(run)}" for name, run in named.items()
+    )
     outer_lr = {run.config.get("learning", {}).get("outer_lr") for run in named.values()} - {None}
     words = sorted(step if isinstance(step, str) else f"{step:g}" for step in outer_lr)
     here = f" ({', '.join(words)} here)" if words else ""
     meta = any(run.manifest["algorithm"] in ("autofl", "per-fedavg") for run in named.values())
-    more = ", or of learning.inner_lr, or learning.guard=1, or learning.variant=first-order" if meta else ""
+    more = (
+        ", or of learning.inner_lr, or learning.guard=1, or learning.variant=first-order"
+        if meta
+        else ""
+    )
     return (
         f"{_share(named, runs)} diverged: {which}; the weights kept are the last finite ones."
         f" Try a smaller value of learning.outer_lr{here}{more}"
@@ -173,7 +218,11 @@ def diverged_words(runs: Sequence[Run]) -> str | None:
 def _suspects(run: Run) -> str:
     """Who may have made a run diverge, where its manifest names anybody."""
     problem = run.manifest.get("problem")
-    return f" ({problem.removeprefix('diverged; ')})" if problem and run.manifest.get("suspects") else ""
+    return (
+        f" ({problem.removeprefix('diverged; ')})"
+        if problem and run.manifest.get("suspects")
+        else ""
+    )
 
 
 MOSTLY = 0.5
@@ -181,7 +230,9 @@ MOSTLY = 0.5
 
 
 def guarded_share(run: Run) -> float:
-    """The share of local steps, of all UEs heard, that the algorithm's guard acted on; NaN where there is none."""
+    """The share of local steps, of all UEs heard, that the algorithm's guard acted on; NaN where
+    there is none.
+    """
     if "guarded" not in run.ues or "local_steps" not in run.ues:  # of an earlier version
         return math.nan
     heard = run.ues["decoded"] == 1
@@ -196,9 +247,7 @@ def guarded_words(runs: Sequence[Run]) -> str | None:
         return None
     shares = ", ".join(f"{name} {100 * guarded_share(run):.1f} %" for name, run in named.items())
     if max(guarded_share(run) for run in named.values()) < MOSTLY:
-        return (
-            f"local steps that were guarded (learning.guard, learning.grad_clip): {shares}; ues.csv says whose and when"
-        )
+        return f"local steps that were guarded (learning.guard, learning.grad_clip): {shares}; ues.csv says whose and when"
     return (
         "careful: learning.guard or learning.grad_clip cut most local steps short, so these bounds and not the"
         f" gradients decide how far a UE moves ({shares} of the steps); widen them, or make learning.inner_lr and"
@@ -207,7 +256,9 @@ def guarded_words(runs: Sequence[Run]) -> str | None:
 
 
 def unheard_words(runs: Sequence[Run]) -> str | None:
-    """In which runs no update was ever decoded, and where to look for the reason; None where there is no such run."""
+    """In which runs no update was ever decoded, and where to look for the reason; None where there
+    is no such run.
+    """
     named = _named(runs, was_unheard)
     if not named:
         return None

@@ -19,7 +19,9 @@ SHORT = 24
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm: values of each seed, in the order of `seeds`; NaN where a target was not reached."""
+    """One algorithm: values of each seed, in the order of `seeds`; NaN where a target was not
+    reached.
+    """
 
     label: str
     seeds: tuple[int, ...]
@@ -32,7 +34,9 @@ def summarise(runs: Sequence[Run], target: float) -> list[Row]:
         Row(
             label=label,
             seeds=tuple(int(run.manifest["seed"]) for run in members),
-            values={name: np.array([measure(run, target)[name] for run in members]) for name in _NAMES},
+            values={
+                name: np.array([measure(run, target)[name] for run in members]) for name in _NAMES
+            },
         )
         for label, members in group(runs).items()
     ]
@@ -41,7 +45,9 @@ def summarise(runs: Sequence[Run], target: float) -> list[Row]:
 PARTS = ("computing", "sending", "downlink", "overhead")
 """What a round's time is made of."""
 ROUNDING = 1e-9
-"""Share of a round up to which what is left of it beside its parts is the rounding of sums of up to 1e6 rounds."""
+"""Share of a round up to which what is left of it beside its parts is the rounding of sums of up to
+1e6 rounds.
+"""
 _NAMES = (
     *(f"{quantity}_{metric}" for metric in METRICS for quantity in ("time", "final", "rounds")),
     "energy",
@@ -60,12 +66,17 @@ def measure(run: Run, target: float) -> dict[str, float]:
         rounds, sim_time, accuracy = run.evaluated(f"{metric}_accuracy")
         quantities[f"time_{metric}"] = time_to_accuracy(sim_time, accuracy, target)
         quantities[f"final_{metric}"] = float(accuracy[-1]) if len(accuracy) else math.nan
-        quantities[f"rounds_{metric}"] = convergence_round(rounds, accuracy) if len(accuracy) else math.nan
-    energy, sim_time = run.rounds["energy"].astype(np.float64), run.rounds["sim_time"].astype(np.float64)
+        quantities[f"rounds_{metric}"] = (
+            convergence_round(rounds, accuracy) if len(accuracy) else math.nan
+        )
+    energy = run.rounds["energy"].astype(np.float64)
+    sim_time = run.rounds["sim_time"].astype(np.float64)
     senders = float((run.ues["energy"].astype(np.float64) > 0.0).sum())  # decoded or not
     quantities["energy"] = float(energy.sum()) / senders if senders else math.nan
     reached = quantities["time_adapted"]
-    before = float(energy[sim_time <= reached].sum()) / float(run.manifest.get("num_ue") or math.nan)
+    before = float(energy[sim_time <= reached].sum()) / float(
+        run.manifest.get("num_ue") or math.nan
+    )
     quantities["energy_to_target"] = math.nan if math.isnan(reached) else before
     quantities["sim_time"] = float(sim_time[-1]) if len(sim_time) else math.nan
     quantities["guarded"] = guarded_share(run)
@@ -73,13 +84,17 @@ def measure(run: Run, target: float) -> dict[str, float]:
 
 
 def average_round(run: Run) -> dict[str, float]:
-    """The mean time of a round [s], and of its parts: the slowest UE computing and sending, the downlink, the rest."""
+    """The mean time of a round [s], and of its parts: the slowest UE computing and sending, the
+    downlink, the rest.
+    """
     trained = run.rounds["round"].astype(np.int64) > 0
     if not trained.any():
         return dict.fromkeys(("round_time", *PARTS), math.nan)
     compute, upload = (run.ues[name].astype(np.float64) for name in ("compute_time", "upload_time"))
     order = np.lexsort((compute + upload, run.ues["round"].astype(np.int64)))
-    slowest = order[np.diff(run.ues["round"].astype(np.int64)[order], append=-1) != 0]  # the last one of each round
+    slowest = order[
+        np.diff(run.ues["round"].astype(np.int64)[order], append=-1) != 0
+    ]  # the last one of each round
     told = "downlink_time" in run.rounds  # by runs of earlier versions it is not
     down = float(run.rounds["downlink_time"].astype(np.float64)[trained].sum()) if told else 0.0
     parts = np.array([compute[slowest].sum(), upload[slowest].sum(), down]) / int(trained.sum())
@@ -91,7 +106,9 @@ def average_round(run: Run) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: its heading, the value it shows, a factor to the unit shown, and digits."""
+    """A column of the table: its heading, the value it shows, a factor to the unit shown, and
+    digits.
+    """
 
     heading: str
     name: str
@@ -114,12 +131,16 @@ def columns(target: float) -> list[Column]:
 
 
 def cell_text(values: Array, column: Column) -> str:
-    """Mean ± half the 95 % interval over the seeds that have a value; how many do, where some do not."""
+    """Mean ± half the 95 % interval over the seeds that have a value; how many do, where some do
+    not.
+    """
     there = values[~np.isnan(values)] * column.factor
     if len(there) == 0:
         return "–"
     mean, half = mean_interval(there)
-    digits = 3 if column.digits == 1 and abs(mean) < 1.0 else column.digits  # seconds may be milliseconds
+    digits = (
+        3 if column.digits == 1 and abs(mean) < 1.0 else column.digits
+    )  # seconds may be milliseconds
     text = f"{mean:.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
     return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)})"
 
@@ -134,8 +155,11 @@ def speed_text(row: Row, first: Row) -> str:
     """Time to the target relative to the first row's, paired by seed (geometric mean)."""
     if row.seeds != first.seeds:
         return "–"
-    own, other = row.values["time_adapted"], first.values["time_adapted"]
-    both = (own > 0.0) & (other > 0.0)  # not reached is NaN, reached before training is 0: neither has a ratio
+    own = row.values["time_adapted"]
+    other = first.values["time_adapted"]
+    both = (own > 0.0) & (
+        other > 0.0
+    )  # not reached is NaN, reached before training is 0: neither has a ratio
     ratio = own[both] / other[both]
     return f"{np.exp(np.log(ratio).mean()):.2f}" if len(ratio) else "–"
 
@@ -161,8 +185,14 @@ def table(rows: Sequence[Row], target: float) -> Table:
 def note(rows: Sequence[Row]) -> str:
     """What the numbers of the table are, in words."""
     counts = {len(row.seeds) for row in rows}
-    seeds = f"{max(counts)} seeds" if len(counts) == 1 else "the seeds of a row, where it has several"
-    many = f"mean ± half a 95 % interval over {seeds}" if max(counts) > 1 else "one seed, so no interval"
+    seeds = (
+        f"{max(counts)} seeds" if len(counts) == 1 else "the seeds of a row, where it has several"
+    )
+    many = (
+        f"mean ± half a 95 % interval over {seeds}"
+        if max(counts) > 1
+        else "one seed, so no interval"
+    )
     return (
         f"{many}; time: when the mean of three evaluations in a row passes the target; adapted: after one step on each"
         " UE's own data, whose length the UE measures where learning.inner_lr is auto (AutoFL-J), or the model an"

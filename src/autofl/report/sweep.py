@@ -1,4 +1,6 @@
-"""What a sweep gave: a tidy table with a row for each combination and seed, as CSV, JSON, text and a picture."""
+"""What a sweep gave: a tidy table with a row for each combination and seed, as CSV, JSON, text and
+a picture.
+"""
 
 import csv
 import hashlib
@@ -49,7 +51,8 @@ GEOMETRIC = 20.0
 
 @dataclass(frozen=True)
 class Sweep:
-    """A row for each point: its values, its seed, the name of its run, and what came of it in SI units.
+    """A row for each point: its values, its seed, the name of its run, and what came of it in SI
+    units.
 
     The end of a name is the start of a SHA-256 of all settings of that row.
     """
@@ -79,7 +82,10 @@ class Sweep:
         return [
             (
                 self.points[places[0]].values,
-                {name: np.array([self.results[place][name] for place in places]) for name in self.results[0]},
+                {
+                    name: np.array([self.results[place][name] for place in places])
+                    for name in self.results[0]
+                },
             )
             for places in members.values()
         ]
@@ -95,7 +101,10 @@ class Sweep:
         shown = SHOWN[self.kind]
         headings = [*map(short, self.keys), *(self.heading(name) for name in shown)]
         rows = [
-            [*(value_text(value) for value in values.values()), *(_cell(columns[name], name) for name in shown)]
+            [
+                *(value_text(value) for value in values.values()),
+                *(_cell(columns[name], name) for name in shown),
+            ]
             for values, columns in self.grouped()
         ]
         return Table(headings, rows)
@@ -151,21 +160,32 @@ def _is_number(value: Any) -> bool:
 
 
 def along(sweep: Sweep) -> str:
-    """The setting on the horizontal axis: of those with numbers alone the one with most values, else the first."""
-    numeric = [key for key in sweep.keys if all(_is_number(value) for value in _distinct(sweep, key))]
+    """The setting on the horizontal axis: of those with numbers alone the one with most values,
+    else the first.
+    """
+    numeric = [
+        key for key in sweep.keys if all(_is_number(value) for value in _distinct(sweep, key))
+    ]
     return max(numeric or sweep.keys[:1], key=lambda key: len(_distinct(sweep, key)))
 
 
 def draw_sweep(sweep: Sweep) -> "Figure":
-    """Each quantity over one setting, a curve for each combination of the others: mean and range over seeds."""
+    """Each quantity over one setting, a curve for each combination of the others: mean and range
+    over seeds.
+    """
     from autofl.report.plots import band, figure_of, legend
 
-    key, shown = along(sweep), SHOWN[sweep.kind]
+    key = along(sweep)
+    shown = SHOWN[sweep.kind]
     values = _distinct(sweep, key)
     numeric = all(_is_number(value) for value in values)
     curves: dict[str, list[tuple[float, dict[str, Array]]]] = {}
     for point, columns in sweep.grouped():
-        others = [drawn_text(f"{short(name)} = {value_text(v)}") for name, v in point.items() if name != key]
+        others = [
+            drawn_text(f"{short(name)} = {value_text(v)}")
+            for name, v in point.items()
+            if name != key
+        ]
         where = float(point[key]) if numeric else float(values.index(point[key]))
         curves.setdefault(", ".join(others), []).append((where, columns))
     with figure_of(3.0 * len(shown) + 0.6, 3.2) as figure:
@@ -180,7 +200,10 @@ def draw_sweep(sweep: Sweep) -> "Figure":
             axes.set_title(sweep.heading(name), fontsize=9)
             if not numeric:
                 axes.set_xticks(
-                    range(len(values)), [drawn_text(value_text(value)) for value in values], rotation=30, ha="right"
+                    range(len(values)),
+                    [drawn_text(value_text(value)) for value in values],
+                    rotation=30,
+                    ha="right",
                 )
             elif min(values) > 0 and max(values) >= GEOMETRIC * min(values):
                 axes.set_xscale("log")
@@ -193,7 +216,13 @@ def draw_sweep(sweep: Sweep) -> "Figure":
 def _title(sweep: Sweep) -> str:
     seeds = len({point.settings.seed for point in sweep.points})
     first = sweep.points[0].settings
-    words = {"planned": "Planned rounds", "forecast": "Planned rounds and forecasts", "simulated": "Simulated runs"}
+    words = {
+        "planned": "Planned rounds",
+        "forecast": "Planned rounds and forecasts",
+        "simulated": "Simulated runs",
+    }
     names = [] if "algorithm" in sweep.keys else [first.algorithm]
     target = [] if sweep.target is None else [f"target {100 * sweep.target:g} %"]
-    return ", ".join([words[sweep.kind], *names, *target, f"{seeds} seed{'s' if seeds > 1 else ''}"])
+    return ", ".join(
+        [words[sweep.kind], *names, *target, f"{seeds} seed{'s' if seeds > 1 else ''}"]
+    )

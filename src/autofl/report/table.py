@@ -12,16 +12,24 @@ NUMERIC = "0123456789-–<>"
 
 
 TAG = re.compile(r"(\\*)(<(?=[A-Za-z/!?])|(?<=\])\()")
-"""The beginning of HTML, which may stand in Markdown too, or of a link or picture's address; backslashes before it."""
+"""The beginning of HTML, which may stand in Markdown too, or of a link or picture's address;
+backslashes before it.
+"""
 
 
 def printable(text: str) -> str:
     """Text without what a terminal would obey: a run's words and settings may be anybody's."""
     if text.isprintable():
         return text
-    fine = ("Cs", "\n", "\t")  # surrogates stand for odd bytes of a file's name, which our streams spell out
+    fine = (
+        "Cs",
+        "\n",
+        "\t",
+    )  # surrogates stand for odd bytes of a file's name, which our streams spell out
     return "".join(
-        "\ufffd" if category(letter)[0] == "C" and not {category(letter), letter} & set(fine) else letter
+        "\ufffd"
+        if category(letter)[0] == "C" and not {category(letter), letter} & set(fine)
+        else letter
         for letter in text
     )
 
@@ -63,14 +71,18 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Which columns hold numbers and are aligned on the right; never the first, which says what a row is."""
+        """Which columns hold numbers and are aligned on the right; never the first, which says what
+        a row is.
+        """
         return [
             place > 0 and all(row[place][:1] in NUMERIC for row in self.rows if row[place])
             for place in range(len(self.headings))
         ]
 
     def __str__(self) -> str:
-        """At most 80 letters wide: long headings take several lines, and columns without room go below the others."""
+        """At most 80 letters wide: long headings take several lines, and columns without room go
+        below the others.
+        """
         columns = [[row[place] for row in self.rows] for place in range(len(self.headings))]
         headings = [[text] for text in self.headings]
         if sum(_width(*column) + 2 for column in zip(headings, columns, strict=True)) - 2 > WIDTH:
@@ -80,7 +92,8 @@ class Table:
             ]
         widths = [_width(*column) for column in zip(headings, columns, strict=True)]
 
-        blocks, room = [[0]], WIDTH - widths[0]
+        blocks = [[0]]
+        room = WIDTH - widths[0]
         for place in range(1, len(widths)):
             if len(blocks[-1]) > 1 and widths[place] + 2 > room:
                 blocks.append([0])
@@ -92,7 +105,9 @@ class Table:
 
         def line(texts: Mapping[int, str], block: Sequence[int]) -> str:
             padded = (
-                texts[place].rjust(widths[place]) if numeric[place] else texts[place].ljust(widths[place])
+                texts[place].rjust(widths[place])
+                if numeric[place]
+                else texts[place].ljust(widths[place])
                 for place in block
             )
             return "  ".join(padded).rstrip()
@@ -101,8 +116,12 @@ class Table:
         for block in blocks:
             lines += [""] if block is not blocks[0] else []
             tall = max(len(headings[place]) for place in block)
-            above = {place: [""] * (tall - len(headings[place])) + headings[place] for place in block}
-            lines += [line({place: above[place][row] for place in block}, block) for row in range(tall)]
+            above = {
+                place: [""] * (tall - len(headings[place])) + headings[place] for place in block
+            }
+            lines += [
+                line({place: above[place][row] for place in block}, block) for row in range(tall)
+            ]
             lines.append("  ".join("-" * widths[place] for place in block))
             lines += [line(dict(enumerate(row)), block) for row in self.rows]
         return "\n".join(lines)
@@ -112,7 +131,10 @@ class Table:
         sides = [f' style="text-align: {"right" if right else "left"}"' for right in self.numeric]
 
         def line(row: Sequence[str], tag: str) -> str:
-            cells = (f"<{tag}{side}>{escape(text)}</{tag}>" for text, side in zip(row, sides, strict=True))
+            cells = (
+                f"<{tag}{side}>{escape(text)}</{tag}>"
+                for text, side in zip(row, sides, strict=True)
+            )
             return f"<tr>{''.join(cells)}</tr>"
 
         caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
@@ -121,6 +143,10 @@ class Table:
 
     def markdown(self) -> str:
         """The table as Markdown, without its title."""
-        headings, *rows = [[markdown_text(cell) for cell in row] for row in (self.headings, *self.rows)]
+        headings, *rows = [
+            [markdown_text(cell) for cell in row] for row in (self.headings, *self.rows)
+        ]
         lines = [headings, ["---"] * len(headings), *rows]
-        return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in lines)
+        return "\n".join(
+            "| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in lines
+        )

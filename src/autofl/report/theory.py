@@ -1,4 +1,6 @@
-"""Theory against a run: one picture, one table, and plain words on how loose the theory is; from its result alone."""
+"""Theory against a run: one picture, one table, and plain words on how loose the theory is; from
+its result alone.
+"""
 
 import math
 from pathlib import Path
@@ -36,22 +38,34 @@ def plot_theory(result: dict[str, Any], stem: PathLike) -> list[Path]:
 
 
 def draw_theory(result: dict[str, Any]) -> Figure:
-    """Left: measured ||grad F||^2 and the bounds over rounds. Right: rounds needed, K* and promised, over epsilon."""
+    """Left: measured ||grad F||^2 and the bounds over rounds. Right: rounds needed, K* and
+    promised, over epsilon.
+    """
     measured = result["measured"]
     mean = np.array(measured["running_mean"])
     rounds = np.arange(1, len(mean) + 1)
     with figure_of(9.0, 4.6) as figure:
         left, right = figure.subplots(1, 2)
         square = np.array(measured["gradient_norm_sq"])
-        left.semilogy(measured["round"], square, color=COLOURS[0], label="measured, at round k", linewidth=1.0)
-        left.semilogy(rounds, mean, color=COLOURS[0], linestyle="--", label="measured, mean of the first K")
+        left.semilogy(
+            measured["round"], square, color=COLOURS[0], label="measured, at round k", linewidth=1.0
+        )
+        left.semilogy(
+            rounds, mean, color=COLOURS[0], linestyle="--", label="measured, mean of the first K"
+        )
         for place, (name, bound) in enumerate(result["bounds"].items(), start=1):
             void = "" if bound["holds"] else " (its condition fails)"
-            curve = np.full(len(rounds), np.nan) if bound["start"] is None else bound["start"] / rounds + bound["floor"]
+            curve = (
+                np.full(len(rounds), np.nan)
+                if bound["start"] is None
+                else bound["start"] / rounds + bound["floor"]
+            )
             left.semilogy(rounds, curve, color=COLOURS[place], label=NAMES[name] + void)
         left.set_xlabel("round")
         left.set_ylabel("||grad F||²")
-        left.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.15))  # below: curves fill the panel
+        left.legend(
+            fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.15)
+        )  # below: curves fill the panel
         levels = result["rounds_to"]
         for place, (key, label) in enumerate(
             (
@@ -63,12 +77,19 @@ def draw_theory(result: dict[str, Any]) -> Figure:
         ):
             shown = [(row["epsilon"], row[key]) for row in levels if row[key]]
             if shown:
-                right.loglog(*zip(*shown, strict=True), marker="o", markersize=3, color=COLOURS[place], label=label)
+                right.loglog(
+                    *zip(*shown, strict=True),
+                    marker="o",
+                    markersize=3,
+                    color=COLOURS[place],
+                    label=label,
+                )
         right.invert_xaxis()
         right.set_xlabel("epsilon")
         right.set_ylabel("rounds")
         right.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.15))
-        data, cell = result["settings"]["data"], result["settings"]["cell"]
+        data = result["settings"]["data"]
+        cell = result["settings"]["cell"]
         figure.suptitle(
             drawn_text(
                 f"Theory and measurement: {data['name']}, partition {data['partition']}, l = {data['labels']},"
@@ -81,8 +102,12 @@ def draw_theory(result: dict[str, Any]) -> Figure:
 
 def theory_table(result: dict[str, Any]) -> Table:
     """Constants with intervals, what the lemmas make of them, conditions, bounds."""
-    rows = [[SYMBOLS[name], *_interval_cells(interval)] for name, interval in result["constants"].items()]
-    meta, law = result["meta"], result["participation"]
+    rows = [
+        [SYMBOLS[name], *_interval_cells(interval)]
+        for name, interval in result["constants"].items()
+    ]
+    meta = result["meta"]
+    law = result["participation"]
     rows += [
         ["L_F, Lemma 1", _short(meta["smoothness"]), ""],
         ["sigma_F^2, Lemma 2", _short(meta["variance"]), ""],
@@ -95,7 +120,9 @@ def theory_table(result: dict[str, Any]) -> Table:
             f"{1e3 * result['mean_power']:.3g} mW, {result['mean_heard']:.3g} a round",
         ],
     ]
-    rows += [[condition["name"], *_condition_cells(condition)] for condition in result["conditions"]]
+    rows += [
+        [condition["name"], *_condition_cells(condition)] for condition in result["conditions"]
+    ]
     end = len(result["measured"]["running_mean"])
     rows.append(
         [
@@ -127,7 +154,8 @@ def theory_table(result: dict[str, Any]) -> Table:
 
 def _interval_cells(interval: dict[str, float | None]) -> list[str]:
     """The value of a constant and its interval."""
-    low, high = _short(interval["low"]), _short(interval["high"])
+    low = _short(interval["low"])
+    high = _short(interval["high"])
     return [_short(interval["value"]), f"{low} to {high}".replace("–", "?")]
 
 
@@ -139,24 +167,34 @@ def _condition_cells(condition: dict[str, Any]) -> list[str]:
 
 def theory_words(result: dict[str, Any]) -> str:
     """How loose the theory is here, in plain words."""
-    measured, bounds = result["measured"], result["bounds"]
-    mean, end = measured["running_mean"][-1], len(measured["running_mean"])
+    measured = result["measured"]
+    bounds = result["bounds"]
+    mean = measured["running_mean"][-1]
+    end = len(measured["running_mean"])
     value = _value(bounds["corrected"], end)
     failing = [condition["name"] for condition in result["conditions"] if not condition["met"]]
     parts = [f"The measured mean of ||grad F||^2 over {end} rounds is {_short(mean)}."]
     if value is not None:
-        parts.append(f"The corrected bound is {_short(value)}, {_short(value / mean)} times as much.")
+        parts.append(
+            f"The corrected bound is {_short(value)}, {_short(value / mean)} times as much."
+        )
     else:
         parts.append("Here the corrected Theorem 1 promises nothing.")
     if (safe := _value(bounds["safe"], end)) is not None:
         step = _short(result["safe_outer_lr"])
-        parts.append(f"At beta = 1/(tau L_F) = {step} it would be {_short(safe)} after as many rounds.")
+        parts.append(
+            f"At beta = 1/(tau L_F) = {step} it would be {_short(safe)} after as many rounds."
+        )
     if reasons := result["memory"]["reasons"]:
         zeta = _short(result["memory"]["zeta"])
         parts.append(
             f"Who is heard may depend on earlier rounds ({'; '.join(reasons)}). With such a memory only Theorem 2"
             f" holds; zeta, a rough estimate from the rounds, is {zeta}"
-            + ("." if result["memory"]["zeta"] else ": none was found, and a weak one would be missed.")
+            + (
+                "."
+                if result["memory"]["zeta"]
+                else ": none was found, and a weak one would be missed."
+            )
         )
     parts += [
         f"{len(failing)} of {len(result['conditions'])} conditions fail: {'; '.join(failing)}."
@@ -196,4 +234,10 @@ def _law(law: dict[str, Any]) -> str:
 def _short(value: float | None) -> str:
     if value is None:
         return "–"
-    return "inf" if math.isinf(value) else f"{value:,.0f}" if abs(value) >= 1e4 and abs(value) < 1e7 else f"{value:.3g}"
+    return (
+        "inf"
+        if math.isinf(value)
+        else f"{value:,.0f}"
+        if abs(value) >= 1e4 and abs(value) < 1e7
+        else f"{value:.3g}"
+    )

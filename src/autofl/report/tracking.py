@@ -1,4 +1,6 @@
-"""Run folders in MLflow: parameters, metrics of each round, and the folder's files. Needs the extra `mlflow`."""
+"""Run folders in MLflow: parameters, metrics of each round, and the folder's files. Needs the extra
+`mlflow`.
+"""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +20,9 @@ ABOUT = ("version", "commit", "data", "engine", "device", "machine", "status", "
 
 
 def track(runs: Sequence[Run], uri: str) -> int:
-    """Put finished runs into the MLflow at this address, a server or sqlite:///FILE; how many were new."""
+    """Put finished runs into the MLflow at this address, a server or sqlite:///FILE; how many were
+    new.
+    """
     try:
         from mlflow.entities import Metric, Param, RunTag
         from mlflow.exceptions import MlflowException
@@ -28,12 +32,18 @@ def track(runs: Sequence[Run], uri: str) -> int:
     try:
         client = MlflowClient(tracking_uri=uri)
         experiment = client.get_experiment_by_name(EXPERIMENT)
-        place = experiment.experiment_id if experiment is not None else client.create_experiment(EXPERIMENT)
+        place = (
+            experiment.experiment_id
+            if experiment is not None
+            else client.create_experiment(EXPERIMENT)
+        )
         new = 0
         for run in runs:
             digest = (run.manifest.get("sha256") or {}).get("rounds.csv")
             if digest is None:
-                raise AutoFLError(f"{run.folder}: not finished, so it is not tracked; finish it first (--resume)")
+                raise AutoFLError(
+                    f"{run.folder}: not finished, so it is not tracked; finish it first (--resume)"
+                )
             if client.search_runs([place], f"tags.`{KEY}` = '{digest}'", max_results=1):
                 continue
             name = f"{label_of_run(run)} seed {run.manifest['seed']}"
@@ -42,7 +52,11 @@ def track(runs: Sequence[Run], uri: str) -> int:
             client.log_batch(
                 made,
                 params=[Param(key, value) for key, value in settings.items()],
-                tags=[RunTag(key, str(run.manifest[key])) for key in ABOUT if run.manifest.get(key) is not None],
+                tags=[
+                    RunTag(key, str(run.manifest[key]))
+                    for key in ABOUT
+                    if run.manifest.get(key) is not None
+                ],
             )
             metrics = [Metric(*entry) for entry in metrics_of(run)]
             for begin in range(0, len(metrics), MOST_METRICS):
@@ -58,10 +72,14 @@ def track(runs: Sequence[Run], uri: str) -> int:
 
 
 def metrics_of(run: Run) -> list[tuple[str, float, int, int]]:
-    """Name, value, time stamp and round of everything measured; the stamp is the simulated time in ms."""
+    """Name, value, time stamp and round of everything measured; the stamp is the simulated time in
+    ms.
+    """
     stamps = [int(1e3 * time) for time in run.rounds["sim_time"].tolist()]
     rounds: list[int] = run.rounds["round"].tolist()
-    columns: dict[str, Any] = {name: values.tolist() for name, values in run.rounds.items() if name != "round"}
+    columns: dict[str, Any] = {
+        name: values.tolist() for name, values in run.rounds.items() if name != "round"
+    }
     return [
         (name, float(value), stamp, int(k))
         for name, values in columns.items()

@@ -1,1 +1,3 @@
-"""The paper, reproduced: recipes of its figures, its claims with verdicts, the page that shows them."""
+"""The paper, reproduced: recipes of its figures, its claims with verdicts, the page that shows
+them.
+"""

@@ -12,7 +12,9 @@ WORDS = {"mnist-iid": "i.i.d. MNIST", "mnist": "MNIST, l = 5", "cifar10": "CIFAR
 
 
 def rows_of(adapted: Sequence[Adapted]) -> list[Row]:
-    """As rows that claims can look up: the study is STUDY.own or STUDY.new, the place on the axis the samples."""
+    """As rows that claims can look up: the study is STUDY.own or STUDY.new, the place on the axis
+    the samples.
+    """
     return [
         Row(
             "",
@@ -27,7 +29,9 @@ def rows_of(adapted: Sequence[Adapted]) -> list[Row]:
 
 
 def adaptation_table(adapted: Sequence[Adapted]) -> Table:
-    """Median accuracy over seeds [%]: as it is, then after one step on each number of samples; own / new UEs."""
+    """Median accuracy over seeds [%]: as it is, then after one step on each number of samples; own
+    / new UEs.
+    """
     samples = sorted({one.samples for one in adapted})
     body = []
     for study, arm in dict.fromkeys((one.study, one.arm) for one in adapted):
@@ -35,7 +39,10 @@ def adaptation_table(adapted: Sequence[Adapted]) -> Table:
 
         def both(num: int, column: str, of: Sequence[Adapted] = mine) -> str:
             values = (
-                100.0 * np.median([getattr(one, column) for one in of if (one.who, one.samples) == (who, num)])
+                100.0
+                * np.median(
+                    [getattr(one, column) for one in of if (one.who, one.samples) == (who, num)]
+                )
                 for who in ("own", "new")
             )
             return " / ".join(f"{value:.1f}" for value in values)

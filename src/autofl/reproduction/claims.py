@@ -1,6 +1,8 @@
-"""The paper's claims, each with a quantity that is measured for every seed and a rule that gives the verdict.
+"""The paper's claims, each with a quantity that is measured for every seed and a rule that gives
+the verdict.
 
-Quantities are ratios that a true claim makes larger than 1: of times, of errors (1 - accuracy), of losses, of rounds.
+Quantities are ratios that a true claim makes larger than 1: of times, of errors (1 - accuracy), of
+    losses, of rounds.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,8 +52,9 @@ PAIRS = {
     "plan-maml": ("Planned d and p beat fixed ones, with MAML: AutoFL before Per-FedAvg", "Per-FedAvg", "AutoFL"),
     "plan-fedavg": ("Planned d and p beat fixed ones, without MAML: FedAvg-2 before FedAvg-1", "FedAvg-1", "FedAvg-2"),
 }  # fmt: skip
-"""Every pair of algorithms that the text orders, the slower one first. The text contradicts itself on Per-FedAvg and
-FedAvg-2: "maml-both" and "plan-both" cannot both be true."""
+"""Every pair of algorithms that the text orders, the slower one first. The text contradicts itself
+on Per-FedAvg and FedAvg-2: "maml-both" and "plan-both" cannot both be true.
+"""
 
 
 def _learning_time(study: str) -> list[Claim]:
@@ -108,10 +111,14 @@ def _across_data() -> list[Claim]:
     """Fig. 2 and 4, one data setting against another."""
 
     def slower(view: View, k: int) -> Array:
-        return geometric_mean(ratio(view(f"time{k}", "mnist", a), view(f"time{k}", "mnist-iid", a)) for a in ALL)
+        return geometric_mean(
+            ratio(view(f"time{k}", "mnist", a), view(f"time{k}", "mnist-iid", a)) for a in ALL
+        )
 
     def unrest(view: View) -> Array:
-        return geometric_mean(ratio(view("unrest", "mnist", a), view("unrest", "mnist-iid", a)) for a in ALL)
+        return geometric_mean(
+            ratio(view("unrest", "mnist", a), view("unrest", "mnist-iid", a)) for a in ALL
+        )
 
     def gain(view: View, study: str) -> Array:
         return timed(at(study, "FedAvg-2", "AutoFL"))(view, None)
@@ -152,13 +159,17 @@ def _across_data() -> list[Claim]:
                 f"{words}, each other / AutoFL, CIFAR-10 over MNIST",
                 plain(partial(_more_leads, of)),
             )
-            for name, words, of in (("accuracy", "error", error_leads), ("loss", "training loss", loss_leads))
+            for name, words, of in (
+                ("accuracy", "error", error_leads),
+                ("loss", "training loss", loss_leads),
+            )
         ),
     ]
 
 
 def _more_leads(of: Callable[[View, str], dict[str, Array]], view: View) -> dict[str, Array]:
-    there, here = of(view, "cifar10"), of(view, "mnist")
+    there = of(view, "cifar10")
+    here = of(view, "mnist")
     return {other: ratio(there[other], here[other]) for other in OTHERS}
 
 
@@ -180,10 +191,23 @@ def _sample_sizes(study: str) -> list[Claim]:
         return ratio(share, 1.0 - share)
 
     def on_time(
-        name: str, words: str, quantity: str, values: Callable[[View, int | None], Measured], main_only: bool = False
+        name: str,
+        words: str,
+        quantity: str,
+        values: Callable[[View, int | None], Measured],
+        main_only: bool = False,
     ) -> Claim:
         text = AT_TARGETS.format(quantity)
-        return Claim(f"{name}-{study}", words, (study,), "V-B, Fig. 3", text, values, timed=True, main_only=main_only)
+        return Claim(
+            f"{name}-{study}",
+            words,
+            (study,),
+            "V-B, Fig. 3",
+            text,
+            values,
+            timed=True,
+            main_only=main_only,
+        )
 
     return [
         on_time("no-size-faster", "AutoFL is faster than Per-FedAvg with any d", "each d / AutoFL",

@@ -33,7 +33,10 @@ def convergence(study: str) -> list[Claim]:
     """Fig. 4, one data setting."""
 
     def later(view: View, pairs: Sequence[tuple[str, str]]) -> dict[str, Array]:
-        return {f"{b} / {a}": ratio(view("rounds", study, b), view("rounds", study, a)) for a, b in pairs}
+        return {
+            f"{b} / {a}": ratio(view("rounds", study, b), view("rounds", study, a))
+            for a, b in pairs
+        }
 
     first = [("AutoFL", other) for other in OTHERS]
     order = [("AutoFL", "Per-FedAvg"), ("Per-FedAvg", "FedAvg-1"), ("Per-FedAvg", "FedAvg-2")]
@@ -54,11 +57,15 @@ def convergence(study: str) -> list[Claim]:
 
 
 def order_of_magnitude() -> Claim:
-    """Sec. IV-B: K* of (30), which counts rounds until the mean of ||grad F||^2 is small, against such rounds."""
+    """Sec. IV-B: K* of (30), which counts rounds until the mean of ||grad F||^2 is small, against
+    such rounds.
+    """
 
     def told_over_measured(view: View) -> Array:
         view.places("mnist")  # only where its data are judged
-        return np.array([np.exp(np.mean([np.log(told / rounds) for rounds, told in GRADIENT_ROUNDS.values()]))])
+        return np.array(
+            [np.exp(np.mean([np.log(told / rounds) for rounds, told in GRADIENT_ROUNDS.values()]))]
+        )
 
     return Claim(
         "rounds-told",
@@ -90,18 +97,28 @@ def rounds_to_converge() -> list[Claim]:
 
 
 def always() -> list[Claim]:
-    """Sec. IV-A: AutoFL "always outperforms Per-FedAvg in learning time and convergence performances"."""
+    """Sec. IV-A: AutoFL "always outperforms Per-FedAvg in learning time and convergence
+    performances".
+    """
 
     def everywhere(view: View) -> dict[str, tuple[str, int]]:
-        points = {f"{study} {x}": (study, x) for study in ("radius", "labels") for x in view.places(study)}
+        points = {
+            f"{study} {x}": (study, x) for study in ("radius", "labels") for x in view.places(study)
+        }
         return {study: (study, 0) for study in STUDIES} | points
 
     def time(view: View) -> dict[str, Timed]:
-        return {name: at(study, "Per-FedAvg", "AutoFL", x) for name, (study, x) in everywhere(view).items()}
+        return {
+            name: at(study, "Per-FedAvg", "AutoFL", x)
+            for name, (study, x) in everywhere(view).items()
+        }
 
     def error(view: View) -> dict[str, Array]:
         places = everywhere(view).items()
-        return {name: ratio(view.error(s, "Per-FedAvg", x), view.error(s, "AutoFL", x)) for name, (s, x) in places}
+        return {
+            name: ratio(view.error(s, "Per-FedAvg", x), view.error(s, "AutoFL", x))
+            for name, (s, x) in places
+        }
 
     studies = (*STUDIES, "radius", "labels")
     where = "at each data set, radius and number of labels"
@@ -134,7 +151,9 @@ PLANNED = {"with MAML": ("Per-FedAvg", "AutoFL"), "without MAML": ("FedAvg-1", "
 def _planning(quantity: Callable[[View, str, int], Array]) -> Callable[[View, int], Array]:
     """What planning gains at a radius: fixed / planned, geometric mean with MAML and without."""
     pairs = PLANNED.values()
-    return lambda view, x: geometric_mean(ratio(quantity(view, a, x), quantity(view, b, x)) for a, b in pairs)
+    return lambda view, x: geometric_mean(
+        ratio(quantity(view, a, x), quantity(view, b, x)) for a, b in pairs
+    )
 
 
 def _lead(quantity: Callable[[View, str, int], Array]) -> Callable[[View, int], Array]:
@@ -148,7 +167,13 @@ def network_and_data() -> list[Claim]:
     """Fig. 5: trends over all points of an axis."""
 
     def trend(
-        study: str, name: str, words: str, figure: str, quantity: str, of: Callable[[View, int], Array], sign: int = 1
+        study: str,
+        name: str,
+        words: str,
+        figure: str,
+        quantity: str,
+        of: Callable[[View, int], Array],
+        sign: int = 1,
     ) -> Claim:
         text = f"{quantity}: factor over the axis by Theil and Sen's slope through all points" + (
             ", inverted" if sign < 0 else ""
@@ -156,12 +181,16 @@ def network_and_data() -> list[Claim]:
         return Claim(f"{study}-{name}", words, (study,), f"V-D, Fig. {figure}", text,
                      plain(lambda view: growth(*_over(study, of, view), sign)))  # fmt: skip
 
-    def faster(name: str, words: str, figure: str, quantity: str, of: Callable[[View, int], Array]) -> Claim:
+    def faster(
+        name: str, words: str, figure: str, quantity: str, of: Callable[[View, int], Array]
+    ) -> Claim:
         text = f"{quantity}: growth over the outer half, and over it / over the inner half, parabola through all points"
         return Claim(f"radius-{name}", words, ("radius",), f"V-D, Fig. {figure}", text,
                      plain(lambda view: acceleration(*_over("radius", of, view))))  # fmt: skip
 
-    def gains(name: str, words: str, figure: str, quantity: str, of: Callable[[View, str, int], Array]) -> Claim:
+    def gains(
+        name: str, words: str, figure: str, quantity: str, of: Callable[[View, str, int], Array]
+    ) -> Claim:
         def values(view: View) -> dict[str, Array]:
             places = view.places("radius")
             return {
@@ -170,13 +199,22 @@ def network_and_data() -> list[Claim]:
             }
 
         text = f"{quantity}, fixed / planned, median over all radii, with MAML and without"
-        return Claim(f"radius-{name}", words, ("radius",), f"V-D, Fig. {figure}", text, plain(values))
+        return Claim(
+            f"radius-{name}", words, ("radius",), f"V-D, Fig. {figure}", text, plain(values)
+        )
 
     def heard(view: View, x: int) -> Array:
-        return geometric_mean(np.maximum(view.column("heard", "radius", arm, x), 1e-3) for arm in ALL)
+        return geometric_mean(
+            np.maximum(view.column("heard", "radius", arm, x), 1e-3) for arm in ALL
+        )
 
-    rounds = {study: lambda view, arm, x, s=study: view("rounds", s, arm, x) for study in ("radius", "labels")}
-    error = {study: lambda view, arm, x, s=study: view.error(s, arm, x) for study in ("radius", "labels")}
+    rounds = {
+        study: lambda view, arm, x, s=study: view("rounds", s, arm, x)
+        for study in ("radius", "labels")
+    }
+    error = {
+        study: lambda view, arm, x, s=study: view.error(s, arm, x) for study in ("radius", "labels")
+    }
     four = "geometric mean of the four"
     return [
         trend("radius", "rounds", "K* grows with the radius", "5a", f"K*, {four}", _rounds_at("radius")),
@@ -209,10 +247,14 @@ def fast_adaptation(study: str) -> list[Claim]:
 
     def leads(view: View) -> dict[str, Array]:
         error = view.error(new, "AutoFL", FEW)
-        return {other: ratio(view.error(new, other, FEW), error) for other in ("FedAvg-1", "FedAvg-2")}
+        return {
+            other: ratio(view.error(new, other, FEW), error) for other in ("FedAvg-1", "FedAvg-2")
+        }
 
     def gain(view: View) -> Array:
-        before, after = (1.0 - view.column(f"best_{m}", new, "AutoFL", FEW) for m in ("global", "adapted"))
+        before, after = (
+            1.0 - view.column(f"best_{m}", new, "AutoFL", FEW) for m in ("global", "adapted")
+        )
         return ratio(before, after)
 
     words = f"one step on {FEW} samples of a UE that was not in training"

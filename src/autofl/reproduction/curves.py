@@ -1,6 +1,7 @@
 """What is read off the curve of one run: times to five accuracies, K*, the best and the last of it.
 
-Accuracy is first averaged over the evaluations within a few rounds on either side, which delays nothing, and crossings
+Accuracy is first averaged over the evaluations within a few rounds on either side, which delays
+nothing, and crossings
 are interpolated between evaluations: their grid hides no difference between two algorithms.
 """
 
@@ -16,21 +17,32 @@ from autofl.units import Array
 METRICS = ("adapted", "global")
 NUM_TARGETS = 5
 HALF_WINDOW = 5
-"""Rounds on either side over which accuracy is averaged; one evaluation on either side where they are farther apart."""
+"""Rounds on either side over which accuracy is averaged; one evaluation on either side where they
+are farther apart.
+"""
 BAND = 0.01
-"""Distance from the last accuracy within which a run counts as on its plateau (the paper's "std +- 1 %")."""
+"""Distance from the last accuracy within which a run counts as on its plateau (the paper's "std +-
+1 %").
+"""
 LAST_SHARE = 0.1
 """Share of the evaluations whose mean is the last accuracy."""
 LATEST_ENTRY = 0.75
-"""Share of the run by which the plateau must be entered: later than that, the end of the run would decide where it is,
-and the run counts as not finished."""
+"""Share of the run by which the plateau must be entered: later than that, the end of the run would
+decide where it is, and the run counts as not finished.
+"""
 LEVELS = {"mnist-iid": 0.90, "mnist": 0.90, "cifar10": 0.35, "radius": 0.85, "labels": 0.90}
-"""The accuracy whose first round is K*, by study: the highest multiple of five points that all four algorithms reach in
-more than half of the seeds, at every point of an axis. It is the same for all and does not move with a run's length."""
+"""The accuracy whose first round is K*, by study: the highest multiple of five points that all four
+algorithms reach in more than half of the seeds, at every point of an axis. It is the same for all
+and does not move with a run's length.
+"""
 CONVERGED = {"mnist": 0.90, "mnist5k": 0.90, "cifar10": 0.39}
-"""By data, the highest accuracy in whole points that all four reach in more than half of the seeds of Fig. 2."""
+"""By data, the highest accuracy in whole points that all four reach in more than half of the seeds
+of Fig. 2.
+"""
 SHIFTS = (-1, 1)
-"""Steps by which all targets are moved together, to see whether a verdict hangs on them: 5 points, near targets 1."""
+"""Steps by which all targets are moved together, to see whether a verdict hangs on them: 5 points,
+near targets 1.
+"""
 NEAR_STEP = 0.01
 DIVERGED_LOSS = 10.0
 """A run has diverged if it ended early or its last loss is above this many times the first."""
@@ -48,7 +60,9 @@ class Curve:
 
 
 def centred(rounds: Array, accuracy: Array) -> Array:
-    """Mean of the evaluations within HALF_WINDOW rounds on either side, or of the next one on either side."""
+    """Mean of the evaluations within HALF_WINDOW rounds on either side, or of the next one on
+    either side.
+    """
     reach = max(HALF_WINDOW, float(rounds[1] - rounds[0])) if len(rounds) > 1 else HALF_WINDOW
     first = np.searchsorted(rounds, rounds - reach - 1e-9)
     last = np.searchsorted(rounds, rounds + reach + 1e-9)
@@ -71,7 +85,8 @@ def crossing(place: Array, level: Array, target: float) -> float:
 def plateau_round(rounds: Array, accuracy: Array, planned: int) -> float:
     """The round of the last entry into the last accuracy +- 1 point; NaN for a run not finished.
 
-    Note: on a curve that creeps upwards it grows with the length of the run, so it is shown and decides nothing.
+    Note: on a curve that creeps upwards it grows with the length of the run, so it is shown and
+        decides nothing.
     """
     if rounds[-1] < planned:
         return math.nan
@@ -92,15 +107,16 @@ def plateau_round(rounds: Array, accuracy: Array, planned: int) -> float:
 def measure(curve: Curve, targets: Sequence[float], planned: int) -> dict[str, float]:
     """What is read off the curve of a run of `planned` rounds.
 
-    time1 to time5: to the targets [s]; plateau: round of the last entry into the last accuracy +- 1 point; quiet: the
-    first of 20 rounds in which accuracy deviates by at most 1 %; best and last: accuracy; unrest: deviation of the
-    change of accuracy from one evaluation to the next over the second half; loss and first_loss: of the last and the
-    first evaluation; diverged: 0 or 1.
+    time1 to time5: to the targets [s]; plateau: round of the last entry into the last accuracy +- 1
+    point; quiet: the first of 20 rounds in which accuracy deviates by at most 1 %; best and last:
+    accuracy; unrest: deviation of the change of accuracy from one evaluation to the next over the
+    second half; loss and first_loss: of the last and the first evaluation; diverged: 0 or 1.
     """
     quantities: dict[str, float] = {}
     for metric in METRICS:
         rounds, sim_time, accuracy = curve.evaluated(f"{metric}_accuracy")
-        smooth, steps = centred(rounds, accuracy), np.diff(accuracy[len(accuracy) // 2 :])
+        smooth = centred(rounds, accuracy)
+        steps = np.diff(accuracy[len(accuracy) // 2 :])
         loss = curve.columns["adapted_train_loss" if metric == "adapted" else "train_loss"]
         for place, target in enumerate(targets, 1):
             quantities[f"time{place}_{metric}"] = crossing(sim_time, smooth, target)
@@ -124,7 +140,9 @@ def time_at(curve: Curve, column: str, levels: Array) -> Array:
 
 
 def near_targets(data: str) -> Array:
-    """Five accuracies, one point apart, up to the highest that all four algorithms reach: they "start to converge"."""
+    """Five accuracies, one point apart, up to the highest that all four algorithms reach: they
+    "start to converge".
+    """
     return np.asarray(CONVERGED[data] - NEAR_STEP * np.arange(NUM_TARGETS)[::-1])
 
 
@@ -136,23 +154,33 @@ def moved(name: str, shift: int) -> str:
 def derived(
     values: dict[str, float], study: str, data: str, targets: Sequence[float], curve: Curve | None
 ) -> dict[str, float]:
-    """What follows from a row and its curve: rounds, K*, and near1 to near5, the times to the near targets [s]; all of
-    them, and time1 to time5, with targets moved by a step each way.
+    """What follows from a row and its curve: rounds, K*, and near1 to near5, the times to the near
+    targets [s]; all of them, and time1 to time5, with targets moved by a step each way.
 
-    K* is the time to its level in mean rounds, within 2 % of the round itself, which not all tables hold. Without a
-    curve a moved target is one of the others, or unknown; K* at an unknown level is left out.
+    K* is the time to its level in mean rounds, within 2 % of the round itself, which not all tables
+    hold. Without a curve a moved target is one of the others, or unknown; K* at an unknown level is
+    left out.
     """
     result: dict[str, float] = {}
     for metric in METRICS:
         for shift in (0, *SHIFTS):
             times = _moved_times(values, metric, targets, curve, shift)
-            result |= {f"{moved(f'time{k}', shift)}_{metric}": float(time) for k, time in enumerate(times, 1) if shift}
+            result |= {
+                f"{moved(f'time{k}', shift)}_{metric}": float(time)
+                for k, time in enumerate(times, 1)
+                if shift
+            }
             place = _place_of(LEVELS.get(study, -1.0), targets)
             if place is not None and (curve is not None or 0 <= place + shift < NUM_TARGETS):
-                result[f"{moved('rounds', shift)}_{metric}"] = float(times[place]) / values["round_time"]
+                result[f"{moved('rounds', shift)}_{metric}"] = (
+                    float(times[place]) / values["round_time"]
+                )
             if curve is not None and data in CONVERGED:
                 near = time_at(curve, f"{metric}_accuracy", near_targets(data) + shift * NEAR_STEP)
-                result |= {f"{moved(f'near{k}', shift)}_{metric}": float(time) for k, time in enumerate(near, 1)}
+                result |= {
+                    f"{moved(f'near{k}', shift)}_{metric}": float(time)
+                    for k, time in enumerate(near, 1)
+                }
     return result
 
 
@@ -168,6 +196,10 @@ def _moved_times(
     if not shift:
         return known
     if curve is not None:
-        return time_at(curve, f"{metric}_accuracy", np.asarray(targets) + shift * (targets[1] - targets[0]))
+        return time_at(
+            curve, f"{metric}_accuracy", np.asarray(targets) + shift * (targets[1] - targets[0])
+        )
     places = np.arange(NUM_TARGETS) + shift
-    return np.where((places >= 0) & (places < NUM_TARGETS), known[np.clip(places, 0, NUM_TARGETS - 1)], math.nan)
+    return np.where(
+        (places >= 0) & (places < NUM_TARGETS), known[np.clip(places, 0, NUM_TARGETS - 1)], math.nan
+    )

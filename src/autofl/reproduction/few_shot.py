@@ -1,7 +1,8 @@
 """Fast adaptation: how good the last model of a run is after one step on few samples of a UE.
 
-At the UEs that trained it, and at as many newcomers: UEs whose samples, labels and sizes are drawn anew by the same law
-from the test parts, on which nobody trained. A newcomer adapts on some of its samples and is judged on others.
+At the UEs that trained it, and at as many newcomers: UEs whose samples, labels and sizes are drawn
+anew by the same law from the test parts, on which nobody trained. A newcomer adapts on some of its
+samples and is judged on others.
 """
 
 import csv
@@ -34,7 +35,9 @@ COLUMNS = ("study", "arm", "seed", "who", "samples", "global_accuracy", "adapted
 
 @dataclass(frozen=True)
 class Adapted:
-    """Accuracy of one run's last model at its own or at new UEs, as it is and after a step on a few samples."""
+    """Accuracy of one run's last model at its own or at new UEs, as it is and after a step on a few
+    samples.
+    """
 
     study: str
     arm: str
@@ -51,17 +54,22 @@ def newcomers(settings: Settings, data: "FederatedData") -> Partition:
 
     unseen = np.sort(data.partition.test)
     label = data.y.cpu().numpy()[unseen]
-    owned = build_law(settings)(label, data.num_classes, data.partition.num_ue, stream(settings.seed, "newcomers"))
+    owned = build_law(settings)(
+        label, data.num_classes, data.partition.num_ue, stream(settings.seed, "newcomers")
+    )
     return split([unseen[index] for index in owned], stream(settings.seed, "newcomers-split"))
 
 
-def collect_adaptation(study: str, members: Sequence[tuple[Arm, int, Path]], device: str) -> list[Adapted]:
+def collect_adaptation(
+    study: str, members: Sequence[tuple[Arm, int, Path]], device: str
+) -> list[Adapted]:
     """The adaptation of each run's last model, from its weights."""
     from autofl.experiments.build import build_model, pick_device
     from autofl.experiments.data import build_data, load_data
 
     rows: list[Adapted] = []
-    where, loaded = pick_device(device), None
+    where = pick_device(device)
+    loaded = None
     for seed in dict.fromkeys(seed for _, seed, _ in members):
         runs = [(arm, folder) for arm, of_seed, folder in members if of_seed == seed]
         settings = parse_settings(read_toml(runs[0][1] / CONFIG)).resolved()
@@ -93,9 +101,14 @@ def _of_seed(
             judge = Evaluator(alpha, samples, train_samples=1, test_samples=TEST_SAMPLES)
             judged = judge.prepare(model, data, settings.seed)
             for arm, folder in runs:
-                params = {name: torch.from_numpy(p).to(data.x.device) for name, p in read_weights(folder).items()}
+                params = {
+                    name: torch.from_numpy(p).to(data.x.device)
+                    for name, p in read_weights(folder).items()
+                }
                 quality = judged(params)
-                both = (round(value, 4) for value in (quality.global_accuracy, quality.adapted_accuracy))
+                both = (
+                    round(value, 4) for value in (quality.global_accuracy, quality.adapted_accuracy)
+                )
                 rows.append(Adapted(study, arm.name, settings.seed, who, samples, *both))
     return rows
 

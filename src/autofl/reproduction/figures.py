@@ -1,4 +1,6 @@
-"""The paper's figures, drawn from committed results: the adapted model on the left, the global one on the right."""
+"""The paper's figures, drawn from committed results: the adapted model on the left, the global one
+on the right.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -65,10 +67,15 @@ def draw(name: str, study: Study) -> Figure:
 def _learning_time(figure: Figure, study: Study) -> None:
     least = LEAST_ACCURACY.get(str(study.about["data"]), 0.30)
     times = {
-        metric: {arm: time_to_levels(_members(study, arm), f"{metric}_accuracy", least) for arm in study.arms()}
+        metric: {
+            arm: time_to_levels(_members(study, arm), f"{metric}_accuracy", least)
+            for arm in study.arms()
+        }
         for metric in METRICS
     }
-    drawn = [metric for metric in METRICS if any(len(levels) for levels, _ in times[metric].values())] or ["adapted"]
+    drawn = [
+        metric for metric in METRICS if any(len(levels) for levels, _ in times[metric].values())
+    ] or ["adapted"]
     panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
     for axes, metric in zip(panels, drawn, strict=True):
         for place, (arm, (accuracy, time)) in enumerate(times[metric].items()):
@@ -80,7 +87,9 @@ def _learning_time(figure: Figure, study: Study) -> None:
         axes.set_xlabel(f"test accuracy, {metric} model [%]")
     for metric in set(METRICS) - set(drawn):
         words = f"the {metric} model reaches {100 * least:g} %\nwith no algorithm in every seed"
-        panels[0].text(0.5, 0.97, words, ha="center", va="top", transform=panels[0].transAxes, fontsize=8)
+        panels[0].text(
+            0.5, 0.97, words, ha="center", va="top", transform=panels[0].transAxes, fontsize=8
+        )
     panels[0].set_ylabel("learning time [simulated s]")
     panels[0].set_ylim(bottom=0.0)  # after both are drawn, since they share it
     _one_legend(panels)
@@ -88,12 +97,19 @@ def _learning_time(figure: Figure, study: Study) -> None:
 
 def time_to_levels(members: Sequence[Curve], column: str, least: float) -> tuple[Array, Array]:
     """Time to reach each accuracy, as far as every seed got; shape (num_runs, num_levels)."""
-    tops = [float(centred(rounds, values).max()) for rounds, _, values in (run.evaluated(column) for run in members)]
+    tops = [
+        float(centred(rounds, values).max())
+        for rounds, _, values in (run.evaluated(column) for run in members)
+    ]
     levels = np.arange(least, min(tops, default=0.0), 0.005)
-    return levels, np.stack([time_at(run, column, levels) for run in members]) if len(levels) else np.empty((0, 0))
+    return levels, np.stack([time_at(run, column, levels) for run in members]) if len(
+        levels
+    ) else np.empty((0, 0))
 
 
-def _against_rounds(figure: Figure, study: Study, columns: Sequence[tuple[str, str]], factor: float) -> None:
+def _against_rounds(
+    figure: Figure, study: Study, columns: Sequence[tuple[str, str]], factor: float
+) -> None:
     panels = figure.subplots(1, 2, sharey=factor != 1.0)
     for axes, (column, words) in zip(panels, columns, strict=True):
         for place, arm in enumerate(study.arms()):
@@ -107,7 +123,9 @@ def _against_rounds(figure: Figure, study: Study, columns: Sequence[tuple[str, s
 
 
 def _until_diverged(x: Array, values: Array) -> tuple[Array, Array]:
-    """Rounds, and losses of shape (num_seeds, num), up to the first beyond ten times the loss at the start."""
+    """Rounds, and losses of shape (num_seeds, num), up to the first beyond ten times the loss at
+    the start.
+    """
     apart = (values > 10.0 * values[:, :1]).any(axis=0)
     num = int(np.argmax(apart)) if apart.any() else len(x)
     return x[:num], values[:, :num]
@@ -121,7 +139,9 @@ def _loss(figure: Figure, study: Study) -> None:
     _against_rounds(figure, study, columns, 1.0)
     for axes in figure.axes:
         first = max(float(np.asarray(line.get_ydata())[0]) for line in axes.lines)
-        axes.set_ylim(0.0, min(axes.get_ylim()[1], 2.0 * first))  # a run that diverges leaves the picture
+        axes.set_ylim(
+            0.0, min(axes.get_ylim()[1], 2.0 * first)
+        )  # a run that diverges leaves the picture
 
 
 def _accuracy(figure: Figure, study: Study) -> None:
@@ -135,7 +155,9 @@ def _points(figure: Figure, study: Study, quantity: str, words: str, factor: flo
         for place, arm in enumerate(study.arms()):
             x, mean, bars, share = points(study, arm, f"{quantity}_{metric}")
             style: Any = {"color": COLOURS[place], "marker": MARKERS[place], "markersize": 4}
-            many = share > 0.5  # a mean over fewer seeds is one over the lucky: hollow, and not joined
+            many = (
+                share > 0.5
+            )  # a mean over fewer seeds is one over the lucky: hollow, and not joined
             axes.errorbar(
                 x[many],
                 factor * mean[many],
@@ -153,15 +175,18 @@ def _points(figure: Figure, study: Study, quantity: str, words: str, factor: flo
 
 
 def points(study: Study, arm: str, quantity: str) -> tuple[Array, Array, Array, Array]:
-    """Places on the axis, mean over the seeds that have a value, how far the bar goes below and above it, and the share
-    of the seeds that have one.
+    """Places on the axis, mean over the seeds that have a value, how far the bar goes below and
+    above it, and the share of the seeds that have one.
 
     The bar is the 95 % interval of the mean from five seeds on, else the range of the seeds.
     """
     places = sorted({row.x for row in study.rows})
-    summaries, shares = [], []
+    summaries = []
+    shares = []
     for x in places:
-        values = np.array([row.values[quantity] for row in study.rows if row.arm == arm and row.x == x])
+        values = np.array(
+            [row.values[quantity] for row in study.rows if row.arm == arm and row.x == x]
+        )
         there = values[~np.isnan(values)]
         shares.append(len(there) / max(len(values), 1))
         mean, half = mean_interval(there)
@@ -178,7 +203,9 @@ def _members(study: Study, arm: str) -> list[Curve]:
 
 
 def _one_legend(panels: Any) -> None:
-    """In the panel that leaves it more room: the left one, unless nothing is drawn there; none where nothing is."""
+    """In the panel that leaves it more room: the left one, unless nothing is drawn there; none
+    where nothing is.
+    """
     drawn = [axes for axes in panels if axes.get_legend_handles_labels()[0]]
     if drawn:
         legend(drawn[0])
@@ -191,7 +218,9 @@ KINDS: dict[str, Callable[[Figure, Study], None]] = {
     "rounds_to_converge": lambda figure, study: _points(
         figure, study, "rounds", f"K* [rounds to {100 * LEVELS[study.name]:g} %]", 1.0
     ),
-    "best_accuracy": lambda figure, study: _points(figure, study, "best", "best accuracy [%]", 100.0),
+    "best_accuracy": lambda figure, study: _points(
+        figure, study, "best", "best accuracy [%]", 100.0
+    ),
 }
 
 RATIOS = (("Per-FedAvg", "AutoFL"), ("FedAvg-1", "AutoFL"), ("FedAvg-2", "AutoFL"))
@@ -201,8 +230,9 @@ RATIO_AXIS = (0.1, 10.0)
 
 
 def draw_targets(studies: Sequence[Study]) -> Figure:
-    """How ratios of times depend on the target: median over seeds with its 95 % interval. A side that never reaches a
-    target makes the ratio 0 or infinite, at the edge of the picture."""
+    """How ratios of times depend on the target: median over seeds with its 95 % interval. A side
+    that never reaches a target makes the ratio 0 or infinite, at the edge of the picture.
+    """
     with figure_of(10.0, 3.6) as figure:
         panels = figure.subplots(1, len(studies), sharey=True)
         for axes, study in zip(panels, studies, strict=True):
@@ -212,7 +242,13 @@ def draw_targets(studies: Sequence[Study]) -> Figure:
                 medians, low, high = ratios_at(study, *pair, levels)
                 x = 100.0 * levels
                 axes.fill_between(x, low, high, color=COLOURS[place], alpha=0.2, linewidth=0)
-                axes.plot(x, medians, color=COLOURS[place], linestyle=DASHES[place], label=drawn_text(" / ".join(pair)))
+                axes.plot(
+                    x,
+                    medians,
+                    color=COLOURS[place],
+                    linestyle=DASHES[place],
+                    label=drawn_text(" / ".join(pair)),
+                )
             near = 100.0 * near_targets(str(study.about["data"]))
             axes.axvspan(near[0] - 0.5, near[-1] + 0.5, color="grey", alpha=0.2, linewidth=0)
             for target in study.about["targets"]:
@@ -230,9 +266,13 @@ def draw_targets(studies: Sequence[Study]) -> Figure:
 
 
 def ratios_at(study: Study, slow: str, fast: str, levels: Array) -> tuple[Array, Array, Array]:
-    """Median over seeds of a ratio of times at each level, and its interval; NaN where most seeds say nothing."""
+    """Median over seeds of a ratio of times at each level, and its interval; NaN where most seeds
+    say nothing.
+    """
     rows = {
-        arm: np.stack([time_at(curve, "adapted_accuracy", levels) for curve in _members(study, arm)])
+        arm: np.stack(
+            [time_at(curve, "adapted_accuracy", levels) for curve in _members(study, arm)]
+        )
         for arm in (slow, fast)
     }
     one, other = (np.where(np.isnan(times), np.inf, times) for times in rows.values())
@@ -262,12 +302,20 @@ DRAWN: tuple[Meaning, ...] = ("adapted", "mixed")
 """Meanings of accuracy that are drawn; the counts of all three are in a table."""
 
 
-def draw_sensitivity(judged: dict[tuple[str, str], list[Judgement]], meaning: Meaning, title: str) -> Figure:
-    """Claims by readings, coloured and lettered. Claims on whose verdict all readings agree are named below the page's
-    table and left out, so that what is drawn can be read at the width of a page."""
+def draw_sensitivity(
+    judged: dict[tuple[str, str], list[Judgement]], meaning: Meaning, title: str
+) -> Figure:
+    """Claims by readings, coloured and lettered. Claims on whose verdict all readings agree are
+    named below the page's table and left out, so that what is drawn can be read at the width of a
+    page.
+    """
     readings = list(dict.fromkeys(reading for reading, _ in judged))
     columns = [judged[reading, meaning] for reading in readings]
-    rows = [row for row in range(len(columns[0])) if len({column[row].verdict for column in columns}) > 1]
+    rows = [
+        row
+        for row in range(len(columns[0]))
+        if len({column[row].verdict for column in columns}) > 1
+    ]
     names = [f"{_short(columns[0][row])}" for row in rows]
     with figure_of(10.0, 2.6 + 0.21 * len(rows)) as figure:
         axes = figure.subplots()
@@ -278,7 +326,14 @@ def draw_sensitivity(judged: dict[tuple[str, str], list[Judgement]], meaning: Me
                 axes.text(x, y, letter, ha="center", va="center", fontsize=9)
         axes.set_xlim(-0.5, len(readings) - 0.5)
         axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
-        axes.set_xticks(range(len(readings)), readings, rotation=60, ha="left", rotation_mode="anchor", fontsize=9)
+        axes.set_xticks(
+            range(len(readings)),
+            readings,
+            rotation=60,
+            ha="left",
+            rotation_mode="anchor",
+            fontsize=9,
+        )
         axes.xaxis.tick_top()
         axes.set_yticks(range(len(rows)), names, fontsize=9)
         axes.grid(visible=False)
@@ -298,4 +353,6 @@ def _short(one: Judgement) -> str:
 def _square(column: int, row: int, colour: str) -> Any:
     from matplotlib.patches import Rectangle
 
-    return Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, facecolor=colour, alpha=0.75, linewidth=0)
+    return Rectangle(
+        (column - 0.48, row - 0.46), 0.96, 0.92, facecolor=colour, alpha=0.75, linewidth=0
+    )

@@ -1,6 +1,7 @@
 """The studies of the joint planner: arms as one would give them to `autofl simulate --set`.
 
-Arms are judged on seeds 1, 2, ...; constants were tuned on seeds 101, 102, ..., and pilots made on yet others.
+Arms are judged on seeds 1, 2, ...; constants were tuned on seeds 101, 102, ..., and pilots made on
+yet others.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +39,9 @@ class JointScale:
 
 SCALES = {
     "smoke": JointScale("smoke", 2, 2, 6, 4, 2, 20, (0.3, 0.4), (0.12, 0.15), every_arm=False),
-    "quick": JointScale("quick", 2, 2, 200, 400, 5, 100, (0.85, 0.90), (0.45, 0.50), every_arm=False),
+    "quick": JointScale(
+        "quick", 2, 2, 200, 400, 5, 100, (0.85, 0.90), (0.45, 0.50), every_arm=False
+    ),
     "full": JointScale("full", 10, 5, 400, 1000, 2, 200, (0.85, 0.90), (0.45, 0.50)),
 }
 """smoke shows that everything works, its numbers mean nothing; quick leaves arms out."""
@@ -83,7 +86,10 @@ GRIDS = {
     ("paper", "autofl-j"): "--samples 8,12 --steps 1,2,4 --bits 0.1,0.2,0.4 --frequency 1",
     ("paper", "fedavg-j"): "--samples 5,8 --steps 2,4 --bits 0.1,0.2 --frequency 1",
     ("physical", "autofl-j"): "--samples 8,12,16 --steps 2,3,4 --bits 0.1,0.2,0.3 --frequency 1",
-    ("tight", "autofl-j"): "--samples 6,8,10 --steps 1,2,3 --bits 0.1,0.2,0.3 --frequency 0.4,0.5,0.6",
+    (
+        "tight",
+        "autofl-j",
+    ): "--samples 6,8,10 --steps 1,2,3 --bits 0.1,0.2,0.3 --frequency 0.4,0.5,0.6",
     ("mixed", "autofl-j"): "--samples 12,20 --steps 2 --bits 0.2 --frequency 0.7,1",
     ("10 ms", "autofl-j"): "--samples 12,20 --steps 4,8 --bits 0.4,0.8 --frequency 0.6,1",
     ("100 ms", "autofl-j"): "--samples 12,20 --steps 8,16 --bits 0.8,1.6 --frequency 0.3,0.5",
@@ -103,7 +109,9 @@ def tune_command(cell: str, algorithm: str) -> str:
         "evaluation.test_samples=200",
         *CELLS[cell],
     )
-    words = " ".join(f"--set '{setting}'" if "{" in setting else f"--set {setting}" for setting in settings)
+    words = " ".join(
+        f"--set '{setting}'" if "{" in setting else f"--set {setting}" for setting in settings
+    )
     num_seeds = 4 if cell in ("physical", "tight") else 2
     return f"autofl tune --algorithm {algorithm} --target 0.9 {GRIDS[cell, algorithm]} --seeds {num_seeds} {words}"
 
@@ -121,7 +129,11 @@ def carried_out(constants: Constants, algorithm: str) -> tuple[str, ...]:
 
 def _given(constants: Constants) -> tuple[str, ...]:
     """What a rival that decides neither local steps nor bits takes over from the tuned constants."""
-    selected = () if constants.num_selected is None else (f"simulation.num_selected={constants.num_selected}",)
+    selected = (
+        ()
+        if constants.num_selected is None
+        else (f"simulation.num_selected={constants.num_selected}",)
+    )
     return (
         f"learning.local_steps={constants.local_steps}",
         "compressor.name=entropy",
@@ -131,10 +143,14 @@ def _given(constants: Constants) -> tuple[str, ...]:
 
 
 def deadline(constants: Constants) -> float:
-    """FedCS's T_round [s]: the slowest computing and the slowest upload that can be decoded, Table I's cell."""
+    """FedCS's T_round [s]: the slowest computing and the slowest upload that can be decoded, Table
+    I's cell.
+    """
     bits = MODEL_WEIGHTS["mlp", "mnist"] * (constants.bits or 32.0)
     upload = bits / (1e6 * 9.967)  # B log2(1 + phi), phi = 30 dB
-    computing = 1.2e5 * constants.num_samples * constants.local_steps / (1e9 * (constants.frequency or 1.0))
+    computing = (
+        1.2e5 * constants.num_samples * constants.local_steps / (1e9 * (constants.frequency or 1.0))
+    )
     return round(computing + upload, 6)
 
 
@@ -155,9 +171,15 @@ def _run(rounds: int, test_samples: int, targets: tuple[float, float]) -> tuple[
     )
 
 
-AUTOFL_J, THRIFTY, FEDAVG_J, PLAIN = "AutoFL-J", "AutoFL-J thrifty", "FedAvg-J", "AutoFL-J without compression"
-TUNED_MAML, TUNED_FEDAVG = "tuned constants, MAML", "tuned constants, FedAvg"
-YANG, FEDCS, ADAQUANT = "Yang et al.", "FedCS", "AdaQuantFL"
+AUTOFL_J = "AutoFL-J"
+THRIFTY = "AutoFL-J thrifty"
+FEDAVG_J = "FedAvg-J"
+PLAIN = "AutoFL-J without compression"
+TUNED_MAML = "tuned constants, MAML"
+TUNED_FEDAVG = "tuned constants, FedAvg"
+YANG = "Yang et al."
+FEDCS = "FedCS"
+ADAQUANT = "AdaQuantFL"
 RIVALS = (YANG, FEDCS, ADAQUANT)
 
 
@@ -183,11 +205,19 @@ def arms_of(cell: str) -> dict[str, tuple[str, ...]]:
             f"selection.num_samples={maml.num_samples}",
             f"selection.deadline={deadline(maml)}",
         ),
-        ADAQUANT: ("algorithm=autofl-j", *quantised, "compressor.name=quantise", "joint.name=adaquantfl", work),
+        ADAQUANT: (
+            "algorithm=autofl-j",
+            *quantised,
+            "compressor.name=quantise",
+            "joint.name=adaquantfl",
+            work,
+        ),
     }
 
 
-def _arms(study: str, cell: str, names: Sequence[str], shared: Sequence[str], num_seeds: int) -> list[Arm]:
+def _arms(
+    study: str, cell: str, names: Sequence[str], shared: Sequence[str], num_seeds: int
+) -> list[Arm]:
     every = arms_of(cell)
     return [Arm(study, name, (*shared, *CELLS[cell], *every[name]), num_seeds) for name in names]
 
@@ -201,20 +231,32 @@ def comparison(cell: str, scale: JointScale) -> list[Arm]:
 
 def hard_cell(cell: str, scale: JointScale) -> list[Arm]:
     """A cell in which energy or speed is scarce."""
-    names = ("AutoFL", AUTOFL_J, FEDAVG_J, TUNED_MAML, *((TUNED_FEDAVG, YANG) if scale.every_arm else ()))
+    names = (
+        "AutoFL",
+        AUTOFL_J,
+        FEDAVG_J,
+        TUNED_MAML,
+        *((TUNED_FEDAVG, YANG) if scale.every_arm else ()),
+    )
     return _arms(f"joint-{cell}", cell, names, digits(scale), scale.seeds)
 
 
 def ternary(scale: JointScale) -> list[Arm]:
-    """The planner without its coder: both send ternary updates of 1.66 bit, so that sending is most of a round."""
+    """The planner without its coder: both send ternary updates of 1.66 bit, so that sending is most
+    of a round.
+    """
     constants = Constants(num_samples=12, local_steps=5, frequency=0.8)  # of 12 on seeds 101 to 104
-    tuned = [word for word in carried_out(constants, "autofl-j") if not word.startswith("compressor.")]
+    tuned = [
+        word for word in carried_out(constants, "autofl-j") if not word.startswith("compressor.")
+    ]
     told = {"AutoFL": ("algorithm=autofl",)} | {
         name: (*more, "compressor.name=ternary")
         for name, more in ((AUTOFL_J, ("algorithm=autofl-j",)), (TUNED_MAML, tuple(tuned)))
     }
     shared = (*digits(scale), *CELLS["physical"])
-    return [Arm("joint-ternary", name, (*shared, *more), scale.seeds) for name, more in told.items()]
+    return [
+        Arm("joint-ternary", name, (*shared, *more), scale.seeds) for name, more in told.items()
+    ]
 
 
 DECISIONS = {
@@ -230,7 +272,9 @@ NOTHING = "nothing decided"
 
 
 def ablation(scale: JointScale) -> list[Arm]:
-    """Each decision left out, and each alone; what is not decided is AutoFL's: tau = 1, d = 1/epsilon, 1 bit."""
+    """Each decision left out, and each alone; what is not decided is AutoFL's: tau = 1, d =
+    1/epsilon, 1 bit.
+    """
     joint = ("algorithm=autofl-j",)
     off = {name: f"joint.{name}=false" for name in DECISIONS}
     told: dict[str, tuple[str, ...]] = {"AutoFL": ("algorithm=autofl",), AUTOFL_J: joint}
@@ -238,9 +282,15 @@ def ablation(scale: JointScale) -> list[Arm]:
     if scale.every_arm:
         told[NOTHING] = (*joint, *off.values())
         for name, words in DECISIONS.items():
-            told[f"only {words}"] = (*joint, *(switch for other, switch in off.items() if other != name))
+            told[f"only {words}"] = (
+                *joint,
+                *(switch for other, switch in off.items() if other != name),
+            )
     shared = (*digits(scale), *CELLS["physical"])
-    return [Arm("joint-ablation", name, (*shared, *more), scale.few_seeds) for name, more in told.items()]
+    return [
+        Arm("joint-ablation", name, (*shared, *more), scale.few_seeds)
+        for name, more in told.items()
+    ]
 
 
 def besides(scale: JointScale) -> list[Arm]:
@@ -266,19 +316,25 @@ PACE_NAMES = ("constant", "per_step", "per_ue", "noise", "rounding")
 
 
 def guesses(scale: JointScale) -> list[Arm]:
-    """Pace of learning wrong by a factor of two, one constant at a time; twice a constant that is 0 is no guess."""
+    """Pace of learning wrong by a factor of two, one constant at a time; twice a constant that is 0
+    is no guess.
+    """
     right = PACE_THEN
     told: dict[str, tuple[str, ...]] = {AUTOFL_J: ("algorithm=autofl-j",)}
     for place, name in enumerate(PACE_NAMES):
         if right[place] == 0.0:
             continue
         for sign, factor in (("×", 2.0), ("/", 0.5)):
-            wrong = [value * factor if place == other else value for other, value in enumerate(right)]
+            wrong = [
+                value * factor if place == other else value for other, value in enumerate(right)
+            ]
             told[f"{name} {sign} 2"] = ("algorithm=autofl-j", f"joint.pace={wrong}")
     if not scale.every_arm:
         told = {name: more for name, more in told.items() if not name.endswith("/ 2")}
     shared = (*digits(scale), *CELLS["physical"])
-    return [Arm("joint-guesses", name, (*shared, *more), scale.few_seeds) for name, more in told.items()]
+    return [
+        Arm("joint-guesses", name, (*shared, *more), scale.few_seeds) for name, more in told.items()
+    ]
 
 
 def cifar10(scale: JointScale) -> list[Arm]:
@@ -288,17 +344,25 @@ def cifar10(scale: JointScale) -> list[Arm]:
         f"evaluation.every={scale.cifar_every}",
         *_run(scale.cifar_rounds, scale.test_samples, scale.cifar_targets),
     )
-    names = (*ALGORITHMS.values(), AUTOFL_J, FEDAVG_J) if scale.every_arm else ("AutoFL", "FedAvg-2", AUTOFL_J)
+    names = (
+        (*ALGORITHMS.values(), AUTOFL_J, FEDAVG_J)
+        if scale.every_arm
+        else ("AutoFL", "FedAvg-2", AUTOFL_J)
+    )
     return _arms("joint-cifar10", "paper", names, shared, scale.few_seeds)
 
 
 CHOSEN: dict[str, int] = {"paper": 20, "physical": 20, "tight": 20, "mixed": 20, "far": 20}
-"""|A_k| that `autofl plan --planner joint --target 0.9 --set data.name=mnist` chooses in each cell, in advance."""
+"""|A_k| that `autofl plan --planner joint --target 0.9 --set data.name=mnist` chooses in each cell,
+in advance.
+"""
 CHOICE = "choice of autofl plan"
 
 
 def choices(scale: JointScale) -> list[Arm]:
-    """(P1): what autofl plan chooses, against constants of every |A_k|, d, tau and bits of a grid, in closed loop."""
+    """(P1): what autofl plan chooses, against constants of every |A_k|, d, tau and bits of a grid,
+    in closed loop.
+    """
     sizes = ((8, 2), (12, 2), (12, 4)) if scale.every_arm else ((8, 2),)
     arms = []
     for cell, selected in CHOSEN.items():
@@ -312,13 +376,27 @@ def choices(scale: JointScale) -> list[Arm]:
                     constants = Constants(d, tau, bits, num_selected, frequency)
                     name = f"|A_k| = {num_selected}, d = {d}, tau = {tau}, {bits:g} bit"
                     more = carried_out(constants, "autofl-j")
-                    arms.append(Arm("joint-choice", name, (*shared, *more), scale.choice_seeds, reading=cell))
+                    arms.append(
+                        Arm(
+                            "joint-choice", name, (*shared, *more), scale.choice_seeds, reading=cell
+                        )
+                    )
     return arms
 
 
 STEPS_THEN: dict[bool, tuple[str, ...]] = {
-    False: ("learning.inner_lr=0.03", "learning.outer_lr=0.25", "learning.grad_clip=5.0", "learning.guard=1.0"),
-    True: ("learning.inner_lr=0.06", "learning.outer_lr=0.15", "learning.grad_clip=2.0", "learning.guard=0.2"),
+    False: (
+        "learning.inner_lr=0.03",
+        "learning.outer_lr=0.25",
+        "learning.grad_clip=5.0",
+        "learning.guard=1.0",
+    ),
+    True: (
+        "learning.inner_lr=0.06",
+        "learning.outer_lr=0.15",
+        "learning.grad_clip=2.0",
+        "learning.guard=0.2",
+    ),
 }
 """Steps of the -j arms on digits, and on CIFAR-10."""
 PLANNER_THEN: dict[bool, tuple[str, ...]] = {
@@ -329,7 +407,9 @@ PLANNER_THEN: dict[bool, tuple[str, ...]] = {
 
 
 def as_measured(arm: Arm) -> Arm:
-    """The arm with what was set and not decided when these studies were made; their results are of such runs."""
+    """The arm with what was set and not decided when these studies were made; their results are of
+    such runs.
+    """
     words = arm.overrides
     if not {"algorithm=autofl-j", "algorithm=fedavg-j"} & set(words):
         return arm
@@ -371,15 +451,21 @@ def studies_named(names: Sequence[str]) -> list[str]:
     """The studies of these names, in their order; `joint` is all of MNIST."""
     for name in names:
         if name not in (ALL, *JOINT_STUDIES):
-            raise AutoFLError(f"{name}: no such study; there are {', '.join((ALL, *JOINT_STUDIES))}")
-    wanted = set(names) | ({name for name in JOINT_STUDIES if name != "joint-cifar10"} if ALL in names else set())
+            raise AutoFLError(
+                f"{name}: no such study; there are {', '.join((ALL, *JOINT_STUDIES))}"
+            )
+    wanted = set(names) | (
+        {name for name in JOINT_STUDIES if name != "joint-cifar10"} if ALL in names else set()
+    )
     return [name for name in JOINT_STUDIES if name in wanted]
 
 
 ROUND_SECONDS = {"joint-cifar10": 0.25}
 """Seconds of one round with its evaluation on one core; 0.05 on MNIST."""
 USUAL_ROUNDS = {"AutoFL": 200, "Per-FedAvg": 400, "FedAvg-1": 400, "FedAvg-2": 200}
-"""Rounds until a run on MNIST is beyond its second target; about 70 for other arms. On CIFAR-10, all there are."""
+"""Rounds until a run on MNIST is beyond its second target; about 70 for other arms. On CIFAR-10,
+all there are.
+"""
 
 
 def seconds_of(arm: Arm, most_rounds: int) -> float:
@@ -389,9 +475,13 @@ def seconds_of(arm: Arm, most_rounds: int) -> float:
 
 
 def with_joint_seeds(scale: JointScale, seeds: int | None) -> JointScale:
-    """A scale with another number of seeds, if one is given; from TUNING_SEED on they are not for judging."""
+    """A scale with another number of seeds, if one is given; from TUNING_SEED on they are not for
+    judging.
+    """
     if seeds is None:
         return scale
     if not 1 <= seeds < TUNING_SEED:
-        raise AutoFLError(f"--seeds {seeds}: must lie between 1 and {TUNING_SEED - 1}; later ones tune constants")
+        raise AutoFLError(
+            f"--seeds {seeds}: must lie between 1 and {TUNING_SEED - 1}; later ones tune constants"
+        )
     return replace(scale, seeds=seeds, few_seeds=seeds)

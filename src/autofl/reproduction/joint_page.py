@@ -1,4 +1,6 @@
-"""The report on the joint planner, from its results alone: a picture, tables, a page, and JSON for machines."""
+"""The report on the joint planner, from its results alone: a picture, tables, a page, and JSON for
+machines.
+"""
 
 import json
 import math
@@ -53,7 +55,9 @@ checked for every UE in every round: energy, power, range of frequency, and the 
 
 
 def draw_way(studies: dict[str, JointStudy]) -> Figure:
-    """Accuracy against time, a panel for each cell: medians over seeds, and the middle half of them."""
+    """Accuracy against time, a panel for each cell: medians over seeds, and the middle half of
+    them.
+    """
     shown = [name for name in PANELS if name in studies]
     with figure_of(4.4 * len(shown), 3.6) as figure:
         panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
@@ -63,18 +67,24 @@ def draw_way(studies: dict[str, JointStudy]) -> Figure:
                 if rows := study.rows_of(arm):
                     low, middle, high = quartiles(np.array([row.way for row in rows]))
                     style: Any = {"color": COLOURS[place], "linestyle": DASHES[place]}
-                    there = np.isfinite(middle) & (low > 0.0)  # what the untrained model knows takes no time
+                    there = np.isfinite(middle) & (
+                        low > 0.0
+                    )  # what the untrained model knows takes no time
                     y = 100.0 * np.array(LEVELS)[there]
                     axes.plot(middle[there], y, label=arm, **style)
                     capped = np.minimum(high[there], middle[there].max(initial=0.0) * 1.5)
-                    axes.fill_betweenx(y, low[there], capped, color=COLOURS[place], alpha=0.15, linewidth=0)
+                    axes.fill_betweenx(
+                        y, low[there], capped, color=COLOURS[place], alpha=0.15, linewidth=0
+                    )
             axes.set_xscale("log")
             for target in study.targets:
                 axes.axhline(100.0 * target, color="grey", linewidth=0.8, linestyle=":")
             axes.set_xlabel("simulated time [s]")
             axes.set_title(f"{PANELS[name]}: {drawn_text(heading(study))}", fontsize=8)
         panels[0].set_ylabel("test accuracy, adapted model [%]")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
+        )
         return figure
 
 
@@ -82,7 +92,8 @@ def quartiles(way: Array) -> tuple[Array, Array, Array]:
     """Over seeds, of times of shape (num_seeds, num_levels); infinite where too few reached it."""
     ordered = np.sort(np.where(np.isnan(way), np.inf, way), axis=0)
     last = len(ordered) - 1
-    low, high = ordered[math.floor(0.25 * last)], ordered[math.ceil(0.75 * last)]
+    low = ordered[math.floor(0.25 * last)]
+    high = ordered[math.ceil(0.75 * last)]
     return low, np.median(ordered, axis=0), high
 
 
@@ -94,8 +105,13 @@ def heading(study: JointStudy) -> str:
 
 
 def about_line(study: JointStudy) -> str:
-    about, name = study.about, study.name
-    minutes = f"{about['seconds'] / 60:.0f} min" if about["seconds"] >= 120 else f"{about['seconds']:.0f} s"
+    about = study.about
+    name = study.name
+    minutes = (
+        f"{about['seconds'] / 60:.0f} min"
+        if about["seconds"] >= 120
+        else f"{about['seconds']:.0f} s"
+    )
     return (
         f"{heading(study)} scale; at most {about['rounds']} rounds; {about['runs']} runs in {minutes}"
         f" ({about['device']}, {about['cores']} cores, PyTorch {about['torch']}), commit"
@@ -110,7 +126,9 @@ def tuned_table() -> Table:
          f"`{tune_command(cell, algorithm)}`"]
         for (cell, algorithm), c in TUNED.items()
     ]  # fmt: skip
-    return Table(["cell", "update of", "d", "tau", "bits a weight", "f / vartheta", "found by"], body)
+    return Table(
+        ["cell", "update of", "d", "tau", "bits a weight", "f / vartheta", "found by"], body
+    )
 
 
 def blocks(studies: dict[str, JointStudy], pictures: str) -> dict[str, str]:
@@ -131,7 +149,11 @@ def blocks(studies: dict[str, JointStudy], pictures: str) -> dict[str, str]:
 def page_text(studies: dict[str, JointStudy]) -> str:
     """The whole report as Markdown."""
     texts = blocks(studies, "")
-    parts = ["# The joint planner, measured", HOW, *([texts[p]] if (p := "joint-picture") in texts else [])]
+    parts = [
+        "# The joint planner, measured",
+        HOW,
+        *([texts[p]] if (p := "joint-picture") in texts else []),
+    ]
     for name, title in TITLES.items():
         if name in studies:
             parts += [f"## {title}", texts[name]]
@@ -170,7 +192,9 @@ def report_joint(folder: Path, out: Path, page: Path | None = None) -> list[Path
     if page is not None and not page.is_file():
         raise AutoFLError(f"{page}: no such page")
     out.mkdir(parents=True, exist_ok=True)
-    files = save(draw_way(studies), out / PICTURE) if any(name in studies for name in PANELS) else []
+    files = (
+        save(draw_way(studies), out / PICTURE) if any(name in studies for name in PANELS) else []
+    )
     write_whole(out / "report.md", page_text(studies), sync=False)
     tables = json.dumps(plain_results(studies), indent=1, ensure_ascii=False)
     write_whole(out / "tables.json", tables + "\n", sync=False)

@@ -1,4 +1,6 @@
-"""What is read off the runs of the joint planner's studies, kept as one small JSON file for each study."""
+"""What is read off the runs of the joint planner's studies, kept as one small JSON file for each
+study.
+"""
 
 import json
 import math
@@ -67,10 +69,11 @@ def named(quantity: str, target: float) -> str:
 def read_off(run: Run, targets: Sequence[float]) -> dict[str, float]:
     """Everything of one run, SI units.
 
-    time, rounds and energy (of all UEs, heard or not) to each target, adapted accuracy smoothed over 3 evaluations;
-    last: time of the last evaluation; heard: share of those selected; energy_heard: mean of a UE that is heard in a
-    round, up to the first target (the whole run where it is not reached); what was decided, means over those who send;
-    and how close each UE came to its limits.
+    time, rounds and energy (of all UEs, heard or not) to each target, adapted accuracy smoothed
+    over 3 evaluations;
+    last: time of the last evaluation; heard: share of those selected; energy_heard: mean of a UE
+    that is heard in a round, up to the first target (the whole run where it is not reached); what
+    was decided, means over those who send; and how close each UE came to its limits.
     """
     rounds, sim_time, accuracy = run.evaluated("adapted_accuracy")
     values = {"last": float(sim_time[-1]), "best": float(accuracy.max())}
@@ -85,14 +88,18 @@ def read_off(run: Run, targets: Sequence[float]) -> dict[str, float]:
             named("rounds", target): until if len(passed) else math.nan,
             named("energy", target): spent if len(passed) else math.nan,
         }
-    ues, sends = _floats(run), _sends(run)
+    ues = _floats(run)
+    sends = _sends(run)
     heard = (ues["decoded"] == 1.0) & (ues["round"] <= until)
     values |= {
         "heard": _mean(ues["decoded"], ues["round"] > 0.0),
         "energy_heard": _mean(ues["energy"], heard),
         "round_time": float(per_round["round_time"][1:].mean()) if len(rounds) > 1 else math.nan,
         "diverged": float(run.manifest.get("stop") == "diverged"),
-        **{name: _mean(ues[name], sends) for name in ("local_steps", "num_samples", "bits_per_weight")},
+        **{
+            name: _mean(ues[name], sends)
+            for name in ("local_steps", "num_samples", "bits_per_weight")
+        },
         **limits(run),
     }
     return values
@@ -100,7 +107,9 @@ def read_off(run: Run, targets: Sequence[float]) -> dict[str, float]:
 
 def _floats(run: Run) -> dict[str, Array]:
     """The columns of UEs that hold numbers."""
-    return {name: column.astype(np.float64) for name, column in run.ues.items() if name not in LIMITS}
+    return {
+        name: column.astype(np.float64) for name, column in run.ues.items() if name not in LIMITS
+    }
 
 
 def _sends(run: Run) -> BoolArray:
@@ -113,14 +122,19 @@ def _mean(column: Array, where: BoolArray) -> float:
 
 
 def limits(run: Run) -> dict[str, float]:
-    """Every UE that sent, in every round, against its own E_max, P_max and range of frequency, and their common band.
+    """Every UE that sent, in every round, against its own E_max, P_max and range of frequency, and
+    their common band.
 
-    checked: UEs times rounds; violations: those of them beyond a limit, or in a round whose band was exceeded.
+    checked: UEs times rounds; violations: those of them beyond a limit, or in a round whose band
+        was exceeded.
     """
     cell = build_cell(parse_settings(run.config, str(run.folder)))
-    ues, sends = _floats(run), _sends(run)
-    ue, k = ues["ue"].astype(np.int64), ues["round"].astype(np.int64)
-    energy, power = ues["energy"] / cell.max_energy[ue], ues["tx_power"] / cell.max_power[ue]
+    ues = _floats(run)
+    sends = _sends(run)
+    ue = ues["ue"].astype(np.int64)
+    k = ues["round"].astype(np.int64)
+    energy = ues["energy"] / cell.max_energy[ue]
+    power = ues["tx_power"] / cell.max_power[ue]
     frequency = ues["cpu_frequency"]
     band_used = np.bincount(k[sends], ues["bandwidth"][sends], k.max(initial=0) + 1)
     band_there = np.bincount(k, cell.bandwidth[ue], k.max(initial=0) + 1)
@@ -140,23 +154,36 @@ def limits(run: Run) -> dict[str, float]:
     }
 
 
-def collect_joint(study: str, scale: JointScale, members: Sequence[tuple[Arm, int, Path]]) -> JointStudy:
+def collect_joint(
+    study: str, scale: JointScale, members: Sequence[tuple[Arm, int, Path]]
+) -> JointStudy:
     """The results of a study from its run folders."""
     targets = scale.cifar_targets if study.endswith("cifar10") else scale.targets
-    rows, manifests = [], []
+    rows = []
+    manifests = []
     for arm, seed, folder in members:
         run = read_run(folder)
         _, sim_time, accuracy = run.evaluated("adapted_accuracy")
-        way = [time_to_accuracy(sim_time, accuracy, level) for level in LEVELS] if study in DRAWN else []
+        way = (
+            [time_to_accuracy(sim_time, accuracy, level) for level in LEVELS]
+            if study in DRAWN
+            else []
+        )
         values = {name: kept(value) for name, value in read_off(run, targets).items()}
         rows.append(JointRow(arm.reading, arm.name, seed, values, [kept(time) for time in way]))
         manifests.append(run.manifest)
-    about = {"scale": scale.name, **about_runs(members, manifests, run.config), "targets": list(targets)}
+    about = {
+        "scale": scale.name,
+        **about_runs(members, manifests, run.config),
+        "targets": list(targets),
+    }
     return JointStudy(study, about, rows)
 
 
 def about_runs(
-    members: Sequence[tuple[Arm, int, Path]], manifests: Sequence[dict[str, Any]], config: dict[str, Any]
+    members: Sequence[tuple[Arm, int, Path]],
+    manifests: Sequence[dict[str, Any]],
+    config: dict[str, Any],
 ) -> dict[str, Any]:
     """What was run, where, and how long it took; `config` is that of any of the runs."""
     newest = max(manifests, key=lambda manifest: manifest["ended_at"])
@@ -169,7 +196,10 @@ def about_runs(
         "num_selected": config["simulation"]["num_selected"],
         "runs": len({folder for _, _, folder in members}),
         "seconds": round(busy_time(manifests), 1),
-        **{name: newest[name] for name in ("version", "commit", "device", "cores", "python", "torch")},
+        **{
+            name: newest[name]
+            for name in ("version", "commit", "device", "cores", "python", "torch")
+        },
     }
 
 

@@ -1,8 +1,11 @@
-"""Tables of the joint planner's studies: medians of each arm, and paired ratios of times with their intervals.
+"""Tables of the joint planner's studies: medians of each arm, and paired ratios of times with their
+intervals.
 
-Not every run gets to a target. Its time is then known to be at least that of its last evaluation. A ratio counts such a
-run against the arm that is praised: the slower arm's time is taken as that of its last evaluation, a quicker arm that
-does not get there gives a ratio of 0, and where neither does the seed says nothing.
+Not every run gets to a target. Its time is then known to be at least that of its last evaluation. A
+ratio counts such a
+run against the arm that is praised: the slower arm's time is taken as that of its last evaluation,
+a quicker arm that does not get there gives a ratio of 0, and where neither does the seed says
+nothing.
 """
 
 import math
@@ -33,7 +36,9 @@ FASTEST = "fastest of the paper's four"
 
 @dataclass(frozen=True)
 class Times:
-    """Time to a target for each seed, NaN where it was not reached, and the time of the last evaluation [s]."""
+    """Time to a target for each seed, NaN where it was not reached, and the time of the last
+    evaluation [s].
+    """
 
     time: Array
     last: Array
@@ -45,12 +50,16 @@ class Times:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times less time an arm takes than another: median over seeds, 95 % bootstrap interval of the median."""
+    """How many times less time an arm takes than another: median over seeds, 95 % bootstrap
+    interval of the median.
+    """
 
     median: float
     low: float
     high: float
-    is_least: bool  # whether the median would be larger if the slower arm's unfinished runs were known
+    is_least: (
+        bool  # whether the median would be larger if the slower arm's unfinished runs were known
+    )
     reached: int
     reached_other: int
     seeds: int
@@ -65,7 +74,9 @@ class Ratio:
 
 
 def paired(arm: Times, other: Times) -> tuple[Array, BoolArray]:
-    """Time of the other over that of the arm for each seed, and which are only known to be at least that."""
+    """Time of the other over that of the arm for each seed, and which are only known to be at least
+    that.
+    """
     slower = np.where(other.reached, other.time, other.last)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(arm.reached, slower / arm.time, np.where(other.reached, 0.0, math.nan))
@@ -76,11 +87,14 @@ def median_ratio(arm: Times, other: Times) -> Ratio:
     """The ratio of two arms over the same seeds."""
     ratio, at_least = paired(arm, other)
     there = ~np.isnan(ratio)
-    values, counts = ratio[there], (int(arm.reached.sum()), int(other.reached.sum()), len(ratio), int(there.sum()))
+    values = ratio[there]
+    counts = (int(arm.reached.sum()), int(other.reached.sum()), len(ratio), int(there.sum()))
     if not len(values):
         return Ratio(math.nan, math.nan, math.nan, False, *counts)
     draws = stream(0, "bootstrap").integers(0, len(values), (RESAMPLES, len(values)))
-    low, high = np.quantile(np.median(values[draws], axis=-1), [0.025, 0.975], method="inverted_cdf")
+    low, high = np.quantile(
+        np.median(values[draws], axis=-1), [0.025, 0.975], method="inverted_cdf"
+    )
     median = float(np.median(values))
     beyond = float(np.median(np.where(at_least[there], np.inf, values)))
     return Ratio(median, float(low), float(high), beyond > median, *counts)
@@ -89,13 +103,19 @@ def median_ratio(arm: Times, other: Times) -> Ratio:
 def times_of(study: JointStudy, arm: str, target: float, condition: str = "") -> Times:
     """The times of an arm by seed; FASTEST is for each seed the least of the paper's four."""
     if arm == FASTEST:
-        four = [times_of(study, name, target, condition) for name in FOUR if study.rows_of(name, condition)]
-        times, lasts = np.array([one.time for one in four]), np.array([one.last for one in four])
+        four = [
+            times_of(study, name, target, condition)
+            for name in FOUR
+            if study.rows_of(name, condition)
+        ]
+        times = np.array([one.time for one in four])
+        lasts = np.array([one.last for one in four])
         least = np.where(np.isnan(times), np.inf, times).min(axis=0)
         return Times(np.where(np.isinf(least), np.nan, least), lasts.min(axis=0))
     rows = study.rows_of(arm, condition)
     return Times(
-        np.array([row.values[named("time", target)] for row in rows]), np.array([row.values["last"] for row in rows])
+        np.array([row.values[named("time", target)] for row in rows]),
+        np.array([row.values["last"] for row in rows]),
     )
 
 
@@ -107,7 +127,10 @@ def pairs_of(study: JointStudy) -> list[tuple[str, str, str]]:
         if study.name == "joint-guesses":
             wanted = [(arm, AUTOFL_J) for arm in arms if arm != AUTOFL_J]
         elif study.name == "joint-ablation":
-            wanted = [(AUTOFL_J, "AutoFL"), *((AUTOFL_J, arm) for arm in arms if arm.startswith("without "))]
+            wanted = [
+                (AUTOFL_J, "AutoFL"),
+                *((AUTOFL_J, arm) for arm in arms if arm.startswith("without ")),
+            ]
             wanted += [(arm, NOTHING) for arm in arms if arm.startswith("only ")]
         elif study.name == "joint-choice":
             wanted = [(CHOICE, best_of(study, condition))]
@@ -123,13 +146,17 @@ def pairs_of(study: JointStudy) -> list[tuple[str, str, str]]:
 
 
 def best_of(study: JointStudy, condition: str) -> str:
-    """The constants with the least median time to the second target, those that do not get there last."""
+    """The constants with the least median time to the second target, those that do not get there
+    last.
+    """
 
     def time(arm: str) -> float:
         times = times_of(study, arm, study.targets[1], condition).time
         return float(np.median(np.where(np.isnan(times), np.inf, times)))
 
-    return min((arm for place, arm in study.arms() if place == condition and arm != CHOICE), key=time)
+    return min(
+        (arm for place, arm in study.arms() if place == condition and arm != CHOICE), key=time
+    )
 
 
 def ratios(study: JointStudy) -> dict[tuple[str, str, str, float], Ratio]:
@@ -148,13 +175,17 @@ def energy_share(study: JointStudy, arm: str, other: str, name: str, condition: 
     if not study.rows_of(other, condition):
         return "–"
     pairs = zip(study.rows_of(arm, condition), study.rows_of(other, condition), strict=True)
-    shares = np.array([mine.values[name] / theirs.values[name] for mine, theirs in pairs if theirs.values[name]])
+    shares = np.array(
+        [mine.values[name] / theirs.values[name] for mine, theirs in pairs if theirs.values[name]]
+    )
     there = shares[~np.isnan(shares)]
     return f"{100.0 * float(np.median(there)):.0f}" if len(there) else "–"
 
 
 def ratio_table(study: JointStudy) -> Table:
-    """A row for each pair: the ratio of times to each target, how many runs of both reached it, shares of energy."""
+    """A row for each pair: the ratio of times to each target, how many runs of both reached it,
+    shares of energy.
+    """
     measured = ratios(study)
     body = []
     for pair in pairs_of(study):
@@ -183,7 +214,10 @@ def arm_table(study: JointStudy) -> Table:
         rows = study.rows_of(arm, condition)
         cells = [
             *(_to_target(rows, named("time", target), "{:.3g}") for target in study.targets),
-            *(_to_target(rows, named("rounds", target), "{:.0f}", count=False) for target in study.targets),
+            *(
+                _to_target(rows, named("rounds", target), "{:.0f}", count=False)
+                for target in study.targets
+            ),
             _median(rows, "energy_heard", 1e3, "{:.2f}"),
             _to_target(rows, named("energy", first), "{:.3g}", count=False),
             _median(rows, "heard", 100.0, "{:.0f}"),
@@ -204,9 +238,14 @@ def limit_table(study: JointStudy) -> Table:
     body = []
     for condition, arm in study.arms():
         rows = study.rows_of(arm, condition)
-        beyond, checked = (int(sum(row.values[name] for row in rows)) for name in ("violations", "checked"))
+        beyond, checked = (
+            int(sum(row.values[name] for row in rows)) for name in ("violations", "checked")
+        )
         cells = [
-            *(f"{max(row.values[name] for row in rows):.4f}" for name in ("energy_share", "power_share")),
+            *(
+                f"{max(row.values[name] for row in rows):.4f}"
+                for name in ("energy_share", "power_share")
+            ),
             f"{beyond} of {checked}",
             f"{int(sum(row.values['diverged'] for row in rows))} of {len(rows)}",
             _median(rows, "local_steps", 1.0, "{:.1f}"),
@@ -216,7 +255,15 @@ def limit_table(study: JointStudy) -> Table:
             _median(rows, "round_time", 1e3, "{:.1f}"),
         ]
         body.append([*_first(study, condition), arm, *cells])
-    headings = ["largest e / E_max", "largest p / P_max", "violations", "diverged", "tau", "d", "bits a weight"]
+    headings = [
+        "largest e / E_max",
+        "largest p / P_max",
+        "violations",
+        "diverged",
+        "tau",
+        "d",
+        "bits a weight",
+    ]
     return Table([*_heading(study), "arm", *headings, "f / vartheta", "round [ms]"], body)
 
 

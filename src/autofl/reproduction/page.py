@@ -1,4 +1,6 @@
-"""The report of a reproduction, from its results alone: pictures, tables, verdicts, and the marked blocks of a page."""
+"""The report of a reproduction, from its results alone: pictures, tables, verdicts, and the marked
+blocks of a page.
+"""
 
 import csv
 import os
@@ -18,7 +20,16 @@ from autofl.reproduction.adaptation_page import adaptation_table, rows_of
 from autofl.reproduction.claims import CLAIMS
 from autofl.reproduction.curves import NUM_TARGETS, SHIFTS
 from autofl.reproduction.few_shot import Adapted, read_adaptation
-from autofl.reproduction.figures import DRAWN, LETTERS, data_name, draw, draw_sensitivity, draw_targets, heading, law_of
+from autofl.reproduction.figures import (
+    DRAWN,
+    LETTERS,
+    data_name,
+    draw,
+    draw_sensitivity,
+    draw_targets,
+    heading,
+    law_of,
+)
 from autofl.reproduction.paper import FIGURES
 from autofl.reproduction.quantities import STUDIES
 from autofl.reproduction.readings import counts_table, help_table, judge_readings, words_on
@@ -49,10 +60,16 @@ BLOCK = "<!-- {name} -->\n{text}\n<!-- end {name} -->"
 
 
 def view_of(
-    studies: dict[str, Study], adapted: Sequence[Adapted], meaning: Meaning, kstar: KStar = "rounds", shift: int = 0
+    studies: dict[str, Study],
+    adapted: Sequence[Adapted],
+    meaning: Meaning,
+    kstar: KStar = "rounds",
+    shift: int = 0,
 ) -> View:
     """The main studies, as claims look at them."""
-    rows = [row for study in studies.values() if study.name not in SENSITIVITY for row in study.rows]
+    rows = [
+        row for study in studies.values() if study.name not in SENSITIVITY for row in study.rows
+    ]
     return View([*rows, *rows_of(adapted)], meaning, kstar, shift)
 
 
@@ -62,7 +79,8 @@ def judge_all(
     meaning: Meaning = "adapted",
     kstar: KStar = "rounds",
 ) -> list[Judgement]:
-    """The verdict on every claim, from the main studies; none at smoke scale, whose numbers mean nothing.
+    """The verdict on every claim, from the main studies; none at smoke scale, whose numbers mean
+    nothing.
 
     One that would be another with all targets moved by a step is inconclusive.
     """
@@ -74,7 +92,9 @@ def judge_all(
     judged = [steady(one, others) for one, *others in zip(*together, strict=True)]
     smoke = {name for name, study in studies.items() if study.about["scale"] == "smoke"}
     return [
-        replace(one, verdict="smoke scale") if smoke & set(one.claim.studies) and one.verdict in JUDGED else one
+        replace(one, verdict="smoke scale")
+        if smoke & set(one.claim.studies) and one.verdict in JUDGED
+        else one
         for one in judged
     ]
 
@@ -82,7 +102,9 @@ def judge_all(
 def data_of(claim: Claim, studies: dict[str, Study]) -> str:
     """The data a claim is judged on, as they were here."""
     names = [
-        f"{data_name(studies[name].about)}, {law_of(studies[name])}" if name in studies else f"{name}: not run yet"
+        f"{data_name(studies[name].about)}, {law_of(studies[name])}"
+        if name in studies
+        else f"{name}: not run yet"
         for name in claim.studies
     ]
     return "; ".join(dict.fromkeys(names))
@@ -90,7 +112,9 @@ def data_of(claim: Claim, studies: dict[str, Study]) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the summary: a figure, where its picture is, what the paper says and what was measured."""
+    """A line of the summary: a figure, where its picture is, what the paper says and what was
+    measured.
+    """
 
     figure: str
     picture: Path
@@ -106,18 +130,27 @@ def figure_table(name: str, study: Study) -> Table:
     targets = [f"{100 * target:g} %" for target in study.about["targets"]]
     columns = {
         "learning_time": [
-            *(Column(f"time to {text} [s]", f"time{k}_adapted", 1.0, 1) for k, text in enumerate(targets, 1)),
+            *(
+                Column(f"time to {text} [s]", f"time{k}_adapted", 1.0, 1)
+                for k, text in enumerate(targets, 1)
+            ),
             Column(f"to {targets[3]}, global [s]", "time4_global", 1.0, 1),
             Column("round [s]", "round_time", 1.0, 3),
             Column("updates heard [%]", "heard", 100.0, 1),
         ],
-        "loss": [Column("last F(w), adapted", "loss_adapted", 1.0, 3), Column("last f(w)", "loss_global", 1.0, 3)],
+        "loss": [
+            Column("last F(w), adapted", "loss_adapted", 1.0, 3),
+            Column("last f(w)", "loss_global", 1.0, 3),
+        ],
         "accuracy": [
             Column("best adapted [%]", "best_adapted", 100.0, 1),
             Column("best global [%]", "best_global", 100.0, 1),
             Column("K* adapted [rounds]", "rounds_adapted", 1.0, 0),
             Column("K* global [rounds]", "rounds_global", 1.0, 0),
-            *(Column(f"{words}, adapted", f"{kstar}_adapted", 1.0, 0) for kstar, words in OTHER_KSTAR.items()),
+            *(
+                Column(f"{words}, adapted", f"{kstar}_adapted", 1.0, 0)
+                for kstar, words in OTHER_KSTAR.items()
+            ),
         ],
     }[kind]
     body = []
@@ -132,7 +165,9 @@ def _cell(rows: Sequence[Row], column: Column) -> str:
     values = np.array([row.values[column.name] for row in rows])
     if not column.name.startswith("loss_"):
         return cell_text(values, column)
-    apart = np.array([row.values[f"diverged_{column.name.removeprefix('loss_')}"] > 0.0 for row in rows])
+    apart = np.array(
+        [row.values[f"diverged_{column.name.removeprefix('loss_')}"] > 0.0 for row in rows]
+    )
     if not apart.any():
         return cell_text(values, column)
     count = "diverged" if apart.all() else f"{int(apart.sum())} of {len(rows)} diverged"
@@ -149,13 +184,17 @@ def _axis_table(study: Study, kind: str) -> Table:
     axis = "R [m]" if study.name == "radius" else "l"
     body = []
     for x in sorted({row.x for row in study.rows}):
-        members = [[row for row in study.rows if row.arm == arm and row.x == x] for arm in study.arms()]
+        members = [
+            [row for row in study.rows if row.arm == arm and row.x == x] for arm in study.arms()
+        ]
         body.append([str(x), *(_cell(rows, column) for rows in members)])
     return Table([axis, *(f"{arm}, {column.heading}" for arm in study.arms())], body)
 
 
 def claims_table(studies: dict[str, Study], adapted: Sequence[Adapted]) -> Table:
-    """Claim, data, what was measured (median and interval over seeds), rule, verdict, what it depends on, why not."""
+    """Claim, data, what was measured (median and interval over seeds), rule, verdict, what it
+    depends on, why not.
+    """
     main, by_global = (judge_all(studies, adapted, meaning) for meaning in ("adapted", "global"))
     others = zip(*(judge_all(studies, adapted, kstar=kstar) for kstar in OTHER_KSTAR), strict=True)
     view, global_view = (view_of(studies, adapted, meaning) for meaning in ("adapted", "global"))
@@ -190,15 +229,20 @@ def _reason(one: Judgement, view: View, global_view: View) -> str:
 
 
 def _hangs_on(one: Judgement, by_kstar: Sequence[Judgement], view: View) -> str:
-    """The verdict at each of the five targets, uncorrected; with all of them moved by a step; by other definitions of
-    K*; what is left without l = 1."""
+    """The verdict at each of the five targets, uncorrected; with all of them moved by a step; by
+    other definitions of K*; what is left without l = 1.
+    """
     if one.verdict not in JUDGED:
         return ""
     words = []
     if one.claim.timed:
-        words.append(" ".join(LETTERS[judge(one.claim, view, k).verdict] for k in range(1, NUM_TARGETS + 1)))
+        words.append(
+            " ".join(LETTERS[judge(one.claim, view, k).verdict] for k in range(1, NUM_TARGETS + 1))
+        )
     if one.moved:
-        words.append(f"moved: {', '.join(f'{other.measured}, {other.verdict}' for other in one.moved)}")
+        words.append(
+            f"moved: {', '.join(f'{other.measured}, {other.verdict}' for other in one.moved)}"
+        )
     words += [
         f"{name}: {old.measured}, {old.verdict}"
         for name, old in zip(OTHER_KSTAR.values(), by_kstar, strict=True)
@@ -212,7 +256,13 @@ def _hangs_on(one: Judgement, by_kstar: Sequence[Judgement], view: View) -> str:
 def changes_table(judged: Sequence[Judgement], before: dict[str, tuple[str, str]]) -> Table:
     """Claims that were judged before: the verdict then and the verdict now."""
     body = [
-        [one.claim.words, ", ".join(one.claim.studies), *before[one.claim.name], one.measured, one.verdict]
+        [
+            one.claim.words,
+            ", ".join(one.claim.studies),
+            *before[one.claim.name],
+            one.measured,
+            one.verdict,
+        ]
         for one in judged
         if one.claim.name in before and WORDS_BEFORE[before[one.claim.name][1]] != one.verdict
     ]
@@ -243,7 +293,9 @@ def _duration(seconds: float) -> str:
 
 
 def blocks(folder: Path, studies: dict[str, Study], pictures: str) -> dict[str, str]:
-    """The generated parts of the page by name; `pictures` is the path from the page to the pictures."""
+    """The generated parts of the page by name; `pictures` is the path from the page to the
+    pictures.
+    """
     adapted = read_adaptation(folder)
     texts = {}
     for name, shown in FIGURES.items():
@@ -275,7 +327,10 @@ def blocks(folder: Path, studies: dict[str, Study], pictures: str) -> dict[str, 
 
 def _reading_block(study: Study, pictures: str) -> str:
     judged = judge_readings(study)
-    parts = [f"![Claims by readings, {meaning}]({pictures}{study.name}-{meaning}.png)" for meaning in DRAWN]
+    parts = [
+        f"![Claims by readings, {meaning}]({pictures}{study.name}-{meaning}.png)"
+        for meaning in DRAWN
+    ]
     parts += [words_on(judged, data_name(study.about)), counts_table(judged).markdown()]
     parts += [f"{' / '.join(JUDGED)}. {about_line(study)}"]
     if study.name == "sensitivity-cifar10":
@@ -293,7 +348,9 @@ def fill(page: str, texts: dict[str, str]) -> str:
     return re.sub(r"<!-- ([\w-]+) -->\n.*?<!-- end \1 -->", filled, page, flags=re.DOTALL)
 
 
-def report(folder: Path, out: Path, page: Path | None = None, names: Sequence[str] | None = None) -> list[Line]:
+def report(
+    folder: Path, out: Path, page: Path | None = None, names: Sequence[str] | None = None
+) -> list[Line]:
     """Draw the named figures, or every figure whose study is there; write report.md, fill the page.
 
     Returns what the summary shows of the figures that were drawn.
@@ -315,7 +372,10 @@ def report(folder: Path, out: Path, page: Path | None = None, names: Sequence[st
         if name in studies and (names is None or set(names) & set(SENSITIVITY)):
             judged = judge_readings(studies[name])
             for meaning in DRAWN:
-                pictures = save(draw_sensitivity(judged, meaning, heading(studies[name])), out / f"{name}-{meaning}")
+                pictures = save(
+                    draw_sensitivity(judged, meaning, heading(studies[name])),
+                    out / f"{name}-{meaning}",
+                )
             words = words_on(judged, data_name(studies[name].about)).split(".")[0]
             lines.append(Line(name, pictures[0], "leaves them open", words))
     parts = blocks(folder, studies, "")
@@ -332,6 +392,7 @@ def _shortly(name: str, study: Study) -> str:
     """The first numbers of a figure's table in one line."""
     table = figure_table(name, study)
     if FIGURES[name].kind in ("rounds_to_converge", "best_accuracy"):
-        first, last = table.rows[0], table.rows[-1]
+        first = table.rows[0]
+        last = table.rows[-1]
         return f"AutoFL {first[1]} at {table.headings[0]} = {first[0]}, {last[1]} at {last[0]}"
     return f"{table.headings[1]}: " + ", ".join(f"{row[0]} {row[1]}" for row in table.rows)

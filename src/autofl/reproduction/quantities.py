@@ -38,7 +38,9 @@ def geometric_mean(values: Iterable[Array]) -> Array:
 
 
 def median_of(values: Iterable[Array]) -> Array:
-    """The median of several, seed by seed, of those that are not NaN; the geometric mean of the middle two."""
+    """The median of several, seed by seed, of those that are not NaN; the geometric mean of the
+    middle two.
+    """
     medians = []
     for column in _stacked(values).T:
         telling = np.sort(column[~np.isnan(column)])
@@ -49,16 +51,18 @@ def median_of(values: Iterable[Array]) -> Array:
 
 
 def growth(places: Sequence[float], values: Array, sign: int = 1) -> Array:
-    """The factor by which values of shape (num_places, num_seeds) grow over the axis, by Theil and Sen's slope; with
-    sign -1, by which they fall.
+    """The factor by which values of shape (num_places, num_seeds) grow over the axis, by Theil and
+    Sen's slope; with sign -1, by which they fall.
 
-    The slope is the median of those between any two points, in logarithms: every point counts, no single one decides.
-    What was never reached lies above all that was; between two such points nothing is known, and where that is so for
-    half of the pairs, the trend is not known either.
+    The slope is the median of those between any two points, in logarithms: every point counts, no
+    single one decides. What was never reached lies above all that was; between two such points
+    nothing is known, and where that is so for half of the pairs, the trend is not known either.
     """
     x = np.asarray(places, dtype=np.float64)
     low, high = np.triu_indices(len(x), 1)
-    with np.errstate(divide="ignore", invalid="ignore"):  # an error of 0 has no logarithm, and its slopes are infinite
+    with np.errstate(
+        divide="ignore", invalid="ignore"
+    ):  # an error of 0 has no logarithm, and its slopes are infinite
         y = np.log(values)
         slopes = (y[high] - y[low]) / (x[high] - x[low])[:, None]
         known = np.isnan(slopes).mean(axis=0) < 0.5
@@ -68,12 +72,13 @@ def growth(places: Sequence[float], values: Array, sign: int = 1) -> Array:
 
 
 def acceleration(places: Sequence[float], values: Array) -> dict[str, Array]:
-    """Growth over the outer half of the axis, and over the outer half / over the inner half, of a parabola through all
-    logarithms of values of shape (num_places, num_seeds): both are above 1 where values grow ever faster.
+    """Growth over the outer half of the axis, and over the outer half / over the inner half, of a
+    parabola through all logarithms of values of shape (num_places, num_seeds): both are above 1
+    where values grow ever faster.
 
-    What was never reached lies above all that was: a parabola that has to pass there bends upwards without limit where
-    such points lie at the ends, downwards where they lie in the middle, and nothing is known where they lie in both.
-    NaN for fewer than three points.
+    What was never reached lies above all that was: a parabola that has to pass there bends upwards
+    without limit where such points lie at the ends, downwards where they lie in the middle, and
+    nothing is known where they lie in both. NaN for fewer than three points.
     """
     names = ("outer half", "outer / inner half")
     if len(places) < 3:
@@ -83,7 +88,10 @@ def acceleration(places: Sequence[float], values: Array) -> dict[str, Array]:
     outer = 0.75 * square + 0.5 * slope  # c (1 - 1/4) + b/2; the inner half has c/4 + b/2
     with np.errstate(divide="ignore"):
         level = np.log(values)
-    return {name: np.exp(_weighted(by, level)) for name, by in zip(names, (outer, 0.5 * square), strict=True)}
+    return {
+        name: np.exp(_weighted(by, level))
+        for name, by in zip(names, (outer, 0.5 * square), strict=True)
+    }
 
 
 def _weighted(by: Array, level: Array) -> Array:
@@ -91,7 +99,8 @@ def _weighted(by: Array, level: Array) -> Array:
     endless = np.isinf(level)
     finite = by @ np.where(endless, 0.0, level)
     pulls = np.where(endless, np.sign(by)[:, None] * np.sign(level), 0.0)
-    upwards, downwards = (pulls > 0.0).any(axis=0), (pulls < 0.0).any(axis=0)
+    upwards = (pulls > 0.0).any(axis=0)
+    downwards = (pulls < 0.0).any(axis=0)
     known = np.where(upwards, math.inf, np.where(downwards, -math.inf, finite))
     return np.asarray(np.where(upwards & downwards, math.nan, known))
 
@@ -113,8 +122,12 @@ def each_timed(of: Callable[[View], dict[str, Timed]]) -> Callable[[View, int | 
 
 
 def at(study: str, slow: str, fast: str, x: int = 0, column: str = "time") -> Timed:
-    """slow / fast at one target; column near: at those next to where the algorithms start to converge."""
-    return lambda view, k: ratio(view(f"{column}{k}", study, slow, x), view(f"{column}{k}", study, fast, x))
+    """slow / fast at one target; column near: at those next to where the algorithms start to
+    converge.
+    """
+    return lambda view, k: ratio(
+        view(f"{column}{k}", study, slow, x), view(f"{column}{k}", study, fast, x)
+    )
 
 
 def plain(values: Callable[[View], Measured]) -> Callable[[View, int | None], Measured]:
@@ -128,4 +141,6 @@ def error_leads(view: View, study: str) -> dict[str, Array]:
 
 
 def loss_leads(view: View, study: str) -> dict[str, Array]:
-    return {other: ratio(view("loss", study, other), view("loss", study, "AutoFL")) for other in OTHERS}
+    return {
+        other: ratio(view("loss", study, other), view("loss", study, "AutoFL")) for other in OTHERS
+    }

@@ -1,4 +1,5 @@
-"""The study `radio`: the paper's Fig. 2, 3 and 5 on MNIST in cells with real radio, beside the paper's own cell.
+"""The study `radio`: the paper's Fig. 2, 3 and 5 on MNIST in cells with real radio, beside the
+paper's own cell.
 
 Cells, targets, radii and the margin of a tie were fixed before the runs were made.
 """
@@ -22,11 +23,15 @@ RADIO = "radio"
 
 @dataclass(frozen=True)
 class RadioCell:
-    """A cell of the study: a scenario that comes along, and the radii of Fig. 5 [m], in equal steps."""
+    """A cell of the study: a scenario that comes along, and the radii of Fig. 5 [m], in equal
+    steps.
+    """
 
     scenario: str
     title: str
-    radii: tuple[int, int, int]  # the scenario's own first; at the last one many UEs are out of reach
+    radii: tuple[
+        int, int, int
+    ]  # the scenario's own first; at the last one many UEs are out of reach
 
 
 CELLS = {
@@ -35,7 +40,8 @@ CELLS = {
     "uma": RadioCell("uma-phones", "UMa, phones", (290, 580, 870)),
     "vehicles": RadioCell("vehicles", "UMa, vehicles at 50 km/h", (290, 870, 1450)),
 }
-FEW_LABELS, ALL_LABELS = 1, 10
+FEW_LABELS = 1
+ALL_LABELS = 10
 """The ends of Fig. 5c and 5d."""
 BUDGETS = (0.003, *(step * 10.0**decade for decade in (-2, -1, 0, 1) for step in (1, 2, 5)))
 """E_max [J] that every cell is tried with, the paper's first."""
@@ -88,13 +94,16 @@ def with_size(d: int) -> str:
 def arms(scale: RadioScale) -> list[Arm]:
     """Every arm in every cell."""
     if find("mnist") is None and scale.name == "full":
-        raise AutoFLError("the full scale needs MNIST: run 'autofl data fetch mnist', or name its folder (AUTOFL_DATA)")
+        raise AutoFLError(
+            "the full scale needs MNIST: run 'autofl data fetch mnist', or name its folder (AUTOFL_DATA)"
+        )
     shared = (
         f"data.name={'mnist' if find('mnist') is not None else 'mnist5k'}",
         f"stop.rounds={scale.rounds}",
         f"evaluation.every={scale.every}",
         f"evaluation.test_samples={scale.test_samples}",
-        "evaluation.train_samples=1",  # no loss is read here, and 100 take a fifth of the whole time
+        # no loss is read here, and 100 take a fifth of the whole time
+        "evaluation.train_samples=1",
     )
     return [
         Arm(RADIO, name, (*shared, *more), scale.seeds, reading=cell, scenario=CELLS[cell].scenario)
@@ -114,16 +123,22 @@ def _told(cell: RadioCell, scale: RadioScale) -> Iterable[tuple[str, tuple[str, 
         for labels in (FEW_LABELS, ALL_LABELS):
             yield with_labels(label, labels), (own, f"data.labels={labels}")
     for d in scale.sizes:
-        yield with_size(d), ("algorithm=per-fedavg", "baseline.power=computed", f"baseline.num_samples={d}")
+        yield (
+            with_size(d),
+            ("algorithm=per-fedavg", "baseline.power=computed", f"baseline.num_samples={d}"),
+        )
 
 
 def shares_that_can_send(cell: RadioCell, num_seeds: int) -> dict[str, float]:
-    """Share of the UEs that can send an update in round 1, by E_max [J]: planner `exact` finds who can; no learning."""
+    """Share of the UEs that can send an update in round 1, by E_max [J]: planner `exact` finds who
+    can; no learning.
+    """
     shares = dict.fromkeys(BUDGETS, 0.0)
     for seed in range(1, num_seeds + 1):
         overrides = ["data.name=mnist", "planner.name=exact", f"seed={seed}"]
         network = whole_cell(load_settings(overrides=overrides, scenario=cell.scenario))
-        air, memory = network.air, network.planner.init(network.air.cell)
+        air = network.air
+        memory = network.planner.init(network.air.cell)
         assert isinstance(air, ChannelAir)
         for budget in BUDGETS:
             ues = air.cell.having(max_energy=np.full(air.cell.num_ue, budget))

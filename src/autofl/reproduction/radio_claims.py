@@ -1,8 +1,10 @@
-"""The paper's claims of Fig. 2, 3 and 5 in one cell of the study `radio`: effects over seeds, and verdicts.
+"""The paper's claims of Fig. 2, 3 and 5 in one cell of the study `radio`: effects over seeds, and
+verdicts.
 
-An effect is positive where a seed speaks for the claim: the logarithm of a ratio, or points of accuracy.
-The interval is Student's, 95 %, of the mean over seeds. A claim of several comparisons ("the least time") holds if each
-does; one that fails refutes it, with an interval that is wider by Bonferroni's method.
+An effect is positive where a seed speaks for the claim: the logarithm of a ratio, or points of
+accuracy. The interval is Student's, 95 %, of the mean over seeds. A claim of several comparisons
+("the least time") holds if each does; one that fails refutes it, with an interval that is wider by
+Bonferroni's method.
 """
 
 import math
@@ -16,14 +18,24 @@ import numpy as np
 from autofl.records import mean_interval
 from autofl.reproduction.joint_results import JointStudy, named
 from autofl.reproduction.paper import BEST_SIZE, TIME_RATIO, WORST_SIZE
-from autofl.reproduction.radio import ALL_LABELS, CELLS, FEW_LABELS, at_radius, iid, with_labels, with_size
+from autofl.reproduction.radio import (
+    ALL_LABELS,
+    CELLS,
+    FEW_LABELS,
+    at_radius,
+    iid,
+    with_labels,
+    with_size,
+)
 from autofl.reproduction.recipes import ALGORITHMS
 from autofl.units import Array
 
 Verdict = Literal["supported", "tie", "refuted", "inconclusive"]
 Unit = Literal["ratio", "points"]
 MARGIN: dict[Unit, float] = {"ratio": math.log(1.05), "points": 0.5}
-"""Below it an effect counts as none: 5 % of a time or of a number of rounds, half a point of accuracy."""
+"""Below it an effect counts as none: 5 % of a time or of a number of rounds, half a point of
+accuracy.
+"""
 LEVEL = 0.95
 """Coverage of an interval."""
 ALL = tuple(ALGORITHMS.values())
@@ -43,14 +55,17 @@ class CellView:
         return np.array([row.values[quantity] for row in self.study.rows_of(arm, self.cell)])
 
     def faster(self, slow: str, fast: str) -> Array:
-        """ln(time of `slow` / time of `fast`), mean over the targets that say something; NaN where none does."""
+        """ln(time of `slow` / time of `fast`), mean over the targets that say something; NaN where
+        none does.
+        """
         return mean_over_targets(self.log_ratios(slow, fast))
 
     def times_faster(self, slow: str, fast: str, bound: float) -> Array:
-        """ln(time of `slow` / time of `fast` / bound), mean over all targets; NaN where one of them says nothing.
+        """ln(time of `slow` / time of `fast` / bound), mean over all targets; NaN where one of them
+        says nothing.
 
-        A run that ends before its target may still have needed `bound` times as long: what is known of the other
-        targets, which are easier, must not speak for it.
+        A run that ends before its target may still have needed `bound` times as long: what is known
+        of the other targets, which are easier, must not speak for it.
         """
         ratios = self.log_ratios(slow, fast) - math.log(bound)
         is_bound = np.isnan(np.stack([self(name, slow) for name in self._names]))
@@ -63,7 +78,9 @@ class CellView:
     def log_ratios(self, slow: str, fast: str) -> Array:
         """ln of the ratio of times to each target, shape (num_targets, num_seeds)."""
         lasts = self("last", slow), self("last", fast)
-        return np.stack([log_ratio(self(name, slow), self(name, fast), *lasts) for name in self._names])
+        return np.stack(
+            [log_ratio(self(name, slow), self(name, fast), *lasts) for name in self._names]
+        )
 
     def mean(self, quantity: str, name: Callable[[str], str]) -> Array:
         """Mean of the four algorithms."""
@@ -71,17 +88,24 @@ class CellView:
 
     def radius(self, place: int) -> Callable[[str], str]:
         """From an algorithm to its arm at a radius; the first radius is the scenario's own."""
-        return lambda algorithm: at_radius(algorithm, CELLS[self.cell].radii[place]) if place else algorithm
+        return lambda algorithm: (
+            at_radius(algorithm, CELLS[self.cell].radii[place]) if place else algorithm
+        )
 
 
 def log_ratio(slow: Array, fast: Array, slow_last: Array, fast_last: Array) -> Array:
-    """ln(slow / fast) of times to a target, NaN where it was not reached, for runs that end at `*_last`.
+    """ln(slow / fast) of times to a target, NaN where it was not reached, for runs that end at
+    `*_last`.
 
-    Where one side does not get there its last time gives a bound; a bound on the wrong side of 0 says nothing.
+    Where one side does not get there its last time gives a bound; a bound on the wrong side of 0
+    says nothing.
     """
-    at_least, at_most = np.log(slow_last / fast), np.log(slow / fast_last)
+    at_least = np.log(slow_last / fast)
+    at_most = np.log(slow / fast_last)
     bound = np.where(
-        np.isnan(slow), np.where(at_least > 0.0, at_least, np.nan), np.where(at_most < 0.0, at_most, np.nan)
+        np.isnan(slow),
+        np.where(at_least > 0.0, at_least, np.nan),
+        np.where(at_most < 0.0, at_most, np.nan),
     )
     return np.where(np.isnan(slow) | np.isnan(fast), bound, np.log(slow / fast))
 
@@ -93,7 +117,9 @@ def mean_over_targets(ratios: Array) -> Array:
 
 
 Effect = Callable[[CellView], Array | dict[str, Array]]
-"""What each seed says, or what it says of each of several comparisons, all of which a claim asserts."""
+"""What each seed says, or what it says of each of several comparisons, all of which a claim
+asserts.
+"""
 
 
 @dataclass(frozen=True)
@@ -110,7 +136,9 @@ class RadioClaim:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim in a cell: mean over seeds and interval of its effect, of several comparisons the least; the verdict."""
+    """A claim in a cell: mean over seeds and interval of its effect, of several comparisons the
+    least; the verdict.
+    """
 
     claim: RadioClaim
     cell: str
@@ -140,7 +168,9 @@ class Finding:
 
 
 def verdict_of(effect: float, low: float, high: float, margin: float) -> Verdict:
-    """supported: surely above 0, and beyond the margin; refuted: the same below; tie: surely within the margin."""
+    """supported: surely above 0, and beyond the margin; refuted: the same below; tie: surely within
+    the margin.
+    """
     if low > 0.0 and effect > margin:
         return "supported"
     if high < 0.0 and effect < -margin:
@@ -153,16 +183,21 @@ def judge(claim: RadioClaim, study: JointStudy, cell: str) -> Finding:
     with np.errstate(divide="ignore", invalid="ignore"):
         effects = claim.effect(CellView(study, cell))
     alone = effects if isinstance(effects, dict) else {"": effects}
-    findings = [_judge_alone(claim, cell, name, values, len(alone)) for name, values in alone.items()]
+    findings = [
+        _judge_alone(claim, cell, name, values, len(alone)) for name, values in alone.items()
+    ]
     told = [finding for finding in findings if finding.seeds]
     if not told:
         return findings[0]
-    worst, verdicts = min(told, key=lambda finding: finding.effect), {finding.verdict for finding in findings}
+    worst = min(told, key=lambda finding: finding.effect)
+    verdicts = {finding.verdict for finding in findings}
     if "refuted" in verdicts:
         return replace(worst, verdict="refuted")
     if "inconclusive" in verdicts or len(verdicts) == 1:
         return replace(worst, verdict=verdicts.pop() if len(verdicts) == 1 else "inconclusive")
-    return replace(worst, verdict="tie")  # some are supported, some are ties: of the least there is none
+    return replace(
+        worst, verdict="tie"
+    )  # some are supported, some are ties: of the least there is none
 
 
 def _judge_alone(claim: RadioClaim, cell: str, name: str, effects: Array, num: int) -> Finding:
@@ -171,7 +206,8 @@ def _judge_alone(claim: RadioClaim, cell: str, name: str, effects: Array, num: i
     if 2 * len(telling) <= len(effects):
         return Finding(claim, cell, math.nan, math.nan, math.nan, 0, "inconclusive")
     effect, half = mean_interval(telling)
-    wide, margin = mean_interval(telling, 1.0 - (1.0 - LEVEL) / num)[1], MARGIN[claim.unit]
+    wide = mean_interval(telling, 1.0 - (1.0 - LEVEL) / num)[1]
+    margin = MARGIN[claim.unit]
     verdict = verdict_of(effect, effect - half, effect + half, margin)
     if verdict == "refuted" and effect + wide >= 0.0:
         verdict = "inconclusive"
@@ -181,7 +217,10 @@ def _judge_alone(claim: RadioClaim, cell: str, name: str, effects: Array, num: i
 def judge_all(study: JointStudy) -> dict[str, list[Finding]]:
     """For each claim its findings, cell by cell."""
     cells = list(dict.fromkeys(row.condition for row in study.rows))
-    return {claim.name: [judge(claim, study, cell) for cell in cells] for claim in claims_of(study.about["sizes"])}
+    return {
+        claim.name: [judge(claim, study, cell) for cell in cells]
+        for claim in claims_of(study.about["sizes"])
+    }
 
 
 def _no_name(algorithm: str) -> str:
@@ -200,15 +239,24 @@ def _learning_time(data: str, name: Callable[[str], str], figure: str) -> list[R
             f"{words} ({data})",
             figure,
             quantity,
-            lambda view: view.faster(slow, fast) if bound == 1.0 else view.times_faster(slow, fast, bound),
+            lambda view: (
+                view.faster(slow, fast) if bound == 1.0 else view.times_faster(slow, fast, bound)
+            ),
         )
 
     def least(view: CellView) -> dict[str, Array]:
-        return {algorithm: view.faster(name(algorithm), auto) for algorithm in (PER_FEDAVG, FEDAVG_1, FEDAVG_2)}
+        return {
+            algorithm: view.faster(name(algorithm), auto)
+            for algorithm in (PER_FEDAVG, FEDAVG_1, FEDAVG_2)
+        }
 
     return [
         RadioClaim(
-            f"least-{data}", f"AutoFL needs the least time ({data})", figure, "time, each other / AutoFL", least
+            f"least-{data}",
+            f"AutoFL needs the least time ({data})",
+            figure,
+            "time, each other / AutoFL",
+            least,
         ),
         compared("twice", "Per-FedAvg needs twice AutoFL's time", per, auto, TIME_RATIO),
         compared("maml-planned", "MAML is faster at AutoFL's d and p", two, auto),
@@ -220,7 +268,9 @@ def _learning_time(data: str, name: Callable[[str], str], figure: str) -> list[R
 
 def _across_data() -> list[RadioClaim]:
     def unrest(view: CellView) -> Array:
-        return np.mean([np.log(view("unrest", arm) / view("unrest", iid(arm))) for arm in ALL], axis=0)
+        return np.mean(
+            [np.log(view("unrest", arm) / view("unrest", iid(arm))) for arm in ALL], axis=0
+        )
 
     return [
         RadioClaim(
@@ -230,7 +280,13 @@ def _across_data() -> list[RadioClaim]:
             "time, non-i.i.d. / i.i.d., mean of the four",
             lambda view: mean_over_targets(np.stack([view.faster(arm, iid(arm)) for arm in ALL])),
         ),
-        RadioClaim("iid-steadier", "I.i.d. data gives steadier results", "2", "unrest, non-i.i.d. / i.i.d.", unrest),
+        RadioClaim(
+            "iid-steadier",
+            "I.i.d. data gives steadier results",
+            "2",
+            "unrest, non-i.i.d. / i.i.d.",
+            unrest,
+        ),
     ]
 
 
@@ -245,7 +301,13 @@ def _sample_sizes(sizes: Sequence[int]) -> list[RadioClaim]:
         return {f"{a} to {b}": view.faster(with_size(a), with_size(b)) for a, b in pairwise(rising)}
 
     return [
-        RadioClaim("any-size", "AutoFL is faster than Per-FedAvg with any d", "3", "time, each d / AutoFL", any_size),
+        RadioClaim(
+            "any-size",
+            "AutoFL is faster than Per-FedAvg with any d",
+            "3",
+            "time, each d / AutoFL",
+            any_size,
+        ),
         RadioClaim(
             "size-40",
             "d = 40 is faster than d = 5",
@@ -253,7 +315,13 @@ def _sample_sizes(sizes: Sequence[int]) -> list[RadioClaim]:
             "time, d = 5 / d = 40",
             lambda view: view.faster(with_size(5), with_size(BEST_SIZE)),
         ),
-        RadioClaim("size-each", "Each step from d = 5 to 40 is faster", "3", "time, d / next d, each step", each_step),
+        RadioClaim(
+            "size-each",
+            "Each step from d = 5 to 40 is faster",
+            "3",
+            "time, d / next d, each step",
+            each_step,
+        ),
         RadioClaim(
             "size-60",
             "d = 60 is slower than d = 40",
@@ -275,7 +343,9 @@ def _radius() -> list[RadioClaim]:
 
     def gain(view: CellView, place: int) -> Array:
         name = view.radius(place)
-        return 100.0 * np.mean([view("best", name(a)) - view("best", name(b)) for a, b in PLANNED], axis=0)
+        return 100.0 * np.mean(
+            [view("best", name(a)) - view("best", name(b)) for a, b in PLANNED], axis=0
+        )
 
     def outer_less_inner(values: Sequence[Array]) -> Array:
         return (values[2] - values[1]) - (values[1] - values[0])
@@ -338,14 +408,18 @@ def _labels() -> list[RadioClaim]:
             "K* falls with the labels of a UE",
             "5c",
             "K* at l = 1 / at l = 10",
-            lambda view: np.log(view.mean("rounds", at(FEW_LABELS)) / view.mean("rounds", at(ALL_LABELS))),
+            lambda view: np.log(
+                view.mean("rounds", at(FEW_LABELS)) / view.mean("rounds", at(ALL_LABELS))
+            ),
         ),
         RadioClaim(
             "labels-accuracy",
             "Accuracy grows with the labels of a UE",
             "5d",
             "best at l = 10 - at l = 1 [points]",
-            lambda view: 100.0 * (view.mean("best", at(ALL_LABELS)) - view.mean("best", at(FEW_LABELS))),
+            lambda view: (
+                100.0 * (view.mean("best", at(ALL_LABELS)) - view.mean("best", at(FEW_LABELS)))
+            ),
             "points",
         ),
         RadioClaim(

@@ -1,4 +1,6 @@
-"""The page of the study `radio`, from its results alone: one picture, verdicts, and what the radio did."""
+"""The page of the study `radio`, from its results alone: one picture, verdicts, and what the radio
+did.
+"""
 
 import json
 import math
@@ -20,7 +22,15 @@ from autofl.report.table import Table
 from autofl.reproduction.joint_results import JointStudy
 from autofl.reproduction.page import fill
 from autofl.reproduction.radio import CELLS, RADIO, with_size
-from autofl.reproduction.radio_claims import AUTOFL, MARGIN, PER_FEDAVG, Finding, Unit, Verdict, judge_all
+from autofl.reproduction.radio_claims import (
+    AUTOFL,
+    MARGIN,
+    PER_FEDAVG,
+    Finding,
+    Unit,
+    Verdict,
+    judge_all,
+)
 from autofl.reproduction.radio_results import read_radio
 
 LOOKS: dict[Verdict, tuple[str, str]] = {
@@ -30,7 +40,10 @@ LOOKS: dict[Verdict, tuple[str, str]] = {
     "inconclusive": ("#999999", "D"),
 }
 """Colour and marker of a verdict."""
-LIMITS: dict[Unit, tuple[float, float]] = {"ratio": (math.log(0.2), math.log(5.0)), "points": (-12.0, 25.0)}
+LIMITS: dict[Unit, tuple[float, float]] = {
+    "ratio": (math.log(0.2), math.log(5.0)),
+    "points": (-12.0, 25.0),
+}
 """Of the axes; what lies beyond is drawn at the edge."""
 TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
 HOW = """An effect above 1 (or above 0 points) speaks for the claim; it is a mean over seeds, of logarithms if it is a
@@ -39,7 +52,9 @@ or half a point; refuted: the same below; tie: the interval is within the margin
 
 
 def draw_claims(study: JointStudy) -> Figure:
-    """Every claim in every cell: effect and interval in the colour of the verdict, the margin of a tie shaded."""
+    """Every claim in every cell: effect and interval in the colour of the verdict, the margin of a
+    tie shaded.
+    """
     findings = list(judge_all(study).values())
     blocks: dict[Unit, list[list[Finding]]] = {
         unit: [row for row in findings if row[0].claim.unit == unit] for unit in MARGIN
@@ -47,16 +62,22 @@ def draw_claims(study: JointStudy) -> Figure:
     cells = [finding.cell for finding in findings[0]]
     with figure_of(3.0 + 2.1 * len(cells), 2.0 + 0.24 * len(findings)) as figure:
         heights = [len(rows) for rows in blocks.values()]
-        panels = figure.subplots(2, len(cells), sharey="row", squeeze=False, gridspec_kw={"height_ratios": heights})
+        panels = figure.subplots(
+            2, len(cells), sharey="row", squeeze=False, gridspec_kw={"height_ratios": heights}
+        )
         for axes_of_block, (unit, rows) in zip(panels, blocks.items(), strict=True):
             for place, axes in enumerate(axes_of_block):
                 _draw_block(axes, unit, [row[place] for row in rows])
-            axes_of_block[0].set_yticks(range(len(rows)), [_words(row[0]) for row in rows], fontsize=7.5)
+            axes_of_block[0].set_yticks(
+                range(len(rows)), [_words(row[0]) for row in rows], fontsize=7.5
+            )
         for axes, cell in zip(panels[0], cells, strict=True):
             axes.set_title(CELLS[cell].title, fontsize=9)
         for verdict, (colour, marker) in LOOKS.items():
             panels[0][0].plot([], [], marker, color=colour, label=verdict)
-        figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        figure.legend(
+            *panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4
+        )
         return figure
 
 
@@ -74,8 +95,20 @@ def _draw_block(axes: Axes, unit: Unit, findings: Sequence[Finding]) -> None:
             continue
         colour, marker = LOOKS[finding.verdict]
         if not math.isnan(finding.low):
-            axes.plot(np.clip([finding.low, finding.high], left, right), [y, y], color=colour, linewidth=1.4)
-        axes.plot(np.clip(finding.effect, left, right), y, marker, color=colour, markersize=5, clip_on=False)
+            axes.plot(
+                np.clip([finding.low, finding.high], left, right),
+                [y, y],
+                color=colour,
+                linewidth=1.4,
+            )
+        axes.plot(
+            np.clip(finding.effect, left, right),
+            y,
+            marker,
+            color=colour,
+            markersize=5,
+            clip_on=False,
+        )
     axes.set_xlim(left, right)
     axes.set_ylim(len(findings) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
@@ -92,7 +125,12 @@ def claim_table(study: JointStudy) -> Table:
     findings = judge_all(study)
     cells = [CELLS[finding.cell].title for finding in next(iter(findings.values()))]
     body = [
-        [row[0].claim.words, row[0].claim.figure, row[0].claim.quantity, *(f"{x} {x.verdict}" for x in row)]
+        [
+            row[0].claim.words,
+            row[0].claim.figure,
+            row[0].claim.quantity,
+            *(f"{x} {x.verdict}" for x in row),
+        ]
         for row in findings.values()
     ]
     return Table(["claim", "Fig.", "what is measured", *cells], body)
@@ -109,7 +147,9 @@ def count_table(study: JointStudy) -> Table:
 
 
 def air_table(study: JointStudy) -> Table:
-    """What the radio did: medians over seeds of what `on_air` reads off AutoFL's and Per-FedAvg's runs."""
+    """What the radio did: medians over seeds of what `on_air` reads off AutoFL's and Per-FedAvg's
+    runs.
+    """
     headings = ["cell", "algorithm", "SNR at P_max, quartiles [dB]", "may send, heard [%]", "round [s]",
                 "computing, sending, receiving [% of a round]", "d", "p / P_max [%]", "d, p cut by energy [%]",
                 "computing [% of energy]"]  # fmt: skip
@@ -148,7 +188,9 @@ def radius_table(study: JointStudy) -> Table:
     body = []
     for cell in dict.fromkeys(row.condition for row in study.rows):
         for place, radius in enumerate(CELLS[cell].radii):
-            arms = [name if not place else f"{name}, R = {radius} m" for name in (AUTOFL, PER_FEDAVG)]
+            arms = [
+                name if not place else f"{name}, R = {radius} m" for name in (AUTOFL, PER_FEDAVG)
+            ]
             auto, per = ([row.values for row in study.rows_of(arm, cell)] for arm in arms)
             body.append(
                 [
@@ -163,17 +205,33 @@ def radius_table(study: JointStudy) -> Table:
 
 
 def budget_table(study: JointStudy) -> Table:
-    """Who can send by E_max: with the paper's, and the least that serves half and nine tenths of the UEs."""
+    """Who can send by E_max: with the paper's, and the least that serves half and nine tenths of
+    the UEs.
+    """
     body = []
     for cell, told in study.about["budgets"].items():
         shares = {float(budget): share for budget, share in told.items()}
-        least = [min((b for b, share in shares.items() if share >= part), default=None) for part in (0.5, 0.9)]
+        least = [
+            min((b for b, share in shares.items() if share >= part), default=None)
+            for part in (0.5, 0.9)
+        ]
         texts = [f"> {max(shares):g} J" if budget is None else f"{budget:g} J" for budget in least]
         body.append(
-            [CELLS[cell].title, f"{100 * shares[min(shares)]:.0f}", *texts, f"{100 * max(shares.values()):.0f}"]
+            [
+                CELLS[cell].title,
+                f"{100 * shares[min(shares)]:.0f}",
+                *texts,
+                f"{100 * max(shares.values()):.0f}",
+            ]
         )
     return Table(
-        ["cell", "can send with the paper's 3 mJ [%]", "E_max for half of the UEs", "for 90 %", "can send at 50 J [%]"],
+        [
+            "cell",
+            "can send with the paper's 3 mJ [%]",
+            "E_max for half of the UEs",
+            "for 90 %",
+            "can send at 50 J [%]",
+        ],
         body,
     )
 

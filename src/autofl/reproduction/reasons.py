@@ -1,4 +1,6 @@
-"""Why a claim is not supported: what was measured about it, and what is only a conjecture and says so."""
+"""Why a claim is not supported: what was measured about it, and what is only a conjecture and says
+so.
+"""
 
 from collections.abc import Callable
 
@@ -21,7 +23,11 @@ def _conjecture(words: str) -> Reason:
 
 
 def _same_plan(view: View, study: str) -> str:
-    share = _median(ratio(view.column("round_time", study, "FedAvg-2"), view.column("round_time", study, "AutoFL")))
+    share = _median(
+        ratio(
+            view.column("round_time", study, "FedAvg-2"), view.column("round_time", study, "AutoFL")
+        )
+    )
     return (
         f"measured: FedAvg-2 has the same plan, its rounds take {share:.3f} times AutoFL's; conjecture: one step with"
         " alpha = 0.03 changes a gradient little"
@@ -50,7 +56,9 @@ def _noisy(view: View, study: str) -> str:
 def _diverges(view: View, study: str) -> str:
     counts = []
     for arm in MAML:
-        apart = np.maximum(*(view.column(f"diverged_{metric}", study, arm) for metric in ("adapted", "global")))
+        apart = np.maximum(
+            *(view.column(f"diverged_{metric}", study, arm) for metric in ("adapted", "global"))
+        )
         counts.append(f"{arm} in {int(apart.sum())} of {len(apart)} seeds")
     return f"measured: the exact meta-gradient diverges, {' and '.join(counts)}"
 
@@ -65,12 +73,13 @@ def _by_size(small: int, large: int) -> Reason:
 
 
 def _any_size(view: View, study: str) -> str:
-    shares = {d: _median(timed(at(study, f"Per-FedAvg, d = {d}", "AutoFL"))(view, None)) for d in view.sizes(study)}
+    shares = {
+        d: _median(timed(at(study, f"Per-FedAvg, d = {d}", "AutoFL"))(view, None))
+        for d in view.sizes(study)
+    }
     best = min(shares, key=lambda d: shares[d])
     heard = float(view.column("num_samples", study, "AutoFL").mean())
-    return (
-        f"measured: the fastest is d = {best}, {shares[best]:.2f} times AutoFL's time; AutoFL's mean d is {heard:.0f}"
-    )
+    return f"measured: the fastest is d = {best}, {shares[best]:.2f} times AutoFL's time; AutoFL's mean d is {heard:.0f}"
 
 
 def _out_of_energy(view: View, study: str) -> str:
@@ -95,7 +104,9 @@ def _rounds(view: View, study: str, arm: str) -> str:
 
 
 def _starts(view: View, study: str) -> str:
-    rounds = [_median(view("time4", study, arm) / view.column("round_time", study, arm)) for arm in ALL]
+    rounds = [
+        _median(view("time4", study, arm) / view.column("round_time", study, arm)) for arm in ALL
+    ]
     shown_rounds = ", ".join(f"{arm} {k:.0f}" for arm, k in zip(ALL, rounds, strict=True))
     return (
         f"measured: rounds to 85 % {shown_rounds}; conjecture: the text names no accuracy at which a curve starts"
@@ -104,43 +115,61 @@ def _starts(view: View, study: str) -> str:
 
 
 def _grows(view: View, study: str) -> str:
-    first, last = (_median(at(study, "Per-FedAvg", "AutoFL", column="near")(view, k)) for k in (1, NUM_TARGETS))
+    first, last = (
+        _median(at(study, "Per-FedAvg", "AutoFL", column="near")(view, k)) for k in (1, NUM_TARGETS)
+    )
     return f"measured: the ratio grows from {first:.2f} at the first of the five to {last:.2f} at the last"
 
 
 def _seldom_reached(view: View, study: str) -> str:
-    counts = [f"{arm} in {int(np.isfinite(view(f'time{NUM_TARGETS}', study, arm)).sum())}" for arm in ALL]
+    counts = [
+        f"{arm} in {int(np.isfinite(view(f'time{NUM_TARGETS}', study, arm)).sum())}" for arm in ALL
+    ]
     return f"measured: the last target is reached by {', '.join(counts)} seeds"
 
 
 def _gains(view: View, study: str) -> str:
     values = []
     for name, (fixed, planned) in PLANNED.items():
-        gains = [ratio(*(view("rounds", study, arm, x) for arm in (fixed, planned))) for x in view.places(study)]
+        gains = [
+            ratio(*(view("rounds", study, arm, x) for arm in (fixed, planned)))
+            for x in view.places(study)
+        ]
         values.append(f"{name} {_median(median_of(gains)):.2f}")
     return f"measured: K*, fixed / planned, in the median seed {', '.join(values)}"
 
 
 def _one_run(view: View, study: str) -> str:
-    pairs = [f"{rounds} rounds against {told} (epsilon = {eps:g})" for eps, (rounds, told) in GRADIENT_ROUNDS.items()]
+    pairs = [
+        f"{rounds} rounds against {told} (epsilon = {eps:g})"
+        for eps, (rounds, told) in GRADIENT_ROUNDS.items()
+    ]
     return f"measured: {', '.join(pairs)} in one run (docs/theory.md, section 6); one run gives no verdict"
 
 
 def _heard(view: View, study: str) -> str:
     places = view.places("radius")
     middle = places[len(places) // 2]
-    near, far = (100.0 * float(view.column("heard", "radius", "FedAvg-1", x).mean()) for x in (middle, places[-1]))
+    near, far = (
+        100.0 * float(view.column("heard", "radius", "FedAvg-1", x).mean())
+        for x in (middle, places[-1])
+    )
     return f"measured: at {middle} m {near:.1f} % of FedAvg-1's updates are heard, at {places[-1]} m {far:.1f} %"
 
 
 def _worst_place(quantity: str) -> Reason:
     def lead(view: View, study: str, x: int) -> float:
         if quantity == "error":
-            return _median(ratio(view.error(study, "Per-FedAvg", x), view.error(study, "AutoFL", x)))
+            return _median(
+                ratio(view.error(study, "Per-FedAvg", x), view.error(study, "AutoFL", x))
+            )
         return _median(timed(at(study, "Per-FedAvg", "AutoFL", x))(view, None))
 
     def words(view: View, study: str) -> str:
-        places = [*((s, 0) for s in STUDIES), *((s, x) for s in ("radius", "labels") for x in view.places(s))]
+        places = [
+            *((s, 0) for s in STUDIES),
+            *((s, x) for s in ("radius", "labels") for x in view.places(s)),
+        ]
         leads = {place: lead(view, *place) for place in places}
         (where, x), least = min(leads.items(), key=lambda item: item[1])
         return f"measured: the smallest median lead in {quantity} is {least:.2f}, at {where}{f' = {x}' if x else ''}"
@@ -158,7 +187,9 @@ def _median(values: Array) -> float:
     return float(np.nanmedian(values))
 
 
-_SPENT = _conjecture("MAML spends its samples on three batches, FedAvg-2 all of them on one gradient")
+_SPENT = _conjecture(
+    "MAML spends its samples on three batches, FedAvg-2 all of them on one gradient"
+)
 _FEW_LABELS = "conjecture: one step shows which few labels a UE owns, so adapting to few is easier than to ten"
 REASONS: dict[str, Reason] = {
     "rapidly": _seldom_reached,

@@ -1,7 +1,7 @@
 """The recipe of each figure: a small function that returns the settings of its curves. NumPy only.
 
-Figures share runs: a study is a set of runs that one or several figures show. Settings are written as one would give
-them to `autofl simulate --set`.
+Figures share runs: a study is a set of runs that one or several figures show. Settings are written
+as one would give them to `autofl simulate --set`.
 """
 
 from collections.abc import Callable
@@ -11,20 +11,30 @@ from autofl.data import find
 from autofl.errors import AutoFLError
 from autofl.reproduction.paper import FIGURES, LABELS, RADIUS, SAMPLE_SIZES
 
-ALGORITHMS = {"autofl": "AutoFL", "per-fedavg": "Per-FedAvg", "fedavg-1": "FedAvg-1", "fedavg-2": "FedAvg-2"}
+ALGORITHMS = {
+    "autofl": "AutoFL",
+    "per-fedavg": "Per-FedAvg",
+    "fedavg-1": "FedAvg-1",
+    "fedavg-2": "FedAvg-2",
+}
 CURVES = ("mnist-iid", "mnist", "cifar10", "samples-mnist", "samples-cifar10")
 """Studies shown as curves; of the others only what is read off each run is kept."""
 ADAPTED = ("mnist-iid", "mnist", "cifar10")
-"""Studies whose last models are adapted on few samples, at the UEs that trained them and at UEs that did not."""
+"""Studies whose last models are adapted on few samples, at the UEs that trained them and at UEs
+that did not.
+"""
 DIGITS = (0.70, 0.75, 0.80, 0.85, 0.90)
 TARGETS = {"mnist": DIGITS, "mnist5k": DIGITS, "cifar10": (0.35, 0.40, 0.45, 0.50, 0.55)}
-"""Accuracies of "time to accuracy", in steps of five points up to the highest that any of the four algorithms reaches
-in the median seed of the full scale."""
+"""Accuracies of "time to accuracy", in steps of five points up to the highest that any of the four
+algorithms reaches in the median seed of the full scale.
+"""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything. Radii begin to matter beyond 600 m, where preset `paper` first fails to decode."""
+    """How much of everything. Radii begin to matter beyond 600 m, where preset `paper` first fails
+    to decode.
+    """
 
     name: str
     seeds: int  # of curves
@@ -86,7 +96,13 @@ READINGS: dict[str, tuple[str, ...]] = {
 CIFAR_READINGS: dict[str, tuple[str, ...]] = {
     **{
         name: READINGS[name]
-        for name in ("default", "pixels 0 to 1", "first-order", "FedAvg steps alpha", "FedAvg alpha, pixels 0 to 1")
+        for name in (
+            "default",
+            "pixels 0 to 1",
+            "first-order",
+            "FedAvg steps alpha",
+            "FedAvg alpha, pixels 0 to 1",
+        )
     },
     "alpha 0.02": ("learning.inner_lr=0.02",),
     "alpha 0.006": ("learning.inner_lr=0.006",),
@@ -94,10 +110,14 @@ CIFAR_READINGS: dict[str, tuple[str, ...]] = {
     "clipped at 10": ("learning.grad_clip=10.0",),
     "Hessian guarded": ("learning.guard=0.2",),
 }
-"""Readings on CIFAR-10: those that bear on whether exact MAML diverges there, and what a user may do about it."""
+"""Readings on CIFAR-10: those that bear on whether exact MAML diverges there, and what a user may
+do about it.
+"""
 PLANNED = ("AutoFL", "FedAvg-2")
 PLANNED_SIZE = 35
-"""The mean d of AutoFL's plans with the default settings: what "adapted on d" takes for those that plan."""
+"""The mean d of AutoFL's plans with the default settings: what "adapted on d" takes for those that
+plan.
+"""
 FEDAVG_ALPHA = {"cifar10": "learning.outer_lr=0.06", "mnist": "learning.outer_lr=0.03"}
 """FedAvg's own step is not given: beta by default, alpha in the readings that say so."""
 
@@ -169,11 +189,15 @@ SCALES = {
 
 
 def digits_here(scale: str) -> str:
-    """MNIST, or MNIST-5k in its place where it is not here; at full scale there is no such substitute."""
+    """MNIST, or MNIST-5k in its place where it is not here; at full scale there is no such
+    substitute.
+    """
     if find("mnist") is not None:
         return "mnist"
     if scale == "full":
-        raise AutoFLError("the full scale needs MNIST: run 'autofl data fetch mnist', or name its folder (AUTOFL_DATA)")
+        raise AutoFLError(
+            "the full scale needs MNIST: run 'autofl data fetch mnist', or name its folder (AUTOFL_DATA)"
+        )
     return "mnist5k"
 
 
@@ -199,7 +223,10 @@ def _cifar(scale: Scale) -> tuple[str, ...]:
 
 def _four(study: str, shared: tuple[str, ...], num_seeds: int, x: int = 0) -> list[Arm]:
     """The paper's four algorithms."""
-    return [Arm(study, label, (*shared, f"algorithm={name}"), num_seeds, x) for name, label in ALGORITHMS.items()]
+    return [
+        Arm(study, label, (*shared, f"algorithm={name}"), num_seeds, x)
+        for name, label in ALGORITHMS.items()
+    ]
 
 
 def _sizes(study: str, scale: Scale, shared: tuple[str, ...], num_seeds: int) -> list[Arm]:
@@ -208,7 +235,12 @@ def _sizes(study: str, scale: Scale, shared: tuple[str, ...], num_seeds: int) ->
     return [
         Arm(study, "AutoFL", (*shared, "algorithm=autofl"), num_seeds),
         *(
-            Arm(study, f"Per-FedAvg, d = {d}", (*shared, *fixed, f"baseline.num_samples={d}"), num_seeds)
+            Arm(
+                study,
+                f"Per-FedAvg, d = {d}",
+                (*shared, *fixed, f"baseline.num_samples={d}"),
+                num_seeds,
+            )
             for d in scale.sizes
         ),
     ]
@@ -244,7 +276,12 @@ def radius(scale: Scale) -> list[Arm]:
     return [
         arm
         for r in scale.radii
-        for arm in _four("radius", _digits(scale, *_apart("cell.distance={disc=%d}", r, RADIUS)), scale.point_seeds, r)
+        for arm in _four(
+            "radius",
+            _digits(scale, *_apart("cell.distance={disc=%d}", r, RADIUS)),
+            scale.point_seeds,
+            r,
+        )
     ]
 
 
@@ -253,7 +290,9 @@ def labels(scale: Scale) -> list[Arm]:
     return [
         arm
         for num in scale.labels
-        for arm in _four("labels", _digits(scale, *_apart("data.labels=%d", num, LABELS)), scale.point_seeds, num)
+        for arm in _four(
+            "labels", _digits(scale, *_apart("data.labels=%d", num, LABELS)), scale.point_seeds, num
+        )
     ]
 
 
@@ -263,7 +302,9 @@ def _apart(override: str, value: int, default: int) -> tuple[str, ...]:
 
 
 def sensitivity(scale: Scale) -> list[Arm]:
-    """Fig. 2a, 2b, 3a and the ends of Fig. 5, on MNIST, under other readings of what the paper leaves open."""
+    """Fig. 2a, 2b, 3a and the ends of Fig. 5, on MNIST, under other readings of what the paper
+    leaves open.
+    """
     thin = replace(
         scale,
         seeds=scale.reading_seeds,
@@ -276,18 +317,30 @@ def sensitivity(scale: Scale) -> list[Arm]:
     )
     studies = (mnist_iid, mnist, samples_mnist, *((radius, labels) if scale.name == "full" else ()))
     base = [arm for study in studies for arm in study(thin)]
-    return [_read(arm, name, READINGS[name], FEDAVG_ALPHA["mnist"]) for name in scale.readings for arm in base]
+    return [
+        _read(arm, name, READINGS[name], FEDAVG_ALPHA["mnist"])
+        for name in scale.readings
+        for arm in base
+    ]
 
 
 def sensitivity_cifar10(scale: Scale) -> list[Arm]:
-    """Fig. 2c under other readings, at the same length: the reading "default" is Fig. 2c's own runs."""
+    """Fig. 2c under other readings, at the same length: the reading "default" is Fig. 2c's own
+    runs.
+    """
     base = cifar10(replace(scale, cifar_seeds=scale.reading_seeds))
     names = CIFAR_READINGS if scale.name == "full" else ("default", "first-order", "alpha 0.02")
-    return [_read(arm, name, CIFAR_READINGS[name], FEDAVG_ALPHA["cifar10"]) for name in names for arm in base]
+    return [
+        _read(arm, name, CIFAR_READINGS[name], FEDAVG_ALPHA["cifar10"])
+        for name in names
+        for arm in base
+    ]
 
 
 def _read(arm: Arm, reading: str, overrides: tuple[str, ...], alpha: str) -> Arm:
-    """An arm under a reading. What a reading sets that an arm does not use is left out, so that arms share runs."""
+    """An arm under a reading. What a reading sets that an arm does not use is left out, so that
+    arms share runs.
+    """
     fedavg = arm.name.startswith("FedAvg")
     unused = (
         *(("learning.variant", "learning.grad_clip", "learning.guard") if fedavg else ()),
@@ -322,12 +375,16 @@ SENSITIVITY = ("sensitivity", "sensitivity-cifar10")
 
 
 def studies_of(names: list[str]) -> list[str]:
-    """The studies behind these figures, in the order of STUDIES; sensitivity studies go by their own names."""
+    """The studies behind these figures, in the order of STUDIES; sensitivity studies go by their
+    own names.
+    """
     known = [*FIGURES, *SENSITIVITY, "all"]
     for name in names:
         if name not in known:
             raise AutoFLError(f"{name}: no such figure; there are {', '.join(known)}, joint, radio")
-    wanted = set(STUDIES) if "all" in names else {FIGURES[n].study if n in FIGURES else n for n in names}
+    wanted = (
+        set(STUDIES) if "all" in names else {FIGURES[n].study if n in FIGURES else n for n in names}
+    )
     return [study for study in STUDIES if study in wanted]
 
 

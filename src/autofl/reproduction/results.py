@@ -1,7 +1,9 @@
-"""The results of a reproduction as small tables, written from run folders and read back without them.
+"""The results of a reproduction as small tables, written from run folders and read back without
+them.
 
-For each study a table of what is read off each run (`STUDY.csv`), for those shown as curves the evaluations
-(`STUDY.curves.csv.gz`), and what was run where and how long it took (`STUDY.json`). Only the last holds measured time.
+For each study a table of what is read off each run (`STUDY.csv`), for those shown as curves the
+evaluations (`STUDY.curves.csv.gz`), and what was run where and how long it took (`STUDY.json`).
+Only the last holds measured time.
 """
 
 import csv
@@ -25,15 +27,26 @@ from autofl.records import Run, read_run
 from autofl.reproduction.curves import METRICS, NUM_TARGETS, Curve, derived, measure
 from autofl.reproduction.recipes import CURVES, TARGETS, Arm
 
-CURVE_COLUMNS = ("round", "sim_time", "adapted_accuracy", "global_accuracy", "adapted_train_loss", "train_loss")
+CURVE_COLUMNS = (
+    "round",
+    "sim_time",
+    "adapted_accuracy",
+    "global_accuracy",
+    "adapted_train_loss",
+    "train_loss",
+)
 DIGITS = {"round": 0, "sim_time": 3, "adapted_accuracy": 4, "global_accuracy": 4}
-"""Decimals kept of a curve; losses keep four significant digits. What is read off a run is read off what is kept."""
+"""Decimals kept of a curve; losses keep four significant digits. What is read off a run is read off
+what is kept.
+"""
 OF_CURVE = (
     *(f"time{place}" for place in range(1, NUM_TARGETS + 1)),
     *("plateau", "quiet", "best", "last", "unrest", "loss", "first_loss", "diverged"),
 )
 OF_RUN = ("heard", "at_max_power", "num_samples", "round_time")
-"""Share of updates heard; of those not heard, the share that P_max limited; mean d; mean time of a round [s]."""
+"""Share of updates heard; of those not heard, the share that P_max limited; mean d; mean time of a
+round [s].
+"""
 MEASURES = (*(f"{name}_{metric}" for metric in METRICS for name in OF_CURVE), *OF_RUN)
 ENOUGH_TO_SHARE = 32
 """Fewest runs that are read by several processes at once."""
@@ -74,7 +87,12 @@ def curve_of(run: Run) -> Curve:
     """The evaluations of a run, rounded as they are kept."""
     there = ~np.isnan(run.rounds["adapted_accuracy"].astype(np.float64))
     columns = {name: run.rounds[name][there].astype(np.float64) for name in CURVE_COLUMNS}
-    return Curve({name: np.array([float(_text(name, value)) for value in values]) for name, values in columns.items()})
+    return Curve(
+        {
+            name: np.array([float(_text(name, value)) for value in values])
+            for name, values in columns.items()
+        }
+    )
 
 
 def _text(name: str, value: float) -> str:
@@ -92,24 +110,32 @@ class _ReadOff(NamedTuple):
 
 def _read_off(folder: Path) -> _ReadOff:
     run = read_run(folder)
-    curve, targets = curve_of(run), TARGETS[str(run.manifest["data"])]
+    curve = curve_of(run)
+    targets = TARGETS[str(run.manifest["data"])]
     values = {**measure(curve, targets, int(run.config["stop"]["rounds"])), **_of_run(run)}
-    return _ReadOff({name: _kept(value) for name, value in values.items()}, curve, run.manifest, run.config)
+    return _ReadOff(
+        {name: _kept(value) for name, value in values.items()}, curve, run.manifest, run.config
+    )
 
 
 def _of_run(run: Run) -> dict[str, float]:
     """What is read off a run apart from its curve."""
-    selected, unheard = float(run.rounds["num_selected"].sum()), run.ues["decoded"] == 0
+    selected = float(run.rounds["num_selected"].sum())
+    unheard = run.ues["decoded"] == 0
     at_max = run.ues["power_limit"][unheard] == "power"
     return {
         "heard": float(run.rounds["num_decoded"].sum()) / selected if selected else math.nan,
         "at_max_power": float(at_max.mean()) if len(at_max) else math.nan,
-        "num_samples": float(run.ues["num_samples"][~unheard].mean()) if (~unheard).any() else math.nan,
+        "num_samples": float(run.ues["num_samples"][~unheard].mean())
+        if (~unheard).any()
+        else math.nan,
         "round_time": float(run.rounds["round_time"][1:].mean()),
     }
 
 
-def collect(study: str, scale: str, members: Sequence[tuple[Arm, int, Path]], workers: int = 1) -> Study:
+def collect(
+    study: str, scale: str, members: Sequence[tuple[Arm, int, Path]], workers: int = 1
+) -> Study:
     """The results of a study from its run folders, read by this many processes."""
     folders = list(dict.fromkeys(folder for _, _, folder in members))
     if min(workers, len(folders) // ENOUGH_TO_SHARE) > 1:
@@ -119,12 +145,14 @@ def collect(study: str, scale: str, members: Sequence[tuple[Arm, int, Path]], wo
             read = dict(zip(folders, results, strict=True))
     else:
         read = {folder: _read_off(folder) for folder in folders}
-    rows, curves = [], {}
+    rows = []
+    curves = {}
     for arm, seed, folder in members:
         rows.append(Row(arm.reading, arm.study, arm.name, arm.x, seed, read[folder].values))
         if study in CURVES:
             curves[rows[-1].key] = read[folder].curve
-    manifests, config = [read[folder].manifest for folder in folders], read[members[-1][2]].config
+    manifests = [read[folder].manifest for folder in folders]
+    config = read[members[-1][2]].config
     about = {
         "scale": scale,
         "data": manifests[0]["data"],
@@ -138,18 +166,27 @@ def collect(study: str, scale: str, members: Sequence[tuple[Arm, int, Path]], wo
         "runs": len(folders),
         "made_of": made_of(folders),
         "seconds": round(busy_time(manifests), 1),
-        **{name: manifests[-1][name] for name in ("version", "commit", "device", "cores", "python", "torch")},
+        **{
+            name: manifests[-1][name]
+            for name in ("version", "commit", "device", "cores", "python", "torch")
+        },
     }
     return Study(study, about, rows, curves)
 
 
 def made_of(places: Iterable[Path]) -> str:
-    """A hash of the names of a study's runs, which follow from their settings: it tells whose results these are."""
-    return hashlib.sha256("\n".join(sorted({place.name for place in places})).encode()).hexdigest()[:16]
+    """A hash of the names of a study's runs, which follow from their settings: it tells whose
+    results these are.
+    """
+    return hashlib.sha256("\n".join(sorted({place.name for place in places})).encode()).hexdigest()[
+        :16
+    ]
 
 
 def is_collected(folder: Path, study: str, places: Iterable[Path]) -> bool:
-    """Whether the results of exactly these runs are in a folder, so that the runs themselves are not needed."""
+    """Whether the results of exactly these runs are in a folder, so that the runs themselves are
+    not needed.
+    """
     about = folder / f"{study}.json"
     if not (about.is_file() and about.with_suffix(".csv").is_file()):
         return False
@@ -161,9 +198,12 @@ def _kept(value: float) -> float:
 
 
 def busy_time(manifests: Iterable[dict[str, Any]]) -> float:
-    """Seconds in which at least one of these runs was being made, however many at a time and however often stopped."""
+    """Seconds in which at least one of these runs was being made, however many at a time and
+    however often stopped.
+    """
     spans = sorted({(m["ended_at"] - m["host_time"], m["ended_at"]) for m in manifests})
-    total, until = 0.0, -math.inf
+    total = 0.0
+    until = -math.inf
     for begin, end in spans:
         total += max(0.0, end - max(begin, until))
         until = max(until, end)
@@ -184,7 +224,9 @@ def write_study(study: Study, folder: Path) -> None:
         table.writerow((*KEYS, *CURVE_COLUMNS))
         for key, curve in study.curves.items():
             for values in zip(*curve.columns.values(), strict=True):
-                cells = (_text(name, value) for name, value in zip(CURVE_COLUMNS, values, strict=True))
+                cells = (
+                    _text(name, value) for name, value in zip(CURVE_COLUMNS, values, strict=True)
+                )
                 table.writerow((*key, *cells))
         packed = gzip.compress(lines.getvalue().encode("utf-8"), mtime=0)
         write_whole(folder / f"{study.name}.curves.csv.gz", packed)
@@ -224,9 +266,20 @@ def _read_study(path: Path) -> Study:
     if (curves := path.with_suffix(".curves.csv.gz")).is_file():
         with gzip.open(curves, "rt", newline="", encoding="utf-8") as file:
             for line in csv.DictReader(file):
-                key = (line["reading"], line["study"], line["arm"], int(line["x"]), int(line["seed"]))
+                key = (
+                    line["reading"],
+                    line["study"],
+                    line["arm"],
+                    int(line["x"]),
+                    int(line["seed"]),
+                )
                 lines.setdefault(key, []).append([float(line[name]) for name in CURVE_COLUMNS])
-    kept = {key: Curve(dict(zip(CURVE_COLUMNS, np.array(values).T, strict=True))) for key, values in lines.items()}
+    kept = {
+        key: Curve(dict(zip(CURVE_COLUMNS, np.array(values).T, strict=True)))
+        for key, values in lines.items()
+    }
     for row in rows:
-        row.values.update(derived(row.values, row.study, about["data"], about["targets"], kept.get(row.key)))
+        row.values.update(
+            derived(row.values, row.study, about["data"], about["targets"], kept.get(row.key))
+        )
     return Study(path.stem, about, rows, kept)

@@ -1,7 +1,8 @@
-"""The runs behind the paper's figures, in a store: a run is named by its settings and is never made twice.
+"""The runs behind the paper's figures, in a store: a run is named by its settings and is never made
+twice.
 
-Its manifest says whether it is finished. One that was stopped goes on from its last checkpoint, and one that another
-command is making is waited for.
+Its manifest says whether it is finished. One that was stopped goes on from its last checkpoint, and
+one that another command is making is waited for.
 """
 
 from collections.abc import Sequence
@@ -51,26 +52,50 @@ def _entry(arm: Arm, seed: int, store: Path, device: str) -> Entry:
 
 def missing_data(studies: Sequence[str]) -> dict[str, str]:
     """Studies that cannot be made here, and the data set each lacks."""
-    return {study: "cifar10" for study in studies if study.endswith("cifar10") and find("cifar10") is None}
+    return {
+        study: "cifar10"
+        for study in studies
+        if study.endswith("cifar10") and find("cifar10") is None
+    }
 
 
 def stages_of(studies: Sequence[str]) -> list[list[str]]:
-    """Studies that are made together: the figures first, so that they are there if the rest is cut off."""
-    stages = ([s for s in studies if s not in SENSITIVITY], [s for s in studies if s in SENSITIVITY])
+    """Studies that are made together: the figures first, so that they are there if the rest is cut
+    off.
+    """
+    stages = (
+        [s for s in studies if s not in SENSITIVITY],
+        [s for s in studies if s in SENSITIVITY],
+    )
     return [stage for stage in stages if stage]
 
 
 def unfinished(entries: Sequence[Entry]) -> list[Entry]:
     """What is still to be run, each run once."""
-    return [entry for entry in {entry.place: entry for entry in entries}.values() if not entry.is_finished()]
+    return [
+        entry
+        for entry in {entry.place: entry for entry in entries}.values()
+        if not entry.is_finished()
+    ]
 
 
 def run_entries(
-    entries: Sequence[Entry], workers: int = 1, ray: str | None = None, on_progress: OnProgress | None = None
+    entries: Sequence[Entry],
+    workers: int = 1,
+    ray: str | None = None,
+    on_progress: OnProgress | None = None,
 ) -> None:
-    """Make what is missing of these runs; the results depend neither on the number of workers nor on interruptions."""
+    """Make what is missing of these runs; the results depend neither on the number of workers nor
+    on interruptions.
+    """
     jobs = [
-        Job(entry.settings, entry.place, f"{entry.arm.label}, seed {entry.seed}", resume=True, wait=True)
+        Job(
+            entry.settings,
+            entry.place,
+            f"{entry.arm.label}, seed {entry.seed}",
+            resume=True,
+            wait=True,
+        )
         for entry in _in_order_of_data([*{entry.place: entry for entry in entries}.values()])
     ]
     run_jobs(jobs, workers, ray, on_progress)
@@ -78,4 +103,7 @@ def run_entries(
 
 def _in_order_of_data(entries: Sequence[Entry]) -> list[Entry]:
     """Runs on the same data set together, the longest first: the last one to end should be short."""
-    return sorted(entries, key=lambda entry: (-entry.settings.stop.rounds, entry.settings.data.name, entry.seed))
+    return sorted(
+        entries,
+        key=lambda entry: (-entry.settings.stop.rounds, entry.settings.data.name, entry.seed),
+    )

@@ -1,9 +1,10 @@
 """From what is measured for every seed to a verdict on a claim: what a claim is, tests, rules.
 
-For each claim one number per seed is measured, nearly always a ratio; for a claim of several comparisons ("the least
-time of all"), one for each of them. A verdict follows from these numbers alone: sign tests need no law of the values,
-and a target that is never reached counts as an infinite time. The p-values of all claims that are judged together are
-corrected by Bonferroni's method.
+For each claim one number per seed is measured, nearly always a ratio; for a claim of several
+comparisons ("the least time of all"), one for each of them. A verdict follows from these numbers
+alone: sign tests need no law of the values, and a target that is never reached counts as an
+infinite time. The p-values of all claims that are judged together are corrected by Bonferroni's
+method.
 """
 
 import math
@@ -27,23 +28,33 @@ COVERAGE = 0.95
 LEVEL = 0.05
 """Chance of one wrong verdict or more among all claims that are judged together."""
 WAYS = 2
-"""A verdict says one of three things: the claim holds, fails or is a tie. At most this many are wrong at a time."""
+"""A verdict says one of three things: the claim holds, fails or is a tie. At most this many are
+wrong at a time.
+"""
 KStar = Literal["rounds", "quiet", "plateau"]
 MARGIN = 1.05
 """Factor within which two sides are a tie."""
 
 
 class View:
-    """The rows of one reading, looked up by study, arm and place on the axis, with the accuracy that is meant.
+    """The rows of one reading, looked up by study, arm and place on the axis, with the accuracy
+    that is meant.
 
-    `kstar` is the column that K* is read from: rounds, until a fixed accuracy; quiet, the first of 20 quiet rounds;
-    plateau, the last entry into the last accuracy +- 1 point. `shift` moves all targets by so many steps.
+    `kstar` is the column that K* is read from: rounds, until a fixed accuracy; quiet, the first of
+    20 quiet rounds; plateau, the last entry into the last accuracy +- 1 point. `shift` moves all
+    targets by so many steps.
     """
 
     def __init__(
-        self, rows: Iterable[Row], meaning: Meaning = "adapted", kstar: KStar = "rounds", shift: int = 0
+        self,
+        rows: Iterable[Row],
+        meaning: Meaning = "adapted",
+        kstar: KStar = "rounds",
+        shift: int = 0,
     ) -> None:
-        self._meaning, self._kstar, self._shift = meaning, kstar, shift
+        self._meaning = meaning
+        self._kstar = kstar
+        self._shift = shift
         self._rows: dict[tuple[str, str, int], dict[int, dict[str, float]]] = {}
         for row in rows:
             self._rows.setdefault((row.study, row.arm, row.x), {})[row.seed] = row.values
@@ -58,12 +69,18 @@ class View:
     def without(self, study: str, x: int) -> "View":
         """The same without one point of an axis."""
         fewer = View((), self._meaning, self._kstar, self._shift)
-        fewer._rows = {key: cells for key, cells in self._rows.items() if (key[0], key[2]) != (study, x)}
+        fewer._rows = {
+            key: cells for key, cells in self._rows.items() if (key[0], key[2]) != (study, x)
+        }
         return fewer
 
     def sizes(self, study: str) -> list[int]:
         """The d of Per-FedAvg in a study of sample sizes."""
-        names = [arm for name, arm, _ in self._rows if name == study and arm.startswith("Per-FedAvg, d = ")]
+        names = [
+            arm
+            for name, arm, _ in self._rows
+            if name == study and arm.startswith("Per-FedAvg, d = ")
+        ]
         if not names:
             raise KeyError(study)
         return sorted(int(name.rpartition(" ")[2]) for name in names)
@@ -75,7 +92,9 @@ class View:
 
     def __call__(self, quantity: str, study: str, arm: str, x: int = 0) -> Array:
         """A quantity of the accuracy that is meant; what was never reached is infinite."""
-        judged_global = self._meaning == "global" or (self._meaning == "mixed" and arm.startswith("FedAvg"))
+        judged_global = self._meaning == "global" or (
+            self._meaning == "mixed" and arm.startswith("FedAvg")
+        )
         name, least = (self._kstar, 1.0) if quantity == "rounds" else (quantity, -math.inf)
         if name.startswith(("time", "near", "rounds")):
             name = moved(name, self._shift)
@@ -98,26 +117,36 @@ class Interval:
 
 
 def median_interval(values: Array) -> Interval:
-    """From order statistics: the k-th smallest and largest, with the largest k that keeps the coverage at 95 %.
+    """From order statistics: the k-th smallest and largest, with the largest k that keeps the
+    coverage at 95 %.
 
-    With fewer than six seeds no interval covers 95 %; it is then the range, and its coverage says so.
+    With fewer than six seeds no interval covers 95 %; it is then the range, and its coverage says
+    so.
     """
     ordered = np.sort(values)
     num = len(ordered)
-    tail = np.cumsum([math.comb(num, k) for k in range(num + 1)]) / 2.0**num  # P(at most k values below the median)
+    tail = (
+        np.cumsum([math.comb(num, k) for k in range(num + 1)]) / 2.0**num
+    )  # P(at most k values below the median)
     inner = [k for k in range((num - 1) // 2 + 1) if 1.0 - 2.0 * tail[k] >= COVERAGE]
     k = max(inner, default=0)
-    left, right = ordered[(num - 1) // 2], ordered[num // 2]
+    left = ordered[(num - 1) // 2]
+    right = ordered[num // 2]
     median = float(left if left == right else (left + right) / 2.0)
-    return Interval(median, float(ordered[k]), float(ordered[num - 1 - k]), float(1.0 - 2.0 * tail[k]))
+    return Interval(
+        median, float(ordered[k]), float(ordered[num - 1 - k]), float(1.0 - 2.0 * tail[k])
+    )
 
 
 def sign_tail(values: Array, bound: float) -> tuple[float, float]:
-    """One-sided p-values of the sign test: that the median lies above the bound, and that it lies below.
+    """One-sided p-values of the sign test: that the median lies above the bound, and that it lies
+    below.
 
     A value at the bound speaks for neither.
     """
-    num, above, below = len(values), int((values > bound).sum()), int((values < bound).sum())
+    num = len(values)
+    above = int((values > bound).sum())
+    below = int((values < bound).sum())
 
     def tail(hits: int) -> float:
         return sum(math.comb(num, k) for k in range(hits, num + 1)) / 2.0**num
@@ -127,7 +156,9 @@ def sign_tail(values: Array, bound: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """p-values of the three things a verdict may say: that the claim holds, that it fails, that it is a tie."""
+    """p-values of the three things a verdict may say: that the claim holds, that it fails, that it
+    is a tie.
+    """
 
     holds: float = 1.0
     fails: float = 1.0
@@ -153,8 +184,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Above:
-    """Every comparison's median lies above the bound: supported; one lies below: refuted; the least of them lies within
-    5 % of the bound: a tie."""
+    """Every comparison's median lies above the bound: supported; one lies below: refuted; the least
+    of them lies within 5 % of the bound: a tie.
+    """
 
     bound: float = 1.0
     rows: bool = False  # each comparison is a claim of its own, judged together with this one
@@ -162,15 +194,22 @@ class Above:
     def evidence(self, comparisons: Sequence[Array]) -> Evidence:
         """An intersection-union test: each comparison is tested on its own, and all must pass.
 
-        That one fails is corrected for their number, unless each is corrected as a claim of its own: then this one
-        follows from them. An empty comparison says nothing.
+        That one fails is corrected for their number, unless each is corrected as a claim of its
+        own: then this one follows from them. An empty comparison says nothing.
         """
-        low, high = self.bound / MARGIN, self.bound * MARGIN
-        tails = [(sign_tail(v, self.bound), sign_tail(v, low)[0], sign_tail(v, high)[1]) for v in comparisons]
+        low = self.bound / MARGIN
+        high = self.bound * MARGIN
+        tails = [
+            (sign_tail(v, self.bound), sign_tail(v, low)[0], sign_tail(v, high)[1])
+            for v in comparisons
+        ]
         num = 1 if self.rows else len(tails)
         holds = max(above for (above, _), _, _ in tails)
         fails = num * min(below for (_, below), _, _ in tails)
-        tie = max(max(above_low for _, above_low, _ in tails), num * min(below_high for *_, below_high in tails))
+        tie = max(
+            max(above_low for _, above_low, _ in tails),
+            num * min(below_high for *_, below_high in tails),
+        )
         return Evidence(holds, fails, tie).times(1.0)
 
     def __str__(self) -> str:
@@ -191,7 +230,9 @@ class About:
     def evidence(self, comparisons: Sequence[Array]) -> Evidence:
         """Inside by two one-sided tests, outside by either."""
         (values,) = comparisons
-        low, high = (sign_tail(values, edge) for edge in (self.value / self.factor, self.value * self.factor))
+        low, high = (
+            sign_tail(values, edge) for edge in (self.value / self.factor, self.value * self.factor)
+        )
         return Evidence(max(low[0], high[1]), min(high[0], low[1]))
 
     def __str__(self) -> str:
@@ -199,14 +240,18 @@ class About:
 
 
 Measured = Array | dict[str, Array]
-"""One number per seed, or one for each of several comparisons by name, all of which a claim asserts."""
+"""One number per seed, or one for each of several comparisons by name, all of which a claim
+asserts.
+"""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper in our words, the studies it is about, what is measured for it, and the rule.
+    """A claim of the paper in our words, the studies it is about, what is measured for it, and the
+    rule.
 
-    `values` takes the number of a target where it is a time, None for all five. A claim that is `main_only` cannot be
+    `values` takes the number of a target where it is a time, None for all five. A claim that is
+    `main_only` cannot be
     judged on the runs of other readings: they have too few sample sizes, or no curves.
     """
 
@@ -223,7 +268,9 @@ class Claim:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A claim and what was measured of its worst comparison; no interval where runs are not there or say nothing."""
+    """A claim and what was measured of its worst comparison; no interval where runs are not there
+    or say nothing.
+    """
 
     claim: Claim
     verdict: Verdict
@@ -246,7 +293,9 @@ class Judgement:
     def measured(self) -> str:
         if self.interval is None:
             return "–"
-        texts = [shown(value) for value in (self.interval.median, self.interval.low, self.interval.high)]
+        texts = [
+            shown(value) for value in (self.interval.median, self.interval.low, self.interval.high)
+        ]
         interval = f"[{texts[1]}, {texts[2]}]" if self.telling > 1 else "(one run)"
         return f"{self.worst}: " * bool(self.worst) + f"{texts[0]} {interval}"
 
@@ -259,20 +308,27 @@ def shown(value: float) -> str:
 
 
 def judge(claim: Claim, view: View, target: int | None = None) -> Judgement:
-    """The verdict on one claim alone, at one target of a time or at all: wrong with a chance of at most 5 %."""
+    """The verdict on one claim alone, at one target of a time or at all: wrong with a chance of at
+    most 5 %.
+    """
     try:
         values = claim.values(view, target)
     except KeyError:  # runs of this claim are not there
         return Judgement(claim, "not run yet")
     comparisons = {}
     for name, column in (values if isinstance(values, dict) else {"": values}).items():
-        telling = column[~np.isnan(column)]  # where neither side reached its target there is nothing to compare
+        telling = column[
+            ~np.isnan(column)
+        ]  # where neither side reached its target there is nothing to compare
         comparisons[name] = telling if 2 * len(telling) > len(column) else telling[:0]
-    intervals = {name: median_interval(telling) for name, telling in comparisons.items() if len(telling)}
+    intervals = {
+        name: median_interval(telling) for name, telling in comparisons.items() if len(telling)
+    }
     if not intervals:
         return Judgement(claim, "inconclusive")
     worst = min(intervals, key=lambda name: intervals[name].median)
-    evidence, telling = claim.rule.evidence(list(comparisons.values())), comparisons[worst]
+    evidence = claim.rule.evidence(list(comparisons.values()))
+    telling = comparisons[worst]
     above = int((telling > claim.rule.bound).sum())
     verdict = evidence.times(WAYS).verdict
     return Judgement(claim, verdict, intervals[worst], worst, len(telling), above, evidence)
@@ -284,20 +340,25 @@ def num_judged(judged: Sequence[Judgement]) -> int:
 
 
 def corrected(judged: Sequence[Judgement], num: int) -> list[Judgement]:
-    """The verdicts on `num` claims that are judged together, by Bonferroni's method: the chance of even one that is
-    wrong is at most 5 %, however they depend on each other."""
+    """The verdicts on `num` claims that are judged together, by Bonferroni's method: the chance of
+    even one that is wrong is at most 5 %, however they depend on each other.
+    """
     result = []
     for one in judged:
         evidence = one.evidence.times(WAYS * num)
         there = one.interval is not None
-        result.append(replace(one, verdict=evidence.verdict if there else one.verdict, evidence=evidence))
+        result.append(
+            replace(one, verdict=evidence.verdict if there else one.verdict, evidence=evidence)
+        )
     return result
 
 
 def steady(one: Judgement, others: Sequence[Judgement]) -> Judgement:
-    """A verdict that is another one with all targets a step lower or higher hangs on the targets: inconclusive.
+    """A verdict that is another one with all targets a step lower or higher hangs on the targets:
+    inconclusive.
 
-    `others` are the same claim with moved targets. Those that say nothing, or the same numbers, do not count.
+    `others` are the same claim with moved targets. Those that say nothing, or the same numbers, do
+    not count.
     """
     told = tuple(other for other in others if other.interval is not None)
     if one.interval is None or all(other.interval == one.interval for other in told):

@@ -14,7 +14,9 @@ from autofl.selection import Selection, Uniform
 
 @dataclass(frozen=True)
 class Arm:
-    """An algorithm with everything that goes with it. AutoFL is Arm(PerFedAvg(...), PaperPlanner(...))."""
+    """An algorithm with everything that goes with it. AutoFL is Arm(PerFedAvg(...),
+    PaperPlanner(...)).
+    """
 
     algorithm: Algorithm
     planner: Planner
@@ -22,7 +24,9 @@ class Arm:
     compressor: Compressor | None = None
     aggregator: Aggregator = Mean()  # noqa: RUF009
     downlink: Compressor | None = None  # of what the base station sends; None: its model as it is
-    decides_downlink: bool = False  # how many bits per weight it sends; else those of the compressor
+    decides_downlink: bool = (
+        False  # how many bits per weight it sends; else those of the compressor
+    )
 
     @property
     def decided_downlink(self) -> Compressor | None:
@@ -37,7 +41,9 @@ class Arm:
                 check_part("compressor", compressor)
         if self.decides_downlink and not isinstance(self.downlink, Losing):
             what = type(self.downlink).__name__
-            raise AutoFLError(f"downlink {what}: its bits cannot be decided; it does not say what they lose (losses)")
+            raise AutoFLError(
+                f"downlink {what}: its bits cannot be decided; it does not say what they lose (losses)"
+            )
         check_bits(self.planner, self.compressor is not None)
         if getattr(self.aggregator, "needs_everybody", False) and not getattr(
             self.selection, "reaches_everybody", True

@@ -1,4 +1,6 @@
-"""A checkpoint of the loop as arrays and facts, and back: what a run folder keeps, and what UEs remember."""
+"""A checkpoint of the loop as arrays and facts, and back: what a run folder keeps, and what UEs
+remember.
+"""
 
 import reprlib
 from collections.abc import Mapping
@@ -40,19 +42,27 @@ def packed(checkpoint: Checkpoint) -> tuple[dict[str, NDArray[Any]], dict[str, A
 
 
 def unpacked(
-    arrays: Arrays, facts: Mapping[str, Any], algorithm: Algorithm, device: str = "cpu", like: Params | None = None
+    arrays: Arrays,
+    facts: Mapping[str, Any],
+    algorithm: Algorithm,
+    device: str = "cpu",
+    like: Params | None = None,
 ) -> Checkpoint:
-    """The checkpoint that `packed` turned into these; one line where they are not of that kind, or not `like` a model.
+    """The checkpoint that `packed` turned into these; one line where they are not of that kind, or
+    not `like` a model.
 
     A file with the right sum may be of anybody.
     """
     _check_facts(facts)
-    state, reference = _state_of(arrays, algorithm, device), None
+    state = _state_of(arrays, algorithm, device)
+    reference = None
     if "downlink_bits" in facts:
         reference = Reference(_params(arrays, "reference", device), facts["downlink_bits"])
     fits = like is None or _form(state.params) == _form(like)
     if not fits or (reference is not None and _form(reference.params) != _form(state.sent)):
-        raise AutoFLError(f"the checkpoint cannot be used: its weights are not those of the model; {ANEW}")
+        raise AutoFLError(
+            f"the checkpoint cannot be used: its weights are not those of the model; {ANEW}"
+        )
     return Checkpoint(
         round=facts["round"],
         state=state,
@@ -73,10 +83,16 @@ def _check_facts(facts: Mapping[str, Any]) -> None:
     known = {name: facts.get(name, 0.0) for name in ("downlink_bits", "host_time")}
     for name, value in {**known, "sim_time": facts.get("sim_time")}.items():
         if type(value) not in (int, float) or not 0.0 <= value <= MOST_VALUE:
-            raise AutoFLError(f"the checkpoint cannot be used: its {name} is {reprlib.repr(value)}; {ANEW}")
-    k, stop, history = facts.get("round"), facts.get("stop"), facts.get("history")
+            raise AutoFLError(
+                f"the checkpoint cannot be used: its {name} is {reprlib.repr(value)}; {ANEW}"
+            )
+    k = facts.get("round")
+    stop = facts.get("stop")
+    history = facts.get("history")
     if type(k) is not int or k < 0 or not isinstance(stop, str | None):
-        raise AutoFLError(f"the checkpoint cannot be used: its round or reason to stop is none; {ANEW}")
+        raise AutoFLError(
+            f"the checkpoint cannot be used: its round or reason to stop is none; {ANEW}"
+        )
     suspects = facts.get("suspects", [])
     if not isinstance(suspects, list) or not all(_is_suspect(entry) for entry in suspects):
         raise AutoFLError(f"the checkpoint cannot be used: its suspects are none; {ANEW}")
@@ -86,7 +102,12 @@ def _check_facts(facts: Mapping[str, Any]) -> None:
 
 def _is_suspect(entry: object) -> bool:
     """Whether an entry is a UE and how many times the median its update was long."""
-    return isinstance(entry, list | tuple) and len(entry) == 2 and type(entry[0]) is int and type(entry[1]) is float
+    return (
+        isinstance(entry, list | tuple)
+        and len(entry) == 2
+        and type(entry[0]) is int
+        and type(entry[1]) is float
+    )
 
 
 def _is_evaluated(entry: object, last: int) -> bool:
@@ -96,7 +117,9 @@ def _is_evaluated(entry: object, last: int) -> bool:
     k, metrics = entry
     if type(k) is not int or not 0 <= k <= last or not isinstance(metrics, dict):
         return False
-    return set(metrics) <= QUALITY and all(type(value) in (int, float) for value in metrics.values())
+    return set(metrics) <= QUALITY and all(
+        type(value) in (int, float) for value in metrics.values()
+    )
 
 
 def packed_memory(memory: Memories) -> dict[str, NDArray[Any]]:
@@ -118,12 +141,18 @@ def unpacked_memory(arrays: Arrays, device: str = "cpu") -> Memories:
 
 def group(arrays: Arrays, prefix: str) -> dict[str, NDArray[Any]]:
     """The arrays of this prefix, without it."""
-    return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
+    return {
+        name[len(prefix) + 1 :]: array
+        for name, array in arrays.items()
+        if name.startswith(f"{prefix}.")
+    }
 
 
 def _named(prefix: str, params: Params) -> dict[str, NDArray[Any]]:
     if not isinstance(params, Mapping):
-        raise AutoFLError(f"{prefix}: a {type(params).__name__}, not tensors by name; no checkpoint can hold it")
+        raise AutoFLError(
+            f"{prefix}: a {type(params).__name__}, not tensors by name; no checkpoint can hold it"
+        )
     return {f"{prefix}.{name}": _plain(p, f"{prefix}.{name}") for name, p in params.items()}
 
 
@@ -135,11 +164,16 @@ def _plain(held: Any, name: str) -> NDArray[Any]:
 
 
 def _params(arrays: Arrays, prefix: str, device: str) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(array).to(device) for name, array in group(arrays, prefix).items()}
+    return {
+        name: torch.from_numpy(array).to(device) for name, array in group(arrays, prefix).items()
+    }
 
 
 def _state_of(arrays: Arrays, algorithm: Algorithm, device: str) -> State:
     """The server's state, every field of it."""
     state = algorithm.init(_params(arrays, "state.params", device))
-    kept = {part: _params(arrays, f"state.{part}", device) for part in (one.name for one in fields(state))}
+    kept = {
+        part: _params(arrays, f"state.{part}", device)
+        for part in (one.name for one in fields(state))
+    }
     return replace(state, **kept)

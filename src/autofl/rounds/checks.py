@@ -26,7 +26,9 @@ NO_CHANGE = "no change: it has not trained"
 
 @dataclass(frozen=True)
 class Bounds:
-    """Which checks are made: both bounds of `Screen`, the limit of `too_even`, the share of `History`; off at 0."""
+    """Which checks are made: both bounds of `Screen`, the limit of `too_even`, the share of
+    `History`; off at 0.
+    """
 
     norm_bound: float = 0.0
     history: float = 0.0
@@ -40,21 +42,30 @@ class Checks:
     def __init__(self, bounds: Bounds, state: Mapping[str, NDArray[Any]] | None = None) -> None:
         """With the `state` of earlier rounds they go on as if they had never stopped."""
         state = state or {}
-        self._screen, self._evenness = Screen(bounds.norm_bound, bounds.shorten, state), bounds.evenness
-        past = {name.removeprefix("history."): array for name, array in state.items() if name.startswith("history.")}
+        self._screen = Screen(bounds.norm_bound, bounds.shorten, state)
+        self._evenness = bounds.evenness
+        past = {
+            name.removeprefix("history."): array
+            for name, array in state.items()
+            if name.startswith("history.")
+        }
         self._history = History(bounds.history, past) if bounds.history else None
         self._undo = Undo(past)
         self._against: set[int] = set()  # who was left out for its history in this round
         self._part: dict[int, float] = {}  # how much of whose update counts in this round
-        digests, whose = state.get("digests", np.zeros((0, 32), np.uint8)), state.get("whose", np.zeros((0, 2)))
+        digests = state.get("digests", np.zeros((0, 32), np.uint8))
+        whose = state.get("whose", np.zeros((0, 2)))
         self._seen = OrderedDict(
-            (digest.tobytes(), (int(ue), int(k))) for digest, (ue, k) in zip(digests, whose, strict=True)
+            (digest.tobytes(), (int(ue), int(k)))
+            for digest, (ue, k) in zip(digests, whose, strict=True)
         )  # of which UE and round an update was
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint keeps."""
         past = {} if self._history is None else self._history.state() | self._undo.state()
-        digests = np.frombuffer(b"".join(self._seen), np.uint8).reshape(len(self._seen), -1 if self._seen else 32)
+        digests = np.frombuffer(b"".join(self._seen), np.uint8).reshape(
+            len(self._seen), -1 if self._seen else 32
+        )
         return {
             **self._screen.state(),
             "digests": digests,
@@ -81,9 +92,16 @@ class Checks:
         model_norm: float,
         changes: Callable[[], Tensor],
     ) -> dict[int, str]:
-        """The UEs whose updates are left out, and why; `changes` gives w_i - w, a row for each, where it is needed."""
-        rows, against = self._screen(ue, norm, local_steps, num_samples, model_norm), {}
-        table = changes() if self._history is not None or (self._evenness and len(norm) >= FEWEST) else None
+        """The UEs whose updates are left out, and why; `changes` gives w_i - w, a row for each,
+        where it is needed.
+        """
+        rows = self._screen(ue, norm, local_steps, num_samples, model_norm)
+        against = {}
+        table = (
+            changes()
+            if self._history is not None or (self._evenness and len(norm) >= FEWEST)
+            else None
+        )
         if table is not None:
             judged = np.setdiff1d(np.flatnonzero(norm > 0.0), list(rows))
             even = too_even(table[judged], norm[judged], self._evenness)
@@ -93,11 +111,14 @@ class Checks:
             opposed = self._history(ue[judged], table[judged], np.isin(judged, list(rows)))
             against = {int(judged[row]): why for row, why in opposed.items()}
         self._against = {int(ue[row]) for row in against}
-        self._part = dict(zip(ue.tolist(), self._screen.parts(norm, local_steps).tolist(), strict=True))
+        self._part = dict(
+            zip(ue.tolist(), self._screen.parts(norm, local_steps).tolist(), strict=True)
+        )
         return {int(ue[row]): why for row, why in sorted((rows | against).items())}
 
     def moves(self, ue: IntArray, changes: Callable[[], Tensor]) -> Tensor | None:
-        """What is to be added to the w_i - w of those that passed, a row for each; None where all stay as they are.
+        """What is to be added to the w_i - w of those that passed, a row for each; None where all
+        stay as they are.
 
         It shortens what is long and takes out of the model what known liars put into it.
         """

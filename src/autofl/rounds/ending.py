@@ -9,8 +9,15 @@ from autofl.rounds.suspects import suspect_words
 
 
 def told_end(last: RoundRecord) -> dict[str, Any]:
-    """What a manifest says of the last round so far; of one that diverged also who may have caused it."""
-    facts: dict[str, Any] = {"stop": last.stop, "rounds": last.round, "sim_time": last.sim_time, "problem": None}
+    """What a manifest says of the last round so far; of one that diverged also who may have caused
+    it.
+    """
+    facts: dict[str, Any] = {
+        "stop": last.stop,
+        "rounds": last.round,
+        "sim_time": last.sim_time,
+        "problem": None,
+    }
     if last.suspects:
         facts["suspects"] = [ue for ue, _ in last.suspects]
         facts["problem"] = f"diverged; {suspect_words(last.suspects)}"
@@ -25,4 +32,6 @@ def kept_end(last: RoundRecord) -> dict[str, Any]:
 def end_of(checkpoint: Checkpoint, facts: Mapping[str, Any]) -> RoundRecord:
     """The round of a checkpoint, as far as `kept_end` kept it."""
     suspects = tuple((ue, float(ratio)) for ue, ratio in facts.get("suspects", ()))
-    return RoundRecord(checkpoint.round, checkpoint.sim_time, stop=facts.get("stop"), suspects=suspects)
+    return RoundRecord(
+        checkpoint.round, checkpoint.sim_time, stop=facts.get("stop"), suspects=suspects
+    )

@@ -1,4 +1,6 @@
-"""Which updates of a round are the others' mean, moved as far as the others differ: lies that hide among them."""
+"""Which updates of a round are the others' mean, moved as far as the others differ: lies that hide
+among them.
+"""
 
 import numpy as np
 import torch
@@ -11,10 +13,13 @@ FEWEST = 5
 WEIGHTS = 1000
 """Fewest weights: the cosine of two short vectors may be large by chance."""
 SHORT = 0.25
-"""The part of the others' deviation below which an update is too short to be judged: it differs from their mean as 0
-does, and where one long update makes both mean and deviation, that is even."""
+"""The part of the others' deviation below which an update is too short to be judged: it differs
+from their mean as 0 does, and where one long update makes both mean and deviation, that is even.
+"""
 COMMON = 0.9
-"""The median evenness of a round above which nobody is judged: its honest updates have one direction in common."""
+"""The median evenness of a round above which nobody is judged: its honest updates have one
+direction in common.
+"""
 
 
 def too_even(changes: Tensor, norm: Array, limit: float) -> dict[int, str]:
@@ -22,11 +27,12 @@ def too_even(changes: Tensor, norm: Array, limit: float) -> dict[int, str]:
 
         e_i = cos(|x_i - mean_{j != i} x_j|, std_{j != i} x_j),    weight by weight
 
-    Little-is-enough sends mean - z std (Baruch et al., NeurIPS 2019): e_i = 1, whatever z and the signs are. With z
-    drawn anew for every weight, of relative deviation s, e_i = 1/sqrt(1 + s^2). Where honest updates deviate from each
-    other in many directions, |x_i - mean| follows std only on average: e_i = sqrt(2/pi) = 0.80 if the deviations are
-    normal and the weights many, less if their tails are heavier. Where they differ mostly in one direction, x_i =
-    c_i g, as with two classes and many samples, e_i is near 1 for all of them. So nobody is judged if the median of a
+    Little-is-enough sends mean - z std (Baruch et al., NeurIPS 2019): e_i = 1, whatever z and the
+    signs are. With z drawn anew for every weight, of relative deviation s, e_i = 1/sqrt(1 + s^2).
+    Where honest updates deviate from each other in many directions, |x_i - mean| follows std only
+    on average: e_i = sqrt(2/pi) = 0.80 if the deviations are normal and the weights many, less if
+    their tails are heavier. Where they differ mostly in one direction, x_i = c_i g, as with two
+    classes and many samples, e_i is near 1 for all of them. So nobody is judged if the median of a
     round's e_i is above 0.9.
 
     Args:
@@ -35,19 +41,22 @@ def too_even(changes: Tensor, norm: Array, limit: float) -> dict[int, str]:
         limit: e_i above which a row is named; 0 switches the check off.
 
     Note:
-        One update far longer than the others makes mean and deviation of them all, so it blinds the check for a round.
+        One update far longer than the others makes mean and deviation of them all, so it blinds the
+        check for a round.
     """
     num = len(norm)
     if limit == 0.0 or num < FEWEST or changes.shape[1] < WEIGHTS:
         return {}
     table = changes.double()
-    total, square = table.sum(dim=0), table.square().sum(dim=0)
+    total = table.sum(dim=0)
+    square = table.square().sum(dim=0)
     evenness: dict[int, float] = {}
     short = set()
     for row in range(num):
         mean = (total - table[row]) / (num - 1)
         variance = (square - table[row].square()) / (num - 1) - mean.square()
-        spread, away = variance.clamp(min=0.0).sqrt(), (table[row] - mean).abs()
+        spread = variance.clamp(min=0.0).sqrt()
+        away = (table[row] - mean).abs()
         if (scale := float(spread.norm() * away.norm())) > 0.0:
             evenness[row] = float(torch.dot(spread, away)) / scale
         if norm[row] < SHORT * float(spread.norm()):

@@ -1,4 +1,6 @@
-"""The network's side of many rounds without any learning: who is heard, with how many samples, at what cost. NumPy."""
+"""The network's side of many rounds without any learning: who is heard, with how many samples, at
+what cost. NumPy.
+"""
 
 from dataclasses import dataclass
 
@@ -21,11 +23,15 @@ class Horizon:
     energy: Array  # e_k^i [J]
     plan_weight: Array  # of the update, up to a common factor; 0 for a UE that is not decoded
     round_time: Array  # T_k [s]
-    pace: Array  # share of a round's progress that a downlink with decided bits leaves; 1 where they are not decided
+    # share of a round's progress that a downlink with decided bits leaves; 1 where they are not
+    # decided
+    pace: Array
 
     @property
     def weight(self) -> Array:
-        """a_k^i, the shares of the UEs that are decoded: 1/|S_k| unless the planner decides otherwise."""
+        """a_k^i, the shares of the UEs that are decoded: 1/|S_k| unless the planner decides
+        otherwise.
+        """
         total = self.plan_weight.sum(axis=1, keepdims=True)
         return self.plan_weight / np.where(total > 0.0, total, 1.0)
 
@@ -33,13 +39,20 @@ class Horizon:
 def draw_horizon(network: Network, num_rounds: int) -> Horizon:
     """Rounds as a simulation plays them: the same selection, channels, plans and costs, to the bit.
 
-    Only where the downlink's bits are decided do they differ: a simulation sees what is lost, here it is the typical.
+    Only where the downlink's bits are decided do they differ: a simulation sees what is lost, here
+    it is the typical.
     """
     shape = (num_rounds, network.air.cell.num_ue)
-    selected, heard = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-    energy, tx_power, plan_weight = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    num_samples, local_steps, bits = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
-    round_time, pace = np.zeros(num_rounds), np.ones(num_rounds)
+    selected = np.zeros(shape, np.bool_)
+    heard = np.zeros(shape, np.bool_)
+    energy = np.zeros(shape)
+    tx_power = np.zeros(shape)
+    plan_weight = np.zeros(shape)
+    num_samples = np.zeros(shape, np.int64)
+    local_steps = np.zeros(shape, np.int64)
+    bits = np.zeros(shape)
+    round_time = np.zeros(num_rounds)
+    pace = np.ones(num_rounds)
     memory = network.planner.init(network.air.cell)
     for k in range(1, num_rounds + 1):
         this_round, memory = network_round(network, k, memory)
@@ -54,4 +67,15 @@ def draw_horizon(network: Network, num_rounds: int) -> Horizon:
         energy[k - 1, this_round.ue] = this_round.cost.energy
         plan_weight[k - 1, this_round.ue] = this_round.decoded * this_round.plan.weight
         round_time[k - 1] = this_round.cost.time
-    return Horizon(selected, heard, num_samples, local_steps, bits, tx_power, energy, plan_weight, round_time, pace)
+    return Horizon(
+        selected,
+        heard,
+        num_samples,
+        local_steps,
+        bits,
+        tx_power,
+        energy,
+        plan_weight,
+        round_time,
+        pace,
+    )

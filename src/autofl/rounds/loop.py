@@ -42,7 +42,9 @@ class Training:
     def network(self, air: Air) -> Network:
         """The run without its learning."""
         downlink = self.arm.decided_downlink
-        return Network(air, self.arm.planner, self.arm.selection, self.seed, self.outage, downlink=downlink)
+        return Network(
+            air, self.arm.planner, self.arm.selection, self.seed, self.outage, downlink=downlink
+        )
 
 
 class Steps(NamedTuple):
@@ -67,7 +69,9 @@ class Orders:
 
     @classmethod
     def of(cls, this_round: Round) -> "Orders":
-        plan, decoded, cost = this_round.plan, this_round.decoded, this_round.cost
+        plan = this_round.plan
+        decoded = this_round.decoded
+        cost = this_round.cost
         bits = plan.bits_per_weight[decoded] * this_round.cell.num_weights
         return cls(
             this_round.ue[decoded],
@@ -84,7 +88,9 @@ class World(Air, Protocol):
     """Where rounds take place: in this process, or on devices behind Flower."""
 
     def train(self, sent: Params, k: int, orders: Orders) -> Updates:
-        """Client updates, lines 9 and 10, of all UEs that have orders, or of those whose update arrived."""
+        """Client updates, lines 9 and 10, of all UEs that have orders, or of those whose update
+        arrived.
+        """
         ...
 
     def evaluate(self, params: Params) -> Evaluation: ...
@@ -99,7 +105,9 @@ class Checkpoint:
     memory: Memory  # of the planner
     sim_time: float
     history: History  # the evaluated rounds that a stop rule still looks at
-    reference: Reference | None = None  # what the UEs have where the downlink is compressed; else the model itself
+    reference: Reference | None = (
+        None  # what the UEs have where the downlink is compressed; else the model itself
+    )
 
     @property
     def held(self) -> Params:
@@ -109,7 +117,11 @@ class Checkpoint:
     @property
     def judged(self) -> Params:
         """The model that is evaluated: the one the UEs have."""
-        return self.state.params if self.reference is None else {name: self.held[name] for name in self.state.params}
+        return (
+            self.state.params
+            if self.reference is None
+            else {name: self.held[name] for name in self.state.params}
+        )
 
 
 def run_rounds(
@@ -117,11 +129,14 @@ def run_rounds(
 ) -> Iterator[tuple[RoundRecord, Checkpoint]]:
     """Rounds of Algorithm 2, each with a checkpoint after it; round 0 is the model before training.
 
-    With `checkpoint` the run goes on after that round. An aggregate that is not finite is discarded: the run stops as
-    "diverged" with the last good model. Where the downlink is compressed, what a checkpoint holds of it is sent at the
-    start of the next round in which anybody takes part, which pays for it.
+    With `checkpoint` the run goes on after that round. An aggregate that is not finite is
+    discarded: the run stops as "diverged" with the last good model. Where the downlink is
+    compressed, what a checkpoint holds of it is sent at the start of the next round in which
+    anybody takes part, which pays for it.
     """
-    arm, stop, network = training.arm, training.stop, training.network(world)
+    arm = training.arm
+    stop = training.stop
+    network = training.network(world)
     if checkpoint is None:
         state = arm.algorithm.init(training.params)
         first = world.evaluate(state.params)
@@ -137,16 +152,21 @@ def run_rounds(
         if before.reference is not None:
             network = replace(network, downlink_bits=before.reference.bits or None)
         this_round, memory = network_round(network, k, before.memory)
-        after, arrived, diverged = before, this_round.decoded, False
+        after = before
+        arrived = this_round.decoded
+        diverged = False
         bits = np.full(len(this_round.ue), 32.0 * num_weights(before.state.sent))
-        guarded, steps = np.zeros(len(this_round.ue), dtype=np.int64), Steps()
+        guarded = np.zeros(len(this_round.ue), dtype=np.int64)
+        steps = Steps()
         updates: Updates | None = None
         if this_round.decoded.any():
             updates = world.train(before.held, k, Orders.of(this_round))
             steps = steps_of(at_round(arm.algorithm, k, before.held))
             arrived = this_round.decoded & np.isin(this_round.ue, updates.ue)
             if len(updates.ue):
-                after = replace(before, state=server_step(arm, before, this_round, updates, world.cell.num_ue))
+                after = replace(
+                    before, state=server_step(arm, before, this_round, updates, world.cell.num_ue)
+                )
                 diverged = not is_finite(after.state.params)
                 guarded = this_round.placed(updates.ue, updates.guarded)
                 if (really := bits_of(updates)) is not None:  # known once the updates are formed
@@ -157,14 +177,20 @@ def run_rounds(
             after = replace(after, reference=reference)
             diverged = not is_finite(after.judged)
         after = before if diverged else after
-        sim_time = before.sim_time + float(this_round.cost.time)  # a UE whose update was lost has paid for it too
+        sim_time = before.sim_time + float(
+            this_round.cost.time
+        )  # a UE whose update was lost has paid for it too
         due = diverged or stop.is_over(k, sim_time) or k % training.evaluate_every == 0
         evaluation = world.evaluate(after.judged) if due else None
         memory = observed(arm.planner, memory, evaluation)
         longer = before.history if evaluation is None else (*before.history, (k, evaluation))
         reason = "diverged" if diverged else stop.reason(k, sim_time, longer)
         suspects = suspects_of(updates) if diverged and updates is not None else ()
-        history = before.history if evaluation is None else watched(before.history, k, evaluation, stop.window)
+        history = (
+            before.history
+            if evaluation is None
+            else watched(before.history, k, evaluation, stop.window)
+        )
         checkpoint = Checkpoint(k, after.state, memory, sim_time, history, after.reference)
         record = record_of(this_round, sim_time, arrived, bits, evaluation, reason, guarded, steps)
         if suspects:
@@ -174,17 +200,24 @@ def run_rounds(
             return
 
 
-def server_step(arm: Arm, before: Checkpoint, this_round: Round, updates: Updates, num_ue: int) -> State:
+def server_step(
+    arm: Arm, before: Checkpoint, this_round: Round, updates: Updates, num_ue: int
+) -> State:
     """Line 13: aggregate what arrived, then the algorithm's own step.
 
-    Where the UEs have r instead of the model w, their mean change is added to w: what r lacks, w must not lose.
+    Where the UEs have r instead of the model w, their mean change is added to w: what r lacks, w
+        must not lose.
     """
-    state, held = before.state, before.held
+    state = before.state
+    held = before.held
     place = np.searchsorted(this_round.ue, updates.ue)  # A_k is in the order of the UEs' numbers
     arrived = Arrived(updates, this_round.plan.weight[place], this_round.probability[place], num_ue)
     average = arm.aggregator(held, arrived)
     shapes = {name: p.shape for name, p in held.items()}
-    if not isinstance(average, dict) or {name: getattr(p, "shape", None) for name, p in average.items()} != shapes:
+    if (
+        not isinstance(average, dict)
+        or {name: getattr(p, "shape", None) for name, p in average.items()} != shapes
+    ):
         raise AutoFLError(
             f"{type(arm.algorithm).__name__} with {type(arm.aggregator).__name__}: the aggregate lacks the names and"
             " shapes of what was sent down"
@@ -195,9 +228,13 @@ def server_step(arm: Arm, before: Checkpoint, this_round: Round, updates: Update
 
 
 def sent_down(arm: Arm, this_round: Round, model: Params, held: Params, seed: int) -> Reference:
-    """What the UEs have in the next round; its message has the bits that are worth their time, where they decide."""
+    """What the UEs have in the next round; its message has the bits that are worth their time,
+    where they decide.
+    """
     assert arm.downlink is not None
-    bits = decided_bits(arm.downlink, model, held, this_round, seed) if arm.decides_downlink else None
+    bits = (
+        decided_bits(arm.downlink, model, held, this_round, seed) if arm.decides_downlink else None
+    )
     return next_reference(arm.downlink, model, held, seed, this_round.k, bits)
 
 
@@ -226,7 +263,9 @@ def record_of(
         guarded=guarded,
         evaluation=evaluation,
         stop=stop,
-        downlink_bits=this_round.cell.downlink_bits / this_round.cell.num_weights if this_round.sends.any() else NAN,
+        downlink_bits=this_round.cell.downlink_bits / this_round.cell.num_weights
+        if this_round.sends.any()
+        else NAN,
         inner_lr=steps.inner_lr,
         outer_lr=steps.outer_lr,
         step_length=steps.longest,
@@ -234,7 +273,9 @@ def record_of(
 
 
 def steps_of(algorithm: object) -> Steps:
-    """The step sizes of a round, of an algorithm as it is in that round; a user's own may have none."""
+    """The step sizes of a round, of an algorithm as it is in that round; a user's own may have
+    none.
+    """
     own = (getattr(algorithm, name, NAN) for name in ("inner_lr", "outer_lr"))
     alpha, beta = (float(value) if isinstance(value, int | float) else NAN for value in own)
     if isinstance(algorithm, Stepping) and algorithm.unit:

@@ -1,4 +1,6 @@
-"""Which updates of a round are too long to be honest, and which are shortened: bounds by the median of their norms."""
+"""Which updates of a round are too long to be honest, and which are shortened: bounds by the median
+of their norms.
+"""
 
 from collections import deque
 from collections.abc import Mapping
@@ -14,13 +16,16 @@ FEWEST = 3
 MODELS = 10.0
 """How many times as long as 1 + the model a change may be, whatever the others are."""
 HARD = 5.0
-"""Of how many samples' noise an honest update may be made: one hard sample among few makes it long."""
+"""Of how many samples' noise an honest update may be made: one hard sample among few makes it long.
+"""
 ROUNDS = 20
 """Rounds whose medians are remembered."""
 RISE = 1.5
 """How far above the usual the median of a round may lie; beyond it the usual one counts."""
 FALL = 3.0
-"""The part of the longest median below which none counts: late in a run most honest updates are next to nothing."""
+"""The part of the longest median below which none counts: late in a run most honest updates are
+next to nothing.
+"""
 TINY = 1e-300
 """Instead of a length of 0."""
 OWN = 5
@@ -30,33 +35,49 @@ OWN = 5
 class Screen:
     """The server's check of lengths, over the rounds of a run.
 
-        l_i = |w_i - w| / tau_i,    m_k = median_j l_j, but from usual to 1.5 usual,    longest_k = max_{j <= k} m_j
+        l_i = |w_i - w| / tau_i,    m_k = median_j l_j, but from usual to 1.5 usual,    longest_k =
+        max_{j <= k} m_j
 
-    `usual` is the median of the medians of the last 20 rounds, of the updates that passed: in a round in which the
-    liars happen to be the majority, their median is not believed. Lengths of honest updates have a heavy tail: late in
-    a run most are short, and one hard sample makes one many times as long as the median. It is no longer than updates
-    once were, though, and most of that UE's next ones are short again. So an update is left out
+    `usual` is the median of the medians of the last 20 rounds, of the updates that passed: in a
+    round in which the liars happen to be the majority, their median is not believed. Lengths of
+    honest updates have a heavy tail: late in a run most are short, and one hard sample makes one
+    many times as long as the median. It is no longer than updates once were, though, and most of
+    that UE's next ones are short again. So an update is left out
 
-        if l_i > b_i longest_k, or l_i > b_i max(m_k, longest_k / 3) for most of the UE's last 5 updates,
+        if l_i > b_i longest_k, or l_i > b_i max(m_k, longest_k / 3) for most of the UE's last 5
+        updates,
 
-    with b_i = bound (1 + 5/d_i), since honest updates on few samples differ more, or if |w_i - w| > 10 (1 + |w|). A
-    round of fewer than three updates has no median, so that only what is usual counts there, and at first the length
-    of the model alone.
+    with b_i = bound (1 + 5/d_i), since honest updates on few samples differ more, or if |w_i - w| >
+    10 (1 + |w|). A round of fewer than three updates has no median, so that only what is usual
+    counts there, and at first the length of the model alone.
 
-    What passes may still be long, and a liar who knows the bound sends just that. So an update counts no more than one
-    of `shorten` times the usual length (Sun et al. 2019, for each local step):
+    What passes may still be long, and a liar who knows the bound sends just that. So an update
+    counts no more than one of `shorten` times the usual length (Sun et al. 2019, for each local
+    step):
 
         w_i - w is multiplied by min(1, shorten m_k / l_i)
     """
 
-    def __init__(self, bound: float, shorten: float = 0.0, state: Mapping[str, NDArray[Any]] | None = None) -> None:
+    def __init__(
+        self, bound: float, shorten: float = 0.0, state: Mapping[str, NDArray[Any]] | None = None
+    ) -> None:
         """`bound` 0 and `shorten` 0 switch these off; `state` is that of the rounds before."""
-        self._bound, self._shorten, state = bound, shorten, state or {}
-        self._medians: deque[float] = deque(state.get("medians", np.zeros(0)).tolist(), maxlen=ROUNDS)
+        self._bound = bound
+        self._shorten = shorten
+        state = state or {}
+        self._medians: deque[float] = deque(
+            state.get("medians", np.zeros(0)).tolist(), maxlen=ROUNDS
+        )
         self._longest = float(state.get("longest", np.zeros(1))[0])  # max_j m_j
         self._usual = np.inf  # m_k of the latest round
-        recent = zip(state.get("measured", np.zeros(0)).tolist(), state.get("recent", np.zeros((0, OWN))), strict=True)
-        self._recent = {int(ue): [bool(long) for long in row if long >= 0] for ue, row in recent}  # were they long
+        recent = zip(
+            state.get("measured", np.zeros(0)).tolist(),
+            state.get("recent", np.zeros((0, OWN))),
+            strict=True,
+        )
+        self._recent = {
+            int(ue): [bool(long) for long in row if long >= 0] for ue, row in recent
+        }  # were they long
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint keeps; -1 where a UE has sent fewer updates."""
@@ -69,7 +90,12 @@ class Screen:
         }
 
     def __call__(
-        self, ue: IntArray, norm: Array, local_steps: IntArray, num_samples: IntArray, model_norm: float
+        self,
+        ue: IntArray,
+        norm: Array,
+        local_steps: IntArray,
+        num_samples: IntArray,
+        model_norm: float,
     ) -> dict[int, str]:
         """The rows that are left out, and why.
 
@@ -83,7 +109,8 @@ class Screen:
             return {}
         length = np.where(np.isfinite(norm), norm, np.inf) / local_steps
         bound = self._bound or np.inf
-        allowed, middle = bound * (1.0 + HARD / num_samples), self._middle(length)
+        allowed = bound * (1.0 + HARD / num_samples)
+        middle = self._middle(length)
         self._usual = middle
         out = ~(norm <= MODELS * (1.0 + model_norm)) & np.isfinite(bound)
         if np.isfinite(middle):
@@ -95,12 +122,18 @@ class Screen:
             self._medians.append(float(np.median(length[~out])))
         return {
             row: f"too long: |w_i - w| = {norm[row]:.3g}, "
-            + (f"{length[row] / middle:.3g} times the median" if middle < np.inf else f"over {MODELS:g} models")
+            + (
+                f"{length[row] / middle:.3g} times the median"
+                if middle < np.inf
+                else f"over {MODELS:g} models"
+            )
             for row in np.flatnonzero(out).tolist()
         }
 
     def parts(self, norm: Array, local_steps: IntArray) -> Array:
-        """How much of each update of the latest round counts, shape (num_updates,): 1 of all that are not long."""
+        """How much of each update of the latest round counts, shape (num_updates,): 1 of all that
+        are not long.
+        """
         most = self._shorten * self._usual * local_steps if self._shorten else np.inf
         return np.minimum(1.0, most / np.maximum(norm, TINY))
 

@@ -7,15 +7,19 @@ import torch
 
 from autofl.engines import Updates
 
-SUSPECT, SHOWN = 3.0, 5
-"""How many times the median an update must be long to make its UE a suspect, and how many suspects are shown."""
+SUSPECT = 3.0
+SHOWN = 5
+"""How many times the median an update must be long to make its UE a suspect, and how many suspects
+are shown.
+"""
 
 
 def suspects_of(updates: Updates) -> tuple[tuple[int, float], ...]:
-    """The UEs whose updates were far longer than the others', and how many times the median, the longest first.
+    """The UEs whose updates were far longer than the others', and how many times the median, the
+    longest first.
 
-    It is asked only once a round has diverged. A long update is no proof: a UE may be led astray by others, and where
-    all are long nobody stands out and nobody is named.
+    It is asked only once a round has diverged. A long update is no proof: a UE may be led astray by
+    others, and where all are long nobody stands out and nobody is named.
     """
     length = np.full(len(updates.ue), np.nan)
     for rows, changes in updates.each():
@@ -23,7 +27,9 @@ def suspects_of(updates: Updates) -> tuple[tuple[int, float], ...]:
         length[rows] = table.double().norm(dim=1).cpu().numpy()
     length = np.where(np.isnan(length), np.inf, length)
     finite = np.sort(length[np.isfinite(length)])
-    median = float(finite[(len(finite) - 1) // 2]) if len(finite) else 0.0  # of two the shorter: one may lie
+    median = (
+        float(finite[(len(finite) - 1) // 2]) if len(finite) else 0.0
+    )  # of two the shorter: one may lie
     ratio = np.where(np.isfinite(length), length / median if median > 0.0 else np.inf, np.inf)
     order = [row for row in np.argsort(-ratio, kind="stable").tolist() if ratio[row] > SUSPECT]
     standing_out = len(order) < len(ratio) or len(ratio) == 1

@@ -18,7 +18,9 @@ class ByData(Selection):
     def probability(self, candidates: Candidates) -> Array:
         size = candidates.cell.data_size
         if not 1 <= self.num_selected <= len(size):
-            raise AutoFLError(f"num_selected: {self.num_selected} is not between 1 and the {len(size)} UEs")
+            raise AutoFLError(
+                f"num_selected: {self.num_selected} is not between 1 and the {len(size)} UEs"
+            )
         certain = np.zeros(size.shape, np.bool_)
         while True:  # a UE that would get more than 1 is certain, and the others share what is left
             rest = max(self.num_selected - int(certain.sum()), 0)

@@ -17,33 +17,36 @@ HALVINGS = 60
 
 @dataclass(frozen=True)
 class FedCS(Selection):
-    """Client selection by deadline, Algorithm 3 of "Client selection for federated learning with heterogeneous
-    resources in mobile edge" (arXiv 1804.08333).
+    """Client selection by deadline, Algorithm 3 of "Client selection for federated learning with
+    heterogeneous resources in mobile edge" (arXiv 1804.08333).
 
-    Of ceil(C n) UEs drawn at random, the one that lengthens the round least is added, again and again, as long as the
-    round stays within the deadline T_round. `upload = "sequential"` is their model: UEs compute at the same time and
-    send one after another, so with Theta the time spent so far a UE adds t^UL + max(0, t^UD - Theta). `upload =
-    "parallel"` is the round of this package, in which each UE has a band of its own and the round is as long as its
-    slowest UE: the quickest are added, up to the deadline. Their model only changes who is chosen: a round costs what
-    it costs in this package.
+    Of ceil(C n) UEs drawn at random, the one that lengthens the round least is added, again and
+    again, as long as the round stays within the deadline T_round. `upload = "sequential"` is their
+    model: UEs compute at the same time and send one after another, so with Theta the time spent so
+    far a UE adds t^UL + max(0, t^UD - Theta). `upload = "parallel"` is the round of this package,
+    in which each UE has a band of its own and the round is as long as its
+    slowest UE: the quickest are added, up to the deadline. Their model only changes who is chosen:
+    a round costs what it costs in this package.
 
     Note:
-        Times are estimates from the cell and the channel: `num_samples` samples of each local step, sent at the largest
-        power that the rest of E_max pays for; infinite for a UE that cannot be decoded or pay. There is no downlink
-        here, so their T^d, T_cs and T_agg are one setting, `overhead`. At most |A_k| UEs are chosen, since there are
-        bands for no more. Where nobody makes the deadline the quickest UE is chosen all the same: a round without UEs
-        would take no time.
+        Times are estimates from the cell and the channel: `num_samples` samples of each local step,
+        sent at the largest power that the rest of E_max pays for; infinite for a UE that cannot be
+        decoded or pay. There is no downlink here, so their T^d, T_cs and T_agg are one setting,
+        `overhead`. At most |A_k| UEs are chosen, since there are bands for no more. Where nobody
+        makes the deadline the quickest UE is chosen all the same: a round without UEs would take no
+        time.
 
-        A UE that misses the deadline has probability 0 in this round, so no weights make its updates count on
-        average: the aggregator `unbiased` is refused. With sequential upload and C < 1 the probabilities are not
-        known in closed form; they are NaN in the tables.
+        A UE that misses the deadline has probability 0 in this round, so no weights make its
+        updates count on
+        average: the aggregator `unbiased` is refused. With sequential upload and C < 1 the
+        probabilities are not known in closed form; they are NaN in the tables.
     """
 
     deadline: Annotated[float, "T_round [s]"] = 0.2
     share: Annotated[float, "C, share of the UEs considered in a round"] = 1.0
-    upload: Annotated[Literal["parallel", "sequential"], "how uploads are estimated: side by side, or in turn"] = (
-        "parallel"
-    )
+    upload: Annotated[
+        Literal["parallel", "sequential"], "how uploads are estimated: side by side, or in turn"
+    ] = "parallel"
     num_samples: Annotated[int, "d of the estimate"] = 40
     overhead: Annotated[float, "seconds of a round beyond training and uploads"] = 0.0
     num_selected: int = 5  # at most
@@ -60,17 +63,21 @@ class FedCS(Selection):
         if self.num_samples < 1:
             raise AutoFLError(f"num_samples: {self.num_samples} is too few; at least 1")
         if not 0.0 <= self.overhead < self.deadline:
-            raise AutoFLError(f"overhead: {self.overhead} is not >= 0 and below the deadline of {self.deadline} s")
+            raise AutoFLError(
+                f"overhead: {self.overhead} is not >= 0 and below the deadline of {self.deadline} s"
+            )
         if self.num_selected < 1:
             raise AutoFLError(f"num_selected: {self.num_selected} is too few; at least 1")
 
     def probability(self, candidates: Candidates) -> Array:
         """P(i in A_k) given the channels, over the draw of candidates.
 
-        In parallel a UE is chosen if it is a candidate, makes the deadline and fewer than |A_k| of the r UEs that are
-        quicker are candidates too, a hypergeometric number; one too slow, if it is a candidate and none of those is.
+        In parallel a UE is chosen if it is a candidate, makes the deadline and fewer than |A_k| of
+        the r UEs that are quicker are candidates too, a hypergeometric number; one too slow, if it
+        is a candidate and none of those is.
         """
-        num_ue, considered = candidates.cell.num_ue, self._considered(candidates.cell)
+        num_ue = candidates.cell.num_ue
+        considered = self._considered(candidates.cell)
         if considered == num_ue:  # nothing is left to chance
             everybody = np.arange(num_ue)
             return np.isin(everybody, self._chosen(candidates, everybody)).astype(np.float64)
@@ -80,7 +87,8 @@ class FedCS(Selection):
             )
         time = self._times(candidates).sum(axis=0) + self.overhead
         order = np.argsort(time, kind="stable")
-        probability, draws = np.zeros(num_ue), comb(num_ue, considered)
+        probability = np.zeros(num_ue)
+        draws = comb(num_ue, considered)
         for quicker, ue in enumerate(order.tolist()):
             most = self.num_selected - 1 if time[ue] <= self.deadline else 0
             ways = sum(
@@ -91,11 +99,14 @@ class FedCS(Selection):
         return probability
 
     def draw(self, candidates: Candidates, rng: np.random.Generator) -> Selected:
-        num_ue, considered = candidates.cell.num_ue, self._considered(candidates.cell)
+        num_ue = candidates.cell.num_ue
+        considered = self._considered(candidates.cell)
         drawn = np.sort(rng.choice(num_ue, considered, replace=False))
         ue = np.sort(self._chosen(candidates, drawn))
         unknown = self.upload == "sequential" and considered < num_ue
-        return Selected(ue, np.full(len(ue), np.nan) if unknown else self.probability(candidates)[ue])
+        return Selected(
+            ue, np.full(len(ue), np.nan) if unknown else self.probability(candidates)[ue]
+        )
 
     def _considered(self, cell: Cell) -> int:
         return ceil(self.share * cell.num_ue * (1.0 - 1e-12))
@@ -103,7 +114,9 @@ class FedCS(Selection):
     def _chosen(self, candidates: Candidates, drawn: IntArray) -> IntArray:
         """Algorithm 3 on these candidates: who is chosen, in the order in which they are."""
         computing, sending = (times[drawn] for times in self._times(candidates))
-        left, chosen, spent = list(range(len(drawn))), list[int](), 0.0
+        left = list(range(len(drawn)))
+        chosen = list[int]()
+        spent = 0.0
         while left and len(chosen) < self.num_selected:
             with np.errstate(invalid="ignore"):
                 longer = self._longer(spent, computing[left], sending[left])
@@ -123,17 +136,24 @@ class FedCS(Selection):
         return np.asarray(sending + np.maximum(computing - spent, 0.0))
 
     def _times(self, candidates: Candidates) -> Array:
-        """Seconds of computing and of sending, shape (2, num_ue); sending is infinite for a UE that cannot be heard."""
-        cell, gain = candidates.cell, candidates.gain
+        """Seconds of computing and of sending, shape (2, num_ue); sending is infinite for a UE that
+        cannot be heard.
+        """
+        cell = candidates.cell
+        gain = candidates.gain
         if cell.link.levels or cell.circuit_power > 0.0:
-            raise AutoFLError("selection fedcs: its estimate knows no staircase of rates and no circuit power")
+            raise AutoFLError(
+                "selection fedcs: its estimate knows no staircase of rates and no circuit power"
+            )
         compute = compute_cost(cell, np.minimum(float(self.num_samples), np.floor(cell.data_size)))
         rest = cell.max_energy - compute.energy
-        low, high = np.zeros(cell.num_ue), cell.max_power.copy()
+        low = np.zeros(cell.num_ue)
+        high = cell.max_power.copy()
         low = np.where(upload_cost(cell, gain, high).energy <= rest, high, low)
         for _ in range(HALVINGS):  # upload energy grows with power
             power = 0.5 * (low + high)
             pays = upload_cost(cell, gain, power).energy <= rest
-            low, high = np.where(pays, power, low), np.where(pays, high, power)
+            low = np.where(pays, power, low)
+            high = np.where(pays, high, power)
         heard = decoded(cell, gain, low) & (low > 0.0)
         return np.stack([compute.time, np.where(heard, upload_cost(cell, gain, low).time, np.inf)])

@@ -18,7 +18,9 @@ class Uniform(Selection):
     def probability(self, candidates: Candidates) -> Array:
         num_ue = candidates.cell.num_ue
         if not 1 <= self.num_selected <= num_ue:
-            raise AutoFLError(f"num_selected: {self.num_selected} is not between 1 and the {num_ue} UEs")
+            raise AutoFLError(
+                f"num_selected: {self.num_selected} is not between 1 and the {num_ue} UEs"
+            )
         return np.full(num_ue, self.num_selected / num_ue)
 
     def draw(self, candidates: Candidates, rng: np.random.Generator) -> Selected:

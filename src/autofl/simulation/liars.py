@@ -1,4 +1,6 @@
-"""UEs that lie, in a simulation: their updates replaced, and the server's checks of a deployment applied."""
+"""UEs that lie, in a simulation: their updates replaced, and the server's checks of a deployment
+applied.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
@@ -31,17 +33,23 @@ class Lies:
     begin: int = 1  # the first round in which they lie
 
     @classmethod
-    def draw(cls, attack: Attack, share: float, num_ue: int, seed: int, bounds: Bounds, begin: int = 1) -> "Lies":
+    def draw(
+        cls, attack: Attack, share: float, num_ue: int, seed: int, bounds: Bounds, begin: int = 1
+    ) -> "Lies":
         """The share of the UEs, rounded, drawn once."""
         drawn = stream(seed, "liars").permutation(num_ue)[: round(share * num_ue)]
         return cls(attack, np.sort(drawn), bounds, begin)
 
     def data(self, data: FederatedData) -> FederatedData:
-        """What UEs train on: the liars' training samples have other labels where the attack is in the data."""
+        """What UEs train on: the liars' training samples have other labels where the attack is in
+        the data.
+        """
         labels = cast(Callable[[Tensor, int], Tensor] | None, getattr(self.attack, "labels", None))
         if labels is None or not len(self.ue):
             return data
-        index = torch.from_numpy(np.concatenate([data.partition.train_of(int(ue)) for ue in self.ue])).to(data.y.device)
+        index = torch.from_numpy(
+            np.concatenate([data.partition.train_of(int(ue)) for ue in self.ue])
+        ).to(data.y.device)
         y = data.y.clone()
         y[index] = labels(y[index], data.num_classes)
         return replace(data, y=y)
@@ -54,17 +62,25 @@ class Liars:
     lies: Lies
     seed: int
     past: InitVar[Mapping[str, NDArray[Any]] | None] = None  # of `state`
-    _first: dict[int, Tensor] = field(default_factory=dict)  # by UE, for an attack that remembers it
+    _first: dict[int, Tensor] = field(
+        default_factory=dict
+    )  # by UE, for an attack that remembers it
     _checks: Checks = field(init=False)
 
     def __post_init__(self, past: Mapping[str, NDArray[Any]] | None) -> None:
         past = past or {}
-        self._checks = Checks(self.lies.bounds, {name: array for name, array in past.items() if name[0] != "#"})
-        self._first = {int(name[1:]): torch.from_numpy(array) for name, array in past.items() if name[0] == "#"}
+        self._checks = Checks(
+            self.lies.bounds, {name: array for name, array in past.items() if name[0] != "#"}
+        )
+        self._first = {
+            int(name[1:]): torch.from_numpy(array) for name, array in past.items() if name[0] == "#"
+        }
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint keeps: with it the rounds go on as if they had never stopped."""
-        return {f"#{ue}": first.cpu().numpy() for ue, first in self._first.items()} | self._checks.state()
+        return {
+            f"#{ue}": first.cpu().numpy() for ue, first in self._first.items()
+        } | self._checks.state()
 
     def received(self, updates: Updates, sent: Params, k: int, orders: Orders) -> Updates:
         """What arrives at the server and passes its checks."""
@@ -80,25 +96,35 @@ class Liars:
             table = table.clone()
             table[torch.from_numpy(rows)] = told.to(table)
         place = np.searchsorted(orders.ue, updates.ue)
-        steps, samples = orders.local_steps[place], orders.num_samples[place]
+        steps = orders.local_steps[place]
+        samples = orders.num_samples[place]
         finite = torch.isfinite(table).all(dim=1).cpu().numpy()
         norm = table.double().norm(dim=1).cpu().numpy()
         model_norm = float(flat(sent).double().norm())
-        there = np.flatnonzero([fine and self._is_new(row, k, updates, table) for row, fine in enumerate(finite)])
+        there = np.flatnonzero(
+            [fine and self._is_new(row, k, updates, table) for row, fine in enumerate(finite)]
+        )
         ue = updates.ue[there]
-        out = self._checks(ue, norm[there], steps[there], samples[there], model_norm, lambda: table[there.tolist()])
+        out = self._checks(
+            ue, norm[there], steps[there], samples[there], model_norm, lambda: table[there.tolist()]
+        )
         there = there[~np.isin(ue, list(out))]
         really = bits_of(updates)
         bits = np.full(len(table), 32.0 * table.shape[1]) if really is None else really
-        moves, passed = self._checks.moves(updates.ue[there], lambda: table[there.tolist()]), table[there.tolist()]
+        moves = self._checks.moves(updates.ue[there], lambda: table[there.tolist()])
+        passed = table[there.tolist()]
         changes = list(passed if moves is None else passed + moves)
-        return UnpackedUpdates(updates.ue[there], steps[there], changes, bits[there], sent, updates.guarded[there])
+        return UnpackedUpdates(
+            updates.ue[there], steps[there], changes, bits[there], sent, updates.guarded[there]
+        )
 
     def _is_new(self, row: int, k: int, updates: Updates, table: Tensor) -> bool:
-        """Whether an update changes something and never came before; a compressed one may be 0 again and again.
+        """Whether an update changes something and never came before; a compressed one may be 0
+        again and again.
 
         Note:
-            Here w_i - w is exact. A deployment without a compressor gets w_i, and sees only the same w_i again.
+            Here w_i - w is exact. A deployment without a compressor gets w_i, and sees only the
+            same w_i again.
         """
         if not bool(table[row].any()):
             return bits_of(updates) is not None

@@ -38,7 +38,9 @@ class Simulation(Training):
 
     def __post_init__(self) -> None:
         if self.cell.num_ue != self.data.partition.num_ue:
-            raise AutoFLError(f"the cell has {self.cell.num_ue} UEs, the data {self.data.partition.num_ue}")
+            raise AutoFLError(
+                f"the cell has {self.cell.num_ue} UEs, the data {self.data.partition.num_ue}"
+            )
 
     @property
     def air(self) -> ChannelAir:
@@ -53,26 +55,40 @@ def simulate(sim: Simulation) -> Iterator[tuple[RoundRecord, State]]:
 
 @dataclass(frozen=True)
 class Past:
-    """What a simulation has behind it: the loop's checkpoint, and what the UEs remember. No later round changes it."""
+    """What a simulation has behind it: the loop's checkpoint, and what the UEs remember. No later
+    round changes it.
+    """
 
     checkpoint: Checkpoint
     memory: Memories = field(default_factory=dict)
-    liars: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # what they and the server's checks remember
+    liars: Mapping[str, NDArray[Any]] = field(
+        default_factory=dict
+    )  # what they and the server's checks remember
 
 
 def play(sim: Simulation, past: Past | None = None) -> Iterator[tuple[RoundRecord, Past]]:
-    """Rounds of Algorithm 2, each with all that is needed to go on after it; with `past`, the rounds after that."""
+    """Rounds of Algorithm 2, each with all that is needed to go on after it; with `past`, the
+    rounds after that.
+    """
     personal = personal_models(sim.arm.algorithm, sim.model, sim.params)
     memory = ClientMemory(None if past is None else past.memory)
-    liars = None if sim.lies is None else Liars(sim.lies, sim.seed, None if past is None else past.liars)
-    world = _Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, personal), memory, liars)
+    liars = (
+        None
+        if sim.lies is None
+        else Liars(sim.lies, sim.seed, None if past is None else past.liars)
+    )
+    world = _Here(
+        sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, personal), memory, liars
+    )
     for record, checkpoint in run_rounds(sim, world, None if past is None else past.checkpoint):
         yield record, Past(checkpoint, memory.whole(), {} if liars is None else liars.state())
 
 
 @dataclass(frozen=True)
 class _Here:
-    """The world of a simulation: channels are drawn, batches come from the one pool, every honest update arrives."""
+    """The world of a simulation: channels are drawn, batches come from the one pool, every honest
+    update arrives.
+    """
 
     sim: Simulation
     evaluator: PreparedEvaluator
@@ -92,14 +108,19 @@ class _Here:
         return self.sim.air.gains(k, ue, start)
 
     def train(self, sent: Params, k: int, orders: Orders) -> Updates:
-        sim, arm = self.sim, self.sim.arm
+        sim = self.sim
+        arm = self.sim.arm
         self.memory.turn()
         how = (sim.seed, k, split_of(arm.algorithm), is_independent(arm.algorithm))
         batches = self.data.draw(orders.ue, orders.num_samples, orders.local_steps, *how)
-        updates: Updates = sim.engine(at_round(arm.algorithm, k, sent), sent, batches, orders.ue, self.memory)
+        updates: Updates = sim.engine(
+            at_round(arm.algorithm, k, sent), sent, batches, orders.ue, self.memory
+        )
         if arm.compressor is not None:
             bits = orders.bits_per_weight
-            updates = CompressedUpdates(updates, sent, arm.compressor, bits, sim.seed, k, self.memory)
+            updates = CompressedUpdates(
+                updates, sent, arm.compressor, bits, sim.seed, k, self.memory
+            )
         return updates if self.liars is None else self.liars.received(updates, sent, k, orders)
 
     def evaluate(self, params: Params) -> Evaluation:

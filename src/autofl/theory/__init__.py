@@ -1,4 +1,6 @@
-"""The convergence theory: constants, Lemmas 1 to 3, Theorem 1 corrected and as printed. NumPy, float64, pure."""
+"""The convergence theory: constants, Lemmas 1 to 3, Theorem 1 corrected and as printed. NumPy,
+float64, pure.
+"""
 
 from autofl.theory.bound import (
     Bound,
@@ -24,7 +26,13 @@ from autofl.theory.constants import (
     printed_meta_spread,
     printed_meta_variance,
 )
-from autofl.theory.participation import Participation, excess_skew, markov_participation, memory_of, participation
+from autofl.theory.participation import (
+    Participation,
+    excess_skew,
+    markov_participation,
+    memory_of,
+    participation,
+)
 
 __all__ = [
     "Bound",

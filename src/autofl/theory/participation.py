@@ -1,4 +1,6 @@
-"""Who is heard, as far as it matters for convergence: a few numbers of the law of the decoded set S."""
+"""Who is heard, as far as it matters for convergence: a few numbers of the law of the decoded set
+S.
+"""
 
 from dataclasses import dataclass
 
@@ -14,13 +16,14 @@ class Participation:
 
     Fields:
         heard: P(S not empty); in the other rounds the model stays.
-        share: U_i = E[a_i], shape (num_ue,), sum 1. What the paper's q_i / sum_j q_j stands for; the two are equal
-            where |S| is fixed.
+        share: U_i = E[a_i], shape (num_ue,), sum 1. What the paper's q_i / sum_j q_j stands for;
+            the two are equal where |S| is fixed.
         inverse_size: omega = E[1/|S|], the factor by which averaging cuts the variance.
-        skew: chi^2 = n sum_i U_i^2 - 1, 0 when all UEs are heard equally often. It does not fall with |S|.
+        skew: chi^2 = n sum_i U_i^2 - 1, 0 when all UEs are heard equally often. It does not fall
+            with |S|.
         draw_variance: psi = n lambda_max(P E[a a^T] P) with P = I - 11^T/n, so that
-            E||sum_i a_i x_i||^2 <= psi (1/n) sum_i ||x_i||^2 when sum_i x_i = 0. For m of n UEs drawn uniformly it is
-            (n - m)/(m (n - 1)). Never below chi^2.
+            E||sum_i a_i x_i||^2 <= psi (1/n) sum_i ||x_i||^2 when sum_i x_i = 0. For m of n UEs
+            drawn uniformly it is (n - m)/(m (n - 1)). Never below chi^2.
     """
 
     heard: float
@@ -38,12 +41,18 @@ def participation(decoded: BoolArray, probability: Array | None = None) -> Parti
         probability: of each set, shape (num_sets,); without it all draws count alike.
     """
     num_sets, num_ue = decoded.shape
-    law = np.full(num_sets, 1.0 / num_sets) if probability is None else probability / probability.sum()
+    law = (
+        np.full(num_sets, 1.0 / num_sets)
+        if probability is None
+        else probability / probability.sum()
+    )
     size = decoded.sum(axis=1)
     there = (size > 0) & (law > 0.0)
     heard = float(law[there].sum())
     if heard == 0.0:
-        raise AutoFLError("nobody is ever heard, so there is nothing to converge; raise cell.max_power or move closer")
+        raise AutoFLError(
+            "nobody is ever heard, so there is nothing to converge; raise cell.max_power or move closer"
+        )
     law = law[there] / heard
     weight = decoded[there] / size[there][:, None]
     share = law @ weight
@@ -70,14 +79,19 @@ def markov_participation(decoded: BoolArray, transition: Array) -> tuple[Partici
         decoded: 1{i in S(x)}, shape (num_states, num_ue).
         transition: P(X_{k+1} = y | X_k = x), shape (num_states, num_states).
     Note:
-        Z solves Z(x) - E[Z(X_1) | X_0 = x] = E[a(X_1) | X_0 = x] - U, so a periodic chain has one too. zeta = 0 where
-        rounds are independent.
+        Z solves Z(x) - E[Z(X_1) | X_0 = x] = E[a(X_1) | X_0 = x] - U, so a periodic chain has one
+        too. zeta = 0 where rounds are independent.
     """
-    num_ue, heard = decoded.shape[1], decoded.any(axis=1)
+    num_ue = decoded.shape[1]
+    heard = decoded.any(axis=1)
     law = participation(decoded, _stationary(transition))
-    among, out = transition[np.ix_(heard, heard)], transition[np.ix_(heard, ~heard)]
-    back, stay = transition[np.ix_(~heard, heard)], transition[np.ix_(~heard, ~heard)]
-    induced = among + out @ np.linalg.solve(np.eye(len(stay)) - stay, back)  # from one heard round to the next
+    among = transition[np.ix_(heard, heard)]
+    out = transition[np.ix_(heard, ~heard)]
+    back = transition[np.ix_(~heard, heard)]
+    stay = transition[np.ix_(~heard, ~heard)]
+    induced = among + out @ np.linalg.solve(
+        np.eye(len(stay)) - stay, back
+    )  # from one heard round to the next
     stationary = _stationary(induced)
     weight = decoded[heard] / decoded[heard].sum(axis=1, keepdims=True)
     ahead = np.linalg.solve(np.eye(len(induced)) - induced + stationary, weight - law.share)
@@ -93,19 +107,21 @@ def _stationary(transition: Array) -> Array:
 
 
 def memory_of(decoded: BoolArray) -> float:
-    """zeta from draws (num_rounds, num_ue): a rough estimate, not a bound; 0 where no memory is found.
+    """zeta from draws (num_rounds, num_ue): a rough estimate, not a bound; 0 where no memory is
+    found.
 
         zeta^2 = n sum_i sum_{m >= 2} (m - 1) Cov(a_{j,i}, a_{j+m,i})
 
-    Exact, up to scatter, where S is drawn from the state of a reversible Markov chain that the past tells. Only
-    covariances between rounds enter, so a selection at random, which hides that state in any single round, does not
-    hide its memory.
+    Exact, up to scatter, where S is drawn from the state of a reversible Markov chain that the past
+    tells. Only covariances between rounds enter, so a selection at random, which hides that state
+    in any single round, does not hide its memory.
 
     Note:
-        Lags are summed in blocks of 2, 4, 8, ... of them: from the first whose mean stands out by three deviations, as
-        long as they stand out by one. Deviations are those of far lags. The estimate scatters by a fifth where 20,000
-        rounds are correlated over tens, and by a factor of two over hundreds. A memory that is weak or as long as the
-        draws is missed, and a chain that goes in circles has another zeta.
+        Lags are summed in blocks of 2, 4, 8, ... of them: from the first whose mean stands out by
+        three deviations, as long as they stand out by one. Deviations are those of far lags. The
+        estimate scatters by a fifth where 20,000 rounds are correlated over tens, and by a factor
+        of two over hundreds. A memory that is weak or as long as the draws is missed, and a chain
+        that goes in circles has another zeta.
     """
     size = decoded.sum(axis=1)
     weight = decoded[size > 0] / size[size > 0][:, None]
@@ -115,12 +131,16 @@ def memory_of(decoded: BoolArray) -> float:
     lag = np.arange(num // 2)
     covariance = num_ue * np.fft.irfft(power, 2 * num)[: num // 2] / (num - lag)
     far = covariance[num // 8 :]
-    square, total, length = 0.0, 0.0, 2
+    square = 0.0
+    total = 0.0
+    length = 2
     while 2 * length <= num // 8:
         block = slice(length, 2 * length)
         total += float((lag[block] - 1) @ covariance[block])
         noise = far[: len(far) // length * length].reshape(-1, length).mean(axis=1)
-        stands_out = covariance[block].mean() > (1.0 if square else 3.0) * np.sqrt((noise**2).mean())
+        stands_out = covariance[block].mean() > (1.0 if square else 3.0) * np.sqrt(
+            (noise**2).mean()
+        )
         if stands_out:
             square = total
         elif square:
@@ -130,10 +150,11 @@ def memory_of(decoded: BoolArray) -> float:
 
 
 def excess_skew(decoded: BoolArray, selected: BoolArray) -> float:
-    """chi^2 of who is heard beyond that of who was selected, where selection is even, shapes (num_rounds, num_ue).
+    """chi^2 of who is heard beyond that of who was selected, where selection is even, shapes
+    (num_rounds, num_ue).
 
-    Over a few rounds, draws from an even law are uneven too. A UE that is selected more often by chance is also heard
-    more often, so the difference scatters less than chi^2 itself.
+    Over a few rounds, draws from an even law are uneven too. A UE that is selected more often by
+    chance is also heard more often, so the difference scatters less than chi^2 itself.
     """
     skews = []
     for members in (decoded, selected):
@@ -143,7 +164,9 @@ def excess_skew(decoded: BoolArray, selected: BoolArray) -> float:
 
 
 def _square(weight: Array) -> float:
-    """sum_i U_i^2 from draws of the weights, shape (num_sets, num_ue), without the variance of their mean."""
+    """sum_i U_i^2 from draws of the weights, shape (num_sets, num_ue), without the variance of
+    their mean.
+    """
     square = float(((np.full(len(weight), 1.0 / len(weight)) @ weight) ** 2).sum())
     if len(weight) == 1:
         return square

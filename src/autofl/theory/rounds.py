@@ -16,16 +16,18 @@ SKEWED = 0.05
 class RoundsModel:
     """K = (a + b x + e chi^2)/tau + c + q y + s z with x = 1/(d m), y = omega/m and z = 1/m.
 
-    omega is the variance of the compressor, h the heterogeneity; a, b, e are linear in h. The last term is there
-    because a few UEs stand in for all.
+    omega is the variance of the compressor, h the heterogeneity; a, b, e are linear in h. The last
+    term is there because a few UEs stand in for all.
 
     Fields:
         coefficients: of the columns that `columns` gives, in their order.
         covariance: of the coefficients.
-        scatter: standard deviation of ln K between a run and the fit where all UEs are equally heard.
-        lowest, highest: of x, tau, h, chi^2, y and z among the pilots that reached the target, shape (6,). Where they
-            do not differ in h, tau, chi^2, y or z, its columns are left out.
-        skew_variance: by how much the variance of ln K grows with chi^2; it then matters who is not heard.
+        scatter: standard deviation of ln K between a run and the fit where all UEs are equally
+            heard.
+        lowest, highest: of x, tau, h, chi^2, y and z among the pilots that reached the target,
+            shape (6,). Where they do not differ in h, tau, chi^2, y or z, its columns are left out.
+        skew_variance: by how much the variance of ln K grows with chi^2; it then matters who is not
+            heard.
         freedom: pilots that reached the target less numbers that were fitted, for Student's law.
     """
 
@@ -46,9 +48,13 @@ class RoundsModel:
         rounding: Array | float = 0.0,
         share: Array | float = 0.0,
     ) -> Array:
-        """1, x, chi^2 over tau, each times h too, 1, y and z, if pilots vary in them; shape (..., num_columns)."""
+        """1, x, chi^2 over tau, each times h too, 1, y and z, if pilots vary in them; shape (...,
+        num_columns).
+        """
         given = (noise, local_steps, heterogeneity, skew, rounding, share)
-        x, tau, h, chi, y, z = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in given))
+        x, tau, h, chi, y, z = np.broadcast_arrays(
+            *(np.asarray(value, np.float64) for value in given)
+        )
         _, by_steps, by_heterogeneity, by_skew, by_rounding, by_share = self._differs
         terms = [1.0 / tau, x / tau]
         if by_skew:
@@ -70,12 +76,19 @@ class RoundsModel:
         num = 3 if by_skew else 2
         lines = num * (2 if by_heterogeneity else 1)
         pairs = [np.arange(place, lines, num) for place in range(num)]
-        return [*pairs, *(np.array([lines + place]) for place in range(by_steps + by_rounding + by_share))]
+        return [
+            *pairs,
+            *(np.array([lines + place]) for place in range(by_steps + by_rounding + by_share)),
+        ]
 
     def is_negative(self, term: IntArray) -> bool:
-        """Whether a term is below 0 at every heterogeneity of the pilots; none can be, as noise saves no rounds."""
+        """Whether a term is below 0 at every heterogeneity of the pilots; none can be, as noise
+        saves no rounds.
+        """
         ends = np.array([self.lowest[2], self.highest[2]])
-        values = self.coefficients[term[0]] + (self.coefficients[term[1]] * ends if len(term) == 2 else 0.0 * ends)
+        values = self.coefficients[term[0]] + (
+            self.coefficients[term[1]] * ends if len(term) == 2 else 0.0 * ends
+        )
         return bool((values < 0.0).all())
 
     @property
@@ -83,10 +96,14 @@ class RoundsModel:
         return (self.highest - self.lowest > (0.0, 0.0, 0.0, SKEWED, 0.0, 0.0)).tolist()
 
     def pace(self, heterogeneity: float) -> tuple[float, float, float, float, float]:
-        """c, a, s, b and q at this heterogeneity: K of UEs that are equally heard, as a planner weighs it."""
+        """c, a, s, b and q at this heterogeneity: K of UEs that are equally heard, as a planner
+        weighs it.
+        """
 
         def at(noise: float, local_steps: float, rounding: float, share: float) -> float:
-            columns = self.columns(np.array(noise), local_steps, heterogeneity, 0.0, rounding, share)
+            columns = self.columns(
+                np.array(noise), local_steps, heterogeneity, 0.0, rounding, share
+            )
             return float(columns @ self.coefficients)
 
         endless = 1e12
@@ -110,7 +127,9 @@ class RoundsModel:
         rounding: float = 0.0,
         share: float = 0.0,
     ) -> tuple[Array, Array]:
-        """K and the standard deviation of ln K of a single run around it, the fit's own error included."""
+        """K and the standard deviation of ln K of a single run around it, the fit's own error
+        included.
+        """
         columns = self.columns(noise, local_steps, heterogeneity, skew, rounding, share)
         mean = np.maximum(columns @ self.coefficients, 1.0)
         of_fit = np.einsum("...i,ij,...j->...", columns, self.covariance, columns) / mean**2
@@ -129,13 +148,29 @@ class RoundsModel:
         rounding: float = 0.0,
         share: float | None = None,
     ) -> list[str]:
-        """The quantities in which a setting lies outside the pilots, so that its forecast extrapolates."""
+        """The quantities in which a setting lies outside the pilots, so that its forecast
+        extrapolates.
+        """
         asked = np.array(
-            [noise, local_steps, heterogeneity, skew, rounding, self.lowest[5] if share is None else share]
+            [
+                noise,
+                local_steps,
+                heterogeneity,
+                skew,
+                rounding,
+                self.lowest[5] if share is None else share,
+            ]
         )
         slack = np.array([0.0, 0.0, 0.0, SKEWED, 0.0, 0.0])
         bad = (asked < 0.8 * self.lowest - slack) | (asked > 1.25 * self.highest + slack)
-        names = ("1/(d m)", "tau", "heterogeneity", "unequal chances to be heard (chi^2)", "rounding (omega/m)", "1/m")
+        names = (
+            "1/(d m)",
+            "tau",
+            "heterogeneity",
+            "unequal chances to be heard (chi^2)",
+            "rounding (omega/m)",
+            "1/m",
+        )
         return [name for name, out in zip(names, bad, strict=True) if out]
 
 
@@ -152,18 +187,22 @@ def fit_rounds(
 ) -> RoundsModel:
     """Least squares over pilots, with errors that grow with the number of rounds and with chi^2.
 
-    Each pilot is weighted by one over its fitted K, solved anew until it settles; weights of the measured K would draw
-    the fit towards pilots that happened to be fast. A term that comes out negative is left out, one after another.
-    A pilot that ended before the target counts with what K is expected to be, given that it is longer (a Tobit fit
-    by expectation and maximisation): leaving it out would keep the fast ones alone.
+    Each pilot is weighted by one over its fitted K, solved anew until it settles; weights of the
+    measured K would draw the fit towards pilots that happened to be fast. A term that comes out
+    negative is left out, one after another. A pilot that ended before the target counts with what K
+    is expected to be, given that it is longer (a Tobit fit by expectation and maximisation):
+    leaving it out would keep the fast ones alone.
 
     Args:
-        noise: x, the mean over rounds of sum_i a_i^2/d_i, which is 1/(d m) for m UEs with d samples, shape (num,).
+        noise: x, the mean over rounds of sum_i a_i^2/d_i, which is 1/(d m) for m UEs with d
+            samples, shape (num,).
         local_steps, heterogeneity, skew, rounding: tau, h, chi^2 and y, shape (num,).
-        rounds: K, rounds in which somebody was heard until the target was passed or the pilot ended, shape (num,).
+        rounds: K, rounds in which somebody was heard until the target was passed or the pilot
+            ended, shape (num,).
         share: z, shape (num,); left out where the pilots do not tell it from the other terms.
         reached: whether the target was passed, shape (num,); by default it was.
-        group: pilots of one number share partition and start, so that their errors go together; by default none do.
+        group: pilots of one number share partition and start, so that their errors go together; by
+            default none do.
     """
     reached = np.ones(rounds.shape, np.bool_) if reached is None else reached
     z = np.zeros_like(noise) if share is None else share
@@ -173,21 +212,37 @@ def fit_rounds(
     seen = given[:, reached]
     shape = RoundsModel(np.empty(0), np.empty(0), 0.0, seen.min(axis=1), seen.max(axis=1))
     columns = shape.columns(*given)
-    num, width = int(reached.sum()), columns.shape[1]
+    num = int(reached.sum())
+    width = columns.shape[1]
     if num <= width or np.linalg.matrix_rank(columns[reached]) < width:
-        raise AutoFLError(f"{num} pilots do not fix the {width} numbers of the fit; vary d and |A_k|, use more seeds")
+        raise AutoFLError(
+            f"{num} pilots do not fix the {width} numbers of the fit; vary d and |A_k|, use more seeds"
+        )
     kept = np.ones(width, np.bool_)
-    law = np.stack([np.ones_like(skew), skew] if np.ptp(skew[reached]) > SKEWED else [np.ones_like(skew)], axis=1)
+    law = np.stack(
+        [np.ones_like(skew), skew] if np.ptp(skew[reached]) > SKEWED else [np.ones_like(skew)],
+        axis=1,
+    )
     alone = np.arange(len(rounds)) if group is None else group
     while True:
         solved = tobit(columns[:, kept], rounds, reached, law, alone)
-        coefficients, covariance = np.zeros(width), np.zeros((width, width))
+        coefficients = np.zeros(width)
+        covariance = np.zeros((width, width))
         coefficients[kept], covariance[np.ix_(kept, kept)] = solved.coefficients, solved.covariance
         model = replace(shape, coefficients=coefficients, covariance=covariance)
-        if not (absurd := [term for term in model.terms if kept[term].any() and model.is_negative(term)]):
+        if not (
+            absurd := [term for term in model.terms if kept[term].any() and model.is_negative(term)]
+        ):
             break
         fitted = np.maximum(columns @ coefficients, 1.0)
-        kept[max(absurd, key=lambda term: float(np.abs(columns[:, term] @ coefficients[term] / fitted).mean()))] = False
+        kept[
+            max(
+                absurd,
+                key=lambda term: float(
+                    np.abs(columns[:, term] @ coefficients[term] / fitted).mean()
+                ),
+            )
+        ] = False
     return replace(
         model,
         scatter=float(np.sqrt(solved.variance[0])),

@@ -1,8 +1,9 @@
-"""Makes UE 1 of a deployment a liar: Python imports this file by its name where its folder is on PYTHONPATH.
+"""Makes UE 1 of a deployment a liar: Python imports this file by its name where its folder is on
+PYTHONPATH.
 
-The processes in which SuperNodes run the client app hold UE 1's stream by `hold` instead of `hold_session`: the real
-certificate, the real token, the real port. Its first introduction and then one update after another are lies, in the
-order of `lies`; after them it is honest.
+The processes in which SuperNodes run the client app hold UE 1's stream by `hold` instead of
+`hold_session`: the real certificate, the real token, the real port. Its first introduction and then
+one update after another are lies, in the order of `lies`; after them it is honest.
 """
 
 import os
@@ -13,7 +14,9 @@ from pathlib import Path
 
 LIAR = 1
 BYTE, NUM_BYTES = 0.3, 20
-"""Seconds between the bytes of a device that sends one at a time, and how many it sends: beyond the deadline."""
+"""Seconds between the bytes of a device that sends one at a time, and how many it sends: beyond the
+deadline.
+"""
 
 
 def play() -> None:
@@ -37,13 +40,20 @@ def play() -> None:
         return honest_read(folder, ue)
 
     def changed(content, change):
-        arrays = {name: change(name, array.numpy()) for name, array in content.array_records["params"].items()}
-        record = ArrayRecord({name: Array(array.astype(np.float32)) for name, array in arrays.items()})
+        arrays = {
+            name: change(name, array.numpy())
+            for name, array in content.array_records["params"].items()
+        }
+        record = ArrayRecord(
+            {name: Array(array.astype(np.float32)) for name, array in arrays.items()}
+        )
         return RecordDict({**content, "params": record})
 
     def body(do):
         """A reply that is well-formed on the stream, with another content."""
-        return lambda parcel: frames_of(Parcel(parcel.number, REPLY, packed(do(unpacked(parcel.body)))))
+        return lambda parcel: frames_of(
+            Parcel(parcel.number, REPLY, packed(do(unpacked(parcel.body))))
+        )
 
     def of_all(do):
         return body(lambda content: changed(content, lambda name, array: do(array)))
@@ -60,15 +70,24 @@ def play() -> None:
 
     lies = {
         "no head": lambda parcel: [b"x" * 5],
-        "a head of 1 GB": lambda parcel: [parcel.number.to_bytes(4, "big") + (2**30).to_bytes(8, "big") + b"reply"],
-        "more than told": lambda parcel: [next(iter(frames_of(Parcel(parcel.number, REPLY, b"abc")))), b"abcd"],
+        "a head of 1 GB": lambda parcel: [
+            parcel.number.to_bytes(4, "big") + (2**30).to_bytes(8, "big") + b"reply"
+        ],
+        "more than told": lambda parcel: [
+            next(iter(frames_of(Parcel(parcel.number, REPLY, b"abc")))),
+            b"abcd",
+        ],
         "a frame of 64 MB": lambda parcel: [b"x" * 2**26],
         "no protobuf": lambda parcel: frames_of(Parcel(parcel.number, REPLY, b"\xff" * 100)),
         "wrong shape": body(lambda content: changed(content, reshaped)),
         "NaN": of_all(lambda array: array * np.nan),
         "1e30": of_all(lambda array: array + 1e30),
-        "old stamp": body(lambda content: RecordDict({**content, "stamp": ConfigRecord({"nonce": "0" * 32})})),
-        "extra part": body(lambda content: RecordDict({**content, "junk": MetricRecord({"x": 1.0})})),
+        "old stamp": body(
+            lambda content: RecordDict({**content, "stamp": ConfigRecord({"nonce": "0" * 32})})
+        ),
+        "extra part": body(
+            lambda content: RecordDict({**content, "junk": MetricRecord({"x": 1.0})})
+        ),
         "byte by byte": byte_by_byte,
     }
 
@@ -76,7 +95,9 @@ def play() -> None:
         """An introduction as UE 0."""
         content = unpacked(parcel.body)
         device = ConfigRecord({**content.config_records["device"], "ue": 0})
-        return frames_of(Parcel(parcel.number, REPLY, packed(RecordDict({**content, "device": device}))))
+        return frames_of(
+            Parcel(parcel.number, REPLY, packed(RecordDict({**content, "device": device})))
+        )
 
     def hold(host, port, token, keys, answer, most):
         if own["ue"] != LIAR:
@@ -97,7 +118,9 @@ def play() -> None:
         credentials = grpc.ssl_channel_credentials(keys.ca, keys.key, keys.certificate)
         frames, assembly = queue.SimpleQueue(), Assembly()
         with grpc.secure_channel(f"{host}:{port}", credentials, options()) as channel:
-            call = channel.stream_stream(METHOD)(iter(frames.get, None), metadata=(("token", token),))
+            call = channel.stream_stream(METHOD)(
+                iter(frames.get, None), metadata=(("token", token),)
+            )
             try:
                 for frame in call:
                     parcel = assembly.add(frame, 2.0**31)

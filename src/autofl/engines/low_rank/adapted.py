@@ -1,4 +1,6 @@
-"""The adapted evaluation in low-rank form: what each UE's model gives after one step from the global one."""
+"""The adapted evaluation in low-rank form: what each UE's model gives after one step from the
+global one.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +16,8 @@ from autofl.models import Params
 
 
 def input_gram(first: Linear, x: Tensor, adapt: Tensor) -> Tensor:
-    """Gram matrix of the first layer's inputs with the adaptation samples, (num_ue, num, num_adapt).
+    """Gram matrix of the first layer's inputs with the adaptation samples, (num_ue, num,
+    num_adapt).
 
     It does not depend on the parameters: evaluations on the same samples need it once.
     """
@@ -30,9 +33,11 @@ def adapted_outputs(
     inputs: list[Tensor],
     grams: list[Tensor | None],
 ) -> list[tuple[Tensor, Tensor]]:
-    """Outputs of the global model and of each UE's model after one step on `adapt`, for each of the inputs.
+    """Outputs of the global model and of each UE's model after one step on `adapt`, for each of the
+    inputs.
 
-    Both share the first linear layer's product, by far the largest, or the copies a first convolution works on.
+    Both share the first linear layer's product, by far the largest, or the copies a first
+    convolution works on.
 
     Args:
         adapt: leading axes (num_ue, num).
@@ -46,16 +51,24 @@ def adapted_outputs(
     moved = network.moved(-_each(inner_lr), network.run(adapt, sample_weight(adapt.mask)).gradient)
     results = []
     for x, gram in zip(inputs, grams, strict=True):
-        first, begin = network.first_product(x), network.before_weights(x)
+        first = network.first_product(x)
+        begin = network.before_weights(x)
         plain = network.forward(begin, first)[0][-1]
-        if first is not None and plain.data_ptr() == first.data_ptr():  # which the next pass overwrites
+        if (
+            first is not None and plain.data_ptr() == first.data_ptr()
+        ):  # which the next pass overwrites
             plain = plain.clone()
         results.append((plain, moved.forward(begin, first, gram)[0][-1]))
     return results
 
 
 def outputs_by_rate(
-    layers: tuple[Layer, ...], params: Params, adapt: Batch, rates: Sequence[float], x: Tensor, gram: Tensor | None
+    layers: tuple[Layer, ...],
+    params: Params,
+    adapt: Batch,
+    rates: Sequence[float],
+    x: Tensor,
+    gram: Tensor | None,
 ) -> Iterator[Tensor]:
     """Outputs on `x` of each UE's model after one step on `adapt`, for one step size after another."""
     if num_images(layers, params):
@@ -64,7 +77,8 @@ def outputs_by_rate(
         return
     network = Network.shared(layers, params)
     direction = network.run(adapt, sample_weight(adapt.mask)).gradient
-    first, begin = network.first_product(x), network.before_weights(x)
+    first = network.first_product(x)
+    begin = network.before_weights(x)
     for rate in rates:
         product = None if first is None else first.clone()  # a pass works on it in place
         yield network.moved(-rate, direction).forward(begin, product, gram)[0][-1]
@@ -76,9 +90,15 @@ def _each(inner_lr: float | Tensor) -> float | Tensor:
 
 
 def _adapted_images(
-    layers: tuple[Layer, ...], params: Params, adapt: Batch, inner_lr: float | Tensor, inputs: list[Tensor]
+    layers: tuple[Layer, ...],
+    params: Params,
+    adapt: Batch,
+    inner_lr: float | Tensor,
+    inputs: list[Tensor],
 ) -> list[tuple[Tensor, Tensor]]:
-    """`adapted_outputs` of a model with convolutions, a few UEs, or the UEs of a few runs, and samples at a time."""
+    """`adapted_outputs` of a model with convolutions, a few UEs, or the UEs of a few runs, and
+    samples at a time.
+    """
     most = num_images(layers, params)
     outputs_by_input: list[list[Tensor]] = [[] for _ in inputs]
     for network, ues in _some_ues(
@@ -100,10 +120,15 @@ def _adapted_images(
 
 
 def _some_ues(network: Network, num_ue: int, at_once: int) -> Iterator[tuple[Network, slice]]:
-    """About `at_once` UEs at a time with the network they share; where there are runs, the UEs of whole runs."""
+    """About `at_once` UEs at a time with the network they share; where there are runs, the UEs of
+    whole runs.
+    """
     if not network.has_runs:
         for begin in range(0, num_ue, at_once):
             yield network, slice(begin, begin + at_once)
         return
     for runs, ues in some_runs(network.params, num_ue, at_once):
-        yield Network.shared(network.layers, {name: p[runs] for name, p in network.params.items()}), ues
+        yield (
+            Network.shared(network.layers, {name: p[runs] for name, p in network.params.items()}),
+            ues,
+        )

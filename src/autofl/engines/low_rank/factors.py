@@ -1,4 +1,6 @@
-"""How a UE's weights differ from the shared ones: by outer products for linear layers, numbers for convolutions."""
+"""How a UE's weights differ from the shared ones: by outer products for linear layers, numbers for
+convolutions.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +19,11 @@ INNER, OUTER, HESS = range(3)
 
 @dataclass(frozen=True)
 class Factors:
-    """scale * sum over rows r of left_r right_r^T for each UE, and scale * sum_r left_r as its bias.
+    """scale * sum over rows r of left_r right_r^T for each UE, and scale * sum_r left_r as its
+    bias.
 
-    left (num_ue, num_rows, out), right (num_ue, num_rows, in); `biased` is False for a part without a bias term;
-    `role` says which of the three batches `right` is, where it is the model's input.
+    left (num_ue, num_rows, out), right (num_ue, num_rows, in); `biased` is False for a part without
+    a bias term; `role` says which of the three batches `right` is, where it is the model's input.
     """
 
     left: Tensor
@@ -37,23 +40,34 @@ class Factors:
     def only(self, there: Tensor, scale: Tensor) -> "Factors":
         """Scaled for each UE, and 0 for a UE that is not there, whatever it held."""
         rows = there[:, None, None]
-        left, right = torch.where(rows, scale[:, None, None] * self.left, 0.0), self.right
+        left = torch.where(rows, scale[:, None, None] * self.left, 0.0)
+        right = self.right
         if self.role is None:  # inputs are finite
             right = torch.where(rows, right, 0.0)
         return Factors(left, right, self.scale, self.biased, self.role)
 
     @cached_property
     def product(self) -> Tensor | None:
-        """sum_r left_r right_r^T (num_ue, out, in) where one product with it is cheaper than two with the factors."""
-        num, out, width = self.left.shape[1], self.left.shape[2], self.right.shape[2]
-        return torch.bmm(self.left.mT, self.right) if 2 * out * width < num * (out + width) else None
+        """sum_r left_r right_r^T (num_ue, out, in) where one product with it is cheaper than two
+        with the factors.
+        """
+        num = self.left.shape[1]
+        out = self.left.shape[2]
+        width = self.right.shape[2]
+        return (
+            torch.bmm(self.left.mT, self.right) if 2 * out * width < num * (out + width) else None
+        )
 
     def add_product(self, y: Tensor, x: Tensor, has_bias: bool) -> Tensor:
         """y + x times the weights, transposed, and the bias, in place."""
         if self.product is None:
             return y.baddbmm_(_gram(x, self, has_bias), self.left, alpha=self.scale)
         y = y.baddbmm_(x, self.product.mT, alpha=self.scale)
-        return y.add_(self.left.sum(dim=1, keepdim=True), alpha=self.scale) if has_bias and self.biased else y
+        return (
+            y.add_(self.left.sum(dim=1, keepdim=True), alpha=self.scale)
+            if has_bias and self.biased
+            else y
+        )
 
     def add_back(self, y: Tensor, delta: Tensor) -> Tensor:
         """y + delta times the weights, in place."""
@@ -63,9 +77,11 @@ class Factors:
 
 
 class Kernels(NamedTuple):
-    """The change of a convolution's weights (num_ue, out, kh * kw * channel) and biases (num_ue, out).
+    """The change of a convolution's weights (num_ue, out, kh * kw * channel) and biases (num_ue,
+    out).
 
-    A convolution has few weights and a gradient of high rank: here numbers are cheaper than factors.
+    A convolution has few weights and a gradient of high rank: here numbers are cheaper than
+        factors.
     """
 
     weight: Tensor
@@ -77,7 +93,11 @@ class Kernels(NamedTuple):
 
     def only(self, there: Tensor, scale: Tensor) -> "Kernels":
         weight = torch.where(there[:, None, None], scale[:, None, None] * self.weight, 0.0)
-        bias = None if self.bias is None else torch.where(there[:, None], scale[:, None] * self.bias, 0.0)
+        bias = (
+            None
+            if self.bias is None
+            else torch.where(there[:, None], scale[:, None] * self.bias, 0.0)
+        )
         return Kernels(weight, bias)
 
     def for_each(self, num: int) -> "Kernels":
@@ -92,7 +112,9 @@ class Kernels(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """All UEs' gradients: for each linear layer the factors that sum up to it, for each convolution the numbers."""
+    """All UEs' gradients: for each linear layer the factors that sum up to it, for each convolution
+    the numbers.
+    """
 
     linear: list[list[Factors]]
     conv: list[Kernels | None]  # None for zero
@@ -120,7 +142,8 @@ class Gradient(NamedTuple):
     @classmethod
     def zero(cls, layers: tuple[Layer, ...]) -> "Gradient":
         return cls(
-            [[] for layer in layers if isinstance(layer, Linear)], [None for layer in layers if isinstance(layer, Conv)]
+            [[] for layer in layers if isinstance(layer, Linear)],
+            [None for layer in layers if isinstance(layer, Conv)],
         )
 
 
@@ -132,9 +155,11 @@ def _gram(x: Tensor, part: Factors, has_bias: bool) -> Tensor:
 
 
 def _widened(part: Factors) -> Tensor:
-    """`right`, or a view of it that reads on to 16 rows where it has 9 to 15 and other samples follow in memory.
+    """`right`, or a view of it that reads on to 16 rows where it has 9 to 15 and other samples
+    follow in memory.
 
-    MKL's batched product with 16 columns takes half the time of one with 13; what the extra rows give is cut off.
+    MKL's batched product with 16 columns takes half the time of one with 13; what the extra rows
+    give is cut off.
     """
     num_ue, num, width = part.right.shape
     row_by_row = part.right.stride() == (num * width, width, 1)

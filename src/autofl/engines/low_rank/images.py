@@ -1,14 +1,17 @@
 """Convolutions and pooling as products of matrices, samples innermost.
 
-Images lie as (UE, height, channel, width, sample). In this order a convolution needs only its horizontal shifts
-copied, kw times the image instead of kh kw times as im2col takes: with x1[y, (kx, c), (x, s)] = X[y, c, x + kx, s]
-the rows y .. y + kh - 1 of a UE's x1 are, one after another in memory, the right factor of
+Images lie as (UE, height, channel, width, sample). In this order a convolution needs only its
+horizontal shifts
+copied, kw times the image instead of kh kw times as im2col takes: with x1[y, (kx, c), (x, s)] =
+X[y, c, x + kx, s] the rows y .. y + kh - 1 of a UE's x1 are, one after another in memory, the right
+factor of
 
     Y[y, o, :] = sum over (ky, kx, c) of W[o, (ky, kx, c)] x1[y + ky, (kx, c), :],
 
-so x1 is read in overlapping windows, and a UE takes one batched product, under shared weights or its own. On a CPU
-this runs at 50 to 80 GFLOP/s where PyTorch's small convolutions reach about 25; on a GPU a row of all UEs takes one
-product, faster than its own convolution even where the UEs share their weights.
+so x1 is read in overlapping windows, and a UE takes one batched product, under shared weights or
+its own. On a CPU this runs at 50 to 80 GFLOP/s where PyTorch's small convolutions reach about 25;
+on a GPU a row of all UEs takes one product, faster than its own convolution even where the UEs
+share their weights.
 """
 
 from dataclasses import dataclass
@@ -24,10 +27,13 @@ from autofl.engines.low_rank.layers import Fixed
 Pair = tuple[int, int]
 
 FEW_OUTPUTS = 8
-"""Up to this many output channels, two rows y go into one product: MKL is a third faster with 12 rows than with 6."""
+"""Up to this many output channels, two rows y go into one product: MKL is a third faster with 12
+rows than with 6.
+"""
 
 
-# --- layers without parameters ---------------------------------------------------------------------------------------
+# --- layers without parameters
+# ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,9 @@ class Shifts(Fixed):
     def pull(self, delta: Tensor, x: Tensor, kept: Any) -> Tensor:
         vertical, horizontal = self.padding
         num_ue, height, channel, width, num = x.shape
-        padded = delta.new_zeros(num_ue, height + 2 * vertical, channel, width + 2 * horizontal, num)
+        padded = delta.new_zeros(
+            num_ue, height + 2 * vertical, channel, width + 2 * horizontal, num
+        )
         reach = self.stride * (delta.shape[4] - 1) + 1
         for k in range(self.width):
             padded[:, :, :, k : k + reach : self.stride] += delta[:, :, k]
@@ -99,10 +107,14 @@ class Shifts(Fixed):
 
 
 class Larger:
-    """Where the second of two pixels is the larger: 1, else 0, as numbers, since PyTorch selects slowly."""
+    """Where the second of two pixels is the larger: 1, else 0, as numbers, since PyTorch selects
+    slowly.
+    """
 
     def __init__(self, x: Tensor, row: Tensor, y: Tensor) -> None:
-        self._x, self._row, self._y = x, row, y
+        self._x = x
+        self._row = row
+        self._y = y
 
     @cached_property
     def right(self) -> Tensor:
@@ -140,13 +152,16 @@ class MaxPool2(Fixed):
 
 def _across(x: Tensor) -> tuple[Tensor, Tensor]:
     """The left and the right pixel of each pair; an odd last row or column is left out."""
-    height, width = x.shape[1] // 2 * 2, x.shape[3] // 2 * 2
+    height = x.shape[1] // 2 * 2
+    width = x.shape[3] // 2 * 2
     return x[:, :height, :, 0:width:2], x[:, :height, :, 1:width:2]
 
 
 @dataclass(frozen=True)
 class MaxPool(Fixed):
-    """Any other max-pooling, by PyTorch's own positions of the largest pixels; `settings` in max_pool2d's order."""
+    """Any other max-pooling, by PyTorch's own positions of the largest pixels; `settings` in
+    max_pool2d's order.
+    """
 
     settings: tuple[Any, ...]
 
@@ -191,14 +206,16 @@ def _from_planes(planes: Tensor, like: Tensor) -> Tensor:
     return split.permute(0, 3, 2, 4, 1).contiguous()
 
 
-# --- the convolution -------------------------------------------------------------------------------------------------
+# --- the convolution
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Conv:
     """A convolution of images whose horizontal shifts are there, by the names of its parameters.
 
-    Weights are matrices (num_groups, out, kh * kw * channel): one for all UEs, for each run's UEs or for each UE.
+    Weights are matrices (num_groups, out, kh * kw * channel): one for all UEs, for each run's UEs
+    or for each UE.
     """
 
     weight: str
@@ -223,14 +240,18 @@ class Conv:
         two = self._together(num_out, num_rows)
         if two == 2:  # [[W, 0], [0, W]], the second moved by one row of x1
             across = depth // self.height
-            weight = torch.cat([functional.pad(weight, (0, across)), functional.pad(weight, (across, 0))], dim=1)
+            weight = torch.cat(
+                [functional.pad(weight, (0, across)), functional.pad(weight, (across, 0))], dim=1
+            )
         y = x.new_empty(len(x), num_rows, num_out, *x.shape[4:]) if onto is None else onto
         flat = y.view(len(x), num_rows // two, two * num_out, x.shape[4:].numel())
         _products(weight, self._windows(x, two), flat, add=onto is not None)
         return y
 
     def weight_gradient(self, delta: Tensor, x: Tensor) -> Tensor:
-        """sum over y of delta[y] x1[y .. y + kh - 1]^T for each UE, shape (num_ue, out, kh * kw * channel)."""
+        """sum over y of delta[y] x1[y .. y + kh - 1]^T for each UE, shape (num_ue, out, kh * kw *
+        channel).
+        """
         num_ue, num_rows, num_out = delta.shape[:3]
         two = self._together(num_out, num_rows)
         flat = delta.reshape(num_ue, num_rows // two, two * num_out, x.shape[4:].numel())
@@ -247,8 +268,11 @@ class Conv:
         across = x.shape[2] * x.shape[3]
         return total[:, :num_out, :-across] + total[:, num_out:, across:]
 
-    def backward(self, weight: Tensor, delta: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """The derivative by x1, or `onto` plus it in place: a row y of x1 serves the output rows y - ky,
+    def backward(
+        self, weight: Tensor, delta: Tensor, x: Tensor, onto: Tensor | None = None
+    ) -> Tensor:
+        """The derivative by x1, or `onto` plus it in place: a row y of x1 serves the output rows y
+        - ky,
 
             D[y, (kx, c), :] = sum over (ky, o) of W[o, (ky, kx, c)] delta[y - ky, o, :],
 
@@ -256,17 +280,23 @@ class Conv:
         """
         num_groups, num_out, _ = weight.shape
         num_ue, num_rows = delta.shape[:2]
-        top, height = self.height - 1, x.shape[1]
+        top = self.height - 1
+        height = x.shape[1]
         padded = delta.new_zeros(num_ue, height + top, *delta.shape[2:])
         padded[:, top : top + self.stride * (num_rows - 1) + 1 : self.stride] = delta
         # W as ((kx, c), (kh - 1 - ky, o)).
-        turned = weight.view(num_groups, num_out, self.height, -1).flip(2).permute(0, 3, 2, 1).flatten(2)
+        turned = (
+            weight.view(num_groups, num_out, self.height, -1).flip(2).permute(0, 3, 2, 1).flatten(2)
+        )
         columns = x.shape[4:].numel()
         windows = padded.as_strided(
-            (num_ue, height, self.height * num_out, columns), (padded.stride(0), num_out * columns, columns, 1)
+            (num_ue, height, self.height * num_out, columns),
+            (padded.stride(0), num_out * columns, columns, 1),
         )
         y = torch.empty_like(x) if onto is None else onto
-        _products(turned, windows, y.view(num_ue, height, turned.shape[1], columns), add=onto is not None)
+        _products(
+            turned, windows, y.view(num_ue, height, turned.shape[1], columns), add=onto is not None
+        )
         return y
 
     def _num_rows(self, x: Tensor) -> int:
@@ -277,8 +307,11 @@ class Conv:
         return 2 if num_out <= FEW_OUTPUTS and num_rows % 2 == 0 and self.stride == 1 else 1
 
     def _windows(self, x: Tensor, together: int) -> Tensor:
-        """The right factors of each UE and output row, or of `together` rows at a time: overlapping views of x1."""
-        across, columns = x.shape[2] * x.shape[3], x.shape[4:].numel()
+        """The right factors of each UE and output row, or of `together` rows at a time: overlapping
+        views of x1.
+        """
+        across = x.shape[2] * x.shape[3]
+        columns = x.shape[4:].numel()
         return x.as_strided(
             (len(x), self._num_rows(x) // together, (self.height + together - 1) * across, columns),
             (x.stride(0), self.stride * together * across * columns, columns, 1),
@@ -286,9 +319,11 @@ class Conv:
 
 
 def _products(weight: Tensor, windows: Tensor, result: Tensor, add: bool) -> None:
-    """weight @ windows for each UE and row, or `result` plus it; a weight serves one UE, or as many as share it.
+    """weight @ windows for each UE and row, or `result` plus it; a weight serves one UE, or as many
+    as share it.
 
-    On a CPU, UE after UE. On a GPU it is the calls that cost: row after row, all UEs of all runs at once.
+    On a CPU, UE after UE. On a GPU it is the calls that cost: row after row, all UEs of all runs at
+    once.
     """
     share = len(windows) // len(weight)
     if result.device.type == "cpu":

@@ -1,4 +1,6 @@
-"""The layers of a network: what each computes, and how derivatives pass through it in both directions."""
+"""The layers of a network: what each computes, and how derivatives pass through it in both
+directions.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -95,14 +97,19 @@ def activation_of(module: nn.Module) -> Activation | None:
     if type(module) is nn.LeakyReLU:
         leak = module.negative_slope
         return Activation(
-            lambda x: torch.where(x > 0, x, leak * x), lambda x: torch.where(x > 0, torch.ones_like(x), leak)
+            lambda x: torch.where(x > 0, x, leak * x),
+            lambda x: torch.where(x > 0, torch.ones_like(x), leak),
         )
     if type(module) is nn.Tanh:
         return Activation(
-            torch.tanh, lambda x: 1 - torch.tanh(x) ** 2, lambda x: -2 * torch.tanh(x) * (1 - torch.tanh(x) ** 2)
+            torch.tanh,
+            lambda x: 1 - torch.tanh(x) ** 2,
+            lambda x: -2 * torch.tanh(x) * (1 - torch.tanh(x) ** 2),
         )
     if type(module) is nn.Sigmoid:
-        return Activation(torch.sigmoid, _sigmoid_slope, lambda x: _sigmoid_slope(x) * (1 - 2 * torch.sigmoid(x)))
+        return Activation(
+            torch.sigmoid, _sigmoid_slope, lambda x: _sigmoid_slope(x) * (1 - 2 * torch.sigmoid(x))
+        )
     if type(module) is nn.Softplus and module.beta == 1 and module.threshold == 20:
         return Activation(nn.functional.softplus, torch.sigmoid, _sigmoid_slope)
     if type(module) is nn.SiLU:
@@ -121,7 +128,11 @@ def activation_of(module: nn.Module) -> Activation | None:
         height = module.alpha
         return Activation(
             lambda x: nn.functional.elu(x, height),
-            lambda x: torch.where(x > 0, torch.ones_like(x), height * torch.exp(torch.clamp(x, max=0.0))),
-            lambda x: torch.where(x > 0, torch.zeros_like(x), height * torch.exp(torch.clamp(x, max=0.0))),
+            lambda x: torch.where(
+                x > 0, torch.ones_like(x), height * torch.exp(torch.clamp(x, max=0.0))
+            ),
+            lambda x: torch.where(
+                x > 0, torch.zeros_like(x), height * torch.exp(torch.clamp(x, max=0.0))
+            ),
         )
     return None

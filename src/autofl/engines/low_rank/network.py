@@ -30,7 +30,8 @@ class Pass:
 class Network:
     """The layers under shared parameters plus each UE's own change.
 
-    Parameters may have a leading run axis: the UEs then are those of all runs, one run's after another's.
+    Parameters may have a leading run axis: the UEs then are those of all runs, one run's after
+        another's.
     """
 
     layers: tuple[Layer, ...]
@@ -52,12 +53,16 @@ class Network:
         return Network(self.layers, self.params, self.own.plus(scale, direction))
 
     def first_product(self, x: Tensor) -> Tensor | None:
-        """The first layer's shared product for all three batches at once, where the first layer is linear."""
+        """The first layer's shared product for all three batches at once, where the first layer is
+        linear.
+        """
         layer = self.layers[0]
         return self._shared(layer, x) if isinstance(layer, Linear) else None
 
     def before_weights(self, x: Tensor) -> list[Tensor]:
-        """The input of each layer up to the first with parameters: the same whatever the parameters are."""
+        """The input of each layer up to the first with parameters: the same whatever the parameters
+        are.
+        """
         values = [x]
         for layer in self.layers:
             if isinstance(layer, Linear | Conv):
@@ -80,7 +85,9 @@ class Network:
 
     @cached_property
     def kernels(self) -> list[Kernels]:
-        """The weights of each convolution: one for all UEs, one a run, or where UEs have their own, one each."""
+        """The weights of each convolution: one for all UEs, one a run, or where UEs have their own,
+        one each.
+        """
         convs = [layer for layer in self.layers if isinstance(layer, Conv)]
         return [self._kernels(layer, own) for layer, own in zip(convs, self.own.conv, strict=True)]
 
@@ -90,7 +97,9 @@ class Network:
         shared = Kernels(weight, bias)
         if own is None:
             return shared
-        return (shared if len(weight) == 1 else shared.for_each(len(own.weight) // len(weight))).plus(own)
+        return (
+            shared if len(weight) == 1 else shared.for_each(len(own.weight) // len(weight))
+        ).plus(own)
 
     def forward(
         self, begin: list[Tensor], first: Tensor | None = None, gram: Tensor | None = None
@@ -100,13 +109,16 @@ class Network:
         Args:
             begin: `before_weights` of the samples.
             first: `first_product` of the samples, overwritten, or what `first_pair` says.
-            gram: Gram matrix of them with the one own factor of the first layer, where it is known already.
+            gram: Gram matrix of them with the one own factor of the first layer, where it is known
+                already.
         """
         values = list(begin)
         kept: list[Any] = [None] * (len(begin) - 1)  # no derivative is needed there
-        linear, conv = iter(self.own.linear), iter(self.kernels)
+        linear = iter(self.own.linear)
+        conv = iter(self.kernels)
         for layer in self.layers[len(begin) - 1 :]:
-            x, keep = values[-1], None
+            x = values[-1]
+            keep = None
             if isinstance(layer, Linear):
                 mine = next(linear)
                 y = self._shared(layer, x) if first is None or len(values) > 1 else first
@@ -137,8 +149,9 @@ class Network:
     ) -> Pass:
         """Forward and backward, the loss being sum(weight * cross-entropy).
 
-        `first` and `begin` are `first_product` and `before_weights` of the batch, where they are known already. With
-        `deltas_only` the gradient of a convolution is left out: a Hessian product does not need it.
+        `first` and `begin` are `first_product` and `before_weights` of the batch, where they are
+        known already. With `deltas_only` the gradient of a convolution is left out: a Hessian
+        product does not need it.
         """
         values, kept = self.forward(self.before_weights(batch.x) if begin is None else begin, first)
         probability = _softmax(values[-1])
@@ -150,7 +163,8 @@ class Network:
         deltas: list[Tensor] = []
         own = _Backwards(self.own.linear, self.kernels)
         for place in range(len(self.layers) - 1, -1, -1):
-            layer, x = self.layers[place], values[place]
+            layer = self.layers[place]
+            x = values[place]
             deltas.append(delta)
             if isinstance(layer, Linear):
                 mine = own.linear()
@@ -169,7 +183,9 @@ class Network:
         return Pass(gradient, values, kept, probability, deltas)
 
     def first_pair(self, x: Tensor, other: Kernels) -> tuple[Tensor, Tensor]:
-        """What the first layer, a convolution, makes of x under these weights and under others, in one product."""
+        """What the first layer, a convolution, makes of x under these weights and under others, in
+        one product.
+        """
         layer = next(layer for layer in self.layers if isinstance(layer, Conv))
         mine = self.kernels[0]
         weight = torch.cat([mine.for_each(len(x) // len(mine.weight)).weight, other.weight], dim=1)
@@ -180,7 +196,8 @@ class Network:
         self, batch: Batch, weight: Tensor, v: Gradient, role: int, first: Tensor | None = None
     ) -> Gradient:
         """H v, by the derivative of the passes along v (forward over reverse)."""
-        begin, first_tangent = self.before_weights(batch.x), None
+        begin = self.before_weights(batch.x)
+        first_tangent = None
         if v.conv and v.conv[0] is not None:
             first, first_tangent = self.first_pair(begin[-1], v.conv[0])
         done = self.run(batch, weight, role, first, begin, deltas_only=True)
@@ -190,21 +207,26 @@ class Network:
         t_delta = spread.addcmul_(done.probability, spread.sum(dim=-1, keepdim=True), value=-1.0)
         t_delta *= weight[..., None]
         product = Gradient([], [])
-        own, along = _Backwards(self.own.linear, self.kernels), _Backwards(v.linear, v.conv)
+        own = _Backwards(self.own.linear, self.kernels)
+        along = _Backwards(v.linear, v.conv)
         for place, delta in zip(range(len(self.layers) - 1, -1, -1), done.deltas, strict=False):
-            layer, x, t = self.layers[place], done.values[place], tangents[place]
+            layer = self.layers[place]
+            x = done.values[place]
+            t = tangents[place]
             if isinstance(layer, Linear):
                 parts = [Factors(t_delta, x, role=role if place == 0 else None)]
                 if t is not None:
                     parts.append(Factors(delta, t, biased=False))
                 product.linear.insert(0, parts)
-                mine, way = own.linear(), along.linear()
+                mine = own.linear()
+                way = along.linear()
                 if own.all_done():
                     break
                 t_delta = _add_back(_product(t_delta, self.params[layer.weight]), t_delta, mine)
                 t_delta = _add_back(t_delta, delta, way)
             elif isinstance(layer, Conv):
-                kernels, turn = own.conv(), along.conv()
+                kernels = own.conv()
+                turn = along.conv()
                 change = _kernel_gradient(layer, t_delta, x)
                 if t is not None:
                     change = Kernels(change.weight + layer.weight_gradient(delta, t), change.bias)
@@ -219,11 +241,14 @@ class Network:
                     t_delta = t_delta.addcmul_(delta * layer.bend(x), t)
         return product
 
-    def _push(self, done: Pass, v: Gradient, first: Tensor | None) -> tuple[Tensor, list[Tensor | None]]:
+    def _push(
+        self, done: Pass, v: Gradient, first: Tensor | None
+    ) -> tuple[Tensor, list[Tensor | None]]:
         """The tangent of the output along v, and of each layer's input; None stands for zero."""
         tangents: list[Tensor | None] = []
         t: Tensor | None = None
-        linear, conv = zip(v.linear, self.own.linear, strict=True), zip(v.conv, self.kernels, strict=True)
+        linear = zip(v.linear, self.own.linear, strict=True)
+        conv = zip(v.conv, self.kernels, strict=True)
         for layer, x, keep in zip(self.layers, done.values, done.kept, strict=False):
             tangents.append(t)
             if isinstance(layer, Linear):
@@ -231,7 +256,9 @@ class Network:
                 if t is None:
                     out = x.new_zeros(*x.shape[:-1], self.params[layer.weight].shape[-2])
                 else:
-                    out = _add_own(_product(t, self.params[layer.weight].mT), t, mine, has_bias=False)
+                    out = _add_own(
+                        _product(t, self.params[layer.weight].mT), t, mine, has_bias=False
+                    )
                 t = _add_own(out, x, way, layer.bias is not None)
             elif isinstance(layer, Conv):
                 turn, kernels = next(conv)
@@ -250,8 +277,11 @@ class Network:
 class _Backwards:
     """Each layer's weights or changes, the last layer's first."""
 
-    def __init__(self, linear: list[list[Factors]], conv: list[Kernels] | list[Kernels | None]) -> None:
-        self._linear, self._conv = list(linear), list(conv)
+    def __init__(
+        self, linear: list[list[Factors]], conv: list[Kernels] | list[Kernels | None]
+    ) -> None:
+        self._linear = list(linear)
+        self._conv = list(conv)
 
     def linear(self) -> list[Factors]:
         return self._linear.pop()
@@ -280,12 +310,16 @@ def _kernel_gradient(layer: Conv, delta: Tensor, x: Tensor) -> Kernels:
 def _add_bias(y: Tensor, bias: Tensor | None) -> Tensor:
     """y plus the bias of each group of UEs and channel, in place."""
     if bias is not None:
-        y.view(len(bias), len(y) // len(bias), *y.shape[1:]).add_(bias[:, None, None, :, None, None])
+        y.view(len(bias), len(y) // len(bias), *y.shape[1:]).add_(
+            bias[:, None, None, :, None, None]
+        )
     return y
 
 
 def _product(x: Tensor, matrix: Tensor) -> Tensor:
-    """x @ matrix for all UEs in one large product; a matrix with a run axis gives one product a run."""
+    """x @ matrix for all UEs in one large product; a matrix with a run axis gives one product a
+    run.
+    """
     if matrix.ndim == 2:
         return (x.reshape(-1, x.shape[-1]) @ matrix).view(*x.shape[:-1], matrix.shape[-1])
     rows = x.reshape(*x.shape[:-3], len(matrix), -1, x.shape[-1])

@@ -22,11 +22,15 @@ from autofl.models import Params
 from autofl.units import Array, IntArray
 
 ROWS = 800
-"""Samples of one batch role in a chunk: large enough for fast products, small enough to stay in the cache."""
+"""Samples of one batch role in a chunk: large enough for fast products, small enough to stay in the
+cache.
+"""
 GPU_ROWS = 65_536
 """The same where memory is fast and calls are slow."""
 IMAGES = 240
-"""Samples of one pass in a chunk for a model with convolutions, whose values take some 100 KB a sample."""
+"""Samples of one pass in a chunk for a model with convolutions, whose values take some 100 KB a
+sample.
+"""
 GPU_IMAGES = 16_384
 """The same on a GPU."""
 
@@ -43,16 +47,21 @@ def _on_cpu(params: Params) -> bool:
 
 
 def sample_weight(mask: Tensor) -> Tensor:
-    """1 / (number of samples) for a sample, 0 for padding: the loss is the mean over the UE's batch."""
+    """1 / (number of samples) for a sample, 0 for padding: the loss is the mean over the UE's
+    batch.
+    """
     return mask / mask.sum(dim=-1, keepdim=True).clamp_(min=1.0)
 
 
-def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> tuple[Gradient, Tensor | None]:
+def _meta_gradient(
+    network: Network, batch: Batch, algorithm: PerFedAvg
+) -> tuple[Gradient, Tensor | None]:
     """Eq. (7) in factors and where the guard acted, the same steps as `PerFedAvg.guarded_grad`.
 
     The batch's leading axis is its role.
     """
-    weight, first = sample_weight(batch.mask), network.first_product(batch.x)
+    weight = sample_weight(batch.mask)
+    first = network.first_product(batch.x)
 
     def part(role: int) -> Batch:
         return Batch(batch.x[role], batch.y[role], batch.mask[role])
@@ -76,10 +85,16 @@ def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> tupl
         scale = sane.to(s)[:, None, None] * algorithm.inner_lr / (2 * s)
         if algorithm.guard == 0.0:
             return _clipped(outer.plus(-scale, ahead).plus(scale, behind), network, algorithm)
-        shrink = shrinkage(algorithm.guard * length, sane * algorithm.inner_lr * apart / (2 * s[:, 0, 0])).to(s)
+        shrink = shrinkage(
+            algorithm.guard * length, sane * algorithm.inner_lr * apart / (2 * s[:, 0, 0])
+        ).to(s)
         scale = shrink[:, None, None] * scale
-        return _clipped(outer.plus(-scale, ahead).plus(scale, behind), network, algorithm, shrink < 1.0)
-    product = network.hessian_times(part(HESS), weight[HESS], outer, HESS, None if first is None else first[HESS])
+        return _clipped(
+            outer.plus(-scale, ahead).plus(scale, behind), network, algorithm, shrink < 1.0
+        )
+    product = network.hessian_times(
+        part(HESS), weight[HESS], outer, HESS, None if first is None else first[HESS]
+    )
     if algorithm.guard == 0.0:
         return _clipped(outer.plus(-algorithm.inner_lr, product), network, algorithm)
     lengths = _norm(outer, network.layers), algorithm.inner_lr * _norm(product, network.layers)
@@ -89,13 +104,17 @@ def _meta_gradient(network: Network, batch: Batch, algorithm: PerFedAvg) -> tupl
 
 
 def _clipped(
-    gradient: Gradient, network: Network, algorithm: FedAvg | PerFedAvg, shrunk: bool | Tensor = False
+    gradient: Gradient,
+    network: Network,
+    algorithm: FedAvg | PerFedAvg,
+    shrunk: bool | Tensor = False,
 ) -> tuple[Gradient, Tensor | None]:
     """Each UE's gradient as it is followed, and where it was cut, here or before: `Stepping.tamed`."""
     if not algorithm.is_guarded:
         return gradient, None
     length = _norm(gradient, network.layers)
-    factor, fine = algorithm.factor(length), torch.isfinite(length)
+    factor = algorithm.factor(length)
+    fine = torch.isfinite(length)
     if algorithm.unit:
         return gradient.only(fine, factor), ~fine | shrunk
     acted = (factor < 1.0) | ~fine | shrunk
@@ -104,8 +123,12 @@ def _clipped(
     return gradient, acted
 
 
-def _norm(gradient: Gradient, layers: tuple[Layer, ...], dtype: torch.dtype | None = None) -> Tensor:
-    """Length of each UE's gradient; of factors from Gram matrices alone: |sum l r^T|^2 = sum (l.l')(r.r' + 1)."""
+def _norm(
+    gradient: Gradient, layers: tuple[Layer, ...], dtype: torch.dtype | None = None
+) -> Tensor:
+    """Length of each UE's gradient; of factors from Gram matrices alone: |sum l r^T|^2 = sum
+    (l.l')(r.r' + 1).
+    """
     total: Tensor | float = 0.0
     for kernels in gradient.conv:
         assert kernels is not None
@@ -117,7 +140,9 @@ def _norm(gradient: Gradient, layers: tuple[Layer, ...], dtype: torch.dtype | No
         right = torch.cat([part.right for part in parts], dim=1).to(dtype)
         gram = torch.bmm(right, right.mT)
         if layer.bias is not None:
-            has = torch.cat([torch.full_like(part.left[0, :, 0], float(part.biased)) for part in parts]).to(dtype)
+            has = torch.cat(
+                [torch.full_like(part.left[0, :, 0], float(part.biased)) for part in parts]
+            ).to(dtype)
             gram += has[:, None] * has[None, :]
         total = total + (torch.bmm(left, left.mT) * gram).sum(dim=(1, 2))
     assert isinstance(total, Tensor)
@@ -137,7 +162,8 @@ def some_runs(params: Params, num_ue: int, at_once: int) -> Iterator[tuple[slice
 class LowRankUpdates(Summed):
     """Client updates of which only the sum of the gradients is formed.
 
-    sum_i weight_i w_i / sum_i weight_i = w - beta sum_i share_i (sum of the gradients of UE i's steps)
+    sum_i weight_i w_i / sum_i weight_i = w - beta sum_i share_i (sum of the gradients of UE i's
+    steps)
     """
 
     ue: IntArray
@@ -152,31 +178,49 @@ class LowRankUpdates(Summed):
 
     def num_in_chunk(self) -> int:
         images = num_images(self.layers, self.params)
-        at_once = 3 if images and isinstance(self.algorithm, FedAvg) else 1  # FedAvg takes all batches in one pass
+        at_once = (
+            3 if images and isinstance(self.algorithm, FedAvg) else 1
+        )  # FedAvg takes all batches in one pass
         most = images or (ROWS if _on_cpu(self.params) else GPU_ROWS)
         return max(1, most // max(at_once * self.batches.width, 1))
 
     @cached_property
     def _narrow(self) -> tuple[Batches, Network, Columns | None]:
-        """Batches and network without the inputs that are always 0, where the first layer is linear."""
-        first, batches, columns = self.layers[0], self.batches, None
+        """Batches and network without the inputs that are always 0, where the first layer is
+        linear.
+        """
+        first = self.layers[0]
+        batches = self.batches
+        columns = None
         if isinstance(first, Linear):
             batches, columns = self.batches.narrowed()
-        return batches, Network.shared(self.layers, narrow_params(self.layers, self.params, columns)), columns
+        return (
+            batches,
+            Network.shared(self.layers, narrow_params(self.layers, self.params, columns)),
+            columns,
+        )
 
     def part(self, rows: IntArray, share: Array) -> Params:
         batches, network, _ = self._narrow
-        gradients, self.guarded[rows] = _gradients(network, self.algorithm, batches.take(rows), share)
+        gradients, self.guarded[rows] = _gradients(
+            network, self.algorithm, batches.take(rows), share
+        )
         return gradients
 
     def whole(self, total: Params) -> Params:
-        first, columns = self.layers[0], self._narrow[2]
+        first = self.layers[0]
+        columns = self._narrow[2]
         if isinstance(first, Linear) and columns is not None:  # the gradient of a zero input is 0
             total = {**total, first.weight: total[first.weight].index_select(-1, columns.back)}
-        return {name: p.add(total[name], alpha=-self.algorithm.outer_lr) for name, p in self.params.items()}
+        return {
+            name: p.add(total[name], alpha=-self.algorithm.outer_lr)
+            for name, p in self.params.items()
+        }
 
     def changes(self, rows: IntArray) -> Params:
-        """-beta (sum of the gradients of UE i's steps), each UE's formed; with all inputs, as it is sent."""
+        """-beta (sum of the gradients of UE i's steps), each UE's formed; with all inputs, as it is
+        sent.
+        """
         network = Network.shared(self.layers, self.params)
         own, self.guarded[rows] = _own_gradients(network, self.algorithm, self.batches.take(rows))
         return {name: own[name].mul_(-self.algorithm.outer_lr) for name in self.params}
@@ -191,18 +235,25 @@ def narrow_params(layers: tuple[Layer, ...], params: Params, columns: Columns | 
 
 
 def mean_of_runs(
-    layers: tuple[Layer, ...], params: Params, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array
+    layers: tuple[Layer, ...],
+    params: Params,
+    algorithm: FedAvg | PerFedAvg,
+    batch: Batch,
+    share: Array,
 ) -> tuple[Params, IntArray]:
-    """The averaged parameters of several independent runs in one batch, and each UE's guarded steps.
+    """The averaged parameters of several independent runs in one batch, and each UE's guarded
+    steps.
 
     Args:
         params: with a leading run axis.
         batch: leading axes (3, num_runs * num_ue, tau), one run's UEs after another's.
-        share: each UE's share of its run's average, shape (num_runs * num_ue,); 0 for a UE that is padding.
+        share: each UE's share of its run's average, shape (num_runs * num_ue,); 0 for a UE that is
+            padding.
     """
     parts: list[Params] = []
     guarded = np.zeros(batch.y.shape[1], dtype=np.int64)
-    num_ue, width = batch.y.shape[1], max(batch.y.shape[-1], 1)
+    num_ue = batch.y.shape[1]
+    width = max(batch.y.shape[-1], 1)
     images = num_images(layers, params)
     for runs, ues in some_runs(params, num_ue, images // width if images else num_ue):
         some = Batch(*(part[:, ues] for part in batch))
@@ -210,11 +261,18 @@ def mean_of_runs(
         part_sum, guarded[ues] = _gradients(network, algorithm, some, share[ues])
         parts.append(part_sum)
     lr = algorithm.outer_lr
-    return {name: p.sub(torch.cat([part[name] for part in parts]), alpha=lr) for name, p in params.items()}, guarded
+    return {
+        name: p.sub(torch.cat([part[name] for part in parts]), alpha=lr)
+        for name, p in params.items()
+    }, guarded
 
 
-def _own_gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch) -> tuple[Params, IntArray]:
-    """Each UE's gradient, summed over all steps, stacked along a leading axis, and its guarded steps."""
+def _own_gradients(
+    network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch
+) -> tuple[Params, IntArray]:
+    """Each UE's gradient, summed over all steps, stacked along a leading axis, and its guarded
+    steps.
+    """
     total: Params = {}
     acted = _Acted(batch)
     for gradient, _ in _steps(network, algorithm, batch, acted):
@@ -232,7 +290,11 @@ def _own_gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch
         convs = [layer for layer in network.layers if isinstance(layer, Conv)]
         for conv, kernels in zip(convs, gradient.conv, strict=True):
             assert kernels is not None
-            _add_to(total, conv.weight, conv.parameter(kernels.weight, like=network.params[conv.weight]).contiguous())
+            _add_to(
+                total,
+                conv.weight,
+                conv.parameter(kernels.weight, like=network.params[conv.weight]).contiguous(),
+            )
             if conv.bias is not None and kernels.bias is not None:
                 _add_to(total, conv.bias, kernels.bias.clone())
     return total, acted.count
@@ -252,7 +314,9 @@ class _Acted:
 def _steps(
     network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, guarded: _Acted
 ) -> Iterator[tuple[Gradient, Tensor]]:
-    """The gradients of all UEs in each local step, and the step's samples; where the guard acted is added up."""
+    """The gradients of all UEs in each local step, and the step's samples; where the guard acted is
+    added up.
+    """
     num_steps = batch.y.shape[2]
     for t in range(num_steps):
         step_batch = Batch(batch.x[:, :, t], batch.y[:, :, t], batch.mask[:, :, t])
@@ -268,8 +332,12 @@ def _steps(
             network = network.moved(-algorithm.outer_lr, gradient)
 
 
-def _gradients(network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array) -> tuple[Params, IntArray]:
-    """The sum of these UEs' gradients by their shares, over all steps, and each one's guarded steps."""
+def _gradients(
+    network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, share: Array
+) -> tuple[Params, IntArray]:
+    """The sum of these UEs' gradients by their shares, over all steps, and each one's guarded
+    steps.
+    """
     total: Params = {}
     acted = _Acted(batch)
     is_plain = isinstance(algorithm, FedAvg) and not algorithm.is_guarded
@@ -316,18 +384,30 @@ def _add_kernels(total: Params, network: Network, gradient: Gradient, share: Arr
     for layer, kernels in zip(convs, gradient.conv, strict=True):
         assert kernels is not None
         weight = network.params[layer.weight]
-        ue_share = torch.from_numpy(share).to(weight).view(len(weight) if weight.ndim == 5 else 1, -1)
+        ue_share = (
+            torch.from_numpy(share).to(weight).view(len(weight) if weight.ndim == 5 else 1, -1)
+        )
 
         def summed(own: Tensor, ue_share: Tensor = ue_share) -> Tensor:
-            return torch.einsum("ru,ru...->r...", ue_share, own.view(*ue_share.shape, *own.shape[1:]))
+            return torch.einsum(
+                "ru,ru...->r...", ue_share, own.view(*ue_share.shape, *own.shape[1:])
+            )
 
-        _add_to(total, layer.weight, layer.parameter(summed(kernels.weight), like=weight).reshape(weight.shape))
+        _add_to(
+            total,
+            layer.weight,
+            layer.parameter(summed(kernels.weight), like=weight).reshape(weight.shape),
+        )
         if layer.bias is not None and kernels.bias is not None:
             _add_to(total, layer.bias, summed(kernels.bias).view_as(network.params[layer.bias]))
 
 
-def _merged(parts: list[Factors], x: Tensor, num_runs: int | None) -> list[tuple[Tensor, Tensor, bool]]:
-    """Factors as flat matrices, or one for each run; those on the input become one product over adjacent batches."""
+def _merged(
+    parts: list[Factors], x: Tensor, num_runs: int | None
+) -> list[tuple[Tensor, Tensor, bool]]:
+    """Factors as flat matrices, or one for each run; those on the input become one product over
+    adjacent batches.
+    """
     on_input: dict[int, Tensor] = {}
     flat: list[tuple[Tensor, Tensor, bool]] = []
 

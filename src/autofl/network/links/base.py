@@ -11,15 +11,18 @@ from autofl.errors import AutoFLError
 from autofl.units import Array
 
 DECODE_SLACK = 1e-12
-"""Relative slack of the decoding test: a power computed to reach an SNR exactly may fall short by rounding."""
+"""Relative slack of the decoding test: a power computed to reach an SNR exactly may fall short by
+rounding.
+"""
 
 
 @dataclass(frozen=True)
 class Law:
     """Spectral efficiency y [nat/s/Hz] as a function of the SNR xi.
 
-    Without levels a curve: y = min(ln(1 + xi/gap), ceiling), decodable from the cell's phi on. With levels a staircase:
-    y of the highest level whose SNR is reached, and nothing is decoded below the lowest.
+    Without levels a curve: y = min(ln(1 + xi/gap), ceiling), decodable from the cell's phi on. With
+    levels a staircase: y of the highest level whose SNR is reached, and nothing is decoded below
+    the lowest.
     """
 
     gap: float = 1.0  # Gamma, power ratio
@@ -28,10 +31,18 @@ class Law:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.gap < math.inf or not self.ceiling > 0.0:
-            raise AutoFLError(f"link: gap = {self.gap:g} and ceiling = {self.ceiling:g}; both must be > 0")
+            raise AutoFLError(
+                f"link: gap = {self.gap:g} and ceiling = {self.ceiling:g}; both must be > 0"
+            )
         pairs = np.array(self.levels).reshape(-1, 2)
-        if not (pairs > 0.0).all() or not np.isfinite(pairs).all() or not (np.diff(pairs, axis=0) > 0.0).all():
-            raise AutoFLError("link: levels must rise in efficiency and in SNR, all of them finite numbers > 0")
+        if (
+            not (pairs > 0.0).all()
+            or not np.isfinite(pairs).all()
+            or not (np.diff(pairs, axis=0) > 0.0).all()
+        ):
+            raise AutoFLError(
+                "link: levels must rise in efficiency and in SNR, all of them finite numbers > 0"
+            )
 
     @property
     def is_shannon(self) -> bool:
@@ -54,14 +65,19 @@ class Law:
         return y if math.isinf(self.ceiling) else np.minimum(y, self.ceiling)
 
     def repeated(self, snr: Array) -> Array:
-        """The same, but below the lowest level blocks are repeated and combined: y falls there in proportion to xi."""
+        """The same, but below the lowest level blocks are repeated and combined: y falls there in
+        proportion to xi.
+        """
         if not self.levels:
             return self.efficiency(snr)
         lowest, least = self.levels[0]
-        return np.where(self._place(snr) > 0, self.efficiency(snr), lowest * np.asarray(snr) / least)
+        return np.where(
+            self._place(snr) > 0, self.efficiency(snr), lowest * np.asarray(snr) / least
+        )
 
     def snr_of(self, efficiency: Array) -> Array:
-        """The least SNR that gives y [nat/s/Hz]: that of the highest level not above it, or of the ceiling.
+        """The least SNR that gives y [nat/s/Hz]: that of the highest level not above it, or of the
+        ceiling.
 
         Below the lowest level it falls in proportion to y, as for `repeated`.
         """
@@ -72,14 +88,22 @@ class Law:
         return np.where(place > 0, snr[place], snr[1] * np.asarray(efficiency) / y[1])
 
     def least_snr(self, phi: float) -> float:
-        """The lowest SNR that is decoded: the cell's phi for a curve, that of the lowest level for a staircase."""
+        """The lowest SNR that is decoded: the cell's phi for a curve, that of the lowest level for
+        a staircase.
+        """
         return self.levels[0][1] if self.levels else phi
 
     def needed(self, snr: Array) -> Array:
-        """The SNR that the rate chosen at this SNR needs; it is lower above a ceiling and between levels."""
+        """The SNR that the rate chosen at this SNR needs; it is lower above a ceiling and between
+        levels.
+        """
         if self.levels:
             return np.asarray(self._steps[1][self._place(snr)])
-        return snr if math.isinf(self.ceiling) else np.minimum(snr, self.gap * math.expm1(self.ceiling))
+        return (
+            snr
+            if math.isinf(self.ceiling)
+            else np.minimum(snr, self.gap * math.expm1(self.ceiling))
+        )
 
 
 SHANNON = Law()

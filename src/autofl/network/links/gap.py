@@ -13,11 +13,14 @@ from autofl.units import db_to_ratio
 class Gap:
     """r = B min(log2(1 + xi/Gamma), ceiling), decodable from phi (cell.snr_threshold_db) on.
 
-    TR 36.942, clause A.2, and TR 38.803, clause 5.2.7, approximate link adaptation in the same spirit, by a factor in
-    front of Shannon's rate where this has one inside the logarithm, and by a lowest and a highest SNR.
+    TR 36.942, clause A.2, and TR 38.803, clause 5.2.7, approximate link adaptation in the same
+    spirit, by a factor in front of Shannon's rate where this has one inside the logarithm, and by a
+    lowest and a highest SNR.
     """
 
-    gap_db: Annotated[float, "Gamma [dB], how much more SNR than Shannon's bound a rate needs"] = 3.0
+    gap_db: Annotated[float, "Gamma [dB], how much more SNR than Shannon's bound a rate needs"] = (
+        3.0
+    )
     ceiling: Annotated[float | None, "highest spectral efficiency [bit/s/Hz]; default none"] = None
 
     def __post_init__(self) -> None:

@@ -31,14 +31,21 @@ class _Nr:
     PUSCH without transform precoding has the tables of PDSCH (TS 38.214, clause 6.1.4.1).
 
     Note:
-        The standard has no SNRs. Gamma is the distance to Shannon's bound at a block error rate of 10 %: 2 dB is a
-        round figure for LDPC codes of NR (about 1 dB for QPSK, 3 dB for 256-QAM, whose constellation alone loses up to
-        1.5 dB). Give `snr_db` where measured thresholds are at hand. MCS 17 of the first table carries less than 16.
+        The standard has no SNRs. Gamma is the distance to Shannon's bound at a block error rate of
+        10 %: 2 dB is a round figure for LDPC codes of NR (about 1 dB for QPSK, 3 dB for 256-QAM,
+        whose constellation alone loses up to 1.5 dB). Give `snr_db` where measured thresholds are
+        at hand. MCS 17 of the first table carries less than 16.
     """
 
-    gap_db: Annotated[float, "Gamma [dB], how much more SNR than Shannon's bound an MCS needs"] = 2.0
-    overhead: Annotated[float, "share of pilots and control; 0.08 for uplink FR1 in TS 38.306, 4.1.2"] = 0.08
-    snr_db: Annotated[list[float] | None, "SNR of each MCS [dB] in the order of the table, instead of gap_db"] = None
+    gap_db: Annotated[float, "Gamma [dB], how much more SNR than Shannon's bound an MCS needs"] = (
+        2.0
+    )
+    overhead: Annotated[
+        float, "share of pilots and control; 0.08 for uplink FR1 in TS 38.306, 4.1.2"
+    ] = 0.08
+    snr_db: Annotated[
+        list[float] | None, "SNR of each MCS [dB] in the order of the table, instead of gap_db"
+    ] = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.gap_db <= 60.0:
@@ -46,7 +53,9 @@ class _Nr:
         if not 0.0 <= self.overhead < 1.0:
             raise AutoFLError(f"overhead: {self.overhead} is not a share >= 0 and < 1")
         if self.snr_db is not None and len(self.snr_db) != len(self.table):
-            raise AutoFLError(f"snr_db: {len(self.snr_db)} values; the table has {len(self.table)} MCS")
+            raise AutoFLError(
+                f"snr_db: {len(self.snr_db)} values; the table has {len(self.table)} MCS"
+            )
         for value in self.snr_db or ():
             if not -100.0 <= value <= 200.0:
                 raise AutoFLError(f"snr_db: {value:g} is not between -100 and 200 dB")
@@ -62,7 +71,9 @@ class _Nr:
         else:
             snr = [db_to_ratio(value) for value in self.snr_db]
         share = (1.0 - self.overhead) * math.log(2.0)
-        return Law(levels=staircase([(share * bits, xi) for bits, xi in zip(efficiency, snr, strict=True)]))
+        return Law(
+            levels=staircase([(share * bits, xi) for bits, xi in zip(efficiency, snr, strict=True)])
+        )
 
 
 class Nr64(_Nr):

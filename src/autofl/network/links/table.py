@@ -19,8 +19,16 @@ class Table:
     def __post_init__(self) -> None:
         if not self.levels or any(len(pair) != 2 for pair in self.levels):
             raise AutoFLError("levels: give pairs [bit/s/Hz, SNR in dB], at least one")
-        if any(not 0.0 < bits <= 100.0 or not -100.0 <= snr_db <= 200.0 for bits, snr_db in self.levels):
-            raise AutoFLError("levels: an efficiency is > 0 and <= 100 bit/s/Hz, an SNR between -100 and 200 dB")
+        if any(
+            not 0.0 < bits <= 100.0 or not -100.0 <= snr_db <= 200.0 for bits, snr_db in self.levels
+        ):
+            raise AutoFLError(
+                "levels: an efficiency is > 0 and <= 100 bit/s/Hz, an SNR between -100 and 200 dB"
+            )
 
     def law(self) -> Law:
-        return Law(levels=staircase([(bits * math.log(2.0), db_to_ratio(snr_db)) for bits, snr_db in self.levels]))
+        return Law(
+            levels=staircase(
+                [(bits * math.log(2.0), db_to_ratio(snr_db)) for bits, snr_db in self.levels]
+            )
+        )
