@@ -43,8 +43,8 @@ ONLY_PARSED = {
     "autofl explore ": "serves until it is stopped; tests/explore/test_page.py",
     "autofl compare --ray ": "needs a cluster; tests/experiments/test_cluster.py",
     "autofl reproduce all --scale full --ray ": "needs a cluster; tests/experiments/test_cluster.py",
-    "autofl reproduce joint ": "hours; tests/reproduction/test_joint.py runs it in small",
-    "autofl report docs/results/reproduction ": "tests/reproduction/test_reproduction.py runs it",
+    "autofl reproduce joint ": "hours; tests/paper/test_joint.py runs it in small",
+    "autofl report docs/results/reproduction ": "tests/paper/test_reproduction.py runs it",
     "autofl report runs/labels --mlflow ": "needs a large extra; tests/report/test_tracking.py",
     "autofl analyze --set data.name=mnist ": "needs MNIST, takes minutes; tests/cli/test_commands.py runs it in small",
 }

@@ -23,10 +23,10 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from autofl.config import dump_settings, load_settings
 from autofl.deploy.folder import _marked
 from autofl.deploy.messages import Order
-from autofl.deploy.study import SCALES, Row, _is_done, overhead_of, rounds_of, row_of, table_of
 from autofl.deploy.testbed import Testbed, first_packet_time, routes, shaping
 from autofl.errors import AutoFLError
 from autofl.records import Run, RunWriter, read_run
+from autofl_paper.testbed import SCALES, Row, _is_done, overhead_of, rounds_of, row_of, table_of
 from deploy.test_deployment import autofl, manifest, sets, wait_for
 from reference.waiting import PATIENCE
 

@@ -259,10 +259,10 @@ def show_reproduction(
             f"Matplotlib is missing: the tables are in {results}, and 'autofl report {quoted(results)}' draws them"
             " elsewhere"
         )
-    from autofl.reproduction.few_shot import read_adaptation
-    from autofl.reproduction.page import data_of, judge_all
-    from autofl.reproduction.page import report as report_all
-    from autofl.reproduction.results import read_results
+    from autofl_paper.few_shot import read_adaptation
+    from autofl_paper.page import data_of, judge_all
+    from autofl_paper.page import report as report_all
+    from autofl_paper.results import read_results
 
     say(f"drawing into {out}")
     lines = report_all(results, out, page, names)
@@ -308,9 +308,9 @@ def show_joint(
     """Picture and tables of the joint planner's studies; on the screen those of the named ones, or
     all.
     """
-    from autofl.reproduction.joint_page import HOW, plain_results, report_joint
-    from autofl.reproduction.joint_results import read_joint
-    from autofl.reproduction.joint_tables import arm_table, limit_table, ratio_table
+    from autofl_paper.joint_page import HOW, plain_results, report_joint
+    from autofl_paper.joint_results import read_joint
+    from autofl_paper.joint_tables import arm_table, limit_table, ratio_table
 
     say(f"drawing into {out}")
     files = report_joint(results, out, page)
@@ -330,7 +330,7 @@ def show_joint(
 
 def show_radio(results: Path, out: Path, page: Path | None, as_json: bool) -> None:
     """Picture and verdicts of the study `radio`."""
-    from autofl.reproduction.radio_page import (
+    from autofl_paper.radio_page import (
         HOW,
         air_table,
         budget_table,
@@ -339,7 +339,7 @@ def show_radio(results: Path, out: Path, page: Path | None, as_json: bool) -> No
         radius_table,
         report_radio,
     )
-    from autofl.reproduction.radio_results import read_radio
+    from autofl_paper.radio_results import read_radio
 
     say(f"drawing into {out}")
     files = report_radio(results, out, page)

@@ -2,7 +2,14 @@
 float64, pure.
 """
 
-from autofl.theory.bound import (
+from autofl.theory.participation import (
+    Participation,
+    excess_skew,
+    markov_participation,
+    memory_of,
+    participation,
+)
+from autofl_paper.theory.bound import (
     Bound,
     Choice,
     Condition,
@@ -15,7 +22,7 @@ from autofl.theory.bound import (
     printed_bound,
     printed_rounds,
 )
-from autofl.theory.constants import (
+from autofl_paper.theory.constants import (
     Constants,
     meta_bias,
     meta_second_moment,
@@ -25,13 +32,6 @@ from autofl.theory.constants import (
     printed_meta_smoothness,
     printed_meta_spread,
     printed_meta_variance,
-)
-from autofl.theory.participation import (
-    Participation,
-    excess_skew,
-    markov_participation,
-    memory_of,
-    participation,
 )
 
 __all__ = [
