@@ -348,7 +348,7 @@ def test_a_small_reproduction_gives_tables_a_picture_and_a_page_and_goes_on(tmp_
     assert against[AUTOFL_J, "AutoFL", 0.3]["median"] == pytest.approx(np.mean(by_hand), rel=1e-5)
     page = tmp_path / "page.md"
     page.write_text("Words.\n<!-- joint-paper-ratios -->\n<!-- end joint-paper-ratios -->\n")
-    assert run_cli(["report", str(out / "joint"), "--page", str(page)]) == 0
+    assert run_cli(["reproduce", "--from", str(out / "joint"), "--page", str(page)]) == 0
     assert "| AutoFL-J | AutoFL |" in page.read_text()
 
 

@@ -64,8 +64,20 @@ def redrawn(tmp_path_factory):
     page.write_text(
         "Words.\n<!-- count -->\nold\n<!-- end count -->\n<!-- fig9z -->\n<!-- end fig9z -->\nMore words.\n"
     )
-    assert run_cli(["report", str(RESULTS), "--out", str(folder), "--page", str(page)]) == 0
+    words = ["reproduce", "--from", str(RESULTS), "--out", str(folder), "--page", str(page)]
+    assert run_cli(words) == 0
     return folder
+
+
+@pytest.mark.parametrize("name", ["reproduction", "joint", "radio"])
+def test_report_says_what_shows_the_results_of_a_study(name, capsys):
+    assert run_cli(["report", str(DOCS / "results" / name)]) == 2
+    assert f"autofl reproduce --from {DOCS / 'results' / name}" in capsys.readouterr().err
+
+
+def test_a_page_without_results_is_one_line(capsys):
+    assert run_cli(["reproduce", "fig2b", "--page", str(PAGE)]) == 2
+    assert "--from" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,10 @@ from autofl.cli.shared import (
     exit_status,
     num_workers,
     print_json,
-    show_joint,
-    show_radio,
-    show_reproduction,
 )
 from autofl.errors import AutoFLError
 from autofl.files import inside
+from autofl_paper.cli.show import show_folder, show_joint, show_radio, show_reproduction
 
 if TYPE_CHECKING:
     from autofl_paper.recipes import Scale
@@ -34,14 +32,14 @@ EXAMPLE = "Example: autofl reproduce fig2b fig4e; autofl reproduce all --scale f
 
 def command(
     names: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="NAME...",
+            metavar="[NAME...]",
             help="fig2a to fig5d, sensitivity, or all of these; joint, or one of its studies: joint-paper, "
             "joint-physical, joint-tight, joint-mixed, joint-ternary, joint-ablation, joint-besides, joint-guesses, "
             "joint-choice, joint-cifar10; radio; testbed, on real shaped links.",
         ),
-    ],
+    ] = None,
     scale: Annotated[
         str, typer.Option(help="quick: minutes on two cores; full: as in the paper.")
     ] = "quick",
@@ -61,6 +59,15 @@ def command(
             "--only", help="testbed: this algorithm; repeat it for several. Default all five."
         ),
     ] = None,
+    results_in: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FOLDER", help="Redraw results that are there; nothing is trained."
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="With --from: page whose marked blocks are filled.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make figures of the paper, and compare what it says with what was measured.
@@ -68,6 +75,12 @@ def command(
     After an interruption, the same command continues."""
     from autofl_paper.recipes import SCALES, studies_of, with_seeds
 
+    if results_in is not None:
+        return show_folder(results_in, out or results_in, page, names or None, as_json)
+    if page is not None:
+        raise AutoFLError(f"--page {page}: name the folder of the results with --from")
+    if not names:
+        raise AutoFLError("name a figure or a study, for example fig2b, or --from FOLDER")
     if "testbed" in names:
         if len(names) > 1:
             raise AutoFLError(
