@@ -163,10 +163,6 @@ def energy_table(rows: Rows, tasks) -> str:
     return table(head, lines)
 
 
-EARLIER = "Measured before the planner's knowledge of learning was fitted to new pilots (`planner/pace.py`)."
-EARLIER_RIVALS = f"AutoFL-J is as it is now. The others: {EARLIER[0].lower()}{EARLIER[1:]}"
-
-
 def parts_table(rows: Rows, task: str, arms: list[str]) -> str:
     lines, printed, last = [], rows.of(task, arms[0]), None
     for arm in arms:
@@ -454,14 +450,11 @@ def write_page(path: Path, folder: Path, tasks, judged, chains, steps, tuning_se
     for task, arms in chains.items():
         if all(parts.of(task, arm) for arm in arms):
             num = len(parts.of(task, arms[0]))
-            blocks += [
-                f"{task}, {num} seeds. Each row adds one decision to the row above. {EARLIER}\n"
-            ]
+            blocks += [f"{task}, {num} seeds. Each row adds one decision to the row above.\n"]
             blocks += [parts_table(parts, task, arms), ""]
     if Rows(folder, "found").rows:
         blocks += [
             "## Against the best constants\n",
-            f"{EARLIER_RIVALS}\n",
             against_table(folder, judged),
             "",
         ]
