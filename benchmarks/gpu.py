@@ -16,9 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from autofl.simulation import simulate_together
 
 from autofl.algorithms import FedAvg, PerFedAvg
 from autofl.channels import PathLoss, Rayleigh
+from autofl.core.arm import Arm
+from autofl.core.simulation import Simulation, simulate
+from autofl.core.stop import Stop
 from autofl.data import ByLabels, Iid, find, load
 from autofl.data.federated import federate
 from autofl.engines import make_engine, pick_engine
@@ -27,10 +31,7 @@ from autofl.models import build, lenet5, mlp, num_weights, params_of
 from autofl.network import Cell, drop_in_disc
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.rng import stream
-from autofl.rounds.arm import Arm
-from autofl.rounds.stop import Stop
 from autofl.selection import Uniform
-from autofl.simulation import Simulation, simulate, simulate_together
 
 NUM_UE, SELECTED = 20, 5
 PLANNED, FIXED = PaperPlanner(0.02), FixedPlanner(5, "max")

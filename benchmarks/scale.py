@@ -21,6 +21,9 @@ from work import INNER_LR, OUTER_LR, population
 
 from autofl.algorithms import PerFedAvg
 from autofl.channels import Exponential, PathLoss
+from autofl.core.arm import Arm
+from autofl.core.simulation import Simulation, simulate
+from autofl.core.stop import Stop
 from autofl.data import load
 from autofl.engines import make_engine, use_machine
 from autofl.evaluation import Evaluator
@@ -28,10 +31,7 @@ from autofl.models import build, num_weights, params_of
 from autofl.network import Cell, drop_in_disc
 from autofl.planner import ExactPlanner
 from autofl.rng import stream
-from autofl.rounds.arm import Arm
-from autofl.rounds.stop import Stop
 from autofl.selection import Uniform
-from autofl.simulation import Simulation, simulate
 
 ROUNDS = 4
 
@@ -68,7 +68,7 @@ def measure(num_ue, selected, samples=40, width=100):
     ends, trained = [], []
     for record, _ in simulate(sim):
         ends.append(time.perf_counter())
-        trained.append(int(record.decoded.sum()))
+        trained.append(int(record.arrived.sum()))
     return {
         "num_ue": num_ue,
         "selected": selected,

@@ -9,9 +9,9 @@ import pytest
 
 import autofl
 from autofl.analysis.analyze import analyze, remembers
+from autofl.core.horizon import draw_horizon
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
-from autofl.rounds.horizon import draw_horizon
 from autofl.selection import Uniform
 
 FAR = ["preset=physical", "cell.distance={disc=400}"]

@@ -33,7 +33,7 @@ SETTINGS = parse_settings(SMALL)
 
 
 def interrupt_in_round_2(record):
-    if record.round == 2:
+    if record.k == 2:
         raise KeyboardInterrupt
 
 

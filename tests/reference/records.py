@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from autofl.core.round import Round
 from autofl.network import Cell, RoundCost, Status, make_plan
-from autofl.records import Evaluation, RoundRecord
+from autofl.quality import Evaluation
 
 
-def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluation) -> RoundRecord:
+def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluation) -> Round:
     """Round k, in which two UEs train on 9 samples each and the energy binds; without energy they
     take no part.
 
@@ -14,7 +15,7 @@ def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluati
     """
     two = np.array([0.1, 0.1])
     energy_binds = np.full(2, Status.ENERGY, np.int8)
-    return RoundRecord(
+    return Round(
         round=k,
         sim_time=sim_time,
         ue=np.array(ue),
