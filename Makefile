@@ -97,7 +97,7 @@ decisions: setup
 	nice $(BIN)/python benchmarks/decisions.py $(if $(OLD),--old $(OLD))
 
 reproduction: setup
-	$(BIN)/autofl report docs/results/reproduction --page docs/reproduction.md
+	$(BIN)/autofl reproduce --from docs/results/reproduction --page docs/reproduction.md
 
 docs:
 	$(MAKE) setup EXTRAS=demo$(comma)dev$(comma)docs

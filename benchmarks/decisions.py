@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 from decisions_page import write_page
 
-from autofl.reproduction.joint import CELLS
 from autofl.rng import stream
+from autofl_paper.joint import CELLS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "decisions"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autofl.reproduction.joint_tables import Times, median_ratio
+from autofl_paper.joint_tables import Times, median_ratio
 
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 ALONE = """\

@@ -110,7 +110,8 @@ def commands() -> Iterator[tuple[str, Any]]:
     """Every command by its words."""
 
     def below(group: Any, words: str) -> Iterator[tuple[str, Any]]:
-        for name, command in group.commands.items():
+        for name in group.list_commands(None):
+            command = group.get_command(None, name)
             if hasattr(command, "commands"):
                 yield from below(command, f"{words}{name} ")
             else:

@@ -28,7 +28,7 @@ from autofl.data import ByLabels, load, write_device
 from autofl.experiments import jobs, write
 from autofl.experiments.jobs import Job, run_comparison, run_with_progress
 from autofl.records import is_run, read_manifest, tables
-from autofl.reproduction import recipes
+from autofl_paper import recipes
 
 ROOT = Path(__file__).parents[1]
 REMEMBERING = {

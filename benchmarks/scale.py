@@ -22,6 +22,7 @@ from work import INNER_LR, OUTER_LR, population
 from autofl.algorithms import PerFedAvg
 from autofl.channels import Exponential, PathLoss
 from autofl.core.arm import Arm
+from autofl.core.round import ChannelAir
 from autofl.core.simulation import Simulation, simulate
 from autofl.core.stop import Stop
 from autofl.data import load
@@ -60,7 +61,7 @@ def measure(num_ue, selected, samples=40, width=100):
     )
     sim = Simulation(
         arm=Arm(PerFedAvg(INNER_LR, OUTER_LR), ExactPlanner(1 / (3 * samples)), Uniform(selected)),
-        cell=cell, channel=PathLoss(Exponential(1.0)), model=model, params=params, data=data,
+        air=ChannelAir(cell, PathLoss(Exponential(1.0))), model=model, params=params, data=data,
         engine=make_engine("low_rank", model), engine_name="low_rank",
         evaluator=Evaluator(inner_lr=INNER_LR, num_ue=50), stop=Stop(rounds=ROUNDS), seed=1,
         evaluate_every=10**9,

@@ -4,15 +4,18 @@ import ast
 import csv
 import re
 import statistics
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "autofl"
+SRC = ROOT / "src"
+PACKAGES = (SRC / "autofl", SRC / "autofl_paper")
 DOCUMENTS = ("CONTRIBUTING.md", "docs/architecture.md", "docs/notation.md")
-OURS = ("benchmarks", "docs", "examples", "src", "tests")
-PYTHON_FILES = {path.name for folder in OURS for path in (ROOT / folder).rglob("*.py")}
+OURS = ("autofl_paper", "benchmarks", "docs", "examples", "src", "tests")
+PYTHON_FILES = {path.name for folder in OURS[1:] for path in (ROOT / folder).rglob("*.py")}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MADE_BY_USE = set((ROOT / ".gitignore").read_text(encoding="utf-8").split())
 
 
@@ -20,32 +23,32 @@ def missing_names(text: str, beside: Path) -> list[str]:
     """Every name in a text that leads nowhere; links start from the folder `beside`."""
     paths = re.findall(r"`([\w.-]+/[\w./-]*|[\w-]+\.py)`", text)
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
-    modules = re.findall(r"\bautofl((?:\.\w+)+)", text)
+    modules = {*re.findall(r"\bautofl(?:_paper)?(?:\.\w+)+", text)} - {*PROJECT["entry-points"]}
     return sorted(
         {path for path in paths if not _is_there(path)}
         | {link for link in links if not (beside / link).exists()}
-        | {f"autofl{name}" for name in modules if not _is_module_or_its_name(name[1:].split("."))}
+        | {name for name in modules if not _is_module_or_its_name(name.split("."))}
     )
 
 
 def _is_there(path: str) -> bool:
-    """Whether a path leads somewhere from the root, from the package, or, as a bare file name, from
-    anywhere.
+    """Whether a path leads somewhere from the root, from `src`, from the package `autofl`, or, as a
+    bare file name, from anywhere.
     """
     if "/" not in path:
         return path in PYTHON_FILES
     first = path.split("/")[0]
-    ours = path.endswith((".py", "/")) or first in OURS or (PACKAGE / first).is_dir()
+    ours = path.endswith((".py", "/")) or first in OURS or (PACKAGES[0] / first).is_dir()
     return (
         f"{first}/" in MADE_BY_USE
         or not ours
-        or any((start / path).exists() for start in (ROOT, PACKAGE))
+        or any((start / path).exists() for start in (ROOT, SRC, PACKAGES[0]))
     )
 
 
 def _is_module_or_its_name(parts: list[str]) -> bool:
     """Whether parts walk down to a module, or to a word in the last one that they reach."""
-    place = PACKAGE
+    place = SRC
     for part in parts:
         if (place / part).is_dir():
             place = place / part
@@ -68,13 +71,11 @@ def test_a_document_names_only_what_is_there(document):
 
 def test_docstrings_name_only_what_is_there():
     missing = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(path for package in PACKAGES for path in package.rglob("*.py")):
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         able = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         text = "\n".join(ast.get_docstring(node) or "" for node in nodes if isinstance(node, able))
-        missing += [
-            f"{path.relative_to(PACKAGE)}: {name}" for name in missing_names(text, path.parent)
-        ]
+        missing += [f"{path.relative_to(SRC)}: {name}" for name in missing_names(text, path.parent)]
     assert not missing, "\n".join(missing)
 
 
@@ -98,7 +99,7 @@ def test_each_letter_is_in_the_modules_that_notation_names():
     """A row's first name is a word of one of its modules, or of a file of the package it names."""
     astray = []
     for letter, names, modules in rows_of_notation():
-        places = [PACKAGE / module for module in modules]
+        places = [start / module for start in (SRC, PACKAGES[0]) for module in modules]
         files = [
             file
             for place in places

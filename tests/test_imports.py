@@ -28,7 +28,6 @@ ROWS = [
     ["records"],
     ["config", "experiments"],
     ["analysis", "report", "api"],
-    ["reproduction"],
     ["deploy", "explore"],  # deploy may not know the world of a simulation
     ["cli"],
 ]
@@ -94,6 +93,26 @@ def test_the_core_needs_numpy_scipy_and_torch_only(path):
         - {"autofl"}
     )
     assert outside <= THIRD_PARTY[part_of(path)]
+
+
+def test_the_library_knows_nothing_of_the_paper_s_studies():
+    """They are another package, whose commands are entry points."""
+    studies = ROOT.parent / "autofl_paper"
+    assert all(".cli" not in name for path in studies.glob("*.py") for name in imports_of(path))
+    assert not [
+        path
+        for path in sorted(ROOT.rglob("*.py"))
+        if any(name.split(".")[0] == "autofl_paper" for name in imports_of(path))
+    ]
+
+
+def test_our_own_commands_start_without_those_of_the_studies():
+    code = (
+        "import sys; from autofl.cli.main import run; run(['plan']);"
+        "print(*(name for name in sys.modules if name.startswith('autofl_paper')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "autofl_paper" not in done.stderr
 
 
 def loaded_by(*modules: str) -> set[str]:

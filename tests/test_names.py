@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import autofl
+import autofl_paper
 
 PLACEHOLDERS = {"found", "each", "numbers", "taken", "alike", "now"}
-PACKAGE = Path(autofl.__file__).parent
+PACKAGES = [Path(package.__file__).parent for package in (autofl, autofl_paper)]
 
 
 def bound_names(node: ast.AST) -> list[str | None]:
@@ -56,13 +57,13 @@ def offenders(source: str, where: str) -> Iterator[str]:
                 yield f"{where}:{getattr(node, 'lineno', 0)}: {name}"
 
 
-def test_no_name_in_the_package_is_a_placeholder():
-    paths = sorted(PACKAGE.rglob("*.py"))
+def test_no_name_in_the_packages_is_a_placeholder():
+    paths = [path for package in PACKAGES for path in sorted(package.rglob("*.py"))]
     assert paths
     wrong = [
         line
         for path in paths
-        for line in offenders(path.read_text(), str(path.relative_to(PACKAGE)))
+        for line in offenders(path.read_text(), str(path.relative_to(PACKAGES[0].parent)))
     ]
     assert not wrong, "name these by what they hold:\n" + "\n".join(wrong)
 

@@ -60,11 +60,7 @@ def tables(path: Path) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(
     "path",
-    [
-        path
-        for path in sorted(SRC.rglob("*.py"))
-        if path.relative_to(SRC).parts[0] not in ("data", "reproduction")
-    ],
+    [path for path in sorted(SRC.rglob("*.py")) if path.relative_to(SRC).parts[0] != "data"],
     ids=lambda path: str(path.relative_to(SRC)),
 )
 def test_no_table_goes_by_the_name_of_a_data_set(path):

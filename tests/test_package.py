@@ -1,4 +1,4 @@
-"""What is published: a wheel and an sdist with all of the package and nothing else, built without a
+"""What is published: a wheel and an sdist with all of both packages and nothing else, built without a
 network.
 """
 
@@ -13,12 +13,13 @@ import pytest
 pytest.importorskip("hatchling", reason="needs hatchling, which make setup installs")
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = {
+PACKAGES = {
     str(path.relative_to(ROOT / "src"))
-    for path in (ROOT / "src" / "autofl").rglob("*")
+    for package in ("autofl", "autofl_paper")
+    for path in (ROOT / "src" / package).rglob("*")
     if path.is_file()
 }
-PACKAGE = {name for name in PACKAGE if "__pycache__" not in name}
+PACKAGES = {name for name in PACKAGES if "__pycache__" not in name}
 ONLY_IN_A_CLONE = {
     "Makefile",
     "tests",
@@ -52,14 +53,16 @@ def built(tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_wheel_holds_the_whole_package_its_types_and_its_command(built):
+def test_the_wheel_holds_both_packages_their_types_and_their_commands(built):
     (path,) = built.glob("*.whl")
     with zipfile.ZipFile(path) as wheel:
         names = set(wheel.namelist())
         (commands,) = (name for name in names if name.endswith("/entry_points.txt"))
-        assert "autofl = autofl.cli:main" in wheel.read(commands).decode()
-    assert "autofl/py.typed" in names
-    assert {name for name in names if ".dist-info/" not in name} == PACKAGE
+        told = wheel.read(commands).decode()
+    assert "autofl = autofl.cli:main" in told
+    assert "[autofl.commands]\nanalyze = autofl_paper.cli.analyze" in told
+    assert {"autofl/py.typed", "autofl_paper/py.typed"} <= names
+    assert {name for name in names if ".dist-info/" not in name} == PACKAGES
     assert path.stat().st_size < 1.5e6
 
 
@@ -67,7 +70,7 @@ def test_the_sdist_is_small_and_holds_what_installing_needs(built):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    assert {f"src/{name}" for name in PACKAGE} <= names
+    assert {f"src/{name}" for name in PACKAGES} <= names
     assert {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "PKG-INFO"} <= names
     assert not {name.partition("/")[0] for name in names} & ONLY_IN_A_CLONE
     assert path.stat().st_size < 1.5e6

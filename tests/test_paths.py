@@ -24,11 +24,11 @@ from autofl.records import (
     read_run,
     read_weights,
 )
-from autofl.report import theory
 from autofl.report.devices import plot_devices
 from autofl.report.make import make_report
 from autofl.report.partition import plot_partition
 from autofl.report.plots import plot, plot_runs, save
+from autofl_paper.theory import page as theory
 from reference.runs import written
 
 

@@ -43,8 +43,8 @@ ONLY_PARSED = {
     "autofl explore ": "serves until it is stopped; tests/explore/test_page.py",
     "autofl compare --ray ": "needs a cluster; tests/experiments/test_cluster.py",
     "autofl reproduce all --scale full --ray ": "needs a cluster; tests/experiments/test_cluster.py",
-    "autofl reproduce joint ": "hours; tests/reproduction/test_joint.py runs it in small",
-    "autofl report docs/results/reproduction ": "tests/reproduction/test_reproduction.py runs it",
+    "autofl reproduce joint ": "hours; tests/paper/test_joint.py runs it in small",
+    "autofl reproduce --from docs/results/reproduction ": "tests/paper/test_reproduction.py runs it",
     "autofl report runs/labels --mlflow ": "needs a large extra; tests/report/test_tracking.py",
     "autofl analyze --set data.name=mnist ": "needs MNIST, takes minutes; tests/cli/test_commands.py runs it in small",
 }
@@ -258,8 +258,8 @@ def test_every_command_of_a_page_is_understood(page):
             assert set(re.search(r"\.\[(.*)\]", words[-1])[1].split(",")) <= extras.keys()
         elif words[0] == "autofl":
             known, rest = get_command(app), name_picture(words[1:])
-            while rest and hasattr(known, "commands") and rest[0] in known.commands:
-                known, rest = known.commands[rest[0]], rest[1:]
+            while rest and hasattr(known, "commands") and rest[0] in known.list_commands(None):
+                known, rest = known.get_command(None, rest[0]), rest[1:]
             known.make_context(known.name, rest)  # raises where a word is not understood
 
 

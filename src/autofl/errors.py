@@ -160,17 +160,20 @@ def lacks(what: str, extra: str) -> AutoFLError:
     )
 
 
+OURS = ("autofl", "autofl_paper")
+"""The packages of this distribution; code elsewhere is a user's own or a library's."""
+
+
 def in_own_code(error: BaseException) -> AutoFLError | None:
     """An error raised in a user's own part as one line that names the place; None where it was
     raised elsewhere.
     """
-    ours = Path(__file__).parent
     libraries = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
     place = None
     trace = error.__traceback__
     while trace is not None:
         path = Path(trace.tb_frame.f_code.co_filename)
-        if ours in path.parents:
+        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] in OURS:
             place = None  # what follows is called from here
         elif path.is_file() and not any(library in path.parents for library in libraries):
             place = f"{path.name}, line {trace.tb_lineno}"

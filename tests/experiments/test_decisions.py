@@ -5,7 +5,6 @@ import tomllib
 
 import pytest
 
-from autofl.analysis.analyze import analyze
 from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_algorithm, build_simulation
@@ -16,6 +15,7 @@ from autofl.experiments.run import run
 from autofl.files import read_toml
 from autofl.report.make import make_report
 from autofl.report.page import html_page
+from autofl_paper.theory.analyze import analyze
 
 JOINT = ["algorithm=autofl-j", "stop.rounds=1", "evaluation.test_samples=5"]
 

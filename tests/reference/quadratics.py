@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofl.theory import Constants, Participation, participation
+from autofl.theory import Participation, participation
+from autofl_paper.theory import Constants
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,12 @@ import typer
 import typer.core
 
 from autofl.cli import (
-    analyze,
     compare,
     explore,
     parts,
     pilot,
     plan,
     report,
-    reproduce,
     scenarios,
     schema,
     settings,
@@ -51,9 +49,34 @@ class _Told(Exception):
 
 
 class _Program(typer.core.TyperGroup):
-    """Typer turns every KeyboardInterrupt into status 130; which signal it was is lost."""
+    """The commands of this package, and those that other packages add to it.
+
+    A further command is an entry point of the group `autofl.commands`: a module with a function
+    `command` and an `EXAMPLE`, as those beside this file. They are looked for only where a name is
+    none of ours or all are listed, so that our own commands start without them.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._add_further()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            self._add_further()
+        return super().get_command(ctx, cmd_name)
+
+    def _add_further(self) -> None:
+        from importlib.metadata import entry_points
+
+        for entry in entry_points(group="autofl.commands"):
+            if entry.name not in self.commands:
+                alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+                module = entry.load()
+                alone.command(entry.name, epilog=module.EXAMPLE)(module.command)
+                self.commands[entry.name] = typer.main.get_command(alone)
 
     def invoke(self, ctx: Any) -> Any:
+        """Typer turns every KeyboardInterrupt into status 130; which signal it was is lost."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -74,11 +97,9 @@ COMMANDS = {
     "compare": compare,
     "sweep": sweep,
     "tune": tune,
-    "reproduce": reproduce,
     "report": report,
     "explore": explore,
     "pilot": pilot,
-    "analyze": analyze,
     "settings": settings,
     "schema": schema,
     "parts": parts,

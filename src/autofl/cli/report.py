@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from autofl.cli.shared import Json, report, show_joint, show_radio, show_reproduction
+from autofl.cli.shared import Json, report
 from autofl.errors import AutoFLError
-from autofl.files import opening
+from autofl.files import quoted
 
 EXAMPLE = "Example: autofl report runs/demo --target 0.8 --html --out report"
 
@@ -15,18 +15,13 @@ EXAMPLE = "Example: autofl report runs/demo --target 0.8 --html --out report"
 def command(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            help="Run folders, folders that contain them, or results of a reproduction."
-        ),
+        typer.Argument(help="Run folders, or folders that contain them."),
     ],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for pictures and table; default the first one given."),
     ] = None,
     target: Annotated[float, typer.Option(help="Accuracy for time to accuracy.")] = 0.85,
-    page: Annotated[
-        Path | None, typer.Option(help="Page whose marked blocks are filled with a reproduction.")
-    ] = None,
     html: Annotated[
         bool, typer.Option("--html", help="Also write one self-contained file, report.html.")
     ] = False,
@@ -44,27 +39,12 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Redraw the table and the pictures of runs, or of a reproduction, without training."""
+    """Redraw the table and the pictures of runs without training."""
     from autofl.records import find_runs
 
-    kind = next(
-        (what for what in (_is_results, _is_joint) if len(runs) == 1 and what(runs[0])), None
-    )
-    if kind is not None and (html or latex or mlflow):
+    if len(runs) == 1 and _is_study(runs[0]):
         raise AutoFLError(
-            f"{runs[0]}: --html, --latex and --mlflow are for run folders; this is a reproduction, see its report.md"
-        )
-    place = out if out is not None else runs[0]
-    with opening(runs[0], "results of a reproduction"):
-        if kind is _is_results:
-            return show_reproduction(runs[0], place, page, None, as_json)
-        if kind is _is_joint:
-            return show_joint(runs[0], place, page, None, as_json)
-        if len(runs) == 1 and (runs[0] / "radio.json").is_file():
-            return show_radio(runs[0], place, page, as_json)
-    if page is not None:
-        raise AutoFLError(
-            f"--page {page}: only the results of a reproduction fill a page; {runs[0]} holds none"
+            f"{runs[0]}: results of a study; to show them: autofl reproduce --from {quoted(runs[0])}"
         )
     if mlflow is not None:
         from autofl.cli.screen import say
@@ -73,18 +53,13 @@ def command(
 
         say(f"{track(read_runs(runs), mlflow)} new runs in {mlflow}")
     report(find_runs(runs), out if out is not None else runs[0], target, as_json, html, latex)
-    return None
+    return
 
 
-def _is_results(folder: Path) -> bool:
-    """Whether a folder has results of a reproduction, told by their files without loading the
-    drawing library.
+def _is_study(folder: Path) -> bool:
+    """Whether a folder holds the results of a study: a table and what it is about, or both in one
+    file. A sweep writes such a pair too.
     """
-    tables = [
-        path for path in folder.glob("*.csv") if path.stem != "sweep"
-    ]  # a sweep writes such a pair too
-    return any(path.with_suffix(".json").is_file() for path in tables)
-
-
-def _is_joint(folder: Path) -> bool:
-    return any(folder.glob("joint-*.json"))
+    tables = [path for path in folder.glob("*.csv") if path.stem != "sweep"]
+    pairs = any(path.with_suffix(".json").is_file() for path in tables)
+    return pairs or any(folder.glob("joint-*.json")) or (folder / "radio.json").is_file()

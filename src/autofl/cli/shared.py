@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -13,7 +12,6 @@ import typer
 from autofl.cli.screen import say, show_table
 from autofl.errors import AutoFLError, Terminated
 from autofl.files import finite_or_null, make_folder, quoted
-from autofl.report.table import Table
 
 if TYPE_CHECKING:
     from autofl.config import Settings
@@ -246,111 +244,6 @@ def report_new_runs(runs: "Sequence[Run | Path]", out: Path, target: float, as_j
     """Report on runs that were just made; if every one of them diverged, the exit status says so."""
     if report(runs, out, target, as_json).all_diverged:
         raise typer.Exit(DIVERGED)
-
-
-def show_reproduction(
-    results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool
-) -> None:
-    """Pictures, tables and verdicts of a reproduction; on the screen those of the named figures, or
-    all.
-    """
-    if find_spec("matplotlib") is None:
-        return say(
-            f"Matplotlib is missing: the tables are in {results}, and 'autofl report {quoted(results)}' draws them"
-            " elsewhere"
-        )
-    from autofl.reproduction.few_shot import read_adaptation
-    from autofl.reproduction.page import data_of, judge_all
-    from autofl.reproduction.page import report as report_all
-    from autofl.reproduction.results import read_results
-
-    say(f"drawing into {out}")
-    lines = report_all(results, out, page, names)
-    studies = read_results(results)
-    judged = [
-        one for one in judge_all(studies, read_adaptation(results)) if one.interval is not None
-    ]
-    if as_json:
-        return print_json(
-            {
-                "figures": [
-                    {
-                        "name": x.figure,
-                        "picture": str(x.picture),
-                        "paper": x.says,
-                        "measured": x.measured,
-                    }
-                    for x in lines
-                ],
-                "claims": [
-                    {
-                        "name": x.claim.name,
-                        "claim": x.claim.words,
-                        "data": data_of(x.claim, studies),
-                        "measured": x.measured,
-                        "verdict": x.verdict,
-                    }
-                    for x in judged
-                ],
-            }
-        )
-    claims = [[x.claim.words, data_of(x.claim, studies), x.measured, x.verdict] for x in judged]
-    show_table(Table(["claim", "data", "median [interval]", "verdict"], claims))
-    figures = [[x.figure, x.says, x.measured, str(x.picture)] for x in lines]
-    show_table(Table(["figure", "the paper says", "measured", "picture"], figures))
-    say(f"tables and claims: {out / 'report.md'}; pictures also as .svg")
-    return None
-
-
-def show_joint(
-    results: Path, out: Path, page: Path | None, names: list[str] | None, as_json: bool
-) -> None:
-    """Picture and tables of the joint planner's studies; on the screen those of the named ones, or
-    all.
-    """
-    from autofl.reproduction.joint_page import HOW, plain_results, report_joint
-    from autofl.reproduction.joint_results import read_joint
-    from autofl.reproduction.joint_tables import arm_table, limit_table, ratio_table
-
-    say(f"drawing into {out}")
-    files = report_joint(results, out, page)
-    studies = {
-        name: study for name, study in read_joint(results).items() if names is None or name in names
-    }
-    if as_json:
-        return print_json(plain_results(studies))
-    for name, study in studies.items():
-        for table in (arm_table(study), ratio_table(study), limit_table(study)):
-            say(name)
-            show_table(table)
-    say(HOW.replace("\n", " "))
-    say(f"written: {', '.join(str(path) for path in files)}")
-    return None
-
-
-def show_radio(results: Path, out: Path, page: Path | None, as_json: bool) -> None:
-    """Picture and verdicts of the study `radio`."""
-    from autofl.reproduction.radio_page import (
-        HOW,
-        air_table,
-        budget_table,
-        claim_table,
-        plain_results,
-        radius_table,
-        report_radio,
-    )
-    from autofl.reproduction.radio_results import read_radio
-
-    say(f"drawing into {out}")
-    files = report_radio(results, out, page)
-    study = read_radio(results)
-    if as_json:
-        return print_json(plain_results(study))
-    for table in (claim_table(study), air_table(study), radius_table(study), budget_table(study)):
-        show_table(table)
-    say(HOW.replace("\n", " "))
-    say(f"written: {', '.join(str(path) for path in files)}")
-    return None
 
 
 def num_workers(given: int | None, threads: int = 1) -> int:

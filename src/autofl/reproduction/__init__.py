@@ -1,3 +1,0 @@
-"""The paper, reproduced: recipes of its figures, its claims with verdicts, the page that shows
-them.
-"""

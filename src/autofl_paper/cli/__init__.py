@@ -1,0 +1,1 @@
+"""The commands `autofl reproduce` and `autofl analyze`: entry points of the group `autofl.commands`."""
