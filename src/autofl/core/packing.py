@@ -60,7 +60,10 @@ def unpacked(
         history=tuple((k, Evaluation(**metrics)) for k, metrics in facts["history"]),
         world=world,
         suspects=tuple((ue, ratio) for ue, ratio in facts["suspects"]),
-        **{name: facts[name] for name in FACTS},
+        round=int(facts["round"]),
+        sim_time=float(facts["sim_time"]),
+        message=None if facts["message"] is None else float(facts["message"]),
+        stop=facts["stop"],
     )
 
 
