@@ -18,10 +18,10 @@ import torch
 
 import autofl.experiments.build as build
 from autofl.config import CellSettings, Settings, load_settings
+from autofl.core.simulation import simulate
 from autofl.data.batch import Batch, MetaBatch
 from autofl.experiments.data import load_federated, loaded_from
-from autofl.records.metrics import reaches
-from autofl.simulation.loop import simulate
+from autofl.quality import reaches
 
 BATCH = 10
 """Samples of a step of a UE that trains alone."""

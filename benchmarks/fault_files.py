@@ -4,7 +4,6 @@ within bounds.
 
 import contextlib
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -18,20 +17,19 @@ import traceback
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from fault_processes import SMALL, Row, forked, sets, speak
 
 from autofl.channels.trace import read_table
-from autofl.cli.main import main as run_command
 from autofl.cli.main import run as run_cli
 from autofl.config import load_settings, parse_settings
+from autofl.core.round import Round
 from autofl.data import find, load, read_device, read_idx, read_npz
 from autofl.errors import AutoFLError
 from autofl.experiments.run import run
 from autofl.lock import FolderLock
-from autofl.records import RoundRecord, read_checkpoint, read_run
+from autofl.records import read_checkpoint, read_run
 from autofl.records.checks import OWN_SUM, sealed
 from autofl.report.runs import diverged_words, guarded_words, unheard_words
 from autofl.report.summary import note, summarise
@@ -336,92 +334,13 @@ def _without_sums(folder: Path) -> None:
 def _stopped(folder: Path) -> Path:
     """The one checkpoint of a run that was stopped after two rounds."""
 
-    def stop(record: RoundRecord) -> None:
-        if record.round == 2:
+    def stop(record: Round) -> None:
+        if record.k == 2:
             raise KeyboardInterrupt
 
     with contextlib.suppress(KeyboardInterrupt):
         run(parse_settings(SMALL), folder, on_round=stop)
     return folder / "checkpoint-0"
-
-
-def crafted_checkpoints(place: Path) -> list[Row]:
-    """Checkpoints with the right sum that say what no run does; every tenth by `simulate --resume`,
-    which draws too.
-    """
-    checkpoint, said, well = _stopped(place / "crafted"), place / "crafted.txt", 0
-    kept = {path.name: path.read_bytes() for path in checkpoint.parent.iterdir()}
-    body = kept[checkpoint.name].partition(b"\n")[2]
-    about, _, packed = body.partition(b"\n")
-    facts, tables = json.loads(about)["facts"], json.loads(about)["tables"]
-    weights = dict.fromkeys(json.loads(about)["names"])
-    changes: list[dict[str, Any]] = [
-        *({"facts": {**facts, **one}} for one in CRAFTED_FACTS),
-        *({"facts": one} for one in ({}, [], None, {"round": 2})),
-        *({"number": one} for one in ("x", -1, 1.5, True, 10**30, None)),
-        *({"names": one} for one in ([], {}, None, ["../x"], [*weights, "more"], [[1]])),
-        *(
-            {"tables": one}
-            for one in ({}, [], {"../../etc/passwd": [1, "x"]}, {**tables, "/etc/passwd": [1, "x"]})
-        ),
-        *(
-            {"tables": {name: [num, tables[name][1]] for name in tables}}
-            for num in (10**12, -1, "1", 10**30, None)
-        ),
-        *({"tables": dict.fromkeys(tables, extent)} for extent in (1, [], [1], {}, [1, 2])),
-    ]
-
-    def go_on() -> None:
-        try:
-            run(parse_settings(SMALL), checkpoint.parent, resume=True)
-        except AutoFLError as error:
-            print(f"autofl: {error}", file=sys.stderr)
-            sys.exit(2)
-
-    for number, change in enumerate(changes):
-        text = json.dumps({**json.loads(about), **change}).encode() + b"\n" + packed
-        checkpoint.write_bytes(
-            b"autofl-checkpoint 1 " + hashlib.sha256(text).hexdigest().encode() + b"\n" + text
-        )
-        command = ["simulate", "--resume", str(checkpoint.parent)]
-        status, _ = forked(
-            (lambda command=command: run_command(command)) if number % 10 == 0 else go_on, said
-        )
-        text = said.read_text()
-        refused = status == 2 and text.count("autofl: ") == 1
-        started_over = status == 0 and read_run(checkpoint.parent).manifest["rounds"] == 3
-        well += "Traceback" not in text and (refused or started_over)
-        if "Traceback" in text or not (refused or started_over):
-            print(f"{change}: status {status}, {text[-300:]}", flush=True)
-        for path in checkpoint.parent.iterdir():
-            path.unlink()
-        for name, content in kept.items():
-            (checkpoint.parent / name).write_bytes(content)
-    seen = "--resume refuses it in one line, or starts over"
-    return [
-        Row("checkpoints with the right sum that say what no run does", len(changes), well, seen)
-    ]
-
-
-CRAFTED_FACTS: list[dict[str, Any]] = [
-    *({"round": one} for one in (10**9, -1, "3", None, 1.5, True, 10**30)),
-    *({"sim_time": one} for one in (float("nan"), float("inf"), -1.0, "x", None)),
-    *(
-        {"history": one}
-        for one in (
-            [[1, {"bogus": 1}]],
-            [[1, {"train_loss": "x"}]],
-            {},
-            "x",
-            [1],
-            [["x", {}]],
-            None,
-        )
-    ),
-    *({"host_time": one} for one in ("x", None, float("nan"), [])),
-    *({"stop": one} for one in (1, [], {})),
-    *({"downlink_bits": one} for one in ("x", None, -1.0)),
-]
 
 
 def ascii_terminals(place: Path) -> list[Row]:

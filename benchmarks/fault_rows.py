@@ -68,12 +68,6 @@ SEEN: list[tuple[str, list[str]]] = [
         ],
     ),
     (
-        "a checkpoint with the right sum that says what no run does",
-        [
-            "faults/test_store.py::test_a_checkpoint_with_the_right_sum_and_wrong_content_is_one_line"
-        ],
-    ),
-    (
         "a divergence that a few caused names nobody",
         [
             "faults/test_store.py::test_a_divergence_caused_by_a_few_is_rolled_back_and_names_them",

@@ -25,7 +25,6 @@ from fault_commands import fuzz_commands
 from fault_files import (
     ascii_terminals,
     bombs,
-    crafted_checkpoints,
     fuzz_data,
     fuzz_runs,
     fuzz_settings,
@@ -48,13 +47,14 @@ from fault_rows import seen_table
 
 from autofl.cli.main import main
 from autofl.config import parse_settings
+from autofl.core.round import Round
+from autofl.core.stop import Stop, watched
 from autofl.errors import ENDING, AutoFLError
 from autofl.experiments.run import run
 from autofl.files import make_folder
 from autofl.lock import FolderLock, is_locked
+from autofl.quality import Evaluation
 from autofl.records import (
-    Evaluation,
-    RoundRecord,
     RunWriter,
     find_runs,
     newest_checkpoint,
@@ -63,7 +63,6 @@ from autofl.records import (
     read_run,
 )
 from autofl.records.checkpoints import GENERATIONS
-from autofl.rounds.stop import Stop, watched
 
 PAGE = ROOT / "docs" / "reliability.md"
 
@@ -76,7 +75,7 @@ def flips(place: Path, num: int, dice: random.Random) -> list[Row]:
     writer = RunWriter(place, "seed = 1\n", {"algorithm": "autofl", "seed": 1})
     weights = np.random.default_rng(1).normal(size=40).astype(np.float32)
     for number in (1, 2):
-        writer.write(RoundRecord(number))
+        writer.write(Round(number))
         writer.write_checkpoint({"state.params.w": weights * number}, {"round": number})
     writer.close()
     newest = place / GENERATIONS[1]
@@ -150,8 +149,8 @@ def _flipped_settings(place: Path, num: int, dice: random.Random) -> Row:
     its seed.
     """
 
-    def stop(record: RoundRecord) -> None:
-        if record.round == 2:
+    def stop(record: Round) -> None:
+        if record.k == 2:
             raise KeyboardInterrupt
 
     folder, said, refused = place / "stopped", place / "stopped.txt", 0
@@ -504,7 +503,6 @@ def inject(size: str, only: list[str]) -> Iterator[tuple[str, list[Row]]]:
         "folders": lambda place, dice: fuzz_runs(place, num_files, dice),
         "data": lambda place, dice: fuzz_data(place, num_files, dice),
         "bombs": lambda place, _: bombs(place),
-        "crafted": lambda place, _: crafted_checkpoints(place),
         "commands": lambda place, dice: fuzz_commands(place, num_lines, dice),
         "ascii": lambda place, _: ascii_terminals(place),
         "misnamed": lambda *_: misnamed_data(),

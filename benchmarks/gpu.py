@@ -19,6 +19,11 @@ import torch
 
 from autofl.algorithms import FedAvg, PerFedAvg
 from autofl.channels import PathLoss, Rayleigh
+from autofl.core.arm import Arm
+from autofl.core.round import ChannelAir
+from autofl.core.simulation import Simulation, simulate
+from autofl.core.stop import Stop
+from autofl.core.together import play_together
 from autofl.data import ByLabels, Iid, find, load
 from autofl.data.federated import federate
 from autofl.engines import make_engine, pick_engine
@@ -27,10 +32,7 @@ from autofl.models import build, lenet5, mlp, num_weights, params_of
 from autofl.network import Cell, drop_in_disc
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.rng import stream
-from autofl.rounds.arm import Arm
-from autofl.rounds.stop import Stop
 from autofl.selection import Uniform
-from autofl.simulation import Simulation, simulate, simulate_together
 
 NUM_UE, SELECTED = 20, 5
 PLANNED, FIXED = PaperPlanner(0.02), FixedPlanner(5, "max")
@@ -76,8 +78,7 @@ def simulations(dataset, names, seeds, law, rounds, device, every=5, dtype=torch
             sims.append(
                 Simulation(
                     arm=Arm(algorithm, planner, Uniform(SELECTED)),
-                    cell=cell,
-                    channel=PathLoss(Rayleigh(40.0)),
+                    air=ChannelAir(cell, PathLoss(Rayleigh(40.0))),
                     model=model,
                     params=params,
                     data=data,
@@ -103,7 +104,7 @@ def timed(work):
 def count(sims, together=True):
     """Rounds of all runs, in one batch or one run after another."""
     if together:
-        return sum(1 for _ in simulate_together(sims))
+        return sum(len(steps) for steps in play_together(sims))
     return sum(1 for sim in sims for _ in simulate(sim))
 
 
@@ -113,7 +114,10 @@ def same_as_cpu(dataset, device, dtype):
     """
     names = ["autofl", "per-fedavg"]
     here = simulations(dataset, names, (1, 2), "labels", 10, device, 10, dtype)
-    on_gpu = {r: (record, state) for r, record, state in simulate_together(here)}
+    on_gpu = {}
+    for steps in play_together(here):
+        for r, record, checkpoint in steps:
+            on_gpu[r] = record, checkpoint.state
     worst, same_plan = 0.0, True
     for r, sim in enumerate(
         simulations(dataset, names, (1, 2), "labels", 10, torch.device("cpu"), 10, dtype)
@@ -132,7 +136,7 @@ def rate(dataset, device, num_runs, rounds, every):
     """Rounds of a run per second: so many runs in one batch, and one by one."""
     names = ["autofl", "per-fedavg"]
     sims = simulations(dataset, names, range(1, num_runs // 2 + 1), "labels", rounds, device, every)
-    timed(lambda: [next(iter(simulate_together(sims)))])
+    timed(lambda: next(play_together(sims)))
     seconds, _ = timed(lambda: count(sims))
     row = {
         "runs": num_runs,

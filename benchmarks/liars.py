@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from autofl.config import load_settings
+from autofl.core.simulation import simulate
 from autofl.engines import use_machine
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import load_federated
-from autofl.simulation import simulate
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = (
@@ -158,14 +158,14 @@ def measure(
     record, params = None, sim.params
     for record, state in simulate(sim):
         params = state.params
-        for ue, arrived in zip(record.ue.tolist(), record.decoded.tolist(), strict=True):
-            lied = ue in liars and record.round >= settings.attack.begin
+        for ue, arrived in zip(record.ue.tolist(), record.arrived.tolist(), strict=True):
+            lied = ue in liars and record.k >= settings.attack.begin
             told += lied
             caught += lied and not arrived
             wronged += not lied and not arrived
             last_passed[ue] = arrived
-        if record.round in MARKS:
-            marks[str(record.round)] = round(record.evaluation.adapted_accuracy, 5)
+        if record.k in MARKS:
+            marks[str(record.k)] = round(record.evaluation.adapted_accuracy, 5)
     assert record is not None
     assert record.evaluation is not None
     by_ue = sim.evaluator.prepare(sim.model, sim.data, sim.seed).by_ue(params)[1][1]

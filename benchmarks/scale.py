@@ -21,6 +21,10 @@ from work import INNER_LR, OUTER_LR, population
 
 from autofl.algorithms import PerFedAvg
 from autofl.channels import Exponential, PathLoss
+from autofl.core.arm import Arm
+from autofl.core.round import ChannelAir
+from autofl.core.simulation import Simulation, simulate
+from autofl.core.stop import Stop
 from autofl.data import load
 from autofl.engines import make_engine, use_machine
 from autofl.evaluation import Evaluator
@@ -28,10 +32,7 @@ from autofl.models import build, num_weights, params_of
 from autofl.network import Cell, drop_in_disc
 from autofl.planner import ExactPlanner
 from autofl.rng import stream
-from autofl.rounds.arm import Arm
-from autofl.rounds.stop import Stop
 from autofl.selection import Uniform
-from autofl.simulation import Simulation, simulate
 
 ROUNDS = 4
 
@@ -60,7 +61,7 @@ def measure(num_ue, selected, samples=40, width=100):
     )
     sim = Simulation(
         arm=Arm(PerFedAvg(INNER_LR, OUTER_LR), ExactPlanner(1 / (3 * samples)), Uniform(selected)),
-        cell=cell, channel=PathLoss(Exponential(1.0)), model=model, params=params, data=data,
+        air=ChannelAir(cell, PathLoss(Exponential(1.0))), model=model, params=params, data=data,
         engine=make_engine("low_rank", model), engine_name="low_rank",
         evaluator=Evaluator(inner_lr=INNER_LR, num_ue=50), stop=Stop(rounds=ROUNDS), seed=1,
         evaluate_every=10**9,
@@ -68,7 +69,7 @@ def measure(num_ue, selected, samples=40, width=100):
     ends, trained = [], []
     for record, _ in simulate(sim):
         ends.append(time.perf_counter())
-        trained.append(int(record.decoded.sum()))
+        trained.append(int(record.arrived.sum()))
     return {
         "num_ue": num_ue,
         "selected": selected,

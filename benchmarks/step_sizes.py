@@ -30,12 +30,12 @@ from autofl.algorithms.base import length_of
 from autofl.algorithms.hessian import hessian_product
 from autofl.config import load_settings
 from autofl.config.settings import MNIST_STEPS, PAPER_STEPS
+from autofl.core.simulation import Simulation, simulate
 from autofl.data.batch import Batch, Batches
 from autofl.engines import ClientMemory, Updates
 from autofl.engines.compressed import flat
 from autofl.experiments.build import build_simulation
 from autofl.models import Params, loss_of
-from autofl.simulation import Simulation, simulate
 from autofl.units import Array, IntArray
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "step-sizes.json"

@@ -11,11 +11,11 @@ import numpy as np
 
 from autofl.compressors.entropy import MEASURED, Entropy
 from autofl.config import load_settings
+from autofl.core.simulation import simulate
 from autofl.engines import ClientMemory
 from autofl.engines.compressed import flat
 from autofl.experiments.build import build_simulation
 from autofl.rng import stream
-from autofl.simulation import simulate
 
 ROUNDS = (1, 5, 15, 40)
 NUM_SAMPLES, LOCAL_STEPS = 8, 2
@@ -39,7 +39,7 @@ def main() -> None:
     sim = build_simulation(settings)
     compressor, ue = Entropy(), np.arange(5)
     variances: dict[float, list[float]] = {bits: [] for bits, _ in MEASURED}
-    states = [state.params for record, state in simulate(sim) if record.round + 1 in ROUNDS]
+    states = [state.params for record, state in simulate(sim) if record.k + 1 in ROUNDS]
     for k, params in zip(ROUNDS, states, strict=True):
         algorithm = sim.arm.algorithm.at(k)  # type: ignore[attr-defined]
         num, steps = np.full(5, NUM_SAMPLES), np.full(5, LOCAL_STEPS)

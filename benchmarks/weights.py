@@ -25,9 +25,9 @@ LARGEST = 100.0  # of the aggregator `unbiased`: weights are capped at so many t
 
 def main() -> None:
     import autofl
+    from autofl.core.horizon import draw_horizon
     from autofl.experiments.cell import build_network
     from autofl.rng import stream
-    from autofl.rounds.horizon import draw_horizon
     from autofl.theory import participation
 
     headings = [

@@ -101,7 +101,7 @@ def test_a_simulation_can_be_played_round_by_round(data):
     arm = fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(10, "max"), fl.Uniform(4))
     sim = fl.simulation_of(arm, fl.Cell.disc(), data, fl.mlp, stop=fl.Stop(2))
     records = [record for record, _ in fl.simulate(sim)]
-    assert [record.round for record in records] == [0, 1, 2]
+    assert [record.k for record in records] == [0, 1, 2]
     assert len(records[1].ue) == 4
     assert sim.cell.update_bits[0] == 32 * 79_510
     odd = fl.Arm(fl.FedAvg(0.07), fl.FixedPlanner(10), compressor=OddSize())

@@ -16,18 +16,19 @@ TESTS = Path(__file__).parent
 ROOT = Path(__file__).parents[1] / "src" / "autofl"
 ROWS = [
     ["version", "errors", "units", "rng", "registry", "files", "lock"],
+    ["quality"],
     ["network", "theory"],
     ["channels", "selection", "compressors"],
     ["planner"],
-    ["records"],
     ["data", "models", "algorithms"],
     ["engines"],
     ["aggregators", "attacks", "evaluation"],
     ["rounds"],
-    ["simulation"],
+    ["core"],
+    ["records"],
     ["config", "experiments"],
     ["analysis", "report", "api"],
-    ["deploy", "explore"],  # neither simulation nor deploy may know the other
+    ["deploy", "explore"],  # deploy may not know the world of a simulation
     ["cli"],
 ]
 RANK = {name: (row, place) for row, names in enumerate(ROWS) for place, name in enumerate(names)}
@@ -38,7 +39,7 @@ THIRD_PARTY = {
     "selection": {"numpy"},
     "compressors": {"numpy", "torch"},  # torch inside functions only, see below
     "planner": {"numpy"},
-    "records": {"numpy", "scipy", "safetensors"},
+    "records": {"numpy", "safetensors"},
     "data": {"numpy", "torch", "pooch"},
     "models": {"numpy", "torch"},
     "algorithms": {"numpy", "torch"},
@@ -47,7 +48,8 @@ THIRD_PARTY = {
     "attacks": {"numpy", "torch"},
     "evaluation": {"numpy", "scipy", "torch"},
     "rounds": {"numpy", "torch"},
-    "simulation": {"numpy", "torch"},
+    "core": {"numpy", "torch"},
+    "quality": {"numpy", "scipy"},
     "deploy": {"numpy", "torch", "flwr", "grpc", "cryptography", "tomli_w"},
 }
 
@@ -77,7 +79,8 @@ def test_each_row_imports_only_from_above(path):
         if name.startswith("autofl"):
             other = name.split(".")[1]
             assert other == own or RANK[other] < RANK[own], f"{own} must not import {other}"
-            assert {own, other} != {"simulation", "deploy"}
+            world_here = ("autofl.core.simulation", "autofl.core.together")
+            assert own != "deploy" or name not in world_here
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,7 @@ def loaded_by(*modules: str) -> set[str]:
             "autofl.selection",
             "autofl.compressors",
         ),
-        *("autofl.planner", "autofl.records", "autofl.rounds.round", "autofl.rounds.horizon"),
+        *("autofl.planner", "autofl.records", "autofl.core.decide", "autofl.core.horizon"),
     ],
 )
 def test_the_networks_side_of_a_round_loads_neither_torch_nor_scipy(module):
@@ -156,7 +159,7 @@ def test_planning_loads_neither_torch_nor_scipy(name):
 
 def test_simulation_needs_no_settings_library_and_no_command_line():
     code = (
-        "import sys, autofl.simulation, autofl.evaluation;"
+        "import sys, autofl.core.simulation, autofl.evaluation;"
         "print([name for name in ('pydantic', 'typer', 'rich', 'matplotlib', 'pooch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

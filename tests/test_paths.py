@@ -10,11 +10,11 @@ from autofl.analysis.forecast import forecast
 from autofl.analysis.pilot_files import Pilot, write_pilots
 from autofl.analysis.pilot_fit import SHIPPED, Pilots
 from autofl.config import load_settings
+from autofl.core.round import Round
 from autofl.data import CATALOG, Iid, catalog, fetch, find, load, read_device, read_npz
 from autofl.data.dataset import write_device
 from autofl.experiments.run import run
 from autofl.records import (
-    RoundRecord,
     RunWriter,
     find_runs,
     is_run,
@@ -56,7 +56,7 @@ def test_run_folders(form, tmp_path):
     folder = tmp_path / "run"
     writer = RunWriter(form(folder), "seed = 1\n", {"algorithm": "autofl", "seed": 1})
     writer.write_weights({"w": np.ones(2)})
-    writer.write(RoundRecord(0))
+    writer.write(Round(0))
     writer.write_checkpoint({"w": np.zeros(3)}, {"round": 0})
     writer.close()
     RunWriter.go_on(form(folder), after=0).close()

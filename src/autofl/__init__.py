@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from autofl.compressors import Sent as Sent
     from autofl.config import Settings as Settings
     from autofl.config import load_settings as load_settings
+    from autofl.core.arm import Arm as Arm
+    from autofl.core.round import Round as Round
+    from autofl.core.simulation import Simulation as Simulation
+    from autofl.core.simulation import simulate as simulate
+    from autofl.core.stop import Stop as Stop
     from autofl.data import Dataset as Dataset
     from autofl.data import Partition as Partition
     from autofl.data import PartitionLaw as PartitionLaw
@@ -76,23 +81,18 @@ if TYPE_CHECKING:
     from autofl.planner import Memoryless as Memoryless
     from autofl.planner import PaperPlanner as PaperPlanner
     from autofl.planner import Planner as Planner
-    from autofl.records import Evaluation as Evaluation
-    from autofl.records import RoundRecord as RoundRecord
+    from autofl.quality import Evaluation as Evaluation
     from autofl.records import Run as Run
     from autofl.records import read_run as read_run
     from autofl.report.make import Report as Report
     from autofl.report.make import make_report as make_report
     from autofl.report.plots import plot as plot
     from autofl.report.table import Table as Table
-    from autofl.rounds.arm import Arm as Arm
-    from autofl.rounds.stop import Stop as Stop
     from autofl.selection import ByData as ByData
     from autofl.selection import Candidates as Candidates
     from autofl.selection import Selected as Selected
     from autofl.selection import Selection as Selection
     from autofl.selection import Uniform as Uniform
-    from autofl.simulation import Simulation as Simulation
-    from autofl.simulation import simulate as simulate
 
 _HOME = {
     "autofl.aggregators": ("Aggregator", "Arrived", "Mean"),
@@ -118,14 +118,16 @@ _HOME = {
         *("ExactPlanner", "FixedPlanner", "JointPlanner", "PaperPlanner"),
         *("Memory", "Memoryless", "Planner"),
     ),
-    "autofl.records": ("Evaluation", "RoundRecord", "Run", "read_run"),
+    "autofl.records": ("Run", "read_run"),
     "autofl.report.make": ("Report", "make_report"),
     "autofl.report.plots": ("plot",),
     "autofl.report.table": ("Table",),
-    "autofl.rounds.arm": ("Arm",),
-    "autofl.rounds.stop": ("Stop",),
+    "autofl.core.arm": ("Arm",),
+    "autofl.core.round": ("Round",),
+    "autofl.core.stop": ("Stop",),
     "autofl.selection": ("ByData", "Candidates", "Selected", "Selection", "Uniform"),
-    "autofl.simulation": ("Simulation", "simulate"),
+    "autofl.core.simulation": ("Simulation", "simulate"),
+    "autofl.quality": ("Evaluation",),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _HOME.items() for name in names}
 

@@ -24,6 +24,10 @@ from autofl.compressors import Compressor
 from autofl.compressors.downlink import downlink_bits
 from autofl.config.load import FROM_OBJECTS
 from autofl.config.parts import checked_settings
+from autofl.core.arm import Arm
+from autofl.core.round import ChannelAir, Round
+from autofl.core.simulation import Simulation
+from autofl.core.stop import Stop
 from autofl.data import PartitionLaw
 from autofl.data.federated import FederatedData
 from autofl.engines import make_engine, pick_engine
@@ -37,7 +41,7 @@ from autofl.files import inside
 from autofl.models import build, check_model, num_weights, params_of
 from autofl.network import Cell, Outage
 from autofl.planner import Planner
-from autofl.records import RoundRecord, Run
+from autofl.records import Run
 from autofl.registry import Kind, check_part, find
 from autofl.report.plots import plot
 from autofl.report.progress import ProgressBar
@@ -45,10 +49,7 @@ from autofl.report.runs import group
 from autofl.report.summary import summarise, table
 from autofl.report.table import Table
 from autofl.rng import stream
-from autofl.rounds.arm import Arm
-from autofl.rounds.stop import Stop
 from autofl.selection import Selection
-from autofl.simulation import Simulation
 from autofl.units import PathLike
 
 DEFAULT_CHANNEL = PathLoss(Rayleigh(40.0))
@@ -157,6 +158,9 @@ def simulation_of(
     if not callable(model):
         raise AutoFLError(f"model: {model!r}; give a function such as fl.mlp, or a torch.nn.Module")
     check_part("channel", channel or DEFAULT_CHANNEL)
+    algorithm = arm.algorithm
+    if algorithm is None:
+        raise AutoFLError("arm: it has no algorithm, so there is nothing to simulate")
     if cell.num_ue != data.partition.num_ue:
         raise AutoFLError(
             f"the cell has {cell.num_ue} UEs, the data {data.partition.num_ue}; give both the same num_ue"
@@ -168,7 +172,7 @@ def simulation_of(
     check_model(made, data.sample_shape, data.num_classes)
     made = made.to(data.x.device)
     params = params_of(made, data.dtype)
-    weights = num_weights(arm.algorithm.init(params).sent)
+    weights = num_weights(algorithm.init(params).sent)
     fitted = replace(
         cell,
         data_size=data.partition.train_size.astype(float),
@@ -176,21 +180,20 @@ def simulation_of(
         num_weights=float(weights),
         downlink_bits=downlink_bits(weights, arm.downlink),
     )
-    name = pick_engine(engine, made, arm.algorithm)
+    name = pick_engine(engine, made, algorithm)
     return Simulation(
         arm=arm,
+        air=ChannelAir(fitted, channel or DEFAULT_CHANNEL),
         params=params,
         stop=stop or Stop(200),
         seed=seed,
         outage=outage,
         evaluate_every=evaluate_every,
-        cell=fitted,
-        channel=channel or DEFAULT_CHANNEL,
         model=made,
         data=data,
         engine=make_engine(name, made),
         engine_name=name,
-        evaluator=evaluator or Evaluator(inner_lr=float(getattr(arm.algorithm, "inner_lr", 0.03))),
+        evaluator=evaluator or Evaluator(inner_lr=float(getattr(algorithm, "inner_lr", 0.03))),
     )
 
 
@@ -302,16 +305,16 @@ def _shown(progress: bool | OnProgress, total_rounds: int) -> Iterator[OnProgres
 
 def _telling(
     tell: OnProgress | None, label: str, num_rounds: int
-) -> Callable[[RoundRecord], None] | None:
+) -> Callable[[Round], None] | None:
     if tell is None:
         return None
     begin = time.perf_counter()
 
-    def on_round(record: RoundRecord) -> None:
+    def on_round(record: Round) -> None:
         if record.evaluation is not None:
             accuracy = record.evaluation.adapted_accuracy
             spent = time.perf_counter() - begin
             done = record.stop is not None
-            tell(Progress(label, record.round, num_rounds, record.sim_time, accuracy, spent, done))
+            tell(Progress(label, record.k, num_rounds, record.sim_time, accuracy, spent, done))
 
     return on_round

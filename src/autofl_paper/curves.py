@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofl.records import convergence_round
+from autofl.quality import convergence_round
 from autofl.units import Array
 
 METRICS = ("adapted", "global")

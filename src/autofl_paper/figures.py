@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from autofl.records import mean_interval
+from autofl.quality import mean_interval
 from autofl.report.about import DATA_NAMES
 from autofl.report.plots import (
     COLOURS,

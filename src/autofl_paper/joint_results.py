@@ -15,7 +15,8 @@ from autofl.config import parse_settings
 from autofl.experiments.cell import build_cell
 from autofl.files import opening, read_json, write_whole
 from autofl.network import LIMITS
-from autofl.records import Run, reaches, read_run, time_to_accuracy
+from autofl.quality import reaches, time_to_accuracy
+from autofl.records import Run, read_run
 from autofl.units import Array, BoolArray
 from autofl_paper.joint import DRAWN, JOINT_STUDIES, JointScale
 from autofl_paper.recipes import Arm

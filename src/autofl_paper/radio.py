@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autofl.config import load_settings
+from autofl.core.decide import before_training, without_learning
+from autofl.core.round import ChannelAir
 from autofl.data import find
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import whole_cell
-from autofl.rounds.round import ChannelAir, network_round
 from autofl_paper.paper import LABELS, SAMPLE_SIZES
 from autofl_paper.recipes import ALGORITHMS, Arm
 
@@ -138,11 +139,11 @@ def shares_that_can_send(cell: RadioCell, num_seeds: int) -> dict[str, float]:
         overrides = ["data.name=mnist", "planner.name=exact", f"seed={seed}"]
         network = whole_cell(load_settings(overrides=overrides, scenario=cell.scenario))
         air = network.air
-        memory = network.planner.init(network.air.cell)
         assert isinstance(air, ChannelAir)
         for budget in BUDGETS:
             ues = air.cell.having(max_energy=np.full(air.cell.num_ue, budget))
-            made, _ = network_round(replace(network, air=replace(air, cell=ues)), 1, memory)
+            here = replace(network, air=replace(air, cell=ues))
+            made, _ = without_learning(here, before_training(here))
             shares[budget] += float(made.plan.feasible.mean()) / num_seeds
     return {f"{budget:g}": share for budget, share in shares.items()}
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from autofl.records import mean_interval
+from autofl.quality import mean_interval
 from autofl.units import Array
 from autofl_paper.joint_results import JointStudy, named
 from autofl_paper.paper import BEST_SIZE, TIME_RATIO, WORST_SIZE

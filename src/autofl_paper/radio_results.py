@@ -13,7 +13,8 @@ from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_cell
 from autofl.network import compute_cost, snr
-from autofl.records import Run, convergence_round, read_run, time_to_accuracy
+from autofl.quality import convergence_round, time_to_accuracy
+from autofl.records import Run, read_run
 from autofl.units import Array, BoolArray
 from autofl_paper.joint_results import (
     JointRow,

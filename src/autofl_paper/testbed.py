@@ -12,7 +12,8 @@ from autofl.deploy.commands import Tell, down, run, up
 from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.files import write_whole
-from autofl.records import Run, is_run, read_run, time_to_accuracy
+from autofl.quality import time_to_accuracy
+from autofl.records import Run, is_run, read_run
 from autofl.report.devices import round_overheads
 from autofl.report.plots import COLOURS, figure_of, save
 from autofl.units import Array

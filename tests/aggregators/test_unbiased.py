@@ -57,7 +57,7 @@ def test_how_often_a_ue_is_heard_is_counted_in_the_network_alone():
         ]
     )
     sim = build_simulation(settings)
-    counted = heard_probability(sim.network(sim.air))
+    counted = heard_probability(sim)
     np.testing.assert_array_equal(sim.arm.aggregator.heard_probability, counted)
     # Brute force: plan every UE in 4,000 drawn channels of this cell.
     cell, planner = sim.cell, sim.arm.planner

@@ -7,11 +7,11 @@ import torch
 from autofl.algorithms import FedAvg
 from autofl.algorithms.ditto import TRAINED, Ditto
 from autofl.config import load_settings
+from autofl.core.simulation import simulate
 from autofl.data.batch import Batch, MetaBatch
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.models import loss_of
-from autofl.simulation import simulate
 from reference.one_weight import batch_of, quadratic
 
 
@@ -51,18 +51,18 @@ def test_the_accuracy_called_adapted_is_that_of_the_ue_s_own_models():
     ditto, loss, accuracy = sim.arm.algorithm, loss_of(sim.model), []
     states = {0: sim.params}
     for record, after in simulate(sim):
-        states[record.round] = after.params
+        states[record.k] = after.params
     rounds = [record for record, _ in simulate(sim)]
     for ue in range(20):
         own = ditto.client_init(sim.params)
         for record in rounds[1:]:
-            if record.decoded[ue]:
+            if record.arrived[ue]:
                 plan = record.plan
                 batches = sim.data.draw(
-                    np.array([ue]), plan.num_samples[[ue]], 1, sim.seed, record.round
+                    np.array([ue]), plan.num_samples[[ue]], 1, sim.seed, record.k
                 )
                 one = MetaBatch.of(Batch(*(part[:, 0] for part in batches.take(np.array([0])))))
-                _, own = ditto.client_step(loss, states[record.round - 1], one, own)
+                _, own = ditto.client_step(loss, states[record.k - 1], one, own)
         x, y = sim.data.gather(sim.data.partition.test_of(ue))
         personal = ditto.personal(loss, state.params, None, own)
         output = torch.func.functional_call(sim.model, personal, (x,))

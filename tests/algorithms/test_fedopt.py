@@ -6,9 +6,11 @@ import torch
 from autofl.algorithms import FedAvg
 from autofl.algorithms.fedopt import FedOpt
 from autofl.config import load_settings
+from autofl.core.simulation import simulate
+from autofl.core.together import fit_together
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
-from autofl.simulation import fit_together, simulate, simulate_together
+from reference.runs import simulate_together
 
 
 def params_of(value):

@@ -8,6 +8,7 @@ import torch
 
 from autofl.algorithms import FedAvg, PerFedAvg, is_guarded
 from autofl.config import parse_settings
+from autofl.core.simulation import simulate
 from autofl.data.batch import Batch, MetaBatch
 from autofl.data.federated import federate
 from autofl.engines import make_engine, pick_engine
@@ -17,7 +18,6 @@ from autofl.experiments.run import run
 from autofl.models import build, mlp, params_of
 from autofl.report import runs as reported
 from autofl.rng import stream
-from autofl.simulation import simulate
 from reference.updates import NUM_SAMPLES, UE, InMemory
 
 
@@ -177,7 +177,7 @@ def test_guarded_steps_are_in_the_records_of_every_ue():
     (_, before), *rounds = simulate(sim)
     state = before
     for record, after in rounds:
-        batches = sim.data.draw(record.ue, record.plan.num_samples, 8, sim.seed, record.round)
+        batches = sim.data.draw(record.ue, record.plan.num_samples, 8, sim.seed, record.k)
         updates = sim.engine(sim.arm.algorithm, state.params, batches, record.ue)
         updates.mean(np.ones(3))
         assert record.guarded.tolist() == updates.guarded.tolist()

@@ -13,9 +13,9 @@ from autofl.analysis.choose import Effort, choose
 from autofl.analysis.explain import bounds_of, elasticities, explain
 from autofl.analysis.forecast import draw_networks, forecast_of
 from autofl.analysis.pilot_fit import Pilots
+from autofl.core.horizon import draw_horizon
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_network, plan
-from autofl.rounds.horizon import draw_horizon
 from reference.joint_pilots import write
 
 CELL = ["cell.num_ue=8", "seed=3"]

@@ -25,11 +25,11 @@ from autofl.analysis.pilot_files import (
 from autofl.analysis.pilot_fit import Pilots
 from autofl.cli.planned import coarse_words
 from autofl.config.describe import describe
+from autofl.core.horizon import draw_horizon
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.cell import build_network
 from autofl.experiments.data import contents_of, load_federated, loaded_from
-from autofl.rounds.horizon import draw_horizon
 
 QUICK = ["stop.rounds=12", "evaluation.every=2", "evaluation.test_samples=5"]
 
@@ -48,18 +48,18 @@ def test_a_horizon_is_the_networks_side_of_a_simulation_to_the_bit(algorithm):
     sim = build_simulation(settings)
     horizon = draw_horizon(build_network(settings, sim.cell), 12)
     for record, _ in autofl.simulate(sim):
-        if record.round == 0:
+        if record.k == 0:
             continue
-        k = record.round - 1
+        k = record.k - 1
         assert horizon.round_time[k] == record.cost.time
-        np.testing.assert_array_equal(horizon.decoded[k, record.ue], record.decoded)
+        np.testing.assert_array_equal(horizon.decoded[k, record.ue], record.arrived)
         np.testing.assert_array_equal(horizon.energy[k, record.ue], record.cost.energy)
         for name in ("num_samples", "local_steps", "tx_power"):
-            planned = record.decoded * getattr(record.plan, name)
+            planned = record.arrived * getattr(record.plan, name)
             np.testing.assert_array_equal(
                 getattr(horizon, name)[k, record.ue], planned, err_msg=name
             )
-        assert horizon.decoded[k].sum() == record.decoded.sum()
+        assert horizon.decoded[k].sum() == record.arrived.sum()
 
 
 def test_noise_is_one_over_d_m_and_empty_rounds_do_not_count():

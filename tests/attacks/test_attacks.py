@@ -16,13 +16,13 @@ from autofl.attacks.noise import Noise
 from autofl.attacks.sign_flip import SignFlip
 from autofl.attacks.together import Together
 from autofl.config import load_settings
+from autofl.core.liars import Lies
+from autofl.core.simulation import simulate, simulated
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
 from autofl.rounds.checks import Bounds, Checks
 from autofl.rounds.screen import Screen
-from autofl.simulation import play, simulate
-from autofl.simulation.liars import Lies
 
 RNG = np.random.default_rng(1)
 
@@ -239,7 +239,7 @@ def test_who_is_left_out_is_who_lies(few_digits, attack, share):
     sim, records = liars_of(few_digits, f"attack.name={attack}", f"attack.share={share}")
     assert len(sim.lies.ue) == round(10 * share)
     for record, _ in records[1:]:
-        assert record.ue[~record.decoded].tolist() == sim.lies.ue.tolist()
+        assert record.ue[~record.arrived].tolist() == sim.lies.ue.tolist()
     accuracy = [record.evaluation.adapted_accuracy for record, _ in (records[0], records[-1])]
     assert accuracy[1] > accuracy[0] + 0.1
 
@@ -251,7 +251,7 @@ def test_liars_that_begin_later_are_honest_before(few_digits):
     ]
     sim, late = liars_of(few_digits, *lying, "attack.begin=3")
     for k, (record, state) in enumerate(late):
-        left_out = record.ue[~record.decoded].tolist()
+        left_out = record.ue[~record.arrived].tolist()
         assert left_out == (sim.lies.ue.tolist() if k >= 3 else [])
         same = all(torch.equal(p, honest[k][name]) for name, p in state.params.items())
         assert same == (k < 3)
@@ -291,12 +291,12 @@ def test_an_own_attack_gets_the_first_updates_if_it_says_so_and_then_checkpoints
     ):
         list(simulate(replace(sim, lies=replace(sim.lies, attack=Forgetful()))))
     sim = replace(sim, lies=replace(sim.lies, attack=Mindful(), bounds=Bounds()))
-    whole = [(record, copy.deepcopy(past)) for record, past in play(sim)]
+    whole = [(record, copy.deepcopy(past)) for _, record, past in simulated(sim)]
     middle = whole[2][1]
-    assert {f"#{ue}" for ue in sim.lies.ue.tolist()} <= set(middle.liars)
-    *_, (_, rest) = play(sim, middle)
-    for name, p in whole[-1][1].checkpoint.state.params.items():
-        assert torch.equal(rest.checkpoint.state.params[name], p)
+    assert {f"liars.#{ue}" for ue in sim.lies.ue.tolist()} <= set(middle.world)
+    *_, (_, _, rest) = simulated(sim, middle)
+    for name, p in whole[-1][1].state.params.items():
+        assert torch.equal(rest.state.params[name], p)
 
 
 def test_nobody_lies_with_a_share_of_nothing(few_digits):

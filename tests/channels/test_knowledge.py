@@ -14,8 +14,8 @@ from autofl.experiments.cell import build_channel, build_network
 from autofl.network import Cell
 from autofl.planner import ExactPlanner
 from autofl.rng import stream
-from autofl.rounds.round import ChannelAir, Network, network_round
 from autofl.selection import Uniform
+from reference.networks import decided, network_of
 
 
 class Drifting(Channel):
@@ -88,9 +88,9 @@ def test_what_is_lost_and_what_is_sent_again_is_paid_for():
     cell = cell_of(400, max_energy=1.0, snr_threshold=1.0)
     inner, totals = PathLoss(Exponential(1.0)), {}
     for tries, outage in ((1, None), (1, 0.02), (8, None)):
-        air = ChannelAir(replace(cell, tries=tries), Knowledge(inner, 3.0, 0, outage), 5)
-        planner = ExactPlanner(0.02)
-        made, _ = network_round(Network(air, planner, Uniform(400), 5), 1, planner.init(cell))
+        channel = Knowledge(inner, 3.0, 0, outage)
+        once = replace(cell, tries=tries)
+        made, _ = decided(network_of(once, channel, ExactPlanner(0.02), Uniform(400), seed=5))
         assert made.sends.mean() > 0.95
         totals[tries, outage] = (
             made.decoded[made.sends].mean(),
@@ -133,12 +133,9 @@ def test_listening_is_paid_from_the_budget():
         ]
     )
     network = build_network(settings)
-    planned, _ = network_round(network, 1, network.planner.init(network.air.cell))
-    free, _ = network_round(
-        replace(network, air=replace(network.air, cell=network.air.cell.having(receive_power=0.0))),
-        1,
-        {},
-    )
+    planned, _ = decided(network)
+    deaf = network.air.cell.having(receive_power=0.0)
+    free, _ = decided(replace(network, air=replace(network.air, cell=deaf)))
     assert planned.sends.any()
     assert (planned.cost.energy <= planned.cell.max_energy * (1 + 1e-9)).all()
     assert (planned.plan.num_samples <= free.plan.num_samples).all()

@@ -14,15 +14,15 @@ from autofl.channels import Channel, success_probability
 from autofl.channels.radio import Radio
 from autofl.cli.main import run as autofl
 from autofl.config import load_settings, parse_settings
+from autofl.core.horizon import draw_horizon
+from autofl.core.simulation import Here as Here
+from autofl.core.simulation import simulate, simulated
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.cell import build_cell, build_channel, build_network
 from autofl.experiments.data import build_data
 from autofl.network import Cell
-from autofl.rounds.horizon import draw_horizon
-from autofl.rounds.loop import run_rounds
-from autofl.simulation import simulate, simulate_together
-from autofl.simulation.loop import _Here as Here
+from reference.runs import simulate_together
 
 
 def own_umi(rng, num, radius, power_dbm, noise_dbm):
@@ -226,16 +226,15 @@ def test_rounds_without_learning_ask_for_the_time_at_which_they_begin():
     network = build_network(parse_settings({"cell": {"num_ue": 4}}))
     network = replace(network, air=replace(network.air, channel=Clock()))
     seen = []
-    from autofl.rounds import horizon
 
     class Listening:
         cell = network.air.cell
 
-        def gains(self, k, ue, start):
+        def gains(self, seed, k, ue, start):
             seen.append(start)
-            return network.air.gains(k, ue, start)
+            return network.air.gains(seed, k, ue, start)
 
-    drawn = horizon.draw_horizon(replace(network, air=Listening()), 5)
+    drawn = draw_horizon(replace(network, air=Listening()), 5)
     np.testing.assert_array_equal(seen, np.concatenate([[0.0], drawn.round_time.cumsum()[:-1]]))
 
 
@@ -257,18 +256,17 @@ def test_a_run_its_batch_its_horizon_and_its_replay_see_the_same_gains(few_digit
     assert (np.diff(starts) > 0.0).all()
     for record, start in zip(alone, starts, strict=True):
         np.testing.assert_array_equal(
-            record.channel_gain, sim.channel.gain_at(sim.cell, sim.seed, start)[record.ue]
+            record.gain, sim.channel.gain_at(sim.cell, sim.seed, start)[record.ue]
         )
     together = [record for _, record, _ in simulate_together([sim])][1:]
-    drawn = draw_horizon(sim.network(sim.air), 6)
-    world = Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, None))
-    whole = list(run_rounds(sim, world))
-    rest = [record for record, _ in run_rounds(sim, world, whole[3][1])]
+    drawn = draw_horizon(sim, 6)
+    whole = list(simulated(sim))
+    rest = [step.round for step in simulated(sim, whole[3].checkpoint)]
     for k, record in enumerate(alone):
-        np.testing.assert_array_equal(together[k].channel_gain, record.channel_gain)
+        np.testing.assert_array_equal(together[k].gain, record.gain)
         assert drawn.round_time[k] == pytest.approx(float(record.cost.time), rel=1e-12)
         if k >= 3:
-            np.testing.assert_array_equal(rest[k - 3].channel_gain, record.channel_gain)
+            np.testing.assert_array_equal(rest[k - 3].gain, record.gain)
 
 
 def test_settings_give_each_seed_its_landscape_and_a_file_written_out_keeps_it():

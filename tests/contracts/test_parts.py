@@ -14,6 +14,8 @@ from autofl.aggregators import Arrived
 from autofl.algorithms import Algorithm, is_stateful
 from autofl.attacks import Attacked
 from autofl.config import load_settings
+from autofl.core.simulation import Here as Here
+from autofl.core.simulation import simulated
 from autofl.data.federated import federate
 from autofl.engines import ClientMemory, CompressedUpdates, StackedUpdates, make_engine, pick_engine
 from autofl.engines.compressed import flat
@@ -24,12 +26,10 @@ from autofl.experiments.run import run
 from autofl.models import build, mlp, params_of
 from autofl.network import DECISIONS, LIMITS, Cell, decoded, round_cost
 from autofl.planner import Observing
-from autofl.records import Evaluation
+from autofl.quality import Evaluation
 from autofl.registry import PARTS, find
 from autofl.rng import stream
-from autofl.rounds.loop import run_rounds
 from autofl.selection import Candidates
-from autofl.simulation.loop import _Here as Here
 from compressors.cases import updates_of
 from reference.updates import NUM_SAMPLES, UE
 
@@ -189,13 +189,12 @@ def test_a_run_of_a_planner_that_observes_goes_on_from_a_checkpoint(name, few_di
     ]
     settings = load_settings(overrides=changes)
     sim = build_simulation(settings, data=build_data(settings, few_digits))
-    world = Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, None))
-    whole = list(run_rounds(sim, world))
+    whole = [(step.round, step.checkpoint) for step in simulated(sim)]
     _, checkpoint = whole[7]
     checkpoint = replace(
         checkpoint, memory={key: np.array(value) for key, value in checkpoint.memory.items()}
     )
-    rest = list(run_rounds(sim, world, checkpoint))
+    rest = [(step.round, step.checkpoint) for step in simulated(sim, checkpoint)]
     assert len(rest) == 9
     for (one, _), (other, _) in zip(whole[8:], rest, strict=True):
         for decision in DECISIONS:
@@ -628,18 +627,18 @@ def test_a_run_takes_every_part_and_gives_the_same_bytes_twice(kind, name, tmp_p
 
 def test_a_planner_may_know_less_than_decides_decoding():
     """With a channel known a round late, some who send are not decoded, and they have paid for it."""
-    from autofl.rounds.round import ChannelAir, Network, network_round
     from autofl.selection import Uniform
+    from reference.networks import decided, network_of
 
     cell = replace(
         cell_of(), max_energy=np.array(1.0), max_power=np.array(0.05), distance=np.full(12, 2700.0)
     )
     channel = find("channel", OWN["channel"]).build()
     planner = find("planner", "exact").build()
-    network = Network(ChannelAir(cell, channel, 1), planner, Uniform(12), 1)
+    network = network_of(cell, channel, planner, Uniform(12))
     lost = 0
     for k in range(1, 15):
-        now, _ = network_round(network, k, planner.init(cell))
+        now, _ = decided(network, k)
         assert not (now.decoded & ~now.sends).any()
         assert (now.cost.energy[now.sends] > 0).all()
         lost += int((now.sends & ~now.decoded).sum())

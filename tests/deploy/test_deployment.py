@@ -20,8 +20,8 @@ from autofl.config import load_settings
 from autofl.deploy.certificates import make_certificates, make_node_key
 from autofl.deploy.folder import Site, _marked, free_port
 from autofl.experiments.run import run as simulate
+from autofl.network import LIMITS
 from autofl.records import read_run, read_weights
-from autofl.records.round import LIMITS
 from autofl.records.run import UE_TABLE
 from reference.waiting import PATIENCE
 

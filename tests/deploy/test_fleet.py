@@ -27,6 +27,7 @@ from flwr.app import (
 )
 
 from autofl.config import dump_settings, load_settings, parse_settings
+from autofl.core.simulation import simulate
 from autofl.data import Dataset
 from autofl.deploy import client, fleet, server
 from autofl.deploy.folder import Site
@@ -37,7 +38,6 @@ from autofl.experiments.build import build_simulation
 from autofl.records import read_run, read_weights
 from autofl.report.about import title_of
 from autofl.report.runs import unheard_words
-from autofl.simulation import simulate
 from deploy.loopback import Lines, Loopback, make_nodes, node_of
 
 NUM_UE = 4
@@ -162,7 +162,7 @@ def test_devices_with_their_own_files_learn_what_the_simulator_learns(
     records = list(simulate(build_simulation(settings, dataset=few_digits)))
     assert (run.ues["guarded"].sum() > 0) == bool(learning)
     for record, _ in records[1:]:
-        row = run.ues["round"] == record.round
+        row = run.ues["round"] == record.k
         for name, column in record.ue_columns().items():
             np.testing.assert_array_equal(run.ues[name][row], column, err_msg=name)
     # float32, three updates of weights below 1 summed in another grouping
@@ -189,7 +189,7 @@ def test_packed_updates_of_devices_are_those_of_the_simulator_to_the_bit(
     assert {one["transport"] for one in run.manifest["devices"].values()} == {transport}
     records = list(simulate(build_simulation(settings_of(**sections), dataset=few_digits)))
     for record, _ in records[1:]:
-        row = run.ues["round"] == record.round
+        row = run.ues["round"] == record.k
         for name, column in record.ue_columns().items():
             np.testing.assert_array_equal(run.ues[name][row], column, err_msg=name)
     assert run.rounds["sim_time"].tolist() == [record.sim_time for record, _ in records]

@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra flower")
 
 from autofl.config import load_settings
+from autofl.core.simulation import simulate
 from autofl.data import Dataset
 from autofl.deploy import server
 from autofl.deploy.overhead import LAST, Overheads
 from autofl.experiments.build import build_simulation
 from autofl.records import DeviceRecord
-from autofl.simulation import simulate
 from deploy.test_fleet import deployed, nodes, settings_of
 
 __all__ = ["nodes"]

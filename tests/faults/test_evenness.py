@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from autofl.config import load_settings, parse_settings
+from autofl.core.simulation import simulate
 from autofl.data import load
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
 from autofl.rounds.checks import Bounds, Checks
 from autofl.rounds.evenness import too_even
-from autofl.simulation import simulate
 
 LIMIT, NUM_WEIGHTS = 0.995, 3000
 HONEST = {
@@ -97,7 +97,7 @@ def test_with_two_classes_many_samples_and_raw_pixels_no_honest_ue_is_left_out(t
     )
     records = [record for record, _ in simulate(build_simulation(settings))][1:]
     assert sum(len(record.ue) for record in records) == 100
-    assert all(record.decoded.all() for record in records)
+    assert all(record.arrived.all() for record in records)
 
 
 def test_evenness_is_the_cosine_with_the_deviation_of_the_others():
@@ -149,7 +149,7 @@ def test_in_a_run_every_liar_is_left_out_in_every_round_and_nobody_else(few_digi
     for record, _ in simulate(sim):
         liars = np.isin(record.ue, sim.lies.ue)
         lied += liars.sum()
-        np.testing.assert_array_equal(record.decoded, ~liars)
+        np.testing.assert_array_equal(record.arrived, ~liars)
     assert lied
 
 
@@ -173,5 +173,5 @@ def test_where_nobody_lies_nobody_is_even(few_digits, algorithm):
     sim = build_simulation(settings, data=build_data(settings, few_digits))
     assert sim.lies.bounds.evenness == LIMIT
     assert not len(sim.lies.ue)
-    sent = [record.decoded.size for record, _ in simulate(sim) if record.decoded.all()]
+    sent = [record.arrived.size for record, _ in simulate(sim) if record.arrived.all()]
     assert len(sent) > 30

@@ -279,7 +279,7 @@ def test_a_run_with_liars_goes_on_with_the_same_bytes(few_digits, tmp_path, atta
     sim = build_simulation(settings, data=build_data(settings, few_digits))
 
     def stop(record):
-        if record.round == 3:
+        if record.k == 3:
             raise KeyboardInterrupt
 
     whole = write_run(sim, tmp_path / "whole", "", ABOUT)

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from autofl.config import parse_settings
+from autofl.core.simulation import simulate
 from autofl.engines import make_engine, pick_engine
 from autofl.evaluation import Evaluator
 from autofl.experiments.build import build_simulation
 from autofl.models import num_weights, params_of
-from autofl.simulation import simulate
 from reference.updates import ALGORITHMS, NUM_SAMPLES, UE
 
 WEIGHT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
@@ -85,6 +85,6 @@ def test_a_run_trains_and_uploads_the_rest_alone(few_digits):
     assert sim.engine_name == pick_engine("auto", model, sim.arm.algorithm) == "vmap"
     assert (sim.cell.update_bits == 32 * 130).all()
     *_, (record, state) = simulate(sim)
-    assert record.round == 2
+    assert record.k == 2
     assert set(state.params) == {"2.weight", "2.bias"}
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

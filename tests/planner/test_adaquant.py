@@ -8,13 +8,13 @@ import pytest
 from autofl.algorithms import FedAvg
 from autofl.compressors.quantise import Quantise
 from autofl.config import load_settings
+from autofl.core.arm import Arm
 from autofl.errors import AutoFLError
 from autofl.experiments.run import run
 from autofl.network import Cell
 from autofl.planner import FixedPlanner
 from autofl.planner.adaquant import AdaQuantPlanner
-from autofl.records import Evaluation
-from autofl.rounds.arm import Arm
+from autofl.quality import Evaluation
 
 
 def bits_after(planner, *losses):

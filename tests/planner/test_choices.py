@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import autofl
+from autofl.core.horizon import draw_horizon
 from autofl.experiments.cell import build_network
 from autofl.planner.choices import choose, highest_price, make_options
 from autofl.planner.pace import Pace
-from autofl.rounds.horizon import draw_horizon
 
 
 def by_brute_force(band, value, must, total):

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from autofl.records.metrics import convergence_round, mean_interval, smoothed, time_to_accuracy
+from autofl.quality import convergence_round, mean_interval, smoothed, time_to_accuracy
 
 
 def test_smoothing_averages_a_value_with_the_two_before_it():

@@ -19,12 +19,12 @@ import pytest
 import torch
 
 from autofl.config import load_settings, parse_settings
+from autofl.core.simulation import simulate
 from autofl.errors import AutoFLError
 from autofl.experiments.jobs import run_comparison
 from autofl.experiments.run import run
 from autofl.records import find_runs, read_run, read_weights
 from autofl.records.checks import sealed
-from autofl.simulation import simulate
 from reference.waiting import PATIENCE
 
 SMALL = {

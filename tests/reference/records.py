@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from autofl.core.round import Round
 from autofl.network import Cell, RoundCost, Status, make_plan
-from autofl.records import Evaluation, RoundRecord
+from autofl.quality import Evaluation
 
 
-def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluation) -> RoundRecord:
+def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluation) -> Round:
     """Round k, in which two UEs train on 9 samples each and the energy binds; without energy they
     take no part.
 
@@ -14,13 +15,21 @@ def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluati
     """
     two = np.array([0.1, 0.1])
     energy_binds = np.full(2, Status.ENERGY, np.int8)
-    return RoundRecord(
-        round=k,
-        sim_time=sim_time,
+    heard = np.array(decoded)
+    return Round(
+        k,
         ue=np.array(ue),
         probability=two,
-        channel_gain=two,
+        cell=Cell(np.ones(2)),
+        gain=two,
+        known=two,
         snr=two,
+        sends=np.ones(2, np.bool_),
+        decoded=heard,
+        arrived=heard,
+        bits=np.full(2, 320.0),
+        guarded=np.zeros(2, np.int64),
+        sim_time=sim_time,
         plan=make_plan(
             Cell(np.ones(2)),
             num_samples=np.array([9, 9]),
@@ -32,10 +41,7 @@ def hand_made(k, sim_time, round_time, ue, energy, decoded, evaluation: Evaluati
         cost=RoundCost(
             upload_time=two, compute_time=two, energy=np.array(energy), time=np.array(round_time)
         ),
-        bytes_up=np.where(decoded, 40.0, 0.0),
-        decoded=np.array(decoded),
         evaluation=evaluation,
-        downlink_bits=32.0,
         inner_lr=0.03,
         outer_lr=0.07,
         step_length=0.3,

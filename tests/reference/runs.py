@@ -2,8 +2,18 @@
 
 import numpy as np
 
-from autofl.records import Evaluation, RoundRecord, RunWriter, read_run
+from autofl.core.round import Round
+from autofl.core.together import play_together
+from autofl.quality import Evaluation
+from autofl.records import RunWriter, read_run
 from reference.records import hand_made
+
+
+def simulate_together(sims):
+    """Which run, its round and the server's state after it, of runs in one batch."""
+    for steps in play_together(sims):
+        for r, this, checkpoint in steps:
+            yield r, this, checkpoint.state
 
 
 def written(
@@ -26,7 +36,7 @@ def written(
     for k, accuracy in enumerate(accuracies):
         quality = Evaluation(1.0, 0.9, accuracy, accuracy, float("nan"), adapt_lr=0.05)
         if k == 0:
-            writer.write(RoundRecord(round=0, evaluation=quality))
+            writer.write(Round(0, evaluation=quality))
             continue
         energy, decoded = np.array([1e-3, 1e-3]) * heard, [heard, heard]
         writer.write(

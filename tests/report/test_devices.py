@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from autofl.core.round import Round
 from autofl.errors import AutoFLError
-from autofl.records import DeviceRecord, Evaluation, RoundRecord, RunWriter, read_run
+from autofl.quality import Evaluation
+from autofl.records import DeviceRecord, RunWriter, read_run
 from autofl.records.checks import sealed
 from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.runs import group
@@ -19,7 +21,7 @@ def run(tmp_path):
     """
     about = {"algorithm": "autofl", "seed": 1, "num_ue": 2, "num_weights": 10, "data": "npz"}
     writer = RunWriter(tmp_path / "run", "seed = 1\n", about)
-    writer.write(RoundRecord(round=0, evaluation=Evaluation(1.0, 1.0, 0.1, 0.1)))
+    writer.write(Round(0, evaluation=Evaluation(1.0, 1.0, 0.1, 0.1)))
     for k, outcome in ((1, "ok"), (2, "0.weight: not finite")):
         quality = Evaluation(1.0, 1.0, 0.5, 0.5)
         writer.write(
@@ -66,7 +68,7 @@ def test_the_time_of_a_round_is_that_of_all_of_it_as_its_overhead_is(tmp_path):
     """
     about = {"algorithm": "autofl", "seed": 1, "num_ue": 2, "num_weights": 10, "data": "npz"}
     writer = RunWriter(tmp_path / "run", "seed = 1\n", about)
-    writer.write(RoundRecord(round=0, evaluation=Evaluation(1.0, 1.0, 0.1, 0.1)))
+    writer.write(Round(0, evaluation=Evaluation(1.0, 1.0, 0.1, 0.1)))
     writer.write(
         hand_made(1, 0.2, 0.2, [0, 1], [1e-3, 1e-3], [True, True], Evaluation(1.0, 1.0, 0.5, 0.5))
     )

@@ -45,7 +45,7 @@ def made(tmp_path_factory):
     run(SETTINGS, folder / "finished")
 
     def interrupt(record):
-        if record.round == 2:
+        if record.k == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from autofl.cli.main import run as autofl
 from autofl.compressors.quantise import Quantise
 from autofl.config import load_settings
 from autofl.experiments.build import build_simulation
-from autofl.rounds.round import ChannelAir, Network, network_round
+from reference.networks import decided, network_of
 
 CELL = fl.Cell.disc(num_ue=6, radius=100.0)
 
@@ -33,9 +33,8 @@ class Wrong(fl.Memoryless):
 
 
 def play(planner, selection=None):
-    air = ChannelAir(CELL, PathLoss(Rayleigh(40.0)), 1)
-    network = Network(air, planner, selection or fl.Uniform(6), 1)
-    return network_round(network, 1, planner.init(CELL))
+    channel = PathLoss(Rayleigh(40.0))
+    return decided(network_of(CELL, channel, planner, selection or fl.Uniform(6)))
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import torch
 
 import autofl as fl
 from autofl.compressors.quantise import Quantise
+from autofl.core.decide import with_bits
+from autofl.core.simulation import simulate
 from autofl.network import rate, round_cost
 from autofl.records import read_run
-from autofl.rounds.round import with_bits
-from autofl.simulation import simulate
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def test_time_and_energy_are_those_of_the_bits_really_sent(data, aggregator):
     sim, records = played(data, Half({}), aggregator)
     time = 0.0
     for record in records[1:]:
-        heard = record.decoded
+        heard = record.arrived
         assert heard.sum() >= 2
         bits = 8.0 * record.bytes_up
         assert (bits[heard] >= 4.0 * 79_510).all()
@@ -76,9 +76,9 @@ def test_time_and_energy_are_those_of_the_bits_really_sent(data, aggregator):
         assert len(set(bits[heard].tolist())) > 1
         np.testing.assert_array_equal(record.plan.bits_per_weight, 8.0)
         cell = sim.cell.take(record.ue)
-        upload = bits / rate(cell, record.channel_gain, record.plan.tx_power)
+        upload = bits / rate(cell, record.gain, record.plan.tx_power)
         np.testing.assert_allclose(record.cost.upload_time[heard], upload[heard], rtol=1e-12)
-        planned = round_cost(cell, record.channel_gain, record.plan)
+        planned = round_cost(cell, record.gain, record.plan)
         saved = record.plan.tx_power * (planned.upload_time - upload)
         np.testing.assert_allclose(
             record.cost.energy[heard], (planned.energy - saved)[heard], rtol=1e-9
@@ -91,23 +91,23 @@ def test_time_and_energy_are_those_of_the_bits_really_sent(data, aggregator):
 def test_where_bits_are_as_planned_nothing_changes_by_a_bit(data):
     sim, records = played(data, Quantise(4))
     for record in records[1:]:
-        planned = round_cost(sim.cell.take(record.ue), record.channel_gain, record.plan)
+        planned = round_cost(sim.cell.take(record.ue), record.gain, record.plan)
         for name in ("upload_time", "compute_time", "energy", "time"):
             np.testing.assert_array_equal(getattr(record.cost, name), getattr(planned, name))
-        np.testing.assert_array_equal(record.bytes_up, np.where(record.decoded, 40_377.0, 0.0))
+        np.testing.assert_array_equal(record.bytes_up, np.where(record.arrived, 40_377.0, 0.0))
 
 
 def test_without_a_compressor_four_bytes_a_weight(data):
     _, records = played(data, None)
     for record in records[1:]:
-        np.testing.assert_array_equal(record.bytes_up, np.where(record.decoded, 4.0 * 79_510, 0.0))
+        np.testing.assert_array_equal(record.bytes_up, np.where(record.arrived, 4.0 * 79_510, 0.0))
 
 
 def test_of_an_update_that_was_lost_the_planned_size_is_booked(data):
-    from autofl.rounds.round import network_round
+    from reference.networks import decided
 
     sim, _ = played(data, None, rounds=1)
-    this_round, _ = network_round(sim.network(sim.air), 1, sim.arm.planner.init(sim.cell))
+    this_round, _ = decided(sim)
     bits = np.full(4, 0.25 * 32 * 79_510)
     arrived = this_round.sends & (np.arange(4) != 2)
     after = with_bits(this_round, arrived, bits, "skip")

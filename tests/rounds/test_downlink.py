@@ -15,6 +15,9 @@ from autofl.compressors.nearest import Nearest
 from autofl.compressors.quantise import Quantise
 from autofl.compressors.top_k import TopK
 from autofl.config import dump_settings, load_settings, parse_settings
+from autofl.core.downlink import decided_bits, received_model
+from autofl.core.horizon import draw_horizon
+from autofl.core.simulation import simulate, simulated
 from autofl.data import ByOwner, Dataset
 from autofl.engines.compressed import flat
 from autofl.errors import AutoFLError
@@ -25,11 +28,7 @@ from autofl.experiments.write import write_run
 from autofl.planner.downlink import WHOLE, best_message, offer_of
 from autofl.registry import PARTS, find
 from autofl.rng import stream
-from autofl.rounds.downlink import decided_bits, next_reference
-from autofl.rounds.horizon import draw_horizon
-from autofl.rounds.loop import run_rounds
-from autofl.rounds.round import network_round
-from autofl.simulation import loop, simulate
+from reference.networks import decided
 
 
 def sent(received):
@@ -63,16 +62,16 @@ def test_one_message_worked_by_hand():
     # x = (5, -1, 0, 2): its signs meet it in 5 + 1 + 2 = 8, their own length is 3, so s = 8/3.
     model = {"a": torch.tensor([[6.0, 0.0]]), "b": torch.tensor([1.0, 2.0])}
     held = {"a": torch.tensor([[1.0, 1.0]]), "b": torch.tensor([1.0, 0.0])}
-    after = next_reference(Signs(), model, held, seed=1, k=1)
-    torch.testing.assert_close(after.params["a"], torch.tensor([[1.0 + 8 / 3, 1.0 - 8 / 3]]))
-    torch.testing.assert_close(after.params["b"], torch.tensor([1.0, 8 / 3]))
-    assert after.bits == 4 * 32 + 32  # and the factor
+    after, bits = received_model(Signs(), model, held, seed=1, k=1)
+    torch.testing.assert_close(after["a"], torch.tensor([[1.0 + 8 / 3, 1.0 - 8 / 3]]))
+    torch.testing.assert_close(after["b"], torch.tensor([1.0, 8 / 3]))
+    assert bits == 4 * 32 + 32  # and the factor
 
 
 def test_where_nothing_has_changed_nothing_moves():
     model = {"w": torch.randn(300)}
-    after = next_reference(Quantise(4), model, model, seed=1, k=1)
-    assert torch.equal(after.params["w"], model["w"])
+    after, _ = received_model(Quantise(4), model, model, seed=1, k=1)
+    assert torch.equal(after["w"], model["w"])
 
 
 @pytest.mark.parametrize("compressor", [*(find("compressor", name).build({}, {}) for name in PARTS["compressor"]),
@@ -82,7 +81,7 @@ def test_the_reference_converges_to_a_model_that_stands_still(compressor):
     held = {"w": torch.zeros(2000)}
     away = [1.0]
     for k in range(300):
-        held = next_reference(compressor, model, held, seed=1, k=k).params
+        held = received_model(compressor, model, held, seed=1, k=k)[0]
         away.append(float((model["w"] - held["w"]).norm() / model["w"].norm()))
         assert away[-1] <= away[-2] * (1.0 + 1e-4) or away[-1] < 1e-5  # float32
     assert away[-1] < 0.05
@@ -103,7 +102,7 @@ def test_without_the_factor_two_bits_would_leave_the_reference_farther_away_than
             bare
             + compressor(model - bare, budget, lambda k=k: stream(1, "downlink", k), {})[0].received
         )
-        held = next_reference(compressor, {"w": model}, held, seed=1, k=k).params
+        held = received_model(compressor, {"w": model}, held, seed=1, k=k)[0]
     assert (model - bare).norm() > 1.5 * model.norm()
     assert (model - held["w"]).norm() < 0.15 * model.norm()
 
@@ -138,8 +137,7 @@ def simulation(own=None, algorithm="fedavg-1", **sections):
 
 def checkpoints(sim):
     """The records and checkpoints of a run after round 0."""
-    world = loop._Here(sim, sim.evaluator.prepare(sim.model, sim.data, sim.seed, None))
-    return list(run_rounds(sim, world))[1:]
+    return [(step.round, step.checkpoint) for step in simulated(sim)][1:]
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ def test_the_server_keeps_what_the_reference_lost_round_by_round():
         p = 1.0 / (1.0 + math.exp(r[1] - r[0]))
         move = 0.5 * (np.mean(LABEL[record.ue] == 0) - p)
         w = w + np.array([move, -move])
-        r = np.where(np.arange(2) == stream(1, "downlink", record.round).integers(2), w, r)
+        r = np.where(np.arange(2) == stream(1, "downlink", record.k).integers(2), w, r)
         np.testing.assert_allclose(flat(after.state.params).numpy(), w, atol=1e-6)
         np.testing.assert_allclose(flat(after.held).numpy(), r, atol=1e-6)
         loss = np.log1p(np.exp(np.where(LABEL == 0, r[1] - r[0], r[0] - r[1]))).mean()
@@ -170,8 +168,8 @@ def test_the_server_keeps_what_the_reference_lost_round_by_round():
 
 def test_without_a_compressor_the_ues_have_the_model_itself():
     for _, after in checkpoints(simulation()):
-        assert after.reference is None
-        assert after.held is after.state.params
+        assert after.held is None
+        assert after.sent is after.state.params
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg-1", "per-fedavg", "scaffold", "fedopt", "ditto"])
@@ -214,7 +212,7 @@ def test_a_smaller_message_is_booked_with_its_own_size():
 def test_a_lossy_downlink_may_be_free():
     (record, after), *_ = checkpoints(simulation(downlink={"name": "quantise"}))
     assert record.cost.downlink_time == 0.0
-    assert after.reference is not None
+    assert after.held is not None
 
 
 @pytest.mark.parametrize(
@@ -308,9 +306,9 @@ def test_bits_follow_what_is_measured_on_the_very_difference():
 
 def test_a_message_of_all_bits_is_the_model_to_the_bit():
     model, held = {"w": torch.randn(500)}, {"w": torch.randn(500)}
-    after = next_reference(Nearest(), model, held, seed=1, k=1, bits_per_weight=WHOLE)
-    assert torch.equal(after.params["w"], model["w"])
-    assert after.bits == 32.0 * 500
+    after, bits = received_model(Nearest(), model, held, seed=1, k=1, bits_per_weight=WHOLE)
+    assert torch.equal(after["w"], model["w"])
+    assert bits == 32.0 * 500
 
 
 JOINT = [
@@ -332,7 +330,7 @@ def test_a_run_sends_what_it_has_decided_and_books_it():
     sim, rounds = played(*COSTLY)
     assert sim.arm.decides_downlink
     for (_, after), (record, _) in pairwise(rounds):
-        assert record.downlink_bits == after.reference.bits / sim.cell.num_weights
+        assert record.downlink_bits == after.message / sim.cell.num_weights
         assert record.cost.downlink_time > 0.0
     offered = [bits for bits, _ in Nearest().losses()]
     for record, _ in rounds:
@@ -346,11 +344,11 @@ def test_a_run_sends_what_it_has_decided_and_books_it():
 def test_where_the_downlink_is_free_a_joint_arm_sends_the_model_itself():
     sim, rounds = played()
     assert sim.arm.downlink is None
-    assert all(after.reference is None and record.downlink_bits == 32.0 for record, after in rounds)
+    assert all(after.held is None and record.downlink_bits == 32.0 for record, after in rounds)
     _, same = played("downlink.name=nearest")  # asked for, and not worth it
     for (record, after), (other, lossless) in zip(rounds, same, strict=True):
         assert (record.sim_time, other.downlink_bits) == (other.sim_time, 32.0)
-        torch.testing.assert_close(flat(after.held), flat(lossless.held), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(flat(after.sent), flat(lossless.held), rtol=1e-4, atol=1e-5)
 
 
 def test_a_planned_round_and_a_forecast_have_the_bits_of_what_is_typically_lost():
@@ -359,10 +357,8 @@ def test_a_planned_round_and_a_forecast_have_the_bits_of_what_is_typically_lost(
     ).resolved()
     made = plan(settings)
     this_round, network = made.round, build_network(settings)
-    offer = offer_of(network.downlink, int(this_round.cell.num_weights))
-    own, _ = network_round(
-        replace(network, downlink=None), 1, network.planner.init(network.air.cell)
-    )
+    offer = offer_of(network.decided_downlink, int(this_round.cell.num_weights))
+    own, _ = decided(replace(network, arm=replace(network.arm, decides_downlink=False)))
     place = best_message(
         offer, own.cost, own.cell.downlink_bits
     )  # for the round with the compressor's own bits

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from autofl.config import dump_settings, load_settings
+from autofl.core.simulation import simulate
 from autofl.evaluation.evaluator import RATES
 from autofl.experiments.build import build_simulation
 from autofl.experiments.run import manifest_of
 from autofl.experiments.write import write_run
 from autofl.records import read_run
-from autofl.simulation import simulate
-from autofl.simulation.together import simulate_together
+from reference.runs import simulate_together
 
 SHORT = [
     "stop.rounds=3",
@@ -59,7 +59,7 @@ def test_with_numbers_they_are_those_of_the_settings():
         assert (record.inner_lr, record.outer_lr, record.evaluation.adapt_lr) == (0.03, 0.07, 0.03)
         assert math.isnan(record.step_length)
     for record, _ in falling[1:]:
-        beta = 0.07 / math.sqrt(record.round)
+        beta = 0.07 / math.sqrt(record.k)
         assert (record.outer_lr, record.step_length) == pytest.approx((beta, 2.0 * beta), rel=1e-12)
         assert math.isnan(record.inner_lr)  # FedAvg has no alpha
 
@@ -76,7 +76,7 @@ def test_a_batch_of_runs_writes_the_same_columns():
     sim, _ = played()
     sims = [sim, replace(sim, seed=2)]
     for r, record, _ in simulate_together(sims):
-        alone = list(simulate(sims[r]))[record.round][0]
+        alone = list(simulate(sims[r]))[record.k][0]
         told = [(one.inner_lr, one.outer_lr, one.evaluation.adapt_lr) for one in (record, alone)]
         np.testing.assert_array_equal(*told)
 

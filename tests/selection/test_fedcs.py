@@ -8,12 +8,12 @@ import pytest
 from autofl.aggregators.unbiased import Unbiased
 from autofl.algorithms import FedAvg
 from autofl.config import load_settings
+from autofl.core.arm import Arm
 from autofl.errors import AutoFLError
 from autofl.experiments.run import run
 from autofl.network import Cell, round_cost
 from autofl.planner import FixedPlanner
 from autofl.rng import stream
-from autofl.rounds.arm import Arm
 from autofl.selection import Candidates
 from autofl.selection.fedcs import FedCS
 

@@ -58,9 +58,9 @@ class Interrupting:
         self.calls, self._at = 0, at
 
     def __call__(self, record) -> None:
-        if record.round == INTERRUPTED_ROUND - 1:
+        if record.k == INTERRUPTED_ROUND - 1:
             sys.setprofile(self._count)
-        elif record.round == INTERRUPTED_ROUND:
+        elif record.k == INTERRUPTED_ROUND:
             sys.setprofile(None)
 
     def _count(self, frame, event, _) -> None:

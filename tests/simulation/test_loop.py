@@ -10,12 +10,13 @@ import autofl
 from autofl.algorithms import PerFedAvg
 from autofl.channels import OwnFading, PathLoss
 from autofl.config import parse_settings
+from autofl.core.round import ChannelAir
+from autofl.core.simulation import simulate
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.network import STATUS_NAMES, Cell, Status
 from autofl.planner import ExactPlanner
 from autofl.selection import Candidates, Uniform
-from autofl.simulation import simulate
 
 
 def small(few_digits, **changes):
@@ -71,7 +72,7 @@ def test_all_algorithms_of_a_seed_see_the_same_network_fading_selection_and_firs
             assert torch.equal(p, sims[0].params[name])
         for (one, _), (two, _) in zip(runs[0], run, strict=True):
             np.testing.assert_array_equal(one.ue, two.ue)
-            np.testing.assert_array_equal(one.channel_gain, two.channel_gain)
+            np.testing.assert_array_equal(one.gain, two.gain)
         assert run[0][0].evaluation.global_accuracy == runs[0][0][0].evaluation.global_accuracy
 
 
@@ -154,7 +155,7 @@ def test_a_diverging_run_stops_with_the_last_finite_model(few_digits):
 def test_four_local_steps_take_four_times_the_computing(few_digits):
     def first_round(tau):
         sim = small(few_digits, learning__local_steps=tau, algorithm="per-fedavg")
-        return next(record for record, _ in simulate(sim) if record.round == 1)
+        return next(record for record, _ in simulate(sim) if record.k == 1)
 
     one, four = first_round(1), first_round(4)
     np.testing.assert_allclose(four.cost.compute_time, 4 * one.cost.compute_time, rtol=1e-12)
@@ -166,7 +167,7 @@ def test_a_cell_and_data_that_do_not_fit_are_refused(few_digits):
     with pytest.raises(AutoFLError, match="num_selected: 9 is not between 1 and the 8 UEs"):
         list(simulate(nine))
     with pytest.raises(AutoFLError, match="UEs"):
-        dataclasses.replace(sim, cell=sim.cell.take(np.arange(5)))
+        dataclasses.replace(sim, air=ChannelAir(sim.cell.take(np.arange(5)), sim.channel))
 
 
 def test_autofl_learns_real_digits(digits):

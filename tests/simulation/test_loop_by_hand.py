@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from autofl.config import parse_settings
+from autofl.core.simulation import simulate
 from autofl.data import ByOwner, Dataset
 from autofl.experiments.build import build_simulation
 from autofl.network import STATUS_NAMES
-from autofl.simulation import simulate
 
 # UEs 0 and 1 own samples of class 0, UEs 2 and 3 of class 1, and every input is 1: whichever
 # samples are drawn, the
@@ -72,7 +72,7 @@ def weights(state):
 @pytest.mark.parametrize("engine", ["loop", "vmap", "low_rank"])
 def test_one_round_averages_those_that_are_heard_with_equal_weights(engine):
     _, (record, state) = run(engine=engine)
-    assert record.decoded.tolist() == [True, True, True, False]
+    assert record.arrived.tolist() == [True, True, True, False]
     # Updates 1/2, 1/2 and -1/2; with UE 3 their mean would be 0.
     np.testing.assert_allclose(weights(state), [1 / 6, -1 / 6], rtol=1e-6)
 

@@ -8,14 +8,15 @@ import torch
 
 from autofl.algorithms import FedAvg, State
 from autofl.config import parse_settings
+from autofl.core.simulation import simulate
+from autofl.core.together import _settings_of, fit_together
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
 from autofl.network import make_plan
 from autofl.planner import Memoryless
 from autofl.registry import find
-from autofl.simulation import fit_together, simulate, simulate_together
-from autofl.simulation.together import _are_alike
+from reference.runs import simulate_together
 
 
 def simulations(few_digits, algorithms, **sections):
@@ -149,6 +150,10 @@ def assert_as_alone(sims):
                 torch.testing.assert_close(p, expected.params[name], rtol=1e-3, atol=2e-5)
 
 
+def with_cell(sim, cell):
+    return dataclasses.replace(sim, air=dataclasses.replace(sim.air, cell=cell))
+
+
 def with_arm(sim, **parts):
     return dataclasses.replace(sim, arm=dataclasses.replace(sim.arm, **parts))
 
@@ -171,7 +176,7 @@ def test_a_batch_calls_the_algorithm_s_own_init_and_server_update(few_digits):
 def test_runs_of_one_batch_may_take_different_numbers_of_local_steps(few_digits):
     pool = simulations(few_digits, ["fedavg-2"])
     sims = [
-        dataclasses.replace(sim, cell=sim.cell.having(local_steps=np.full(8, float(tau))))
+        with_cell(sim, sim.cell.having(local_steps=np.full(8, float(tau))))
         for sim, tau in zip(pool, (1, 3), strict=True)
     ]
     assert fit_together(*sims)
@@ -181,7 +186,7 @@ def test_runs_of_one_batch_may_take_different_numbers_of_local_steps(few_digits)
 def test_ues_of_one_round_may_take_different_numbers_of_local_steps(few_digits):
     steps = np.array([1.0, 2.0, 3.0, 1.0, 4.0, 2.0, 1.0, 3.0])
     sims = [
-        dataclasses.replace(sim, cell=sim.cell.having(local_steps=steps))
+        with_cell(sim, sim.cell.having(local_steps=steps))
         for sim in simulations(few_digits, ["per-fedavg"])
     ]
     assert_as_alone(sims)
@@ -261,7 +266,7 @@ def test_runs_on_other_labels_numbers_or_models_are_not_run_in_one_batch(few_dig
         for by in (4, 16)
     ]
     assert str(models[0]) == str(models[1])
-    assert not _are_alike(*models)
+    assert _settings_of(models[0]) != _settings_of(models[1])
 
 
 class PerUnit(Memoryless):

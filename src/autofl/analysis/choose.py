@@ -20,8 +20,8 @@ from autofl.analysis.forecast import Forecast, draw_networks, forecast_of
 from autofl.analysis.pilot_files import problem_of
 from autofl.analysis.pilot_fit import Fitted, Pilots
 from autofl.config import Settings
+from autofl.core.horizon import Horizon
 from autofl.errors import AutoFLError
-from autofl.rounds.horizon import Horizon
 from autofl.units import PathLike
 
 SELECTED = (2, 3, 5, 8, 10, 15, 20, 30, 50, 100)

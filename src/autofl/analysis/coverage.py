@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from autofl.config import Settings
+from autofl.core.horizon import Horizon
 from autofl.errors import AutoFLError
 from autofl.experiments.data import labels_of
-from autofl.rounds.horizon import Horizon
 from autofl.units import Array
 
 CLASSES = 10

@@ -16,13 +16,13 @@ from autofl.analysis.forecast import draw_networks, forecast_of
 from autofl.analysis.pilot_fit import Pilots
 from autofl.config import Settings
 from autofl.config.parts import CompressorSettings
+from autofl.core.decide import before_training, without_learning
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan, build_network, build_planner
 from autofl.network import Cell, Plan, Status, fixed_time
 from autofl.planner.allocation import allocate, allocate_fixed_band
 from autofl.planner.joint import BINDS, JointPlanner
 from autofl.planner.task import task_of
-from autofl.rounds.round import network_round, next_network
 from autofl.units import Array, PathLike
 
 ORDER = ("band", "frequency", "compressor", "bits", "steps", "samples", "admission")
@@ -192,15 +192,14 @@ def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, floa
     slightly more of it, and by the envelope theorem it does not matter which of them moves.
     """
     network = build_network(settings)
-    planner = network.planner
+    planner = network.arm.planner
     trifle = 1.0 + 1e-4
     assert isinstance(planner, JointPlanner)
-    memory = planner.init(network.air.cell)
+    past = before_training(network)
     gained = dict.fromkeys(RESOURCES, 0.0)
     total = 0.0
-    for k in range(1, num_rounds + 1):
-        this_round, memory = network_round(network, k, memory)
-        network = next_network(network, this_round)
+    for _ in range(num_rounds):
+        this_round, past = without_learning(network, past)
         if not this_round.sends.any():
             continue
         senders = np.flatnonzero(this_round.sends)

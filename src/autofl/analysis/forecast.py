@@ -16,13 +16,13 @@ from autofl.analysis.pilot_fit import Fitted, Pilots, heterogeneity_of
 from autofl.config import Settings, parse_settings
 from autofl.config.parts import CompressorSettings
 from autofl.config.settings import DeploySettings
+from autofl.core.decide import Network
+from autofl.core.horizon import Horizon, draw_horizon
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_cell, build_network, rates_of
 from autofl.experiments.data import owned_by
 from autofl.records import Run
 from autofl.rng import stream
-from autofl.rounds.horizon import Horizon, draw_horizon
-from autofl.rounds.round import Network
 from autofl.theory import excess_skew, participation
 from autofl.theory.rounds import RoundsModel
 from autofl.units import Array, BoolArray, IntArray, PathLike

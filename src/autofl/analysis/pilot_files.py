@@ -17,7 +17,7 @@ from autofl.config.parts import DownlinkSettings, ModelSettings
 from autofl.config.settings import DataSettings, EvaluationSettings
 from autofl.experiments.data import contents_of
 from autofl.files import opening, read_json, write_whole
-from autofl.records.metrics import passes, smoothed
+from autofl.quality import passes, smoothed
 from autofl.units import Array, PathLike
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]

@@ -1,4 +1,4 @@
-"""Size of what the base station sends down, known without PyTorch; `rounds/downlink.py` says what
+"""Size of what the base station sends down, known without PyTorch; `core/downlink.py` says what
 is done with it.
 """
 

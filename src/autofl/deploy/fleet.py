@@ -28,7 +28,7 @@ from autofl.deploy.schema import (
 )
 from autofl.network import Cell
 from autofl.records import DeviceRecord
-from autofl.records.round import NOBODY
+from autofl.records.devices import NOBODY
 
 log = logging.getLogger("autofl")
 

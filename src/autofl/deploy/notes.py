@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from autofl.deploy.fleet import Fleet, node_words
 from autofl.deploy.post import Ask
-from autofl.records.round import NOBODY
+from autofl.records.devices import NOBODY
 
 MOST = 50
 """Lines of a run: a device that is refused for ever new reasons must not fill a manifest."""

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from autofl.algorithms import Algorithm
 from autofl.config import Settings, dump_settings
-from autofl.data.federated import PixelSums
+from autofl.core.checkpoint import Checkpoint, group
+from autofl.core.packing import packed, unpacked
+from autofl.core.play import play
+from autofl.core.round import ChannelAir, Round
 from autofl.deploy.certificates import StreamKeys
 from autofl.deploy.fleet import Fleet, Form, total_sums
 from autofl.deploy.lease import LeftAloneError, TakenOverError
@@ -40,7 +42,7 @@ from autofl.deploy.run_config import (
 )
 from autofl.deploy.schema import shown
 from autofl.deploy.stream import Streams
-from autofl.deploy.world import Devices
+from autofl.deploy.world import Devices, sums_of
 from autofl.engines import use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import evaluated_ues
@@ -48,13 +50,13 @@ from autofl.experiments.build import build_algorithm, build_evaluator, build_mod
 from autofl.experiments.cell import build_cell, build_channel, build_compressor
 from autofl.experiments.decisions import decisions_of
 from autofl.experiments.run import machine_facts, origins_of, size_range
+from autofl.experiments.write import end_of
 from autofl.lock import FolderLock
 from autofl.models import Params, num_weights
 from autofl.models import params_of as params_of_model
 from autofl.records import (
     OWN_DATA,
     DeviceRecord,
-    RoundRecord,
     RunWriter,
     has_begun,
     has_checkpoint,
@@ -62,11 +64,7 @@ from autofl.records import (
     read_manifest,
 )
 from autofl.registry import label_of
-from autofl.rounds.checkpoint import group, packed, unpacked
 from autofl.rounds.checks import Bounds, Checks
-from autofl.rounds.ending import end_of, kept_end, told_end
-from autofl.rounds.loop import Checkpoint, run_rounds
-from autofl.rounds.round import ChannelAir
 
 log = logging.getLogger("autofl")
 
@@ -100,7 +98,7 @@ def _write(grid: Grid, context: Context, settings: Settings, lock: FolderLock) -
     status: str = "failed"
     said = {"problem": "the server stopped before the end"}
     try:
-        if past.last.stop is None:
+        if past.checkpoint is None or past.checkpoint.stop is None:
             with _way(grid, context, settings) as ask:
                 _serve(ask, context, settings, writer, past)
         elif past.wasted:
@@ -129,30 +127,23 @@ class Past:
     """What a resumed run already has behind it; nothing at first."""
 
     checkpoint: Checkpoint | None = None
-    sums: PixelSums | None = None
     releases: Mapping[int, int] = field(default_factory=dict)
     host_time: float = 0.0
-    last: RoundRecord = field(
-        default_factory=lambda: RoundRecord(-1)
-    )  # behind it, and whether it ended the run
-    checked: Mapping[str, NDArray[Any]] = field(
-        default_factory=dict
-    )  # what the checks of updates remember
     wasted: str | None = ""  # why updates were not used so far; None as soon as one was
+
+    @property
+    def world(self) -> Mapping[str, Any]:
+        """What the world remembered."""
+        return {} if self.checkpoint is None else self.checkpoint.world
 
 
 def past_of(folder: Path, algorithm: Algorithm) -> Past:
-    """What `_keep` kept of a run."""
+    """What `Books` kept of a run."""
     arrays, facts = read_checkpoint(folder)
-    sums = None
-    if "pixels.total" in arrays:
-        sums = PixelSums(facts["pixels"], arrays["pixels.total"], arrays["pixels.squares"])
     # The rounds that were lost, one that was not written yet and the next, may have been answered.
     releases = {int(ue): num + LOST for ue, num in facts["releases"].items()}
     checkpoint = unpacked(arrays, facts, algorithm)
-    last = end_of(checkpoint, facts)
-    checked = group(arrays, "checks")
-    return Past(checkpoint, sums, releases, facts["host_time"], last, checked, facts.get("wasted"))
+    return Past(checkpoint, releases, facts["host_time"], facts["wasted"])
 
 
 def in_vain(why: str) -> str:
@@ -198,9 +189,11 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
     assert past.checkpoint is not None
     writer = RunWriter.go_on(folder, past.checkpoint.round, lock=lock)
     writer.finish("running", attempt=attempt, notes=[])
-    if past.last.stop is not None:  # it was stopped between its last round and its end
-        writer.write_weights({name: p.numpy() for name, p in past.checkpoint.state.params.items()})
-        writer.finish("running", **told_end(past.last), **_privacy(settings, past.releases))
+    if past.checkpoint.stop is not None:  # it was stopped between its last round and its end
+        params = past.checkpoint.state.params
+        writer.write_weights({name: p.numpy() for name, p in params.items()})
+        facts = end_of(past.checkpoint)
+        writer.finish("running", **facts, **_privacy(settings, past.releases))
     return writer, past
 
 
@@ -260,14 +253,14 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
     sent = num_weights(build_algorithm(settings).init(params).sent)
     cell = build_cell(settings, nobody, sent)
     shared = settings.data.standardise and settings.deploy.statistics == "shared"
-    sums = past.sums or (total_sums(fleet.known) if shared else None)
+    sums = sums_of(past.world) or (total_sums(fleet.known) if shared else None)
     evaluated = evaluated_ues(build_evaluator(settings), num_ue, settings.seed)
     emulated = None
     channel = build_channel(settings)
     if settings.deploy.channel == "emulated":  # the channels the simulator draws with the same seed
-        emulated = ChannelAir(cell, channel, settings.seed)
+        emulated = ChannelAir(cell, channel)
     compressor = build_compressor(settings)
-    checks = Checks(Bounds(**settings.checks.model_dump()), past.checked)
+    checks = Checks(Bounds(**settings.checks.model_dump()), group(past.world, "checks"))
     overheads = Overheads()
     planned_with = overheads if settings.deploy.overhead == "measured" else None
     world = Devices(
@@ -282,13 +275,15 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
         planned_with,
         slow_of(context),
     )
-    books = Books(settings, writer, sums, begin, past)
-    training = build_training(settings, params, world.cell, channel)
+    books = Books(settings, writer, begin, past)
+    law = ChannelAir(world.cell, channel)
+    training = replace(build_training(settings, params, law), air=world)
     clock = time.monotonic()
     notes = Notes()
     idle = 0
     with books:
-        for record, checkpoint in run_rounds(training, world, past.checkpoint):
+        checkpoints = None if past.checkpoint is None else [past.checkpoint]
+        for [(_, record, checkpoint)] in play([training], world, checkpoints):
             watch()
             clock, before = time.monotonic() - world.evaluating, clock
             measured = tuple(replace(one, round_time=clock - before) for one in world.measured)
@@ -296,10 +291,10 @@ def _serve(ask: Ask, context: Context, settings: Settings, writer: RunWriter, pa
 
             # A round in which the network lets nobody send is none of ours; one whose orders came
             # to nothing is.
-            idle = 0 if record.decoded.any() else idle + bool(world.lost)
+            idle = 0 if record.arrived.any() else idle + bool(world.lost)
             why = lost_words(world.lost)
             notes.tell(
-                record.round,
+                record.k,
                 [*([("no update was used", why)] if idle == 1 else []), *remarks_of(fleet, ask)],
             )
             books.enter(
@@ -346,13 +341,11 @@ class Books:
         self,
         settings: Settings,
         writer: RunWriter,
-        sums: PixelSums | None,
         begin: float,
         past: Past,
     ) -> None:
         self._settings = settings
         self._writer = writer
-        self._sums = sums
         self._begin = begin
         self._releases = dict(past.releases)
         self._said = 0.0
@@ -378,7 +371,7 @@ class Books:
 
     def enter(
         self,
-        record: RoundRecord,
+        record: Round,
         checkpoint: Checkpoint,
         measured: tuple[DeviceRecord, ...],
         world: Devices,
@@ -388,37 +381,21 @@ class Books:
         if self._writing is not None:
             self._writing.result()
         self._releases = _counted(self._releases, measured, self._settings.cell.count)
-        is_wasted = self.wasted is not None and not record.decoded.any()
+        is_wasted = self.wasted is not None and not record.arrived.any()
         self.wasted = (lost_words(world.lost) or self.wasted) if is_wasted else None
         host_time = round(time.perf_counter() - self._begin, 3)
-        facts = {**told_end(record), "host_time": host_time, **ways}
+        facts = {**end_of(checkpoint), "host_time": host_time, **ways}
         self._latest = checkpoint, {**facts, **_privacy(self._settings, self._releases)}
-        checked = {
-            name: array.copy() for name, array in world.checked().items()
-        }  # the next round goes on changing it
         devices = (*measured, *world.refused())
-        self._writing = self._pool.submit(self._write, record, devices, host_time, checked)
+        self._writing = self._pool.submit(self._write, record, devices, host_time)
 
-    def _write(
-        self,
-        record: RoundRecord,
-        devices: tuple[DeviceRecord, ...],
-        host_time: float,
-        checked: Mapping[str, NDArray[Any]],
-    ) -> None:
+    def _write(self, record: Round, devices: tuple[DeviceRecord, ...], host_time: float) -> None:
         assert self._latest is not None
         self._writer.write(record)
-        self._writer.write_devices(record.round, devices)
-        _keep(
-            self._writer,
-            self._latest[0],
-            self._sums,
-            self._releases,
-            host_time,
-            record,
-            checked,
-            self.wasted,
-        )
+        self._writer.write_devices(record.k, devices)
+        arrays, facts = packed(self._latest[0])
+        facts |= {"releases": self._releases, "host_time": host_time, "wasted": self.wasted}
+        self._writer.write_checkpoint(arrays, facts)
         if time.monotonic() - self._said > SAY:
             self._say()
 
@@ -458,23 +435,3 @@ def _privacy(settings: Settings, releases: Mapping[int, int]) -> dict[str, Any]:
         return {}
     epsilon = spent(deploy.noise_multiplier, most, deploy.delta)
     return {"privacy": {"epsilon": epsilon, "delta": deploy.delta, "releases": most}}
-
-
-def _keep(
-    writer: RunWriter,
-    checkpoint: Checkpoint,
-    sums: PixelSums | None,
-    releases: dict[int, int],
-    host_time: float,
-    last: RoundRecord,
-    checked: Mapping[str, NDArray[Any]],
-    wasted: str | None,
-) -> None:
-    """A checkpoint on disk, which `past_of` reads."""
-    arrays, facts = packed(checkpoint)
-    arrays |= {f"checks.{name}": array for name, array in checked.items()}
-    facts |= {"releases": releases, "host_time": host_time, "wasted": wasted, **kept_end(last)}
-    if sums is not None:
-        arrays |= {"pixels.total": sums.total, "pixels.squares": sums.squares}
-        facts["pixels"] = sums.num
-    writer.write_checkpoint(arrays, facts)

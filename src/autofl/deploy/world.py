@@ -4,7 +4,7 @@ should.
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from flwr.app import ConfigRecord, MessageType, RecordDict
 
 from autofl.compressors import Compressor
 from autofl.compressors.base import whole_bytes
+from autofl.core.round import Air, Round
 from autofl.data.federated import PixelSums
 from autofl.deploy.arrival import Arrival, Packed, Reader, length
 from autofl.deploy.fleet import Fleet, Introduction
@@ -25,11 +26,10 @@ from autofl.engines import StackedUpdates, UnpackedUpdates, Updates
 from autofl.engines.compressed import flat
 from autofl.models import Params, num_weights
 from autofl.network import Cell
-from autofl.records import DeviceRecord, Evaluation
+from autofl.quality import Evaluation
+from autofl.records import DeviceRecord
 from autofl.rounds.checks import Bounds, Checks
-from autofl.rounds.loop import Orders
-from autofl.rounds.round import Air, Gains
-from autofl.units import IntArray
+from autofl.units import Array, IntArray
 
 log = logging.getLogger("autofl")
 
@@ -67,6 +67,7 @@ class Devices:
         self._compressor = compressor
         self._checks = checks or Checks(Bounds())
         self._model = ConfigRecord({"num-classes": fleet.form.num_classes})
+        self._sums = sums
         self._pixels = None if sums is None else pixels_record(sums)
         self._overheads = overheads
         self._slow = slow
@@ -100,9 +101,13 @@ class Devices:
             values["overhead"] = overhead / self._slow  # the model's seconds are that much shorter
         return replace(self._cell, **values)
 
-    def checked(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """What the checks of updates remember, for a checkpoint."""
-        return self._checks.state()
+    def remembered(self, run: int) -> dict[str, Any]:
+        """What the checks of updates remember, and the sums by which pixels are standardised."""
+        kept = {f"checks.{name}": np.array(held) for name, held in self._checks.state().items()}
+        if self._sums is not None:
+            kept["pixels.num"] = np.array(self._sums.num)
+            kept |= {"pixels.total": self._sums.total, "pixels.squares": self._sums.squares}
+        return kept
 
     def refused(self) -> tuple[DeviceRecord, ...]:
         """Devices whose introduction, channel or evaluation was refused since the last call, and
@@ -112,12 +117,12 @@ class Devices:
         self._refused = []
         return records
 
-    def gains(self, k: int, selected: IntArray, start: float) -> Gains:
+    def gains(self, seed: int, k: int, selected: IntArray, start: float) -> tuple[Array, Array]:
         self._fleet.greet()  # a device may have come or gone since
         self.measured = ()
         self.lost = {}
         if self._emulated is not None:
-            return self._emulated.gains(k, selected, start)
+            return self._emulated.gains(seed, k, selected, start)
         there = [int(ue) for ue in selected if self._fleet.is_here(int(ue))]
         self.lost = {int(ue): "not connected" for ue in selected if int(ue) not in there}
         gain = np.zeros(len(selected))  # of a device that does not tell: it cannot be heard
@@ -131,18 +136,23 @@ class Devices:
             except RefusedError as error:
                 self._refuse(ue, "channel", str(error))
                 self.lost[ue] = f"channel: {error}"
-        return Gains(gain, gain)
+        return gain, gain
 
-    def train(self, sent: Params, k: int, orders: Orders) -> Updates:
+    def train(
+        self, runs: Sequence[int], rounds: Sequence[Round], sent: Sequence[Params]
+    ) -> list[Updates | None]:
+        [this] = rounds
+        return [self._updates(this, sent[0]) if this.decoded.any() else None]
+
+    def _updates(self, this: Round, sent: Params) -> Updates:
+        k = this.k
         model = params_record(sent)
         contents = {}
-        names = [field.name for field in fields(Order) if field.name != "round"]
-        told = [getattr(orders, name) for name in names]
-        for ue, *own in zip(orders.ue.tolist(), *(column.tolist() for column in told), strict=True):
+        orders = orders_of(this)
+        for ue, order in orders.items():
             if self._fleet.is_here(ue):
-                contents[ue] = self._content(
-                    RecordDict({"params": model, "order": Order(k, *own).record()})
-                )
+                record = RecordDict({"params": model, "order": order.record()})
+                contents[ue] = self._content(record)
         arrived: dict[int, Arrival] = {}
         records = {}
         expected = self._expected(sent, orders)
@@ -167,7 +177,7 @@ class Devices:
                 bytes_up=float(size_of(answer.content)) if answer.content is not None else NAN,
                 send_time=answer.sending,
             )
-        for ue, why in self._odd(arrived, sent, orders).items():
+        for ue, why in self._odd(arrived, sent, this).items():
             del arrived[ue]
             records[ue] = replace(records[ue], outcome=why)
         passed = np.array(sorted(arrived), dtype=np.int64)
@@ -177,38 +187,40 @@ class Devices:
                 ue: arrived[ue].moved(move, sent)
                 for ue, move in zip(passed.tolist(), moves, strict=True)
             }
-        away = [int(ue) for ue in orders.ue if int(ue) not in contents]
+        away = orders.keys() - contents.keys()
         records |= {ue: DeviceRecord(ue, "not connected") for ue in away}
         self.measured = tuple(records[ue] for ue in sorted(records))
         for lost in (record for record in self.measured if record.outcome != "ok"):
             log.warning("round %d: UE %d is left out: %s", k, lost.ue, lost.outcome)
             self.lost[lost.ue] = lost.outcome
-        return _updates_of(arrived, sent, orders)
+        return _updates_of(arrived, sent, this)
 
-    def _expected(self, sent: Params, orders: Orders) -> Expected:
+    def _expected(self, sent: Params, orders: Mapping[int, Order]) -> Expected:
         reader = Reader(sent, self._compressor)
-        bits = dict(zip(orders.ue.tolist(), orders.bits_per_weight.tolist(), strict=True))
 
         def arrival_of(ue: int, content: RecordDict) -> Arrival:
-            return reader(content, bits[ue])
+            return reader(content, orders[ue].bits_per_weight)
 
         if self._compressor is None:
             return Expected(("params", "measured"), params_bytes(sent), arrival_of, len(sent))
-        most = self._compressor.update_bits(num_weights(sent), float(orders.bits_per_weight.max()))
+        most = self._compressor.update_bits(
+            num_weights(sent), max(order.bits_per_weight for order in orders.values())
+        )
         return Expected(("packed", "measured"), whole_bytes(most) / 8 + SMALL, arrival_of)
 
-    def _odd(self, arrived: Mapping[int, Arrival], sent: Params, orders: Orders) -> dict[int, str]:
+    def _odd(self, arrived: Mapping[int, Arrival], sent: Params, this: Round) -> dict[int, str]:
         ue = np.array(sorted(arrived), dtype=np.int64)
         norm = np.array([arrived[i].norm for i in ue.tolist()])
-        place = np.searchsorted(orders.ue, ue)
-        steps = orders.local_steps[place]
-        samples = orders.num_samples[place]
+        row = this.row_of(ue)
+        steps = this.plan.local_steps[row]
+        samples = this.plan.num_samples[row]
         return self._checks(
             ue, norm, steps, samples, length(flat(sent).double()), lambda: changes_of(arrived, sent)
         )
 
-    def evaluate(self, params: Params) -> Evaluation:
+    def evaluate(self, runs: Sequence[int], models: Sequence[Params]) -> list[Evaluation]:
         """Medians over the devices that answer, since one may say anything; NaN where none does."""
+        [params] = models
         begin = time.monotonic()
         content = self._content(RecordDict({"params": params_record(params)}))
         there = {int(ue): content for ue in self._evaluated if self._fleet.is_here(int(ue))}
@@ -224,7 +236,7 @@ class Devices:
                 self._refuse(ue, "evaluation", str(error))
         medians = np.median(values, axis=0) if values else np.full(len(names), NAN)
         self.evaluating += time.monotonic() - begin
-        return Evaluation(**dict(zip(names, medians.tolist(), strict=True)))
+        return [Evaluation(**dict(zip(names, medians.tolist(), strict=True)))]
 
     def _refuse(self, ue: int, what: str, why: str) -> None:
         log.warning("UE %d is left out: %s: %s", ue, what, why)
@@ -261,16 +273,45 @@ def changes_of(arrived: Mapping[int, Arrival], sent: Params) -> torch.Tensor:
     return torch.stack([arrival.change(sent) for _, arrival in sorted(arrived.items())])
 
 
-def _updates_of(arrived: Mapping[int, Arrival], sent: Params, orders: Orders) -> Updates:
+def _updates_of(arrived: Mapping[int, Arrival], sent: Params, this: Round) -> Updates:
     """Both sum in an order that does not depend on the order in which replies came."""
     ue = np.array(sorted(arrived), dtype=np.int64)
     guarded = np.array([arrived[i].measured["guarded"] for i in ue.tolist()], dtype=np.int64)
     updates = [arrived[i].update for i in ue.tolist()]
     packed = [update for update in updates if isinstance(update, Packed)]
     if packed:
-        steps = orders.local_steps[np.searchsorted(orders.ue, ue)]
+        steps = this.plan.local_steps[this.row_of(ue)]
         bits = np.array([update.bits for update in packed])
         return UnpackedUpdates(ue, steps, [update.change for update in packed], bits, sent, guarded)
     params = [update for update in updates if isinstance(update, dict)]
     stacked = {name: torch.stack([own[name] for own in params]) for name in sent} if params else {}
     return StackedUpdates(ue, stacked, sent, guarded)
+
+
+def orders_of(this: Round) -> dict[int, Order]:
+    """What each UE that trains in a round is told, by its number."""
+    plan = this.orders
+    ue = this.ue[this.decoded]
+    bits = plan.bits_per_weight * this.cell.num_weights
+    compute_time = this.cost.compute_time[this.decoded]
+    upload_rate = bits / this.cost.upload_time[this.decoded]
+    return {
+        int(one): Order(
+            round=this.k,
+            ue=int(one),
+            num_samples=int(plan.num_samples[row]),
+            local_steps=int(plan.local_steps[row]),
+            tx_power=float(plan.tx_power[row]),
+            bits_per_weight=float(plan.bits_per_weight[row]),
+            compute_time=float(compute_time[row]),
+            upload_rate=float(upload_rate[row]),
+        )
+        for row, one in enumerate(ue)
+    }
+
+
+def sums_of(world: Mapping[str, Any]) -> PixelSums | None:
+    """The sums by which pixels are standardised, from what a world remembered; None without any."""
+    if "pixels.num" not in world:
+        return None
+    return PixelSums(int(world["pixels.num"]), world["pixels.total"], world["pixels.squares"])

@@ -3,7 +3,7 @@ rounding.
 """
 
 from autofl.engines.compressed import CompressedUpdates, UnpackedUpdates
-from autofl.engines.memory import ClientMemory, Memories
+from autofl.engines.memory import ClientMemory
 from autofl.engines.pick import Engine, make_engine, pick_engine
 from autofl.engines.process import use_machine
 from autofl.engines.updates import StackedUpdates, Summed, Updates, added, bits_of
@@ -12,7 +12,6 @@ __all__ = [
     "ClientMemory",
     "CompressedUpdates",
     "Engine",
-    "Memories",
     "StackedUpdates",
     "Summed",
     "UnpackedUpdates",

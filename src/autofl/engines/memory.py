@@ -9,17 +9,14 @@ import torch
 from autofl.models import Params
 from autofl.units import IntArray
 
-Memories = Mapping[tuple[str, int], Params]
-"""What UEs remember, by purpose and UE."""
-
 
 class ClientMemory:
     """The memories of UEs by purpose. What is written is read only after `turn`, so reading twice
     gives the same.
     """
 
-    def __init__(self, kept: Memories | None = None) -> None:
-        self._kept: dict[tuple[str, int], Params] = dict(kept or {})
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, int], Params] = {}
         self._written: dict[tuple[str, int], Params] = {}
 
     def read(self, purpose: str, ue: int) -> Params | None:
@@ -40,9 +37,22 @@ class ClientMemory:
         for row, one in enumerate(ue.tolist()):
             self.write(purpose, one, {name: p[row] for name, p in stacked.items()})
 
-    def whole(self) -> dict[tuple[str, int], Params]:
-        """Everything as it will be read in the next round; what is written later is not in it."""
-        return self._kept | self._written
+    @classmethod
+    def of(cls, flat: Mapping[str, torch.Tensor]) -> "ClientMemory":
+        """The memories that `flat` turned into these."""
+        memory = cls()
+        for name, tensor in flat.items():
+            purpose, ue, own = name.split(".", 2)
+            memory._kept.setdefault((purpose, int(ue)), {})[own] = tensor
+        return memory
+
+    def flat(self) -> dict[str, torch.Tensor]:
+        """Everything as it will be read in the next round, by purpose, UE and name."""
+        return {
+            f"{purpose}.{ue}.{name}": tensor
+            for (purpose, ue), own in (self._kept | self._written).items()
+            for name, tensor in own.items()
+        }
 
     def turn(self) -> None:
         """A new round begins."""

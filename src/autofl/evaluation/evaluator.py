@@ -27,7 +27,7 @@ from autofl.engines.low_rank import (
 )
 from autofl.evaluation.personal import PersonalModels
 from autofl.models import Loss, Params, cross_entropy, loss_of, outputs
-from autofl.records import Evaluation
+from autofl.quality import Evaluation
 from autofl.rng import stream
 from autofl.units import Array, IntArray
 

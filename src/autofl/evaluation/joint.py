@@ -24,7 +24,7 @@ from autofl.evaluation.evaluator import (
     mean_of,
 )
 from autofl.models import Params
-from autofl.records import Evaluation
+from autofl.quality import Evaluation
 from autofl.units import IntArray
 
 MOST_VALUES = 2**30

@@ -16,6 +16,14 @@ from autofl.compressors import Compressor
 from autofl.config import Settings
 from autofl.config.parts import checked_settings
 from autofl.config.settings import MNIST_STEPS, LearningSettings
+from autofl.core.arm import Arm
+from autofl.core.decide import Network
+from autofl.core.horizon import draw_horizon
+from autofl.core.liars import Lies
+from autofl.core.play import Training
+from autofl.core.round import ChannelAir
+from autofl.core.simulation import Simulation
+from autofl.core.stop import Stop
 from autofl.data import Dataset
 from autofl.data.federated import FederatedData
 from autofl.engines import make_engine, pick_engine
@@ -24,28 +32,17 @@ from autofl.evaluation import Evaluator
 from autofl.experiments.cell import (
     build_cell,
     build_channel,
-    build_compressor,
-    build_downlink,
-    build_planner,
-    build_selection,
     informed,
+    planned_arm,
 )
 from autofl.experiments.data import load_federated
 from autofl.experiments.steps import DECAY, GUARD, INNER_LR, LONGEST
 from autofl.models import Params, build, check_model, num_weights, params_of
-from autofl.network import Cell
 from autofl.planner import Planner
 from autofl.registry import Lazy, Part, find, unknown_key
 from autofl.rng import stream
-from autofl.rounds.arm import Arm
 from autofl.rounds.checks import Bounds
-from autofl.rounds.horizon import draw_horizon
-from autofl.rounds.loop import Training
-from autofl.rounds.round import ChannelAir, Network
-from autofl.rounds.stop import Stop
 from autofl.selection import Selection
-from autofl.simulation import Simulation
-from autofl.simulation.liars import Lies
 from autofl.units import Array
 
 LAW_ROUNDS = 2_000
@@ -183,32 +180,23 @@ def build_evaluator(settings: Settings) -> Evaluator:
     )
 
 
-def build_arm(settings: Settings, cell: Cell, channel: Channel, own: Own) -> Arm:
+def build_arm(settings: Settings, air: ChannelAir, own: Own) -> Arm:
     """The algorithm of the settings with everything that goes with it, in this cell; any part may
     be an own object.
     """
     settings = settings.resolved()
-    planner = own.get("planner") or build_planner(settings, num_weights=int(cell.num_weights))
-    selection = own.get("selection") or build_selection(settings)
-    air = ChannelAir(cell, channel, settings.seed)
-    downlink = own.get("downlink") or build_downlink(settings)
-    decides = settings.decides_downlink and own.get("downlink") is None
-    open_one = downlink if decides else None
-    network = Network(
-        air, planner, selection, settings.seed, settings.simulation.outage, downlink=open_one
-    )
-    aggregator: Aggregator = own.get("aggregator") or settings.aggregator.build(
+    planned = planned_arm(settings, air.cell)
+    parts = ("planner", "selection", "compressor", "downlink")
+    given: dict[str, Any] = {name: own.get(name) for name in parts if own.get(name) is not None}
+    if "downlink" in given:
+        given["decides_downlink"] = False
+    planned = replace(planned, **given)
+    network = Network(arm=planned, air=air, seed=settings.seed, outage=settings.simulation.outage)
+    aggregator = own.get("aggregator") or settings.aggregator.build(
         heard_probability=Lazy(lambda: heard_probability(network)), num_ue=settings.cell.count
     )
-    return Arm(
-        algorithm=own.get("algorithm") or build_algorithm(settings),
-        planner=planner,
-        selection=selection,
-        compressor=own.get("compressor") or build_compressor(settings),
-        aggregator=aggregator,
-        downlink=downlink,
-        decides_downlink=decides,
-    )
+    algorithm = own.get("algorithm") or build_algorithm(settings)
+    return replace(planned, algorithm=algorithm, aggregator=aggregator)
 
 
 def heard_probability(network: Network) -> Array:
@@ -216,20 +204,19 @@ def heard_probability(network: Network) -> Array:
     0.
     """
     law = int(stream(network.seed, "law").integers(2**31))
-    air = network.air
-    assert isinstance(air, ChannelAir)
-    horizon = draw_horizon(replace(network, seed=law, air=replace(air, seed=law)), LAW_ROUNDS)
+    horizon = draw_horizon(replace(network, seed=law), LAW_ROUNDS)
     selected = np.maximum(horizon.selected.sum(axis=0), 1)
     return np.clip(horizon.decoded.sum(axis=0) / selected, 1.0 / selected, 1.0)
 
 
 def build_training(
-    settings: Settings, params: Params, cell: Cell, channel: Channel, own: Own | None = None
+    settings: Settings, params: Params, air: ChannelAir, own: Own | None = None
 ) -> Training:
     """What a run of these settings is, wherever it takes place."""
     settings = settings.resolved()
     return Training(
-        arm=build_arm(settings, cell, channel, own or {}),
+        arm=build_arm(settings, air, own or {}),
+        air=air,
         params=params,
         stop=Stop(**settings.stop.model_dump()),
         seed=settings.seed,
@@ -254,12 +241,10 @@ def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
     cell = build_cell(
         settings, data.partition.train_size, sent, own.get("compressor"), own.get("downlink")
     )
-    training = build_training(settings, params, cell, channel, own)
-    engine = pick_engine(settings.learning.engine, model, training.arm.algorithm)
+    training = build_training(settings, params, ChannelAir(cell, channel), own)
+    engine = pick_engine(settings.learning.engine, model, training.algorithm)
     return Simulation(
         **training.__dict__,
-        cell=cell,
-        channel=channel,
         model=model,
         data=data,
         engine=make_engine(engine, model),

@@ -14,6 +14,9 @@ from autofl.compressors.downlink import downlink_bits
 from autofl.config import MODEL_WEIGHTS, Settings
 from autofl.config.parts import ModelSettings
 from autofl.config.settings import DataSettings, KnowledgeSettings
+from autofl.core.arm import Arm
+from autofl.core.decide import Network, before_training, without_learning
+from autofl.core.round import ChannelAir, Round
 from autofl.errors import AutoFLError
 from autofl.experiments.data import loaded_from
 from autofl.files import finite_or_null
@@ -31,7 +34,6 @@ from autofl.planner import MIN_SAMPLES, Planner, check_bits
 from autofl.planner.downlink import offer_of
 from autofl.registry import Lazy
 from autofl.rng import stream
-from autofl.rounds.round import ChannelAir, Network, Round, network_round
 from autofl.selection import Selection, Uniform
 from autofl.units import Array, IntArray, db_to_ratio, dbm_to_watt
 
@@ -240,6 +242,19 @@ def rates_of(compressor: Compressor | None, num_weights: int | None = None) -> l
     return kept or [[compressor.update_bits(num_weights) / num_weights, rates[-1][1]]]
 
 
+def planned_arm(settings: Settings, cell: Cell) -> Arm:
+    """The arm of these settings without its learning."""
+    settings = settings.resolved()
+    return Arm(
+        algorithm=None,
+        planner=build_planner(settings, num_weights=int(cell.num_weights)),
+        selection=build_selection(settings),
+        compressor=build_compressor(settings),
+        downlink=build_downlink(settings),
+        decides_downlink=settings.decides_downlink,
+    )
+
+
 def build_network(settings: Settings, cell: Cell | None = None) -> Network:
     """A run of these settings without its learning.
 
@@ -250,12 +265,10 @@ def build_network(settings: Settings, cell: Cell | None = None) -> Network:
     settings = settings.resolved()
     cell = cell or build_cell(settings)
     return Network(
-        air=ChannelAir(cell, build_channel(settings), settings.seed),
-        planner=build_planner(settings, num_weights=int(cell.num_weights)),
-        selection=build_selection(settings),
+        arm=planned_arm(settings, cell),
+        air=ChannelAir(cell, build_channel(settings)),
         seed=settings.seed,
         outage=settings.simulation.outage,
-        downlink=build_downlink(settings) if settings.decides_downlink else None,
     )
 
 
@@ -394,7 +407,8 @@ def places(settings: Settings) -> Array:
 def whole_cell(settings: Settings) -> Network:
     """The network of these settings with every UE selected, planned as `plan` does."""
     network = build_network(settings)
-    return replace(network, selection=Uniform(settings.cell.count))
+    everybody = Uniform(settings.cell.count)
+    return replace(network, arm=replace(network.arm, selection=everybody))
 
 
 def plan(settings: Settings) -> RoundPlan:
@@ -403,11 +417,11 @@ def plan(settings: Settings) -> RoundPlan:
     assert isinstance(network.air, ChannelAir)
     cell = network.air.cell
     channel = network.air.channel
-    this_round, _ = network_round(network, 1, network.planner.init(cell))
+    this_round, _ = without_learning(network, before_training(network))
     try:
         chance = success_probability(
             this_round.plan.applied(cell), channel, this_round.plan.tx_power
         )
     except AutoFLError:  # a trace, say, has no law
         chance = None
-    return RoundPlan(this_round, chance, network.downlink)
+    return RoundPlan(this_round, chance, network.decided_downlink)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from autofl.algorithms import Algorithm, is_stateful
+from autofl.core.simulation import Simulation
 from autofl.data import Dataset
 from autofl.data.batch import Batches, Draw
 from autofl.data.federated import DrawnBatches, FederatedData, Scratch
@@ -28,7 +29,6 @@ from autofl.lock import FolderLock
 from autofl.models import Params
 from autofl.records import check_no_run
 from autofl.records.checks import MANIFEST
-from autofl.simulation import Simulation
 from autofl.units import Array, IntArray
 
 RunOne = Callable[..., object]

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autofl.config import CellSettings, DataSettings, Settings, dump_settings
+from autofl.core.round import Round
+from autofl.core.simulation import Simulation
+from autofl.core.together import fit_together
 from autofl.data.federated import FederatedData
 from autofl.errors import (
     ENDING,
@@ -28,13 +31,11 @@ from autofl.experiments.build import build_algorithm, build_simulation, pick_dev
 from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, loaded_from
 from autofl.experiments.run import manifest_of, run
-from autofl.experiments.together import Member, write_together
-from autofl.experiments.write import is_finished
+from autofl.experiments.write import Recording, is_finished, write_together
 from autofl.files import inside, read_bytes, write_whole
 from autofl.lock import locked
-from autofl.records import RoundRecord, Run, check_no_run, read_run
+from autofl.records import Run, check_no_run, read_run
 from autofl.records.run import CONFIG
-from autofl.simulation import Simulation, fit_together
 
 BATCH = 64
 """Runs that advance together on a GPU: more gain little."""
@@ -213,7 +214,7 @@ def run_with_progress(
     """
     begin = time.perf_counter()
 
-    def on_round(record: RoundRecord) -> None:
+    def on_round(record: Round) -> None:
         tell(_progress(job, record, time.perf_counter() - begin))
 
     settings = job.settings
@@ -230,11 +231,11 @@ def run_with_progress(
     )
 
 
-def _progress(job: Job, record: RoundRecord, spent: float) -> Progress:
+def _progress(job: Job, record: Round, spent: float) -> Progress:
     accuracy = record.evaluation.adapted_accuracy if record.evaluation is not None else float("nan")
     most = job.settings.stop.rounds
     done = record.stop is not None
-    return Progress(job.label, record.round, most, record.sim_time, accuracy, spent, done)
+    return Progress(job.label, record.k, most, record.sim_time, accuracy, spent, done)
 
 
 def batches_of(jobs: Sequence[Job]) -> list[list[Job]]:
@@ -303,17 +304,18 @@ def _write_together(batch: list[tuple[Job, Simulation]], tell: OnProgress) -> No
     if not fit_together(sim, sim):
         run_with_progress(job, tell, sim.data)
         return
-    members = []  # even of one: the last run left of a batch must go on as it began, to the bit
+    jobs = {}  # even of one: the last run left of a batch must go on as it began, to the bit
     for job, sim in batch:
         settings = job.settings.resolved()
         text = dump_settings(settings)
         about = manifest_of(settings, sim, {})
-        members.append(Member(sim, job.place, text, about, job.resume, job.keep))
+        recording = Recording(sim, job.place, text, about, resume=job.resume, keep=job.keep)
+        jobs[recording] = job
 
-    def on_round(r: int, record: RoundRecord) -> None:
-        tell(_progress(batch[r][0], record, time.perf_counter() - begin))
+    def on_round(recording: Recording, record: Round) -> None:
+        tell(_progress(jobs[recording], record, time.perf_counter() - begin))
 
-    write_together(members, on_round)
+    write_together(list(jobs), on_round)
 
 
 _interrupted = False

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from autofl.config import Settings, dump_settings
+from autofl.core.simulation import Simulation
 from autofl.engines import use_machine
 from autofl.experiments.build import Own, build_simulation
 from autofl.experiments.cluster import spread
@@ -20,7 +21,6 @@ from autofl.experiments.write import OnRound, write_run
 from autofl.models import num_weights
 from autofl.records import Run
 from autofl.registry import find
-from autofl.simulation import Simulation
 from autofl.units import IntArray
 from autofl.version import __version__, commit_of_source
 

@@ -17,7 +17,8 @@ from autofl.config import Settings, parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.jobs import Job, OnProgress, check_free, run_jobs
 from autofl.lock import locked
-from autofl.records import Run, read_run, time_to_accuracy
+from autofl.quality import time_to_accuracy
+from autofl.records import Run, read_run
 from autofl.registry import find
 
 

@@ -1,42 +1,187 @@
-"""A simulation on disk: played into its folder round by round, and taken up again where it was
-left.
+"""Runs on disk: played into their folders round by round, and taken up again where they were left.
+
+What `play` yields is heard by a `Recording` for each run, which writes its tables, keeps checkpoints
+and leaves a readable folder whatever happens.
 """
 
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autofl.algorithms import State
 from autofl.config import flat_settings
+from autofl.core.checkpoint import Checkpoint
+from autofl.core.packing import ANEW, packed, unpacked
+from autofl.core.play import Step
+from autofl.core.round import Round
+from autofl.core.simulation import Simulation, simulated
+from autofl.core.suspects import suspect_words
+from autofl.core.together import play_together
 from autofl.errors import AutoFLError, end_if_told, ending_later, in_own_code
 from autofl.files import opening, quoted, read_bytes, read_toml
 from autofl.lock import FolderLock
-from autofl.records import (
-    Kept,
-    RoundRecord,
-    Run,
-    RunWriter,
-    is_run,
-    newest_checkpoint,
-    read_manifest,
-    read_run,
-)
+from autofl.records import Kept, Run, RunWriter, checkpoints, is_run, read_manifest, read_run
 from autofl.records.run import problem_of
-from autofl.rounds.checkpoint import ANEW, group, packed, packed_memory, unpacked, unpacked_memory
-from autofl.rounds.ending import end_of, kept_end, told_end
-from autofl.simulation import Past, Simulation, play
 from autofl.version import __version__
 
-OnRound = Callable[[RoundRecord], None]
+OnRound = Callable[[Round], None]
 BETWEEN_CHECKPOINTS = 10.0
 """Seconds of work that a killed run loses at most."""
 MOST_OF_THE_TIME = 0.05
 """Share of the time that may go into checkpoints."""
 log = logging.getLogger(__name__)
+
+
+class Recording:
+    """A simulation on its way into a run folder.
+
+    `checkpoint` is where it stands, None before its first round.
+    """
+
+    def __init__(
+        self,
+        sim: Simulation,
+        folder: Path | str,
+        config_text: str,
+        manifest: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        keep: bool = False,
+        lock: FolderLock | None = None,
+    ) -> None:
+        """With `resume` it goes on from what is there; with `keep` a run that is there is an error.
+
+        A `lock` that is given is the caller's to release.
+        """
+        self.sim = sim
+        self.folder = Path(folder)
+        self.checkpoint: Checkpoint | None = None
+        self.begin = time.perf_counter()
+        self._config_text = config_text
+        self._manifest = manifest
+        self._resume = resume
+        self._keep = keep
+        self._lock = lock
+        self._writer: RunWriter | None = None
+        self._can_keep = True
+        self._due = time.monotonic() + BETWEEN_CHECKPOINTS
+
+    @property
+    def writer(self) -> RunWriter:
+        assert self._writer is not None
+        return self._writer
+
+    @property
+    def is_over(self) -> bool:
+        return self.checkpoint is not None and self.checkpoint.stop is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return self._can_keep and time.monotonic() >= self._due
+
+    def kept(self) -> dict[int, Kept]:
+        """The checkpoints that are there to go on from, by their rounds."""
+        if not self._resume or not is_run(self.folder):
+            return {}
+        if read_manifest(self.folder).get("deployed"):
+            raise AutoFLError(
+                f"{self.folder}: a run on devices; autofl deploy run --resume {quoted(self.folder)}"
+                " continues it"
+            )
+        if not goes_on(self.folder, self._config_text):
+            return {}
+        whole: dict[int, Kept] = {}
+        problems = []
+        for one in checkpoints(self.folder):
+            if isinstance(one, Kept):
+                whole[int(one.facts["round"])] = one
+            else:
+                problems.append(str(one))
+        if problems and not whole:
+            raise AutoFLError(f"{'; '.join(problems)}; {ANEW}")
+        for problem in problems:
+            log.warning("%s; it resumes from an older checkpoint", problem)
+        return whole
+
+    def start(self, kept: Kept | None) -> None:
+        """Open the folder: for a new run, or after this checkpoint."""
+        if kept is None:
+            text = self._config_text
+            self._writer = RunWriter(self.folder, text, self._manifest, self._lock, self._keep)
+            return
+        sim = self.sim
+        device = str(sim.data.x.device)
+        with opening(self.folder / kept.name, "a checkpoint of this run", f"; {ANEW}"):
+            checkpoint = unpacked(kept.arrays, kept.facts, sim.algorithm, device, sim.params)
+            self.begin -= float(kept.facts["host_time"])
+        self._writer = RunWriter.go_on(self.folder, checkpoint.round, kept, self._lock)
+        self.checkpoint = checkpoint
+
+    def hear(self, step: Step) -> None:
+        """A round is over."""
+        self.writer.write(step.round)
+        self.checkpoint = step.checkpoint
+
+    def keep(self) -> None:
+        """A checkpoint after the last round so far.
+
+        A part of a user's own may remember what no file can hold; such a run cannot go on, but it
+        can run.
+        """
+        if self.checkpoint is None or not self._can_keep:
+            return
+        begin = time.monotonic()
+        try:
+            arrays, facts = packed(self.checkpoint)
+        except AutoFLError as error:
+            self._can_keep = False
+            log.warning("no checkpoints: %s", error)
+            return
+        facts["host_time"] = time.perf_counter() - self.begin
+        self.writer.write_checkpoint(arrays, facts)
+        spent = time.monotonic() - begin
+        self._due = time.monotonic() + max(BETWEEN_CHECKPOINTS, spent / MOST_OF_THE_TIME)
+
+    def leave(self, status: str, problem: str | None = None) -> None:
+        """Leave a readable run: the last weights, and how it ended."""
+        trouble: OSError | None = None
+        try:
+            try:
+                if self.checkpoint is not None:
+                    params = self.checkpoint.state.params
+                    self.writer.write_weights({name: p.cpu().numpy() for name, p in params.items()})
+            except OSError as error:
+                problem = problem or problem_of(error)
+                if status == "finished":
+                    status = "failed"
+                    trouble = error
+            facts = end_of(self.checkpoint)
+            facts["problem"] = problem or facts["problem"]
+            facts["host_time"] = round(time.perf_counter() - self.begin, 3)
+            self.writer.finish(status, **facts, ended_at=round(time.time(), 3))
+        finally:
+            self.writer.close()
+        if trouble is not None:
+            raise trouble
+
+
+def end_of(checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """What a manifest says of the last round so far; of one that diverged also who may have caused it."""
+    if checkpoint is None:
+        return {"stop": None, "rounds": -1, "sim_time": 0.0, "problem": None}
+    facts: dict[str, Any] = {
+        "stop": checkpoint.stop,
+        "rounds": checkpoint.round,
+        "sim_time": checkpoint.sim_time,
+        "problem": None,
+    }
+    if checkpoint.suspects:
+        facts["suspects"] = [ue for ue, _ in checkpoint.suspects]
+        facts["problem"] = f"diverged; {suspect_words(checkpoint.suspects)}"
+    return facts
 
 
 def write_run(
@@ -61,32 +206,69 @@ def write_run(
     lock = FolderLock(folder, wait)
     try:
         if not (resume and is_finished(folder, config_text)):
-            begun = _begin(sim, folder, config_text, manifest, lock, resume, keep)
-            _write(sim, begun, on_round)
+            recording = Recording(
+                sim, folder, config_text, manifest, resume=resume, keep=keep, lock=lock
+            )
+            kept = recording.kept()
+            recording.start(kept[max(kept)] if kept else None)
+            past = recording.checkpoint
+            steps = ([step] for step in simulated(sim, past))
+            record([recording], steps, lambda _, this: on_round(this) if on_round else None)
         return read_run(folder)  # before anybody else can write there
     finally:
         lock.release()
 
 
-Begun = tuple[Past | None, RunWriter, Mapping[str, Any]]
-"""Where a run goes on, None for its beginning, its writer, and the facts of the checkpoint."""
+def write_together(
+    recordings: Sequence[Recording], on_round: Callable[[Recording, Round], None]
+) -> None:
+    """Play simulations as one batch into their folders.
+
+    All go on after the last round of which every one has a checkpoint.
+    """
+    kept = [recording.kept() for recording in recordings]
+    common = set.intersection(*(set(rounds) for rounds in kept))
+    for recording, own in zip(recordings, kept, strict=True):
+        recording.start(own[max(common)] if common else None)
+    begin = min(recording.begin for recording in recordings)
+    for recording in recordings:
+        recording.begin = begin  # they go on side by side
+    for recording in recordings:
+        if recording.is_over:  # stopped between its last round and its end
+            recording.leave("finished")
+    going = [recording for recording in recordings if not recording.is_over]
+    if going:
+        past = [one.checkpoint for one in going if one.checkpoint is not None]
+        record(going, play_together([one.sim for one in going], past or None), on_round)
 
 
-def _write(sim: Simulation, begun: Begun, on_round: OnRound | None) -> None:
-    """Play the rounds, and leave a folder that says how they ended."""
-    past, writer, about = begun
-    keeper = Keeper(writer, begin=time.perf_counter() - float(about.get("host_time", 0.0)))
-    last = RoundRecord(-1) if past is None else end_of(past.checkpoint, about)
+def record(
+    recordings: Sequence[Recording],
+    steps: Iterator[list[Step]],
+    on_round: Callable[[Recording, Round], None],
+) -> None:
+    """Let each recording hear the rounds of its run, and leave folders that say how they ended.
+
+    All keep their checkpoints after the same round, and once more before one of several leaves the
+    batch: what goes on from there is the same batch, and gives the same bytes.
+    """
+    going = list(recordings)
     status = "failed"
     problem = None
     try:
-        for record, after in play(sim, past) if last.stop is None else ():
-            writer.write(record)
-            last = record
-            past = after
-            keeper.offer(past, record)
-            if on_round is not None:
-                on_round(record)
+        for batch in () if recordings[0].is_over else steps:
+            for step in batch:
+                recordings[step.run].hear(step)
+                on_round(recordings[step.run], step.round)
+            ended = [one for one in going if one.is_over]
+            splits = 0 < len(ended) < len(going)
+            if splits or (not ended and any(one.is_due for one in going)):
+                for one in going:
+                    one.keep()
+            for one in ended:
+                with ending_later():
+                    going.remove(one)
+                    one.leave("finished")
             end_if_told()
         status = "finished"
     except KeyboardInterrupt as error:
@@ -99,13 +281,15 @@ def _write(sim: Simulation, begun: Begun, on_round: OnRound | None) -> None:
         raise own or error from None
     finally:
         with ending_later():
-            if past is not None and status != "finished":
+            for one in going:
+                if one.is_over or status == "finished":
+                    one.leave("finished")
+                    continue
                 with contextlib.suppress(
                     OSError
-                ):  # a full disk, perhaps: the last checkpoint that was kept must do
-                    keeper.keep(past, last)
-            state = None if past is None else past.checkpoint.state
-            finish_run(writer, status, last, state, keeper.begin, problem)
+                ):  # a full disk: the last one that was kept must do
+                    one.keep()
+                one.leave(status, problem)
 
 
 def is_finished(folder: Path, config_text: str) -> bool:
@@ -155,103 +339,3 @@ def _check_same_settings(folder: Path, config_text: str) -> None:
             f"{folder}: a run with other settings is there ({other[0]} = {there.get(other[0])}, not"
             f" {wanted.get(other[0])}); name another folder or overwrite it (--force)"
         )
-
-
-def _begin(
-    sim: Simulation,
-    folder: Path,
-    config_text: str,
-    manifest: Mapping[str, Any],
-    lock: FolderLock,
-    resume: bool,
-    keep: bool,
-) -> Begun:
-    """A writer at the beginning of a run, or after the last checkpoint of the one that is there;
-    the facts of that.
-    """
-    kept: Kept | None = None
-    if resume and is_run(folder) and read_manifest(folder).get("deployed"):
-        raise AutoFLError(
-            f"{folder}: a run on devices; autofl deploy run --resume {quoted(folder)} continues it"
-        )
-    if resume and goes_on(folder, config_text):
-        kept, problems = newest_checkpoint(folder)
-        if kept is None and problems:
-            raise AutoFLError(f"{'; '.join(problems)}; {ANEW}")
-        for problem in problems:
-            log.warning("%s; it resumes from an older checkpoint", problem)
-    if kept is None:
-        return None, RunWriter(folder, config_text, manifest, lock, keep), {}
-    device = str(sim.data.x.device)
-    with opening(folder / kept.name, "a checkpoint of this run", f"; {ANEW}"):
-        checkpoint = unpacked(kept.arrays, kept.facts, sim.arm.algorithm, device, sim.params)
-        past = Past(checkpoint, unpacked_memory(kept.arrays, device), group(kept.arrays, "liars"))
-    return past, RunWriter.go_on(folder, checkpoint.round, kept, lock), kept.facts
-
-
-@dataclass
-class Keeper:
-    """Keeps a checkpoint now and then: often enough for little to be lost, seldom enough to cost
-    little.
-    """
-
-    writer: RunWriter
-    begin: float
-    due: float = 0.0
-    possible: bool = True
-
-    def __post_init__(self) -> None:
-        self.due = time.monotonic() + BETWEEN_CHECKPOINTS
-
-    def offer(self, past: Past, last: RoundRecord) -> None:
-        if self.possible and time.monotonic() >= self.due:
-            self.keep(past, last)
-
-    def keep(self, past: Past, last: RoundRecord) -> None:
-        """A checkpoint after the last round so far, with the reason why the run is over, if it is.
-
-        A part of a user's own may remember what no file can hold; such a run cannot go on, but it
-        can run.
-        """
-        begin = time.monotonic()
-        try:
-            arrays, facts = packed(past.checkpoint)
-            arrays |= packed_memory(past.memory)
-            arrays |= {f"liars.{name}": array for name, array in past.liars.items()}
-            facts |= {"host_time": time.perf_counter() - self.begin, **kept_end(last)}
-        except AutoFLError as error:
-            self.possible = False
-            log.warning("no checkpoints: %s", error)
-            return
-        self.writer.write_checkpoint(arrays, facts)
-        spent = time.monotonic() - begin
-        self.due = time.monotonic() + max(BETWEEN_CHECKPOINTS, spent / MOST_OF_THE_TIME)
-
-
-def finish_run(
-    writer: RunWriter,
-    status: str,
-    last: RoundRecord,
-    state: State | None,
-    begin: float,
-    problem: str | None = None,
-) -> None:
-    """Leave a readable run: the last weights, and how it ended."""
-    trouble: OSError | None = None
-    try:
-        try:
-            if state is not None:
-                writer.write_weights({name: p.cpu().numpy() for name, p in state.params.items()})
-        except OSError as error:
-            problem = problem or problem_of(error)
-            if status == "finished":
-                status = "failed"
-                trouble = error
-        facts = told_end(last)
-        facts["problem"] = problem or facts["problem"]
-        host_time = round(time.perf_counter() - begin, 3)
-        writer.finish(status, **facts, host_time=host_time, ended_at=round(time.time(), 3))
-    finally:
-        writer.close()
-    if trouble is not None:
-        raise trouble

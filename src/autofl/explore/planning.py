@@ -17,6 +17,7 @@ from autofl.analysis.pilot_fit import Pilots, PilotsMissing
 from autofl.config import PerUE, Settings, parse_settings
 from autofl.config.load import on_top
 from autofl.config.scenarios import read_scenario
+from autofl.core.horizon import Horizon, draw_horizon
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import (
     RoundPlan,
@@ -30,7 +31,6 @@ from autofl.experiments.decisions import decisions_of
 from autofl.experiments.sweep import planned
 from autofl.files import check_depth, opening, parse_toml
 from autofl.network import compute_cost
-from autofl.rounds.horizon import Horizon, draw_horizon
 from autofl.units import Array
 
 SECTIONS = ("cell", "channel", "link", "knowledge", "data", "model", "learning", "selection", "planner", "baseline",

@@ -1,14 +1,7 @@
-"""Runs on disk, and what can be read off them. The standard library and NumPy."""
+"""Runs on disk. The standard library and NumPy."""
 
 from autofl.records.checkpoints import Kept, has_checkpoint
-from autofl.records.metrics import (
-    convergence_round,
-    mean_interval,
-    reaches,
-    smoothed,
-    time_to_accuracy,
-)
-from autofl.records.round import DeviceRecord, Evaluation, RoundRecord
+from autofl.records.devices import DeviceRecord
 from autofl.records.run import (
     OWN_DATA,
     Run,
@@ -30,27 +23,20 @@ from autofl.records.run import (
 __all__ = [
     "OWN_DATA",
     "DeviceRecord",
-    "Evaluation",
     "Kept",
-    "RoundRecord",
     "Run",
     "RunWriter",
     "check_begun",
     "check_no_run",
     "checkpoints",
-    "convergence_round",
     "find_runs",
     "has_begun",
     "has_checkpoint",
     "is_run",
     "mark_run",
-    "mean_interval",
     "newest_checkpoint",
-    "reaches",
     "read_checkpoint",
     "read_manifest",
     "read_run",
     "read_weights",
-    "smoothed",
-    "time_to_accuracy",
 ]

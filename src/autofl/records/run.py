@@ -13,7 +13,6 @@ import errno
 import hashlib
 import json
 import logging
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -23,10 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofl.core.round import UE_COLUMNS, Round
 from autofl.errors import AutoFLError
 from autofl.files import clear_parts, opening, read_json, read_toml, write_whole
 from autofl.lock import FolderLock, Locked, is_locked
 from autofl.network import LIMITS
+from autofl.quality import Evaluation
 from autofl.records import checks, tables
 from autofl.records.checkpoints import (
     MODELS,
@@ -46,7 +47,7 @@ from autofl.records.checks import (
     sealed,
     sum_of,
 )
-from autofl.records.round import NOBODY, UE_COLUMNS, DeviceRecord, Evaluation, RoundRecord
+from autofl.records.devices import NOBODY, DeviceRecord
 from autofl.records.tables import Column, GrowingTable, cut, holds, last_round, read_table, text_of
 from autofl.units import PathLike
 
@@ -238,24 +239,25 @@ class RunWriter:
         clear_parts(self.folder)
         write_whole(self.folder / RESERVE, b"0" * 2**13, sync=False)
 
-    def write(self, record: RoundRecord) -> None:
-        quality = asdict(record.evaluation) if record.evaluation is not None else {}
-        shared = (
-            record.round,
-            record.sim_time,
-            float(record.cost.time),
-            len(record.ue),
-            int(record.decoded.sum()),
-            int(record.plan.num_samples.sum()),
-            float(record.cost.energy.sum()),
+    def write(self, this: Round) -> None:
+        quality = Evaluation() if this.evaluation is None else this.evaluation
+        row = (
+            this.k,
+            this.sim_time,
+            float(this.cost.time),
+            len(this.ue),
+            int(this.arrived.sum()),
+            int(this.plan.num_samples.sum()),
+            float(this.cost.energy.sum()),
+            *(text_of(getattr(quality, name)) for name in QUALITY),
+            float(this.cost.downlink_time),
+            text_of(float(this.downlink_bits)),
+            *(text_of(float(getattr(this, name))) for name in STEPS),
         )
-        rows = zip(*record.ue_columns().values(), strict=True)
-        measured = (text_of(quality.get(name, math.nan)) for name in QUALITY)
+        ues = zip(*this.ue_columns().values(), strict=True)
         self.lock.check()
-        self._tables[UES].add((record.round, *row) for row in rows)
-        down = float(record.cost.downlink_time), text_of(float(record.downlink_bits))
-        steps = (text_of(float(getattr(record, name))) for name in STEPS)
-        self._tables[ROUNDS].add([(*shared, *measured, *down, *steps)])
+        self._tables[UES].add((this.k, *ue) for ue in ues)
+        self._tables[ROUNDS].add([row])
         self._mark = {name: table.extent for name, table in self._tables.items()}
 
     def write_devices(self, round_index: int, devices: Sequence[DeviceRecord]) -> None:

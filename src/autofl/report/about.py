@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from autofl.config import Settings, flat_settings
-from autofl.records import OWN_DATA, Run, mean_interval
+from autofl.quality import mean_interval
+from autofl.records import OWN_DATA, Run
 from autofl.records.checks import sum_of
 from autofl.records.run import CONFIG, ROUNDS
 from autofl.report.runs import group

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from autofl.records import Run
-from autofl.records.round import NOBODY
+from autofl.records.devices import NOBODY
 from autofl.report.plots import COLOURS, figure_of, save
 from autofl.report.table import drawn_text
 from autofl.units import Array, PathLike

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 
 from autofl.errors import AutoFLError
 from autofl.files import write_whole
-from autofl.records import Run, mean_interval, smoothed
+from autofl.quality import mean_interval, smoothed
+from autofl.records import Run
 from autofl.report.about import title_of
 from autofl.report.runs import group, read_runs
 from autofl.report.table import drawn_text

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from autofl.records import Run, convergence_round, mean_interval, time_to_accuracy
+from autofl.quality import convergence_round, mean_interval, time_to_accuracy
+from autofl.records import Run
 from autofl.report.runs import group, guarded_share
 from autofl.report.table import Table
 from autofl.units import Array

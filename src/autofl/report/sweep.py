@@ -16,7 +16,7 @@ import numpy as np
 
 from autofl.experiments.sweep import Point, short, value_text
 from autofl.files import write_whole
-from autofl.records import mean_interval
+from autofl.quality import mean_interval
 from autofl.report.table import Table, drawn_text
 from autofl.units import Array
 from autofl.version import __version__, commit_of_source

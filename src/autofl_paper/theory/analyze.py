@@ -13,6 +13,9 @@ from autofl.aggregators import Mean
 from autofl.algorithms import PerFedAvg, is_independent
 from autofl.channels import PathLoss
 from autofl.config import Settings
+from autofl.core.horizon import Horizon, draw_horizon
+from autofl.core.round import Round
+from autofl.core.simulation import Simulation, simulate
 from autofl.data.batch import split_sizes
 from autofl.engines import use_machine
 from autofl.errors import AutoFLError
@@ -20,12 +23,9 @@ from autofl.evaluation import gradient_norm_sq, objective
 from autofl.experiments.build import build_simulation
 from autofl.models import Params, loss_of
 from autofl.planner import Observing
-from autofl.records import RoundRecord
 from autofl.rng import stream
-from autofl.rounds.horizon import Horizon, draw_horizon
 from autofl.selection import ByData, Uniform
 from autofl.selection.fedcs import FedCS
-from autofl.simulation import Simulation, simulate
 from autofl.theory import participation
 from autofl.units import Array
 from autofl.version import __version__
@@ -95,7 +95,7 @@ def analyze(
     tell = on_stage or (lambda _: None)
     use_machine(settings.simulation.threads)
     sim = build_simulation(settings)
-    algorithm = sim.arm.algorithm
+    algorithm = sim.algorithm
     _check(sim)
     assert isinstance(algorithm, PerFedAvg)
     rounds = settings.stop.rounds
@@ -104,14 +104,14 @@ def analyze(
     how = Estimator(loss_of(sim.model), sim.data, algorithm.inner_lr, num_samples, num_steps)
     points = _points(how, kept, settings.seed, tell)
     tell(f"the network alone, {LAW_ROUNDS} rounds")
-    horizon = draw_horizon(sim.network(sim.air), LAW_ROUNDS)
+    horizon = draw_horizon(sim, LAW_ROUNDS)
     return _result(settings, sim, measured, dict(zip(kept, points, strict=True)), horizon)
 
 
 def _check(sim: Simulation) -> None:
     """Refuse what the theorems do not cover."""
     arm = sim.arm
-    algorithm = sim.arm.algorithm
+    algorithm = sim.algorithm
     if sim.evaluator.measured or math.isinf(getattr(algorithm, "outer_lr", 0.0)):
         raise AutoFLError(
             "the theory needs numbers for learning.inner_lr and outer_lr, not auto; Table I has 0.03, 0.07"
@@ -168,21 +168,19 @@ def _train(
     loss = loss_of(sim.model)
     measurements: list[tuple[int, float, float]] = []
     kept: dict[int, Params] = {}
-    record = RoundRecord(round=0)
+    record = Round(0)
     for record, state in simulate(sim):
         if record.evaluation is not None:
             square = gradient_norm_sq(loss, state.params, sim.data, inner_lr)
             measurements.append(
-                (record.round, square, objective(loss, state.params, sim.data, inner_lr))
+                (record.k, square, objective(loss, state.params, sim.data, inner_lr))
             )
-            tell(
-                f"training, round {record.round} of {sim.stop.rounds}: ||grad F||^2 = {square:.3g}"
-            )
-        if record.round in wanted or record.stop is not None:
-            kept[record.round] = state.params
+            tell(f"training, round {record.k} of {sim.stop.rounds}: ||grad F||^2 = {square:.3g}")
+        if record.k in wanted or record.stop is not None:
+            kept[record.k] = state.params
     if record.stop == "diverged":
         raise AutoFLError(
-            f"the run diverged in round {record.round}; a smaller learning.outer_lr is needed"
+            f"the run diverged in round {record.k}; a smaller learning.outer_lr is needed"
         )
     return Measured(*np.array(measurements, dtype=np.float64).T), kept
 
@@ -209,7 +207,7 @@ def _result(
     points: dict[int, PointConstants],
     horizon: Horizon,
 ) -> dict[str, Any]:
-    algorithm = sim.arm.algorithm
+    algorithm = sim.algorithm
     assert isinstance(algorithm, PerFedAvg)
     alpha = algorithm.inner_lr
     beta = algorithm.outer_lr

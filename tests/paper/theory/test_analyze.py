@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import autofl
+from autofl.core.horizon import draw_horizon
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
-from autofl.rounds.horizon import draw_horizon
 from autofl.selection import Uniform
 from autofl_paper.theory.analyze import analyze, remembers
 
@@ -19,7 +19,7 @@ FAR = ["preset=physical", "cell.distance={disc=400}"]
 
 def drawn(*overrides, rounds=50):
     sim = build_simulation(autofl.load_settings(overrides=list(overrides)))
-    return sim, draw_horizon(sim.network(sim.air), rounds)
+    return sim, draw_horizon(sim, rounds)
 
 
 def test_one_law_in_every_round_is_checked_against_planner_selection_and_channel():

@@ -22,9 +22,13 @@ def suspects_of(updates: Updates) -> tuple[tuple[int, float], ...]:
     others, and where all are long nobody stands out and nobody is named.
     """
     length = np.full(len(updates.ue), np.nan)
+    is_formed = False
     for rows, changes in updates.each():
+        is_formed = True
         table = torch.cat([p.reshape(len(rows), -1) for p in changes.values()], dim=1)
         length[rows] = table.double().norm(dim=1).cpu().numpy()
+    if not is_formed:  # a batch of runs forms their averages alone
+        return ()
     length = np.where(np.isnan(length), np.inf, length)
     finite = np.sort(length[np.isfinite(length)])
     median = (

@@ -1,19 +1,17 @@
 """The way down: what the base station sends of its model, and what the UEs have of it."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
 from autofl.algorithms.base import minus
 from autofl.compressors import Compressor
 from autofl.compressors.downlink import FACTOR_BITS
+from autofl.core.round import Round
 from autofl.engines.compressed import flat, is_sent, shaped
 from autofl.errors import AutoFLError
 from autofl.models import Params
 from autofl.planner.downlink import WHOLE, Offer, best_message, offer_of
 from autofl.rng import stream
-from autofl.rounds.round import Round
 from autofl.units import Array
 
 SAMPLED = 4096
@@ -22,25 +20,16 @@ SAMPLED = 4096
 """
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The model as every UE has it, where the base station sends only compressed differences."""
-
-    params: Params  # r_k, in the form of State.sent
-    # Z_down [bit] of the message that makes it; 0 of a first one that is decided when it is sent
-    bits: float
-
-
-def next_reference(
+def received_model(
     compressor: Compressor,
     model: Params,
-    reference: Params,
+    held: Params,
     seed: int,
     k: int,
     bits_per_weight: float | None = None,
-) -> Reference:
+) -> tuple[Params, float]:
     """What the UEs have after the base station has sent the difference between its model and
-    theirs.
+    theirs, in the form of `State.sent`, and Z_down [bit] of that message.
 
         r_{k+1} = r_k + s C(x),    x = w_{k+1} - r_k,    s = <x, C(x)> / |C(x)|^2
 
@@ -56,10 +45,10 @@ def next_reference(
         A compressor that remembers what it lost is asked with an empty memory: the difference holds
             that already.
     """
-    difference = flat(minus(model, 1.0, reference))
+    difference = flat(minus(model, 1.0, held))
     num_weights = len(difference)
     if bits_per_weight == WHOLE:
-        return Reference(dict(model), WHOLE * num_weights)
+        return dict(model), WHOLE * num_weights
     budget = compressor.update_bits(num_weights, bits_per_weight) / num_weights
     first = compressor.init(num_weights)
     answer = compressor(difference, budget, lambda: stream(seed, "downlink", k), first)
@@ -71,7 +60,7 @@ def next_reference(
     sent = answer[0]
     received = answer[0].received.to(difference)
     change = shaped(_factor(difference, received) * received, model)
-    return Reference(minus(reference, -1.0, change), sent.bits + FACTOR_BITS)
+    return minus(held, -1.0, change), sent.bits + FACTOR_BITS
 
 
 def decided_bits(

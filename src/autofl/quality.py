@@ -1,10 +1,28 @@
-"""What can be read off a curve of accuracy: time to a target, the round of convergence, intervals
-over seeds.
+"""How good a model is, as an evaluation says it, and what a curve of accuracies tells.
+
+Time to a target, the round of convergence, intervals over seeds.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from autofl.units import Array, BoolArray
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Quality of a model, means over UEs; NaN where it was not measured."""
+
+    train_loss: float = NAN  # f(w), Eq. (1)
+    adapted_train_loss: float = NAN  # F(w), Eq. (3)
+    global_accuracy: float = NAN
+    adapted_accuracy: float = NAN
+    gradient_norm_sq: float = NAN  # ||grad F(w)||^2
+    adapt_lr: float = NAN  # alpha of the adaptation
+
 
 SMOOTHING = 3
 """Evaluations in the running mean that must pass a target accuracy."""

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from autofl.attacks import Attack, Attacked
+from autofl.core.round import Round
 from autofl.data.federated import FederatedData
 from autofl.engines import UnpackedUpdates, Updates, bits_of
 from autofl.engines.compressed import flat
 from autofl.models import Params
 from autofl.rng import stream
 from autofl.rounds.checks import Bounds, Checks
-from autofl.rounds.loop import Orders
 from autofl.units import IntArray
 
 
@@ -82,27 +82,27 @@ class Liars:
             f"#{ue}": first.cpu().numpy() for ue, first in self._first.items()
         } | self._checks.state()
 
-    def received(self, updates: Updates, sent: Params, k: int, orders: Orders) -> Updates:
+    def received(self, updates: Updates, sent: Params, this: Round) -> Updates:
         """What arrives at the server and passes its checks."""
         table = _table(updates, sent)
         rows = np.flatnonzero(np.isin(updates.ue, self.lies.ue))
         remembers = bool(getattr(self.lies.attack, "remembers", False))
         for row in rows.tolist() if remembers else ():
             self._first.setdefault(int(updates.ue[row]), table[row].clone())
-        if self.lies.attack is not None and len(rows) and k >= self.lies.begin:
+        if self.lies.attack is not None and len(rows) and this.k >= self.lies.begin:
             whose = updates.ue[rows].tolist()
             first = torch.stack([self._first[ue] for ue in whose]).to(table) if remembers else None
-            told = self.lies.attack(Attacked(table, rows, first), stream(self.seed, "lies", k))
+            told = self.lies.attack(Attacked(table, rows, first), stream(self.seed, "lies", this.k))
             table = table.clone()
             table[torch.from_numpy(rows)] = told.to(table)
-        place = np.searchsorted(orders.ue, updates.ue)
-        steps = orders.local_steps[place]
-        samples = orders.num_samples[place]
+        order = this.row_of(updates.ue)
+        steps = this.plan.local_steps[order]
+        samples = this.plan.num_samples[order]
         finite = torch.isfinite(table).all(dim=1).cpu().numpy()
         norm = table.double().norm(dim=1).cpu().numpy()
         model_norm = float(flat(sent).double().norm())
         there = np.flatnonzero(
-            [fine and self._is_new(row, k, updates, table) for row, fine in enumerate(finite)]
+            [fine and self._is_new(row, this.k, updates, table) for row, fine in enumerate(finite)]
         )
         ue = updates.ue[there]
         out = self._checks(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofl.rounds.round import Network, network_round, next_network, typical_pace
+from autofl.core.decide import Network, before_training, typical_pace, without_learning
 from autofl.units import Array, BoolArray, IntArray
 
 
@@ -53,20 +53,19 @@ def draw_horizon(network: Network, num_rounds: int) -> Horizon:
     bits = np.zeros(shape)
     round_time = np.zeros(num_rounds)
     pace = np.ones(num_rounds)
-    memory = network.planner.init(network.air.cell)
-    for k in range(1, num_rounds + 1):
-        this_round, memory = network_round(network, k, memory)
-        pace[k - 1] = typical_pace(network, this_round)
-        network = next_network(network, this_round)
-        selected[k - 1, this_round.ue] = True
-        heard[k - 1, this_round.ue] = this_round.decoded
-        num_samples[k - 1, this_round.ue] = this_round.decoded * this_round.plan.num_samples
-        local_steps[k - 1, this_round.ue] = this_round.decoded * this_round.plan.local_steps
-        bits[k - 1, this_round.ue] = this_round.decoded * this_round.plan.bits_per_weight
-        tx_power[k - 1, this_round.ue] = this_round.decoded * this_round.plan.tx_power
-        energy[k - 1, this_round.ue] = this_round.cost.energy
-        plan_weight[k - 1, this_round.ue] = this_round.decoded * this_round.plan.weight
-        round_time[k - 1] = this_round.cost.time
+    past = before_training(network)
+    for row in range(num_rounds):
+        this, past = without_learning(network, past)
+        pace[row] = typical_pace(network, this)
+        round_time[row] = this.cost.time
+        selected[row, this.ue] = True
+        energy[row, this.ue] = this.cost.energy
+        heard[row, this.ue] = this.decoded
+        num_samples[row, this.ue] = this.decoded * this.plan.num_samples
+        local_steps[row, this.ue] = this.decoded * this.plan.local_steps
+        bits[row, this.ue] = this.decoded * this.plan.bits_per_weight
+        tx_power[row, this.ue] = this.decoded * this.plan.tx_power
+        plan_weight[row, this.ue] = this.decoded * this.plan.weight
     return Horizon(
         selected,
         heard,

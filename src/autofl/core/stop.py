@@ -6,16 +6,14 @@ from typing import Literal
 
 import numpy as np
 
+from autofl.core.checkpoint import History
 from autofl.errors import AutoFLError
-from autofl.records import Evaluation, convergence_round, reaches
-from autofl.records.metrics import PLATEAU_ROUNDS, SMOOTHING
+from autofl.quality import PLATEAU_ROUNDS, SMOOTHING, Evaluation, convergence_round, reaches
 from autofl.units import Array
 
 FEWEST = 3
 """Evaluations in a half that is compared."""
 Metric = Literal["adapted", "global"]
-History = tuple[tuple[int, Evaluation], ...]
-"""Evaluated rounds, the last ones."""
 
 
 def watched(
