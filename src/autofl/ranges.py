@@ -40,33 +40,33 @@ class Range:
     finite: bool = True
 
     def __str__(self) -> str:
-        bounds = ((">", self.gt), (">=", self.ge), ("<", self.lt), ("<=", self.le))
-        said = [
-            f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound:,}"
-            for sign, bound in bounds
-            if bound is not None
-        ]
+        if self.ge is not None and self.le is not None:
+            return f"from {_text(self.ge)} to {_text(self.le)}"
+        bounds = {">": self.gt, ">=": self.ge, "<": self.lt, "<=": self.le}
+        said = [f"{sign} {_text(bound)}" for sign, bound in bounds.items() if bound is not None]
         return " and ".join(said) or "a finite number"
 
     def __contains__(self, value: object) -> bool:
         try:
-            numbers = np.asarray(value)
+            array = np.asarray(value)
         except ValueError:  # lists of unequal length
             return False
-        if numbers.dtype.kind not in "iuf":
+        if array.dtype.kind not in "iuf":
             return False
-        inside = ~np.isnan(numbers)
-        if self.finite:
-            inside &= np.isfinite(numbers)
+        inside = np.isfinite(array) if self.finite else ~np.isnan(array)
         if self.gt is not None:
-            inside &= numbers > self.gt
+            inside &= array > self.gt
         if self.ge is not None:
-            inside &= numbers >= self.ge
+            inside &= array >= self.ge
         if self.lt is not None:
-            inside &= numbers < self.lt
+            inside &= array < self.lt
         if self.le is not None:
-            inside &= numbers <= self.le
+            inside &= array <= self.le
         return bool(inside.all())
+
+
+def _text(bound: float) -> str:
+    return f"{bound:g}" if isinstance(bound, float) else f"{bound:,}"
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,7 @@ class Checked:
     """A dataclass whose fields are checked as it is made, against what it declares of them."""
 
     def __post_init__(self) -> None:
-        settings = settings_of(type(self))
+        kind: Any = type(self)
+        settings = settings_of(kind)
         there = {name: getattr(self, name) for name in settings if hasattr(self, name)}
-        check(type(self).__name__, settings, there)
+        check(kind.__name__, settings, there)

@@ -67,7 +67,7 @@ class Radio(Checked, Channel):
         Literal["umi", "uma", "rma", "inh-mixed", "inh-open", "log-distance"],
         "path loss, line of sight, shadowing",
     ] = "umi"
-    carrier: Annotated[float, Range(gt=0, le=1e12), "f_c [Hz]"] = 3.5e9
+    carrier: Annotated[float, Range(ge=1e6, le=1e12), "f_c [Hz]"] = 3.5e9
     bs_height: Annotated[float | None, Range(ge=0, le=1e5), "h_BS [m]; default the scenario's"] = (
         None
     )
@@ -130,7 +130,7 @@ class Radio(Checked, Channel):
     )
     landscape: Annotated[
         int,
-        Range(ge=0, le=2**63 - 1),
+        Range(ge=0),
         "seed of line of sight, shadows and paths; default the run's",
     ] = 1
 

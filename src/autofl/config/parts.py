@@ -63,21 +63,23 @@ class PartSettings(BaseModel):
 
 
 def checked_settings(part: Part, given: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a part with names, ranges and types checked; an AutoFLError of one line where
+    """Settings of a part with names, types and ranges checked; an AutoFLError of one line where
     something is wrong.
     """
-    part.check(given)
-    checked = {}
-    for key, value in given.items():
-        adapter = TypeAdapter(part.settings[key].type, config=AS_WRITTEN)
-        try:
-            checked[key] = adapter.validate_python(value)
-        except ValidationError as error:
-            words = error.errors()[0]["msg"].replace("Input should", "must")
-            raise AutoFLError(
-                f"{part.kind} {part.name}: {key}: {words} (got {reprlib.repr(value)})"
-            ) from None
-    return checked
+    typed = {key: _typed(part, key, value) for key, value in given.items() if key in part.settings}
+    part.check(given | typed)
+    return typed
+
+
+def _typed(part: Part, key: str, value: Any) -> Any:
+    """A value in the type of its setting."""
+    try:
+        return TypeAdapter(part.settings[key].type, config=AS_WRITTEN).validate_python(value)
+    except ValidationError as error:
+        words = error.errors()[0]["msg"].replace("Input should", "must")
+        raise AutoFLError(
+            f"{part.kind} {part.name}: {key}: {words} (got {reprlib.repr(value)})"
+        ) from None
 
 
 AS_WRITTEN = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
