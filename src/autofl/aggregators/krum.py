@@ -6,12 +6,13 @@ from typing import Annotated
 from torch import Tensor
 
 from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import aggregate, check_share, distances_sq, num_liars
+from autofl.aggregators.rows import LIARS, aggregate, distances_sq, num_liars
 from autofl.models import Params
+from autofl.ranges import Checked
 
 
 @dataclass(frozen=True)
-class Krum:
+class Krum(Checked):
     """Mean of the m - f updates with the smallest sum of |w_i - w_j|^2 over their m - f - 2
     nearest.
 
@@ -19,10 +20,7 @@ class Krum:
     + 2 < m; f is cut to what m allows.
     """
 
-    share: Annotated[float, "share of the updates that may be lies"] = 0.3
-
-    def __post_init__(self) -> None:
-        check_share(self.share)
+    share: Annotated[float, LIARS, "share of the updates that may be lies"] = 0.3
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
         return aggregate(self.rule, sent, arrived)

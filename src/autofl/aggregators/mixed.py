@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import aggregate, check_share, distances_sq, num_liars
+from autofl.aggregators.rows import LIARS, aggregate, distances_sq, num_liars
 from autofl.aggregators.trimmed_mean import TrimmedMean
 from autofl.models import Params
+from autofl.ranges import Checked
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(Checked):
     """Each update is replaced by the mean of its m - f nearest, itself among them; then the trimmed
     mean.
 
@@ -24,10 +25,7 @@ class Mixed:
     updates, rounded up.
     """
 
-    share: Annotated[float, "share of the updates that may be lies"] = 0.3
-
-    def __post_init__(self) -> None:
-        check_share(self.share)
+    share: Annotated[float, LIARS, "share of the updates that may be lies"] = 0.3
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
         return aggregate(self.rule, sent, arrived)

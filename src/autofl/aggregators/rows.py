@@ -8,8 +8,11 @@ from torch import Tensor
 
 from autofl.aggregators.base import Arrived
 from autofl.engines.compressed import flat, shaped
-from autofl.errors import AutoFLError
 from autofl.models import Params
+from autofl.ranges import Range
+
+LIARS = Range(ge=0, lt=0.5)
+"""Of the share of the updates that may be lies: no rule withstands half of them."""
 
 
 def table_of(sent: Params, arrived: Arrived) -> tuple[Tensor, Tensor]:
@@ -46,13 +49,6 @@ def num_liars(share: float, num: int, most: int) -> int:
     withstands.
     """
     return max(0, min(int(np.ceil(share * num - 1e-9)), most))
-
-
-def check_share(share: float) -> None:
-    if not 0.0 <= share < 0.5:
-        raise AutoFLError(
-            f"share: {share} is not >= 0 and < 0.5; no rule withstands half of the updates"
-        )
 
 
 def distances_sq(table: Tensor) -> Tensor:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import aggregate, check_share, num_liars
+from autofl.aggregators.rows import LIARS, aggregate, num_liars
 from autofl.models import Params
+from autofl.ranges import Checked
 
 
 @dataclass(frozen=True)
-class TrimmedMean:
+class TrimmedMean(Checked):
     """The mean of w_i - w without the f largest and the f smallest of each weight (Yin et al., ICML
     2018).
 
@@ -20,11 +21,8 @@ class TrimmedMean:
     """
 
     share: Annotated[
-        float, "share of the updates that may be lies; as many are cut at each end"
+        float, LIARS, "share of the updates that may be lies; as many are cut at each end"
     ] = 0.3
-
-    def __post_init__(self) -> None:
-        check_share(self.share)
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
         return aggregate(self.rule, sent, arrived)
