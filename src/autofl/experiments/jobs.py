@@ -32,7 +32,7 @@ from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, loaded_from
 from autofl.experiments.run import manifest_of, run
 from autofl.experiments.write import Recording, is_finished, write_together
-from autofl.files import inside, read_bytes, write_whole
+from autofl.files import inside, write_whole
 from autofl.lock import locked
 from autofl.records import Run, check_no_run, read_run
 from autofl.records.run import CONFIG
@@ -101,9 +101,9 @@ def run_comparison(
         folder
     ):  # first: another comparison may have made its runs while this one waited for the lock
         check_free(jobs)
-        text = dump_settings(settings, of_many=True).encode("utf-8")
+        text = dump_settings(settings, of_many=True)
         file = Path(folder) / CONFIG
-        if keep and file.is_file() and read_bytes(file) != text:
+        if keep and file.is_file() and file.read_text(encoding="utf-8") != text:
             raise AutoFLError(
                 f"{folder}: a comparison with other settings is there; name another folder (--out) or overwrite it"
                 " (--force)"
@@ -123,9 +123,8 @@ def check_free(jobs: Sequence[Job]) -> None:
 def is_same(settings: Settings, place: Path) -> bool:
     """Whether the run in a folder, finished or not, is of these settings; True where there is none."""
     file = place / CONFIG
-    return not file.is_file() or read_bytes(file) == dump_settings(settings.resolved()).encode(
-        "utf-8"
-    )
+    text = dump_settings(settings.resolved())
+    return not file.is_file() or file.read_text(encoding="utf-8") == text
 
 
 def is_kept(job: Job) -> bool:

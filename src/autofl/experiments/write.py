@@ -20,7 +20,7 @@ from autofl.core.simulation import Simulation, simulated
 from autofl.core.suspects import suspect_words
 from autofl.core.together import play_together
 from autofl.errors import AutoFLError, end_if_told, ending_later, in_own_code
-from autofl.files import opening, quoted, read_bytes, read_toml
+from autofl.files import opening, quoted, read_toml
 from autofl.lock import FolderLock
 from autofl.records import Kept, Run, RunWriter, checkpoints, is_run, read_manifest, read_run
 from autofl.records.run import problem_of
@@ -93,18 +93,12 @@ class Recording:
             )
         if not goes_on(self.folder, self._config_text):
             return {}
-        whole: dict[int, Kept] = {}
-        problems = []
-        for one in checkpoints(self.folder):
-            if isinstance(one, Kept):
-                whole[int(one.facts["round"])] = one
-            else:
-                problems.append(str(one))
-        if problems and not whole:
+        usable, problems = checkpoints(self.folder)
+        if problems and not usable:
             raise AutoFLError(f"{'; '.join(problems)}; {ANEW}")
         for problem in problems:
             log.warning("%s; it resumes from an older checkpoint", problem)
-        return whole
+        return {kept.round: kept for kept in usable}
 
     def start(self, kept: Kept | None) -> None:
         """Open the folder: for a new run, or after this checkpoint."""
@@ -114,10 +108,10 @@ class Recording:
             return
         sim = self.sim
         device = str(sim.data.x.device)
-        with opening(self.folder / kept.name, "a checkpoint of this run", f"; {ANEW}"):
+        with opening(kept.path, "a checkpoint of this run", f"; {ANEW}"):
             checkpoint = unpacked(kept.arrays, kept.facts, sim.algorithm, device, sim.params)
             self.begin -= float(kept.facts["host_time"])
-        self._writer = RunWriter.go_on(self.folder, checkpoint.round, kept, self._lock)
+        self._writer = RunWriter.go_on(self.folder, kept.round, self._lock)
         self.checkpoint = checkpoint
 
     def hear(self, step: Step) -> None:
@@ -301,9 +295,9 @@ def is_finished(folder: Path, config_text: str) -> bool:
         return (
             manifest.get("status") == "finished"
             and manifest.get("version") == __version__
-            and read_bytes(folder / "config.toml") == config_text.encode("utf-8")
+            and (folder / "config.toml").read_text(encoding="utf-8") == config_text
         )
-    except (AutoFLError, OSError):
+    except (AutoFLError, OSError, UnicodeDecodeError):
         return False
 
 

@@ -1,6 +1,6 @@
 """Runs on disk. The standard library and NumPy."""
 
-from autofl.records.checkpoints import Kept, has_checkpoint
+from autofl.records.checkpoints import Kept, checkpoints, has_checkpoint
 from autofl.records.devices import DeviceRecord
 from autofl.records.run import (
     OWN_DATA,
@@ -8,12 +8,10 @@ from autofl.records.run import (
     RunWriter,
     check_begun,
     check_no_run,
-    checkpoints,
     find_runs,
     has_begun,
     is_run,
     mark_run,
-    newest_checkpoint,
     read_checkpoint,
     read_manifest,
     read_run,
@@ -34,7 +32,6 @@ __all__ = [
     "has_checkpoint",
     "is_run",
     "mark_run",
-    "newest_checkpoint",
     "read_checkpoint",
     "read_manifest",
     "read_run",

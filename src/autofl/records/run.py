@@ -14,7 +14,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -30,25 +30,16 @@ from autofl.network import LIMITS
 from autofl.quality import Evaluation
 from autofl.records import checks, tables
 from autofl.records.checkpoints import (
-    MODELS,
-    MOST_CHECKPOINT,
+    GENERATIONS,
     Kept,
-    read_generations,
-    remove_generations,
-    write_generation,
+    checkpoints,
+    remove_checkpoints,
+    whole_checkpoints,
+    write_checkpoint,
 )
-from autofl.records.checks import (
-    MANIFEST,
-    MOST_UE,
-    check_config,
-    check_manifest,
-    check_seal,
-    check_sums,
-    sealed,
-    sum_of,
-)
-from autofl.records.devices import NOBODY, DeviceRecord
-from autofl.records.tables import Column, GrowingTable, cut, holds, last_round, read_table, text_of
+from autofl.records.checks import MANIFEST, check_seal, check_sums, check_words, sealed, sum_of
+from autofl.records.devices import DeviceRecord
+from autofl.records.tables import Column, GrowingTable, cut, read_table, text_of
 from autofl.units import PathLike
 
 CONFIG = checks.CONFIG
@@ -76,23 +67,7 @@ ROUND_COLUMNS = (
     "downlink_bits",
     *STEPS,
 )
-LATER = {"downlink_time", "downlink_bits", *STEPS, "adapt_lr"}
-"""Columns that runs of earlier versions lack."""
-OLDEST_ROUND_TABLE = set(ROUND_COLUMNS) - LATER
 UE_TABLE = ("round", *UE_COLUMNS)
-OLDEST_UE_TABLE = {"round", "ue", "channel_gain", "num_samples", "tx_power", "snr", "upload_time", "compute_time",
-                   "energy", "status", "decoded"}  # fmt: skip
-"""Columns that runs of every version have."""
-OLDEST_DEVICE_TABLE = {
-    "round",
-    "ue",
-    "outcome",
-    "reply_time",
-    "train_time",
-    "energy",
-    "bytes_down",
-    "bytes_up",
-}
 DEVICE_COLUMNS = ("round", *(field.name for field in fields(DeviceRecord)))
 
 
@@ -157,7 +132,7 @@ class RunWriter:
         self._manifest = {**manifest, "sha256": dict(self._sums)}
         try:
             self._reserve()
-            remove_generations(folder)
+            remove_checkpoints(folder)
             self._say("running", sync=False)
             for path in (folder / name for name in (CONFIG, WEIGHTS, *TABLES)):
                 path.unlink(missing_ok=True)
@@ -187,46 +162,44 @@ class RunWriter:
         self.close()
 
     @classmethod
-    def go_on(
-        cls, folder: PathLike, after: int, kept: Kept | None = None, lock: FolderLock | None = None
-    ) -> "RunWriter":
-        """A writer that goes on after this round; what was written of later rounds is dropped."""
-        folder = Path(folder)
+    def go_on(cls, folder: PathLike, after: int, lock: FolderLock | None = None) -> "RunWriter":
+        """A writer that goes on from the checkpoint of this round; what was written later is dropped."""
         writer = cls.__new__(cls)
+        writer.folder = Path(folder)
         writer.lock = lock or FolderLock(folder)
         writer._lock_is_ours = lock is None
         writer._tables = {}
         try:
-            return writer._take_up(folder, after, kept)
+            writer._take_up(after)
         except BaseException as error:
             if isinstance(error, OSError):
                 writer._give_up(error)
             writer.close()
             raise
+        return writer
 
-    def _take_up(self, folder: Path, after: int, kept: Kept | None) -> "RunWriter":
-        self.folder = folder
-        self._manifest = read_manifest(folder)
-        check_begun(folder)
+    def _take_up(self, after: int) -> None:
+        self._manifest = read_manifest(self.folder)
+        check_begun(self.folder)
+        usable, _ = checkpoints(self.folder)
+        (kept,) = [kept for kept in usable if kept.round == after]
         self._reserve()
-        there = [name for name in TABLES if (folder / name).is_file()]
-        for name in there:
-            cut(
-                folder / name,
-                after,
-                kept.tables[name][0] if kept is not None and name in kept.tables else None,
-            )
-        number = -1
-        for one in read_generations(folder, _most_bytes(folder)):
-            if isinstance(one, Kept) and _changed(folder, one):
-                (folder / one.name).unlink()  # of rounds that are dropped
-            elif isinstance(one, Kept):
-                number = max(number, one.number)
-        self._sums = {CONFIG: sum_of(folder / CONFIG)}
-        self._open({name: GrowingTable(folder / name) for name in there}, number + 1)
+
+        # First the other checkpoint, which may know of rounds that the tables are about to lose.
+        for name in GENERATIONS:
+            if name != kept.path.name:
+                (self.folder / name).unlink(missing_ok=True)
+        for name in TABLES:
+            if name in kept.tables:
+                cut(self.folder / name, kept.tables[name][0])
+            else:
+                (self.folder / name).unlink(missing_ok=True)
+
+        self._sums = {CONFIG: sum_of(self.folder / CONFIG)}
+        number = 1 + GENERATIONS.index(kept.path.name)
+        self._open({name: GrowingTable(self.folder / name) for name in kept.tables}, number)
         resumed = [*self._manifest.get("resumed", []), after]
         self.finish("running", resumed=resumed, problem=None, sha256=dict(self._sums))
-        return self
 
     def _open(self, tables: dict[str, GrowingTable], number: int) -> None:
         self._tables = tables
@@ -280,7 +253,8 @@ class RunWriter:
         """
         self.lock.check()
         self._sync()
-        write_generation(self.folder, self._number, arrays, facts, self._mark)
+        path = self.folder / GENERATIONS[self._number % len(GENERATIONS)]
+        write_checkpoint(path, arrays, facts, self._mark)
         self._number += 1
 
     def write_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -304,7 +278,7 @@ class RunWriter:
         self._manifest.update(facts)
         self._say(status)
         if status == "finished":
-            remove_generations(self.folder)
+            remove_checkpoints(self.folder)
         if status != "running":
             (self.folder / RESERVE).unlink(missing_ok=True)
 
@@ -387,14 +361,11 @@ def check_begun(folder: PathLike) -> None:
     """
     manifest = read_manifest(folder)
     path = Path(folder) / CONFIG
-    with opening(folder, "a readable run"):
-        check_manifest(manifest)
-    sums = manifest.get("sha256")
     if not path.is_file():
         raise AutoFLError(
             f"{folder}: it was killed before its settings were written; give its command again, with --force"
         )
-    if isinstance(sums, dict) and CONFIG in sums and sum_of(path) != sums[CONFIG]:
+    if sum_of(path) != manifest["sha256"][CONFIG]:
         raise AutoFLError(
             f"{path}: not what the run began with, its SHA-256 differs; put the right file back, or begin anew with"
             " --force"
@@ -451,63 +422,31 @@ def _manifest_there(folder: Path) -> dict[str, Any]:
 
 
 def read_run(folder: PathLike) -> Run:
-    """A run folder, whole rounds only. The files of a finished run must be those it wrote."""
+    """A run folder, whole rounds only. The files of a finished run must be those it wrote, the tables
+    of another must begin with what its checkpoints tell.
+    """
     folder = Path(folder)
     with opening(folder, "a readable run"):
         manifest = read_manifest(folder)
-        check_manifest(manifest)
         check_sums(folder, manifest, (CONFIG, *TABLES))
-        if not (folder / CONFIG).is_file():
-            raise ValueError(f"{CONFIG} is missing")
         config = read_toml(folder / CONFIG)
-        check_config(config)
-        if manifest.get("status") != "finished":
-            _check_kept(folder)
-        rounds = read_table(folder / ROUNDS, OLDEST_ROUND_TABLE, text=())
-        ues = read_table(folder / UES, OLDEST_UE_TABLE, text=LIMITS)
-        measured = (folder / DEVICES).is_file()
-        devices = (
-            read_table(folder / DEVICES, OLDEST_DEVICE_TABLE, text=("outcome",)) if measured else {}
-        )
-        if not np.array_equal(rounds["round"], np.arange(len(rounds["round"]))):
-            raise ValueError(f"{ROUNDS} does not have its rounds one by one")
-        shares = [
-            rounds[name].astype(np.float64) for name in ("global_accuracy", "adapted_accuracy")
-        ]
-        if any((share < 0.0).any() or (share > 1.0).any() for share in shares):
-            raise ValueError(f"{ROUNDS} has an accuracy that is not between 0 and 1")
-        number = ues["ue"].astype(np.int64)
-        if not ((number >= 0) & (number < manifest.get("num_ue", MOST_UE))).all():
-            raise ValueError(f"{UES} has a UE that is none")
-        number = devices["ue"].astype(np.int64) if measured else number
-        if not ((number >= NOBODY) & (number < manifest.get("num_ue", MOST_UE))).all():
-            raise ValueError(f"{DEVICES} has a UE that is none")
-    last = len(rounds["round"]) - 1
+        check_words(config)
+        if manifest["status"] != "finished":
+            for kept in whole_checkpoints(folder):
+                if isinstance(kept, Kept):
+                    kept.check_tables()
+        rounds = read_table(folder / ROUNDS, ROUND_COLUMNS)
+        ues = read_table(folder / UES, UE_TABLE, text=LIMITS)
+        devices: dict[str, Column] = {}
+        if (folder / DEVICES).is_file():
+            devices = read_table(folder / DEVICES, DEVICE_COLUMNS, text=("outcome",))
 
+    # A run that was killed may tell the UEs of a round whose own row is not there yet.
     def whole(table: dict[str, Column]) -> dict[str, Column]:
-        return {
-            name: column[table["round"].astype(np.int64) <= last] for name, column in table.items()
-        }
+        there = np.isin(table["round"], rounds["round"]) if table else None
+        return {name: column[there] for name, column in table.items()}
 
     return Run(folder, config, manifest, rounds, whole(ues), whole(devices))
-
-
-def _changed(folder: Path, kept: Kept) -> list[str]:
-    """The tables that do not begin with what they were when this checkpoint was written."""
-    return [name for name, extent in kept.tables.items() if not holds(folder / name, extent)]
-
-
-def _check_kept(folder: Path) -> None:
-    """Refuse tables that do not begin with what the newest checkpoint says: all else of a run may
-    be to come.
-    """
-    for kept in read_generations(folder, _most_bytes(folder)):
-        if isinstance(kept, Kept):
-            if other := _changed(folder, kept):
-                raise ValueError(
-                    f"{other[0]} is not what the run wrote: its SHA-256 in {kept.name} differs"
-                )
-            return
 
 
 def read_weights(folder: PathLike) -> dict[str, NDArray[Any]]:
@@ -521,57 +460,15 @@ def read_weights(folder: PathLike) -> dict[str, NDArray[Any]]:
     return weights
 
 
-def checkpoints(folder: PathLike) -> Iterator[Kept | AutoFLError]:
-    """The checkpoints of a run, newest first; of one that is damaged or whose tables are not there,
-    what is wrong.
-    """
-    folder = Path(folder)
-    for kept in read_generations(folder, _most_bytes(folder)):
-        if isinstance(kept, Kept):
-            if other := _changed(folder, kept):
-                yield AutoFLError(f"{folder / kept.name}: {other[0]} is not what it was then")
-            elif kept.facts["round"] > (
-                last := last_round(folder / ROUNDS, kept.tables[ROUNDS][0])
-            ):
-                yield AutoFLError(
-                    f"{folder / kept.name}: of round {kept.facts['round']}; its table ends with {last}"
-                )
-            else:
-                yield kept
-        else:
-            yield kept
-
-
-def _most_bytes(folder: Path) -> int:
-    """How long a checkpoint of a run can be, by the weights and UEs that its manifest tells."""
-    manifest = read_manifest(folder) if has_begun(folder) else {}
-    weights, ues = (manifest.get(key) for key in ("num_weights", "num_ue"))
-    if not (isinstance(weights, int) and isinstance(ues, int)):
-        return MOST_CHECKPOINT
-    return MOST_CHECKPOINT + MODELS * 4 * weights * (1 + ues)
-
-
-def newest_checkpoint(folder: PathLike) -> tuple[Kept | None, list[str]]:
-    """The newest checkpoint that is whole and whose tables are there, and what is wrong with newer
-    ones.
-    """
-    problems: list[str] = []
-    for kept in checkpoints(folder):
-        if isinstance(kept, Kept):
-            return kept, problems
-        problems.append(str(kept))
-    return None, problems
-
-
 def read_checkpoint(folder: PathLike) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Arrays and facts of the last whole checkpoint of a run; a warning names newer ones that are
-    damaged.
+    """Arrays and facts of the last checkpoint from which a run can go on; a warning names newer ones
+    that are damaged.
     """
-    kept, problems = newest_checkpoint(folder)
-    for problem in problems:
-        logging.getLogger(__name__).warning("%s; going on from an older checkpoint", problem)
-    if kept is None:
+    usable, problems = checkpoints(folder)
+    if not usable:
         raise AutoFLError(
             f"{folder}: no checkpoint to resume from ({'; '.join(problems) or 'there is none'})"
         )
-    return kept.arrays, kept.facts
+    for problem in problems:
+        logging.getLogger(__name__).warning("%s; going on from an older checkpoint", problem)
+    return usable[0].arrays, usable[0].facts
