@@ -112,7 +112,7 @@ class Runs(Sequence[Run]):
         """
         if not 0.0 < target <= 1.0:
             raise AutoFLError(f"target {target}: must lie between 0 and 1, for example 0.85")
-        return table(summarise(self._runs, target), target)
+        return table(summarise(self._runs, target))
 
     def plot(self, x: str = "sim_time", y: str = "adapted_accuracy") -> Figure:
         """Any two columns of the rounds, a curve for each arm."""

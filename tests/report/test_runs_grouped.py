@@ -86,5 +86,5 @@ def test_of_equal_runs_the_newest_is_reported_and_the_others_are_told_of(tmp_pat
     assert newest_of_equal(kept)[1] is None
     assert newest_of_equal([runs[0], runs[0]])[0] == [runs[0]]
     report = make_report(runs, tmp_path / "report")
-    assert report.rows[0].values["final_adapted"].tolist() == [0.2]
+    assert report.results.values["final_adapted"].tolist() == [0.2]
     assert words in str(report)

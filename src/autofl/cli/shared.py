@@ -214,10 +214,10 @@ def report(
             say(warning)
         print_json(made.json())
         return made
-    for line in made.before:
+    for line in made.warnings:
         say(line)
     show_table(made.table)
-    for line in made.after:
+    for line in made.notes:
         say(line)
     names = [str(path) for path in made.pictures if path.suffix == ".png"]
     say(
