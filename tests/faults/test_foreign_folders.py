@@ -53,7 +53,7 @@ def made(tmp_path_factory):
     run(SETTINGS, folder / "finished")
     both = folder / "both"
     for job, make in zip(comparison(SETTINGS, both), (interrupted, run), strict=True):
-        make(job.settings, job.place)
+        make(job.settings, job.folder)
     write_whole(both / "config.toml", dump_settings(SETTINGS, of_many=True))
     return folder
 
