@@ -24,7 +24,7 @@ from autofl.engines import UnpackedUpdates
 from autofl.errors import AutoFLError, Terminated, raise_when_told_to_end
 from autofl.experiments.build import build_simulation
 from autofl.experiments.run import run
-from autofl.experiments.write import Recording, write_together
+from autofl.experiments.write import Recording, play_into
 from autofl.lock import FolderLock
 from autofl.quality import Evaluation, convergence_round
 from autofl.records import RunWriter, read_manifest, read_weights
@@ -287,7 +287,7 @@ def go_on_alone(settings, folder):
 def go_on_in_a_batch(settings, folder):
     sim = build_simulation(settings)
     recording = Recording(sim, folder, dump_settings(settings), {}, resume=True)
-    write_together([recording], lambda *_: None)
+    play_into([recording], lambda *_: None)
 
 
 @pytest.mark.parametrize("go_on", [go_on_alone, go_on_in_a_batch])

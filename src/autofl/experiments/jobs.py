@@ -19,7 +19,7 @@ from autofl.experiments.data import build_data, loaded_from
 from autofl.experiments.job import Job, Make, OnProgress, Progress, Unit
 from autofl.experiments.processes import over_processes
 from autofl.experiments.run import manifest_of, run
-from autofl.experiments.write import Recording, is_finished, write_together
+from autofl.experiments.write import Recording, is_finished, play_into
 from autofl.files import inside, write_whole
 from autofl.lock import locked
 from autofl.records import Run, check_no_run, read_run
@@ -280,4 +280,4 @@ def _write_together(batch: list[tuple[Job, Simulation]], tell: OnProgress) -> No
         spent = time.perf_counter() - begin
         tell(Progress.of(job.label, job.settings.stop.rounds, this, spent))
 
-    write_together(list(jobs), on_round)
+    play_into(list(jobs), on_round)
