@@ -343,8 +343,16 @@ def test_no_command_writes_through_a_link_in_a_run_folder(verb, foreign, tmp_pat
     assert contents(elsewhere) == {}
 
 
-@pytest.mark.parametrize("how", ["link", "hard link"])
-@pytest.mark.parametrize("file", ["rounds.csv", "ues.csv", ".lock"])
+@pytest.mark.parametrize(
+    ("file", "how"),
+    [
+        ("rounds.csv", "link"),
+        ("rounds.csv", "hard link"),
+        ("ues.csv", "link"),
+        ("ues.csv", "hard link"),
+        (".lock", "link"),
+    ],
+)
 def test_a_run_is_not_resumed_where_a_file_leads_elsewhere(file, how, foreign, tmp_path, capsys):
     """A checkpoint may say that the table was empty then: its target was cut to nothing, and added
     to.

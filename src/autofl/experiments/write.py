@@ -24,7 +24,7 @@ from autofl.errors import AutoFLError, end_if_told, ending_later, in_own_code
 from autofl.files import opening, quoted, read_toml
 from autofl.lock import FolderLock
 from autofl.records import Kept, Run, RunWriter, checkpoints, is_run, read_manifest, read_run
-from autofl.records.run import problem_of
+from autofl.records.writer import problem_of
 from autofl.version import __version__
 
 OnRound = Callable[[Round], None]

@@ -5,7 +5,6 @@ from autofl.records.devices import DeviceRecord
 from autofl.records.run import (
     OWN_DATA,
     Run,
-    RunWriter,
     check_begun,
     check_no_run,
     find_runs,
@@ -17,6 +16,7 @@ from autofl.records.run import (
     read_run,
     read_weights,
 )
+from autofl.records.writer import RunWriter
 
 __all__ = [
     "OWN_DATA",
