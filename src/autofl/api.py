@@ -34,7 +34,8 @@ from autofl.engines import make_engine, pick_engine
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import update_bits
-from autofl.experiments.jobs import OnProgress, Progress, file_names
+from autofl.experiments.job import OnProgress, Progress
+from autofl.experiments.jobs import file_names
 from autofl.experiments.run import facts_of
 from autofl.experiments.write import write_run
 from autofl.files import inside
@@ -312,9 +313,6 @@ def _telling(
 
     def on_round(record: Round) -> None:
         if record.evaluation is not None:
-            accuracy = record.evaluation.adapted_accuracy
-            spent = time.perf_counter() - begin
-            done = record.stop is not None
-            tell(Progress(label, record.k, num_rounds, record.sim_time, accuracy, spent, done))
+            tell(Progress.of(label, num_rounds, record, time.perf_counter() - begin))
 
     return on_round

@@ -21,7 +21,8 @@ from autofl.config.parts import (
 from autofl.config.settings import KnowledgeSettings
 from autofl.errors import AutoFLError
 from autofl.experiments.data import contents_of
-from autofl.experiments.jobs import Job, OnProgress, is_same, run_jobs
+from autofl.experiments.job import Job, OnProgress
+from autofl.experiments.jobs import is_same, run_jobs
 from autofl.lock import locked
 from autofl.records import read_run
 from autofl.rng import stream
@@ -194,4 +195,4 @@ def run_pilots(
     ]
     with locked(Path(folder)):
         run_jobs(jobs, workers, on_progress=on_progress)
-    return [pilot_of(read_run(job.place)) for job in jobs]
+    return [pilot_of(read_run(job.folder)) for job in jobs]

@@ -78,7 +78,8 @@ def command(
         )  # now, since importing takes seconds, and again once nobody else can write there
     say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
     say_foregone(settings)
-    from autofl.experiments.jobs import Job, run_with_progress
+    from autofl.experiments.job import Job
+    from autofl.experiments.jobs import run_with_progress
 
     with ProgressBar(settings.stop.rounds, each_round=True) as bar:
         try:
@@ -86,7 +87,7 @@ def command(
                 settings,
                 folder,
                 f"{settings.algorithm} seed {settings.seed}",
-                resume is not None,
+                resume=resume is not None,
                 keep=keep,
             )
             made = run_with_progress(job, bar, ray=ray)

@@ -6,6 +6,7 @@ import json
 import re
 import reprlib
 import shlex
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from autofl.config.parts import PartSettings
 from autofl.config.scenarios import read_scenario
 from autofl.config.settings import Settings
 from autofl.errors import AutoFLError
-from autofl.files import parse_toml, quoted, read_toml
+from autofl.files import quoted, read_toml
 from autofl.registry import find
 from autofl.units import PathLike
 
@@ -205,7 +206,7 @@ def name_of(settings: Settings) -> str:
 def parse_value(text: str) -> Any:
     """The value that a setting is given on a command line: TOML, or a bare word such as exact."""
     try:
-        return parse_toml(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except RecursionError:
         raise AutoFLError(f"{_shortened(text, 60)}: nested too deep") from None
     except ValueError:

@@ -27,7 +27,7 @@ from autofl.deploy.lease import claimed, held
 from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
-from autofl.experiments.jobs import Progress
+from autofl.experiments.job import Progress
 from autofl.experiments.run import origins_of
 from autofl.files import inside, quoted, read_json, read_toml, write_whole
 from autofl.lock import FolderLock, overrule

@@ -4,6 +4,7 @@ forecast.
 
 import re
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from autofl.experiments.cell import (
 )
 from autofl.experiments.decisions import decisions_of
 from autofl.experiments.sweep import planned
-from autofl.files import check_depth, opening, parse_toml
+from autofl.files import opening
 from autofl.network import compute_cost
 from autofl.units import Array
 
@@ -62,17 +63,13 @@ def table_of(scenario: str, settings: dict[str, Any], file: str | None = None) -
     if file is None:
         return on_top(read_scenario(scenario), settings)
     with opening("the file", "valid TOML"):
-        below = parse_toml(file)
+        below = tomllib.loads(file)
     _check_allowed(below)
     return on_top(below, settings)
 
 
 def _check_allowed(settings: dict[str, Any]) -> None:
     """Refuse what a page must not name, before anything is looked up by its name."""
-    try:
-        check_depth(settings, 6)
-    except ValueError as error:
-        raise AutoFLError(f"settings: {error}") from None
     for key, section in settings.items():
         if key not in SECTIONS + VALUES:
             raise AutoFLError(

@@ -8,9 +8,10 @@ import numpy as np
 
 from autofl.quality import convergence_round, mean_interval, time_to_accuracy
 from autofl.records import Run
-from autofl.report.results import NONE, Column, Results, cells, plain
+from autofl.report.results import NONE, Column, cells
 from autofl.report.runs import group, guarded_share
 from autofl.report.table import Table
+from autofl.results import Results, plain
 from autofl.units import Array
 
 METRICS = ("adapted", "global")

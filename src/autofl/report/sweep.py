@@ -12,8 +12,9 @@ import numpy as np
 
 from autofl.experiments.sweep import short, value_text
 from autofl.files import write_whole
-from autofl.report.results import Column, Results, cells
+from autofl.report.results import Column, cells
 from autofl.report.table import Table, drawn_text
+from autofl.results import Results
 from autofl.version import __version__, commit_of_source
 
 if TYPE_CHECKING:
