@@ -6,7 +6,8 @@ from typing import Annotated
 import torch
 
 from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import moved, table_of
+from autofl.aggregators.rows import table_of
+from autofl.engines import moved
 from autofl.errors import AutoFLError
 from autofl.models import Params
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from autofl.aggregators.base import Arrived
-from autofl.engines.compressed import flat, shaped
+from autofl.engines import moved
 from autofl.errors import AutoFLError
 from autofl.models import Params
 
@@ -19,21 +19,11 @@ def table_of(sent: Params, arrived: Arrived) -> tuple[Tensor, Tensor]:
     In double precision, shapes (num_updates, num_weights) and (num_updates,): distances are sums of
     many squares.
     """
-    rows: list[Tensor | None] = [None] * len(arrived.updates.ue)
-    for places, changes in arrived.updates.each():
-        for place, row in enumerate(places.tolist()):
-            rows[row] = flat({name: changes[name][place] for name in sent}).double()
-    order = np.argsort(arrived.updates.ue, kind="stable")
+    updates = arrived.updates
+    order = np.argsort(updates.ue, kind="stable")
+    table = updates.table().double()[torch.from_numpy(order)]
     weight = torch.from_numpy(arrived.weight[order] / arrived.weight[order].sum())
-    there = [row for row in (rows[place] for place in order.tolist()) if row is not None]
-    table = torch.stack(there)
     return table, weight.to(table)
-
-
-def moved(sent: Params, change: Tensor) -> Params:
-    """w with a change in one row added to it."""
-    like = next(iter(sent.values()))
-    return {name: sent[name] + p for name, p in shaped(change.to(like), sent).items()}
 
 
 def aggregate(rule: Callable[[Tensor, Tensor], Tensor], sent: Params, arrived: Arrived) -> Params:
