@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,10 +30,22 @@ class Updates(ABC):
         bits: really sent, of each row; None where parameters travel as they are.
     """
 
-    ue: IntArray
-    sent: Params
-    guarded: IntArray
-    bits: Array | None = None
+    if TYPE_CHECKING:  # a field of one form is worked out in another
+
+        @property
+        @abstractmethod
+        def ue(self) -> IntArray: ...
+        @property
+        @abstractmethod
+        def sent(self) -> Params: ...
+        @property
+        @abstractmethod
+        def guarded(self) -> IntArray: ...
+        @property
+        def bits(self) -> Array | None: ...
+
+    else:
+        bits = None
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[int, Tensor]]: ...

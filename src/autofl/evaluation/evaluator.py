@@ -3,7 +3,7 @@ from stationary.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -131,7 +131,8 @@ class PreparedEvaluator:
         if self.evaluator.gradient_norm:
             loss = loss_of(self.model)
             gradient = gradient_norm_sq(loss, params, self.data, self.evaluator.inner_lr)
-        return Evaluation(*values.mean(axis=1).tolist(), gradient, adapt_lr)
+        means = Evaluation(*values.mean(axis=1).tolist())
+        return replace(means, gradient_norm_sq=gradient, adapt_lr=adapt_lr)
 
     def by_ue(self, params: Params, memory: ClientMemory | None = None) -> tuple[Array, float]:
         """What `judged` says of each UE, in the order of their numbers, shape (4, num_ue), and
@@ -153,7 +154,7 @@ class PreparedEvaluator:
                 rate = torch.tensor(RATES).to(train.mask)[best]
                 rates.append(np.array(RATES)[best.cpu().numpy()])
             on_both = self._outputs(params, adapt, (train, test), grams, piece.ue, memory, rate)
-            values.append(judged(*on_both, train, test).cpu().numpy())
+            values.append(judged(on_both, train, test).cpu().numpy())
 
         # Pieces have UEs of like numbers of samples; means are summed in the order of the UEs.
         order = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))
@@ -262,12 +263,11 @@ def _inputs(
     return (data.narrow, data.columns, first) if isinstance(first, Linear) else (data, None, None)
 
 
-def judged(
-    on_train: tuple[Tensor, Tensor], on_test: tuple[Tensor, Tensor], train: Batch, test: Batch
-) -> Tensor:
+def judged(on_both: Sequence[tuple[Tensor, Tensor]], train: Batch, test: Batch) -> Tensor:
     """Training loss and test accuracy of each UE, shape (4, num_ue): the loss of the global and of
-    the adapted model, then the accuracy of both, from the outputs of both models.
+    the adapted model, then the accuracy of both, from the outputs of both on `train` and on `test`.
     """
+    on_train, on_test = on_both
     loss = [mean_of(each_loss(output, train.y), train.mask) for output in on_train]
     accuracy = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in on_test]
     return torch.stack([*loss, *accuracy])

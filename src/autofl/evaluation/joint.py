@@ -4,7 +4,7 @@ each run alone.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -87,7 +87,7 @@ class JointEvaluator:
         values = torch.cat(by_group, dim=2).cpu().numpy()
         means = [values[:, place, self.columns[r]].mean(axis=1) for place, r in enumerate(runs)]
         alpha = self.evaluator.inner_lr
-        return [Evaluation(*metrics.tolist(), adapt_lr=alpha) for metrics in means]
+        return [replace(Evaluation(*metrics.tolist()), adapt_lr=alpha) for metrics in means]
 
     def _group(self, params: Params, group: tuple[Draw, Draw, Draw], runs: IntArray) -> Tensor:
         """What `judged` says of the UEs in this group, shape (4, num_runs, num_ue), a few runs at a
@@ -107,7 +107,7 @@ class JointEvaluator:
         on_both = adapted_outputs(
             self.layers, params, adapt, self.evaluator.inner_lr, [train.x, test.x], [None, None]
         )
-        return judged(*on_both, train, test).view(4, len(runs), -1)
+        return judged(on_both, train, test).view(4, len(runs), -1)
 
     def _gathered(self, draw: Draw, runs: IntArray) -> Batch:
         """The samples of these runs' UEs, one run's after another's."""
