@@ -15,7 +15,7 @@ from autofl.registry import PARTS
 TESTS = Path(__file__).parent
 ROOT = Path(__file__).parents[1] / "src" / "autofl"
 ROWS = [
-    ["version", "errors", "units", "rng", "registry", "files", "lock"],
+    ["version", "errors", "units", "rng", "ranges", "registry", "files", "lock"],
     ["quality"],
     ["network", "theory"],
     ["channels", "selection", "compressors"],

@@ -12,15 +12,13 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from autofl.errors import AutoFLError
+from autofl.ranges import Setting, check, settings_of
 
 Kind = Literal[
     "algorithm",
@@ -196,39 +194,6 @@ PARTS: dict[Kind, dict[str, Entry]] = {
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A parameter of a part: its type, its default (`inspect.Parameter.empty` for none) and what it
-    means.
-    """
-
-    type: Any
-    default: Any
-    meaning: str
-
-    @property
-    def is_needed(self) -> bool:
-        return self.default is inspect.Parameter.empty
-
-
-@lru_cache(maxsize=1024)
-def _parameters(target: Any) -> Mapping[str, Setting]:
-    """Of a class or a function, as its signature and its hints say."""
-    function = target.__init__ if inspect.isclass(target) else target
-    try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except Exception:  # a hint that cannot be resolved says nothing
-        hints = {}
-    settings = {}
-    for name, parameter in inspect.signature(target).parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        hint = hints.get(name, Any)
-        words = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, str)]
-        settings[name] = Setting(hint, parameter.default, words[0] if words else "")
-    return MappingProxyType(settings)
-
-
-@dataclass(frozen=True)
 class Part:
     """A part that was found: how it is made, and where it came from."""
 
@@ -245,7 +210,14 @@ class Part:
     @property
     def settings(self) -> Mapping[str, Setting]:
         """The parameters of the part by name; none for one that is made already."""
-        return _parameters(self.target) if self.is_factory else {}
+        return settings_of(self.target) if self.is_factory else {}
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Refuse in one line a setting that the part does not have, or a value out of its range."""
+        for name in given:
+            if name not in self.settings:
+                raise AutoFLError(unknown_key(f"{self.kind} {self.name}", name, self.settings))
+        check(f"{self.kind} {self.name}", self.settings, given)
 
     def build(
         self, given: Mapping[str, Any] | None = None, context: Mapping[str, Any] | None = None
@@ -257,15 +229,12 @@ class Part:
         """
         given = given or {}
         context = context or {}
-        settings = self.settings
-        for name in given:
-            if name not in settings:
-                raise AutoFLError(unknown_key(f"{self.kind} {self.name}", name, settings))
+        self.check(given)
         if not self.is_factory:
             check_part(self.kind, self.target, self.name)
             return self.target
         values = dict(given)
-        for name, setting in settings.items():
+        for name, setting in self.settings.items():
             if name in values:
                 continue
             if name in context:

@@ -263,12 +263,6 @@ def test_a_lie_in_the_training_data_cannot_begin_later():
         load_settings(overrides=["attack.name=label-flip", "attack.begin=2"])
 
 
-@pytest.mark.parametrize("spread", [-0.1, math.inf, math.nan])
-def test_a_spread_that_no_deviation_has_is_refused(spread):
-    with pytest.raises(AutoFLError, match=r"spread: .*; at least 0, and finite"):
-        LittleIsEnough(spread=spread)
-
-
 @dataclass(frozen=True)
 class Forgetful:
     """A user's own attack that uses what it has not asked to be kept."""

@@ -142,7 +142,7 @@ def test_a_new_quantity_drawn_does_not_shift_another():
             "planner.name=exat",
             "settings: planner 'exat' is unknown; there are paper, exact, joint, fixed, ada",
         ),
-        ("planner.epsilon=0", "planner: epsilon: 0.0 is not > 0"),
+        ("planner.epsilon=0", "planner paper: epsilon: must be > 0 and <= 0.333333 (got 0.0)"),
         ("planner.epsilon=wide", "planner paper: epsilon: must be a valid number (got 'wide')"),
         ("planner.epsiln=0.1", "planner paper: unknown setting 'epsiln'; the nearest is 'epsilon'"),
         (
@@ -150,7 +150,10 @@ def test_a_new_quantity_drawn_does_not_shift_another():
             "planner paper: unknown setting 'num_samples'; the nearest is 'epsilon'",
         ),
         ("baseline.name=exat", "baseline: planner 'exat' is unknown"),
-        ("baseline.num_samples=2", "baseline: num_samples: 2 is too few"),
+        (
+            "baseline.num_samples=2",
+            "baseline: planner fixed: num_samples: must be from 3 to 1,000,000,000 (got 2)",
+        ),
         (
             "baseline.power=half",
             "baseline: planner fixed: power: must be 'max' or 'computed' (got 'half')",

@@ -220,7 +220,7 @@ def test_a_lossy_downlink_may_be_free():
     [
         ({"name": "zip"}, "compressor 'zip' is unknown"),
         ({"bits": 4}, "compressor none: unknown setting 'bits'; it has none"),
-        ({"name": "quantise", "bits": 99}, "bits: 99 is not between 2 and 16"),
+        ({"name": "quantise", "bits": 99}, "bits: must be from 2 to 16"),
     ],
 )
 def test_nonsense_is_refused(section, words):

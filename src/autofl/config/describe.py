@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from autofl.config.quantity import PerUE
 from autofl.config.settings import Settings
+from autofl.ranges import Setting
 from autofl.registry import PARTS, Kind, find
 
 
@@ -27,18 +28,23 @@ def describe() -> list[tuple[str, str, str]]:
 
 
 def describe_parts(kinds: Sequence[Kind] = tuple(PARTS)) -> list[tuple[str, str, str, str]]:
-    """Kind, name, label and settings (with default and meaning) of every part of these kinds."""
+    """Kind, name, label and settings (with default, range and meaning) of every part of these kinds."""
     rows: list[tuple[str, str, str, str]] = []
     for kind in kinds:
         for name in PARTS[kind]:
             part = find(kind, name)
             settings = [
-                f"{key}{'' if setting.is_needed else f' = {_text(setting.default)}'} ({setting.meaning})"
-                for key, setting in part.settings.items()
-                if setting.meaning
+                _said(key, setting) for key, setting in part.settings.items() if setting.meaning
             ]
             rows.append((kind, name, part.label, "; ".join(settings) or "–"))
     return rows
+
+
+def _said(key: str, setting: Setting) -> str:
+    """A setting with its default, its range and what it means: such as "share = 0.05, > 0 and <= 1 (...)"."""
+    default = "" if setting.is_needed else f" = {_text(setting.default)}"
+    allowed = "" if setting.range is None else f", {setting.range}"
+    return f"{key}{default}{allowed} ({setting.meaning})"
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,5 @@
 """A section of settings that names a part: `name`, and whatever settings that part has."""
 
-import math
 import reprlib
 from typing import Any, ClassVar, Self
 
@@ -8,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core import PydanticCustomError
 
 from autofl.errors import AutoFLError
-from autofl.registry import PARTS, Kind, Part, check_name, find, unknown_key
+from autofl.registry import PARTS, Kind, Part, check_name, find
 
 
 class PartSettings(BaseModel):
@@ -64,31 +63,27 @@ class PartSettings(BaseModel):
 
 
 def checked_settings(part: Part, given: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a part with their types checked; an AutoFLError of one line where something is
-    wrong.
+    """Settings of a part with names, types and ranges checked; an AutoFLError of one line where
+    something is wrong.
     """
-    known = part.settings
-    checked = {}
-    for key, value in given.items():
-        if key not in known:
-            raise AutoFLError(unknown_key(f"{part.kind} {part.name}", key, known))
-        if isinstance(value, float) and not math.isfinite(value):
-            raise AutoFLError(
-                f"{part.kind} {part.name}: {key}: must be a finite number (got {value})"
-            )
-        try:
-            adapter = TypeAdapter(
-                known[key].type, config=ConfigDict(strict=True, arbitrary_types_allowed=True)
-            )
-            checked[key] = adapter.validate_python(value)
-        except ValidationError as error:
-            words = error.errors()[0]["msg"].replace("Input should", "must")
-            raise AutoFLError(
-                f"{part.kind} {part.name}: {key}: {words} (got {reprlib.repr(value)})"
-            ) from None
-    return checked
+    typed = {key: _typed(part, key, value) for key, value in given.items() if key in part.settings}
+    part.check(given | typed)
+    return typed
 
 
+def _typed(part: Part, key: str, value: Any) -> Any:
+    """A value in the type of its setting."""
+    try:
+        return TypeAdapter(part.settings[key].type, config=AS_WRITTEN).validate_python(value)
+    except ValidationError as error:
+        words = error.errors()[0]["msg"].replace("Input should", "must")
+        raise AutoFLError(
+            f"{part.kind} {part.name}: {key}: {words} (got {reprlib.repr(value)})"
+        ) from None
+
+
+AS_WRITTEN = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+"""A number in quotes is no number."""
 PLANNER_FROM_RUN = ("pace", "rates", "least_samples", "most_samples")
 """Settings of a planner that data and compressor give it."""
 
