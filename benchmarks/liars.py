@@ -168,7 +168,7 @@ def measure(
             marks[str(record.k)] = round(record.evaluation.adapted_accuracy, 5)
     assert record is not None
     assert record.evaluation is not None
-    by_ue = sim.evaluator.prepare(sim.model, sim.data, sim.seed).by_ue(params)[1][1]
+    by_ue = sim.evaluator.prepare(sim.model, sim.data, sim.seed).by_ue(params)[0][3]
     return {
         "adapted": record.evaluation.adapted_accuracy,
         "marks": marks,

@@ -33,7 +33,6 @@ from autofl.config.settings import MNIST_STEPS, PAPER_STEPS
 from autofl.core.simulation import Simulation, simulate
 from autofl.data.batch import Batch, Batches
 from autofl.engines import ClientMemory, Updates
-from autofl.engines.compressed import flat
 from autofl.experiments.build import build_simulation
 from autofl.models import Params, loss_of
 from autofl.units import Array, IntArray
@@ -321,14 +320,8 @@ class Stepped:
         self.k += 1
         chosen = self.rule.algorithm(Here(self.sim, algorithm, self.k, sent, ue))
         if isinstance(self.rule, Noise):
-            updates, first = self.sim.engine(chosen, sent, batches, ue, memory), next(iter(sent))
-            parts = [some for _, some in updates.each()]
-            rows = [
-                flat({name: p[i] for name, p in some.items()})
-                for some in parts
-                for i in range(len(some[first]))
-            ]
-            self.rule.see(rows)
+            updates = self.sim.engine(chosen, sent, batches, ue, memory)
+            self.rule.see([change for _, change in updates])
         return self.sim.engine(chosen, sent, batches, ue, memory)
 
 

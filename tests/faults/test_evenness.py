@@ -130,7 +130,7 @@ def test_the_checks_of_a_server_name_it_and_need_no_history():
         np.vstack([table, table.mean(axis=0) - 0.5 * table.std(axis=0)]), dtype=torch.float32
     )
     norm, ones = changes.double().norm(dim=1).numpy(), np.ones(10, dtype=np.int64)
-    said = Checks(Bounds(5.0, 0.0, LIMIT))(
+    said, _ = Checks(Bounds(5.0, 0.0, LIMIT))(
         np.arange(20, 30), norm, ones, 50 * ones, 10.0, lambda: changes
     )
     assert list(said) == [29]

@@ -20,7 +20,7 @@ from autofl.cli.main import run as run_cli
 from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.core.stop import Stop, watched
 from autofl.core.suspects import suspects_of
-from autofl.engines import UnpackedUpdates
+from autofl.engines import ReceivedUpdates
 from autofl.errors import AutoFLError, Terminated, raise_when_told_to_end
 from autofl.experiments.build import build_simulation
 from autofl.experiments.run import run
@@ -254,9 +254,7 @@ def test_a_suspect_is_far_longer_than_the_others(lengths, suspects):
     changes = [torch.tensor([0.0, length]) for length in lengths]
     num, sent = len(lengths), {"w": torch.zeros(2)}
     ue, steps = 10 + np.arange(num), np.ones(num, dtype=np.int64)
-    updates = UnpackedUpdates(
-        ue, steps, changes, np.full(num, 64.0), sent, np.zeros(num, dtype=np.int64)
-    )
+    updates = ReceivedUpdates(ue, changes, sent, steps, 0 * steps)
     assert suspects_of(updates) == suspects
 
 

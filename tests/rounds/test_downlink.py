@@ -19,7 +19,7 @@ from autofl.core.downlink import decided_bits, received_model
 from autofl.core.horizon import draw_horizon
 from autofl.core.simulation import simulate, simulated
 from autofl.data import ByOwner, Dataset
-from autofl.engines.compressed import flat
+from autofl.engines import flat
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.cell import build_network, plan
