@@ -76,7 +76,7 @@ def part(kind: Kind, name: str, **settings: object) -> object:
     """A part by its name, as settings find it: `part("algorithm", "fedprox", outer_lr=0.07,
     mu=0.1)`.
 
-    One of ours (`autofl parts`), or `module:object` of your own.
+    One of ours (`autofl list parts`), or `module:object` of your own.
     """
     wanted = find(kind, name)
     return wanted.build(checked_settings(wanted, settings))

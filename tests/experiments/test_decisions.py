@@ -1,7 +1,6 @@
 """Each decision is named with its reason, by every door; what the user fixed says so."""
 
 import json
-import tomllib
 
 import pytest
 
@@ -17,7 +16,7 @@ from autofl.report.make import make_report
 from autofl.report.page import html_page
 from autofl_paper.theory.analyze import analyze
 
-JOINT = ["algorithm=autofl-j", "stop.rounds=1", "evaluation.test_samples=5"]
+JOINT = ["arm=autofl-j", "stop.rounds=1", "evaluation.test_samples=5"]
 
 
 def told(*overrides, made=False):
@@ -51,7 +50,7 @@ def test_a_planned_round_says_what_they_come_to():
         ("simulation.num_selected=8", "UEs", "8 of 20 asked"),
         ("simulation.num_selected=8", "band", "8 MHz"),
         ("cell.total_bandwidth=3e6", "band", "3 MHz"),
-        ("joint.steps=false", "steps, samples, bits", "by the planner in every round"),
+        ("planner.steps=false", "steps, samples, bits", "by the planner in every round"),
         (
             "learning.outer_lr=0.25",
             "local step",
@@ -79,10 +78,10 @@ def test_a_compressor_of_the_downlink_that_is_set_is_the_users():
 
 def test_an_algorithm_without_a_rule_and_one_without_the_joint_planner():
     rows = {
-        row.decision: row for row in decisions_of(load_settings(overrides=["algorithm=scaffold"]))
+        row.decision: row for row in decisions_of(load_settings(overrides=["arm=scaffold"]))
     }
     assert rows == {}
-    auto = load_settings(overrides=["algorithm=scaffold", 'learning.outer_lr="auto"'])
+    auto = load_settings(overrides=["arm=scaffold", 'learning.outer_lr="auto"'])
     rows = {row.decision: row for row in decisions_of(auto)}
     assert rows["local step"][1:] == ("beta = 0.07", "Table I, since scaffold has no rule")
 
@@ -112,13 +111,13 @@ def test_in_one_comparison_each_algorithm_has_its_own_ues_and_its_file_resumes_t
     tmp_path,
 ):
     settings = load_settings(
-        overrides=['compare.algorithms=["autofl", "autofl-j"]', "compare.seeds=1"]
+        overrides=['compare.arms=["autofl", "autofl-j"]', "compare.seeds=1"]
     )
     paper, joint = (job.settings.resolved() for job in comparison(settings, tmp_path))
     assert (paper.simulation.num_selected, paper.cell.total_bandwidth) == (5, None)
     assert (joint.simulation.num_selected, joint.cell.total_bandwidth) == (20, 5e6)
     assert (paper.learning.outer_lr, joint.learning.outer_lr) == (0.07, "auto")
-    back = parse_settings(tomllib.loads(dump_settings(settings, of_many=True)))
+    back = parse_settings(settings.said())
     again = [dump_settings(job.settings.resolved()) for job in comparison(back, tmp_path)]
     assert again == [dump_settings(one) for one in (paper, joint)]
 
@@ -147,7 +146,7 @@ def test_the_theory_asks_for_numbers(setting):
 
 def test_an_algorithm_without_a_rule_takes_table_i_and_says_so(caplog):
     algorithm = build_algorithm(
-        load_settings(overrides=["algorithm=scaffold", 'learning.outer_lr="auto"'])
+        load_settings(overrides=["arm=scaffold", 'learning.outer_lr="auto"'])
     )
     assert algorithm.outer_lr == 0.07
     assert "scaffold: its beta cannot be found by the rule, so it is 0.07" in caplog.text

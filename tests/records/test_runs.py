@@ -131,7 +131,7 @@ def test_a_comparison_gives_the_runs_one_would_get_one_by_one(tmp_path):
     ]
     for each in runs:
         alone = parse_settings(
-            {**table, "algorithm": each.manifest["algorithm"], "seed": each.manifest["seed"]}
+            {**table, "arm": each.manifest["algorithm"], "seed": each.manifest["seed"]}
         )
         run(alone, tmp_path / "alone")
         assert digest(tmp_path / "alone") == digest(each.folder)

@@ -17,6 +17,7 @@ from autofl.cli.planned import (
 )
 from autofl.cli.screen import Stages, say
 from autofl.cli.shared import (
+    ArmName,
     Config,
     Json,
     PlannerName,
@@ -52,9 +53,7 @@ def command(
     config: Config = None,
     scenario: Scenario = None,
     planner: PlannerName = None,
-    algorithm: Annotated[
-        str | None, typer.Option(help="Algorithm to plan for, e.g. autofl-j or fedavg-j.")
-    ] = None,
+    arm: ArmName = None,
     target: Annotated[
         float | None,
         typer.Option(help="Forecast rounds, learning time and energy to this adapted accuracy."),
@@ -110,9 +109,9 @@ def command(
     if pilots is not None and target is None and within is None and budget is None:
         raise AutoFLError("--pilots is for a forecast; add its accuracy, for example --target 0.85")
     settings = load_planned(
-        config, scenario, [*(overrides or ()), *options({"algorithm": algorithm})], planner
+        config, scenario, [*(overrides or ()), *options({"arm": arm})], planner
     )
-    name = settings.planned_by().name
+    name = settings.planner.name
     if name != "joint" and (within or budget or total_band or explain):
         asked = next(word for word, value in (("--within", within), ("--budget", budget), ("--total-band", total_band),
                                               ("--explain", explain)) if value)  # fmt: skip

@@ -75,7 +75,7 @@ def command(
 
     After an interruption, the same command continues; finished runs are kept.
     """
-    from autofl.config import dump_settings, load_settings
+    from autofl.config import dump_said, load_settings
     from autofl.experiments.sweep import parse_axis, points_of
     from autofl.files import write_whole
     from autofl.lock import locked
@@ -92,9 +92,8 @@ def command(
         return load_settings(config, [*said, *more], scenario)
 
     axes = [parse_axis(text) for text in over]
-    # of several algorithms, perhaps
     points = points_of(axes, load, seeds)
-    base = dump_settings(load([]), of_many=True)
+    base = dump_said(load([]))  # of several arms, perhaps
     say_foregone(*(point.settings for point in points))
     asked = repr((base, axes, seeds, planned, target))
     folder = out or Path("runs") / f"sweep-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"

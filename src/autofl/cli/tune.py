@@ -8,6 +8,7 @@ import typer
 
 from autofl.cli.screen import ProgressBar, say, show_table
 from autofl.cli.shared import (
+    ArmName,
     Config,
     Device,
     Force,
@@ -39,10 +40,7 @@ EXAMPLE = (
 def command(
     config: Config = None,
     scenario: Scenario = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(help="One of `autofl parts algorithm`, or your own as module:object."),
-    ] = None,
+    arm: ArmName = None,
     samples: Annotated[
         str, typer.Option(metavar="D,...", help="Samples of a local step to try.")
     ] = "5,20,40",
@@ -84,7 +82,7 @@ def command(
     """
     from autofl.config import dump_settings, load_settings
 
-    chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
+    chosen = options({"arm": arm, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen], scenario)
     if resume and out is None:
         raise AutoFLError("--resume: name the folder to resume (--out)")

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from autofl.config.arms import arm_names, read_arm, settings_of
+from autofl.config.load import flat_settings
 from autofl.config.quantity import PerUE
 from autofl.config.settings import Settings
 from autofl.registry import PARTS, Kind, find
@@ -38,6 +40,20 @@ def describe_parts(kinds: Sequence[Kind] = tuple(PARTS)) -> list[tuple[str, str,
                 if setting.meaning
             ]
             rows.append((kind, name, part.label, "; ".join(settings) or "–"))
+    return rows
+
+
+def describe_arms() -> list[tuple[str, str, str, str, str]]:
+    """Name, title, algorithm, planner and further settings of every arm of the package."""
+    rows = []
+    for name in arm_names():
+        arm = read_arm(name)
+        settings = settings_of(name)
+        planner = settings.pop("planner")
+        own = ", ".join(f"{key} = {_text(value)}" for key, value in planner.items() if key != "name")
+        others = ", ".join(f"{key} = {_text(value)}" for key, value in flat_settings(settings).items())
+        shown = f"{planner['name']} ({own})" if own else planner["name"]
+        rows.append((name, arm["title"], arm["algorithm"], shown, others or "–"))
     return rows
 
 

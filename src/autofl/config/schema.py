@@ -4,7 +4,9 @@ written.
 
 from typing import Any
 
-from autofl.config.parts import PartSettings
+from autofl.config.arms import arm_names
+from autofl.config.parts import SECTIONS, PartSettings
+from autofl.config.scenarios import scenario_names
 from autofl.config.settings import Settings
 from autofl.registry import PARTS, find
 
@@ -17,13 +19,12 @@ def schema() -> dict[str, Any]:
     """
     drawn = Settings.model_json_schema()
     names = drawn["$defs"]
-    for name, field in Settings.model_fields.items():
-        if isinstance(field.default, PartSettings):
-            section = names[type(field.default).__name__]
-            section["properties"] = {**section["properties"], **_settings_of(field.default)}
-            section["properties"]["name"]["examples"] = [*PARTS[field.default.kind]]
-        if name == "algorithm":
-            drawn["properties"]["algorithm"]["examples"] = [*PARTS["algorithm"]]
+    for section in SECTIONS.values():
+        properties = names[section.__name__]["properties"]
+        properties |= _settings_of(section)
+        properties["name"]["examples"] = [*PARTS[section.kind]]
+    drawn["properties"]["arm"]["examples"] = arm_names()
+    drawn["properties"]["scenario"]["examples"] = scenario_names()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **drawn,
@@ -31,12 +32,11 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _settings_of(section: PartSettings) -> dict[str, Any]:
+def _settings_of(section: type[PartSettings]) -> dict[str, Any]:
     """The settings of all parts that a section can name, each with its meaning."""
-    fields = type(section).model_fields
     return {
         key: {"description": setting.meaning or key}
         for name in PARTS[section.kind]
         for key, setting in find(section.kind, name).settings.items()
-        if setting.meaning and key not in fields
+        if setting.meaning and key not in section.model_fields
     }

@@ -15,7 +15,7 @@ from autofl.channels import Channel
 from autofl.compressors import Compressor
 from autofl.config import Settings
 from autofl.config.parts import checked_settings
-from autofl.config.settings import MNIST_STEPS, LearningSettings
+from autofl.config.settings import TABLE_I, LearningSettings
 from autofl.core.arm import Arm
 from autofl.core.decide import Network
 from autofl.core.horizon import draw_horizon
@@ -39,12 +39,14 @@ from autofl.experiments.data import load_federated
 from autofl.experiments.steps import DECAY, GUARD, INNER_LR, LONGEST
 from autofl.models import Params, build, check_model, num_weights, params_of
 from autofl.planner import Planner
-from autofl.registry import Lazy, Part, find, unknown_key
+from autofl.registry import Lazy, Part, find
 from autofl.rng import stream
 from autofl.rounds.checks import Bounds
 from autofl.selection import Selection
 from autofl.units import Array
 
+ALPHA, BETA = TABLE_I["mnist"]
+"""Where no rule finds the steps of an algorithm."""
 LAW_ROUNDS = 2_000
 """Rounds of the network alone from which it is learned how likely each UE is to be heard."""
 
@@ -71,15 +73,7 @@ def build_algorithm(settings: Settings) -> Algorithm:
     settings = settings.resolved()
     part = find("algorithm", settings.algorithm)
     learning = settings.learning
-    own = dict(learning.model_extra or {})
-    compared = [
-        find("algorithm", name)
-        for name in dict.fromkeys([settings.algorithm, *settings.compare.algorithms])
-    ]
-    known = {key: setting for candidate in compared for key, setting in candidate.settings.items()}
-    for key in own:
-        if key not in known:
-            raise AutoFLError(unknown_key("learning", key, known))
+    own = learning.model_extra or {}
     given = checked_settings(
         part, {key: value for key, value in own.items() if key in part.settings}
     )
@@ -112,11 +106,11 @@ def step_sizes(learning: LearningSettings, part: Part) -> dict[str, Any]:
         log.warning(
             "algorithm %s: its beta cannot be found by the rule, so it is %g",
             part.name,
-            MNIST_STEPS[1],
+            BETA,
         )
     by_rule = {
         "inner_lr": INNER_LR,
-        "outer_lr": math.inf if by_length else MNIST_STEPS[1],
+        "outer_lr": math.inf if by_length else BETA,
         "lr_decay": DECAY,
         "grad_clip": 0.0,
         "guard": GUARD,
@@ -167,7 +161,7 @@ def build_evaluator(settings: Settings) -> Evaluator:
     if measured and settings.stop.gradient_norm_sq is not None:
         raise AutoFLError(
             "stop.gradient_norm_sq: grad F is of one alpha, and learning.inner_lr = auto has one for each UE; set it to"
-            f" a number, such as learning.inner_lr={MNIST_STEPS[0]}"
+            f" a number, such as learning.inner_lr={ALPHA}"
         )
     return Evaluator(
         inner_lr=INNER_LR if inner_lr == "auto" else inner_lr,

@@ -207,14 +207,10 @@ def build_downlink(settings: Settings) -> Compressor | None:
 
 
 def build_planner(settings: Settings, num_weights: int | None = None) -> Planner:
-    """The planner that the algorithm of these settings is paired with.
-
-    AutoFL, FedAvg-2 and every algorithm of a user's own plan by [planner], Per-FedAvg and FedAvg-1
-    by [baseline], AutoFL-J and FedAvg-J by [joint].
-    """
+    """The planner of these settings."""
     settings = settings.resolved()
     compressor = build_compressor(settings)
-    planner: Planner = settings.planned_by().build(
+    planner: Planner = settings.planner.build(
         rates=Lazy(lambda: rates_of(compressor, num_weights))
     )
     check_bits(planner, compressor is not None)
@@ -389,8 +385,8 @@ def plan_table(settings: Settings, made: RoundPlan) -> dict[str, Any]:
 
 
 def planned_by(settings: Settings) -> dict[str, str]:
-    """Planner and algorithm of a plan."""
-    return {"planner": settings.planned_by().name, "algorithm": settings.algorithm}
+    """Planner and arm of a plan."""
+    return {"planner": settings.planner.name, "algorithm": settings.arm_name}
 
 
 def places(settings: Settings) -> Array:

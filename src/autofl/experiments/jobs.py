@@ -15,7 +15,8 @@ from multiprocessing.managers import SyncManager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autofl.config import CellSettings, DataSettings, Settings, dump_settings
+from autofl.config import CellSettings, DataSettings, Settings, dump_said, dump_settings
+from autofl.config.arms import name_of_arm
 from autofl.core.round import Round
 from autofl.core.simulation import Simulation
 from autofl.core.together import fit_together
@@ -89,10 +90,10 @@ def run_comparison(
     ray: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Run]:
-    """Every algorithm of the comparison with every seed, a folder each; one comparison at a time in
+    """Every arm of the comparison with every seed, a folder each; one comparison at a time in
     a folder.
 
-    All algorithms of a seed see the same cell, fading, selection, partition and first weights. With
+    All arms of a seed see the same cell, fading, selection, partition and first weights. With
     `resume` finished runs are kept, and runs that were stopped go on.
     """
     keep = not (force or resume)
@@ -101,7 +102,7 @@ def run_comparison(
         folder
     ):  # first: another comparison may have made its runs while this one waited for the lock
         check_free(jobs)
-        text = dump_settings(settings, of_many=True).encode("utf-8")
+        text = dump_said(settings).encode("utf-8")
         file = Path(folder) / CONFIG
         if keep and file.is_file() and read_bytes(file) != text:
             raise AutoFLError(
@@ -135,11 +136,12 @@ def is_kept(job: Job) -> bool:
 
 def comparison(settings: Settings, folder: Path) -> Iterator[Job]:
     """The runs of a comparison, seed by seed."""
-    files = file_names(settings.compare.algorithms)
+    arms = {name_of_arm(arm): settings.with_arm(arm) for arm in settings.compare.arms}
+    files = file_names(arms)
     for seed in range(settings.seed, settings.seed + settings.compare.seeds):
-        for name in settings.compare.algorithms:
-            one = settings.model_copy(update={"algorithm": name, "seed": seed})
-            yield Job(one, folder / f"{files[name]}-seed{seed}", f"{name} seed {seed}")
+        for name, one in arms.items():
+            seeded = one.model_copy(update={"seed": seed})
+            yield Job(seeded, folder / f"{files[name]}-seed{seed}", f"{name} seed {seed}")
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:

@@ -59,8 +59,7 @@ def manifest_of(settings: Settings, sim: Simulation, own: Mapping[str, Any]) -> 
     given = sorted(
         name for name in own if name not in ("data", "dataset") and own[name] is not None
     )
-    algorithm = find("algorithm", settings.algorithm)
-    said = {"algorithm": settings.algorithm, "label": algorithm.label}
+    said = {"algorithm": settings.arm_name, "label": settings.title}
     if own.get("algorithm") is not None:
         said = {"algorithm": repr(own["algorithm"]), "label": type(own["algorithm"]).__name__}
     return {
@@ -81,7 +80,7 @@ def origins_of(settings: Settings) -> dict[str, dict[str, str]]:
         settings.channel,
         settings.link,
         settings.selection,
-        settings.planned_by(),
+        settings.planner,
         settings.aggregator,
     ]
     sections.append(settings.model)

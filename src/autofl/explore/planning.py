@@ -33,10 +33,10 @@ from autofl.files import check_depth, opening, parse_toml
 from autofl.network import compute_cost
 from autofl.units import Array
 
-SECTIONS = ("cell", "channel", "link", "knowledge", "data", "model", "learning", "selection", "planner", "baseline",
-            "joint", "compressor", "downlink", "aggregator", "attack", "simulation", "stop", "evaluation", "checks",
+SECTIONS = ("cell", "channel", "link", "knowledge", "data", "model", "learning", "selection", "planner",
+            "compressor", "downlink", "aggregator", "attack", "simulation", "stop", "evaluation", "checks",
             "compare", "deploy")  # fmt: skip
-VALUES = ("seed", "preset", "algorithm")
+VALUES = ("seed", "preset", "arm")
 FILES = ("file", "folder", "trace", "path")
 """Keys that name files, which nobody may read through the page."""
 MOST_UE = 10_000
@@ -188,7 +188,7 @@ def _values(settings: Settings, made: RoundPlan) -> dict[str, float | int | None
     radius = (
         settings.cell.distance.parameters[0] if _in_disc(settings) else float(cell.distance.max())
     )
-    section = settings.planned_by()
+    section = settings.planner
     return {
         "num_ue": cell.num_ue,
         "radius": radius,
@@ -209,8 +209,8 @@ def _in_disc(settings: Settings) -> bool:
 
 def _decided(settings: Settings) -> list[str]:
     """Sliders that change nothing under this planner."""
-    name = settings.planned_by().name
-    section = settings.resolved().planned_by()
+    name = settings.planner.name
+    section = settings.resolved().planner
     if name == "joint":
         searched = build_compressor(settings.resolved()) is not None
         return ["local_steps", "epsilon", *(["bits"] if searched else [])]
@@ -314,7 +314,7 @@ def _learning_time(settings: Settings, fitted: Any, networks: int, rounds: int) 
 
 
 def _is_slow(settings: Settings) -> bool:
-    return settings.planned_by().name in SEARCHING
+    return settings.planner.name in SEARCHING
 
 
 def _points(settings: Settings) -> int:

@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from autofl.config import flat_settings
+from autofl.config.arms import arm_names, name_of_arm, read_arm, settings_of, title_of
 from autofl.errors import AutoFLError
 from autofl.files import quoted
 from autofl.records import Run, find_runs, read_run
-from autofl.registry import PARTS
 from autofl.units import PathLike
 
 SAME_RUN = ("compare.",)
 """Settings that have no effect on a single run."""
-PLANNERS = ("planner.", "baseline.", "joint.")
-"""Sections of which one plans for an algorithm."""
 MOST_IN_LABEL = 4
 """Settings up to which a label names all that differ; beyond, only those that tell the runs apart.
 """
@@ -77,7 +75,8 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     """What to call each run; those that differ in nothing but their seeds are called the same."""
     if not runs:
         raise AutoFLError("no runs to report on")
-    flat = [_effective(flat_settings(run.config)) for run in runs]
+    flat = [flat_settings(run.config) for run in runs]
+    arms = [_settings_of_arm(run) for run in runs]
     names: dict[str, set[str]] = {}
     for run in runs:
         names.setdefault(label_of_run(run), set()).add(str(run.manifest.get("algorithm")))
@@ -88,11 +87,11 @@ def _labels(runs: Sequence[Run]) -> list[str]:
             rule = f"{rule} ({run.manifest['algorithm']})"
         rules.append(f"{rule}, on devices" if run.devices else rule)
     keys = sorted(
-        {key for config in flat for key in config if not key.startswith(SAME_RUN)}
-        - {"seed", "algorithm"}
+        {key for config in flat for key in config if not key.startswith((*SAME_RUN, "arm."))}
+        - {"seed", "arm"}
     )
     differing = sorted(
-        (key for key in keys if _differs(key, flat)), key=lambda key: not key.endswith(".name")
+        (key for key in keys if _differs(key, flat, arms)), key=lambda key: not key.endswith(".name")
     )
     shown = differing if len(differing) <= MOST_IN_LABEL else _telling(differing, rules, flat)
     more = (
@@ -109,20 +108,13 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     return labels
 
 
-def _effective(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings with the planner that plans for the algorithm under `planner`; the other planners
-    have no effect.
-    """
-    entry = PARTS["algorithm"].get(str(config.get("algorithm")))
-    plans = entry.plan if entry is not None else "planner"
-    others = {key: value for key, value in config.items() if not key.startswith(PLANNERS)}
-    start = f"{plans}."
-    own = {
-        f"planner.{key.removeprefix(start)}": value
-        for key, value in config.items()
-        if key.startswith(start)
-    }
-    return others | own
+def _settings_of_arm(run: Run) -> dict[str, Any]:
+    """The settings that go with the arm of a run, under its name; nothing for one that is unknown."""
+    try:
+        arm = run.config["arm"]
+        return {"arm": name_of_arm(arm), **settings_of(arm)}
+    except (AutoFLError, KeyError):
+        return {}
 
 
 def _name_of(key: str) -> str:
@@ -130,18 +122,18 @@ def _name_of(key: str) -> str:
     return f"{key.partition('.')[0]}.name"
 
 
-def _differs(key: str, flat: Sequence[dict[str, Any]]) -> bool:
-    """Whether runs differ in a setting, other than by what an algorithm or a part of another name
-    brings along.
+def _differs(key: str, flat: Sequence[dict[str, Any]], arms: Sequence[dict[str, Any]]) -> bool:
+    """Whether runs differ in a setting, other than by what an arm or a part of another name brings
+    along.
     """
     everywhere = all(key in config for config in flat)
     values: dict[tuple[str, ...], set[str]] = {}
-    for config in flat:
-        entry = PARTS["algorithm"].get(str(config.get("algorithm")))
-        algorithm = str(config.get("algorithm")) if entry is not None and entry.brings else ""
-        planned_in = entry.plan if entry is not None and key.startswith("planner.") else ""
+    for config, arm in zip(flat, arms, strict=True):
+        brings_more = arm.keys() - {"arm", "planner"}
+        name = str(arm["arm"]) if brings_more else ""
+        planner = repr(arm.get("planner")) if key.startswith("planner.") else ""
         part = "" if everywhere or key == _name_of(key) else str(config.get(_name_of(key)))
-        values.setdefault((algorithm, planned_in, part), set()).add(repr(config.get(key)))
+        values.setdefault((name, planner, part), set()).add(repr(config.get(key)))
     return any(len(of_one) > 1 for of_one in values.values())
 
 
@@ -166,8 +158,8 @@ def _telling(
 def label_of_run(run: Run) -> str:
     """What to call the algorithm of a run; runs of the first versions do not record it."""
     name = str(run.manifest.get("algorithm", "?"))
-    entry = PARTS["algorithm"].get(name)
-    return str(run.manifest.get("label") or (entry.label if entry is not None else name))
+    known = name in arm_names()
+    return str(run.manifest.get("label") or (title_of(name) if known else name))
 
 
 def has_diverged(run: Run) -> bool:
@@ -203,7 +195,7 @@ def diverged_words(runs: Sequence[Run]) -> str | None:
     outer_lr = {run.config.get("learning", {}).get("outer_lr") for run in named.values()} - {None}
     words = sorted(step if isinstance(step, str) else f"{step:g}" for step in outer_lr)
     here = f" ({', '.join(words)} here)" if words else ""
-    meta = any(run.manifest["algorithm"] in ("autofl", "per-fedavg") for run in named.values())
+    meta = any(_algorithm_of(run) == "per-fedavg" for run in named.values())
     more = (
         ", or of learning.inner_lr, or learning.guard=1, or learning.variant=first-order"
         if meta
@@ -213,6 +205,14 @@ def diverged_words(runs: Sequence[Run]) -> str | None:
         f"{_share(named, runs)} diverged: {which}; the weights kept are the last finite ones."
         f" Try a smaller value of learning.outer_lr{here}{more}"
     )
+
+
+def _algorithm_of(run: Run) -> str:
+    """The algorithm of a run; empty where its arm is unknown."""
+    try:
+        return str(read_arm(run.config["arm"])["algorithm"])
+    except (AutoFLError, KeyError):
+        return ""
 
 
 def _suspects(run: Run) -> str:
