@@ -19,7 +19,7 @@ SMALL = {
     "simulation": {"num_selected": 3, "device": "cpu"},
     "stop": {"rounds": 4},
     "evaluation": {"every": 2, "test_samples": 10},
-    "compare": {"algorithms": ["autofl", "fedavg-2"], "seeds": 2},
+    "compare": {"arms": ["autofl", "fedavg-2"], "seeds": 2},
 }
 
 

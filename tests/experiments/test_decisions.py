@@ -21,7 +21,7 @@ JOINT = ["arm=autofl-j", "stop.rounds=1", "evaluation.test_samples=5"]
 
 def told(*overrides, made=False):
     settings = load_settings(overrides=[*JOINT, *overrides])
-    return {row.decision: row for row in decisions_of(settings, plan(settings) if made else None)}
+    return {row.decision: row for row in decisions_of(settings.resolved(), plan(settings) if made else None)}
 
 
 def test_by_default_every_decision_is_the_planners_and_none_the_users():
@@ -78,11 +78,11 @@ def test_a_compressor_of_the_downlink_that_is_set_is_the_users():
 
 def test_an_algorithm_without_a_rule_and_one_without_the_joint_planner():
     rows = {
-        row.decision: row for row in decisions_of(load_settings(overrides=["arm=scaffold"]))
+        row.decision: row for row in decisions_of(load_settings(overrides=["arm=scaffold"]).resolved())
     }
     assert rows == {}
     auto = load_settings(overrides=["arm=scaffold", 'learning.outer_lr="auto"'])
-    rows = {row.decision: row for row in decisions_of(auto)}
+    rows = {row.decision: row for row in decisions_of(auto.resolved())}
     assert rows["local step"][1:] == ("beta = 0.07", "Table I, since scaffold has no rule")
 
 
@@ -94,12 +94,12 @@ def test_a_cell_of_many_asks_a_sample():
 
 def test_the_run_folder_its_report_and_its_settings_read_back_have_the_same_reasons(tmp_path):
     settings = load_settings(overrides=[*JOINT, "evaluation.train_samples=20"])
-    rows = [list(row) for row in decisions_of(settings)]
+    rows = [list(row) for row in decisions_of(settings.resolved())]
     made = run(settings, tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["decisions"] == rows
     back = parse_settings(read_toml(tmp_path / "run" / "config.toml"))
-    assert [list(row) for row in decisions_of(back)] == rows
+    assert [list(row) for row in decisions_of(back.resolved())] == rows
     assert dump_settings(back.resolved()) == dump_settings(settings.resolved())
     report = make_report(made, tmp_path / "report")
     for text in (report.markdown(), html_page(report)):
@@ -146,7 +146,7 @@ def test_the_theory_asks_for_numbers(setting):
 
 def test_an_algorithm_without_a_rule_takes_table_i_and_says_so(caplog):
     algorithm = build_algorithm(
-        load_settings(overrides=["arm=scaffold", 'learning.outer_lr="auto"'])
+        load_settings(overrides=["arm=scaffold", 'learning.outer_lr="auto"']).resolved()
     )
     assert algorithm.outer_lr == 0.07
     assert "scaffold: its beta cannot be found by the rule, so it is 0.07" in caplog.text

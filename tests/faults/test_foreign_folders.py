@@ -27,7 +27,7 @@ SMALL = {
     "simulation": {"num_selected": 3},
     "stop": {"rounds": 4},
     "evaluation": {"every": 2, "test_samples": 10},
-    "compare": {"algorithms": ["autofl", "fedavg-2"], "seeds": 1},
+    "compare": {"arms": ["autofl", "fedavg-2"], "seeds": 1},
 }
 SETTINGS = parse_settings(SMALL)
 

@@ -304,7 +304,7 @@ def is_plain(config):
     """Whether a run belongs to AutoFL or AutoFL-J of the paper's cell."""
     cell = config["cell"]
     return (
-        config["joint"]["name"] == "joint"
+        config["planner"]["name"] in ("paper", "joint")
         and cell["overhead"] == 0
         and "downlink_power" not in cell
     )

@@ -147,10 +147,11 @@ def command(
     if explain:
         from autofl.experiments.decisions import decisions_of
 
-        table["decisions"] = [row._asdict() for row in decisions_of(settings, made)]
+        whole = settings.resolved()
+        table["decisions"] = [row._asdict() for row in decisions_of(whole, made)]
         from autofl.analysis.explain import bounds_of
 
-        bounds = bounds_of(settings.resolved(), made)
+        bounds = bounds_of(whole, made)
         for row, bound in zip(table["ues"], bounds, strict=True):
             row["bound"] = bound._asdict()
     if not made.round.plan.feasible.any():

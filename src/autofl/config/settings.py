@@ -45,6 +45,11 @@ MODEL_WEIGHTS = {
 """Weights of the models on the data sets they fit, so that planning needs no PyTorch."""
 TABLE_I = {"mnist": (0.03, 0.07), "cifar10": (0.06, 0.02)}
 """alpha and beta of Table I; data that are not listed take MNIST's."""
+GAINS = {
+    "paper": PerUE(law="rayleigh", parameters=(40.0,)),
+    "physical": PerUE(law="exponential", parameters=(1.0,)),
+}
+"""Small-scale gains by preset."""
 MOST_ASKED = 100
 """UEs from which the joint planner chooses in a round; more would be planned for longer than they
 save.
@@ -678,6 +683,11 @@ class Settings(Section):
         """The algorithm of the arm."""
         return str(read_arm(self.arm)["algorithm"])
 
+    @property
+    def small_scale_gain(self) -> PerUE:
+        """That of the cell, or of the preset."""
+        return self.cell.small_scale_gain or GAINS[self.preset]
+
     def with_arm(self, arm: Arm) -> "Settings":
         """The same settings for another arm, as far as they are set and its planner has them."""
         said = {**self.said(), "arm": arm}
@@ -760,10 +770,6 @@ class Settings(Section):
         return whole._written_out()
 
     def _written_out(self) -> "Settings":
-        gain = {
-            "paper": PerUE(law="rayleigh", parameters=(40.0,)),
-            "physical": PerUE(law="exponential", parameters=(1.0,)),
-        }
         usual = "lenet5" if self.data.name == "cifar10" else "mlp"
         model = usual if self.model.name == "auto" else self.model.name
         inner_lr, outer_lr = TABLE_I.get(self.data.name, TABLE_I["mnist"])
@@ -778,7 +784,7 @@ class Settings(Section):
                 "cell": self.cell.model_copy(
                     update={
                         "num_ue": self.cell.count,
-                        "small_scale_gain": self.cell.small_scale_gain or gain[self.preset],
+                        "small_scale_gain": self.small_scale_gain,
                     }
                 ),
                 **{name: getattr(self, name).resolved() for name in SECTIONS},

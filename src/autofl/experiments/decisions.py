@@ -26,12 +26,11 @@ class Decision(NamedTuple):
 
 
 def decisions_of(settings: Settings, made: RoundPlan | None = None) -> list[Decision]:
-    """The decisions of these settings; with a planned round also what they come to in it.
+    """The decisions of resolved settings; with a planned round also what they come to in it.
 
     It goes by resolved values alone, so a run that is read back, resumed or deployed has the same
     reasons. Without the joint planner only step sizes can be decided.
     """
-    settings = settings.resolved()
     learning = settings.learning
     joint = settings.planner.name == "joint"
     by_rule = "auto" in (

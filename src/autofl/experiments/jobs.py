@@ -28,7 +28,7 @@ from autofl.errors import (
     raise_when_told_to_end,
     starting_pythons,
 )
-from autofl.experiments.build import build_algorithm, build_simulation, pick_device
+from autofl.experiments.build import build_algorithm, simulation_from, pick_device
 from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, loaded_from
 from autofl.experiments.run import manifest_of, run
@@ -269,7 +269,7 @@ def _run_together(jobs: Sequence[Job], tell: OnProgress) -> None:
         settings = job.settings.resolved()
         data = _shared_data(settings.data, settings.cell.count, settings.seed)
         pool = pool or data.to(device)
-        sim = build_simulation(settings, data=replace(data, x=pool.x, y=pool.y))
+        sim = simulation_from(settings, data=replace(data, x=pool.x, y=pool.y))
         fitting = next((batch for batch in batches if fit_together(batch[0][1], sim)), None)
         if fitting is not None:
             fitting.append((job, sim))

@@ -153,7 +153,7 @@ def answer(table: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
         "values": _values(settings, made),
         "most_ue": MOST_UE,
         "all_asked": settings.chooses_among_all,
-        "decisions": [list(row) for row in decisions_of(settings, made)],
+        "decisions": [list(row) for row in decisions_of(settings.resolved(), made)],
         "decided": _decided(settings),
         "host_time": time.perf_counter() - begin,
     }
