@@ -33,7 +33,7 @@ from autofl_paper import recipes
 
 ROOT = Path(__file__).parents[1]
 REMEMBERING = {
-    "algorithm": "scaffold",
+    "arm": "scaffold",
     "compressor": {"name": "top-k"},
     "downlink": {"name": "quantise"},
 }

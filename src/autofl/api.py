@@ -25,14 +25,14 @@ from autofl.compressors.downlink import downlink_bits
 from autofl.config.load import FROM_OBJECTS
 from autofl.config.parts import checked_settings
 from autofl.core.arm import Arm
-from autofl.core.round import ChannelAir, Round
+from autofl.core.round import Round
 from autofl.core.simulation import Simulation
 from autofl.core.stop import Stop
 from autofl.data import PartitionLaw
 from autofl.data.federated import FederatedData
-from autofl.engines import make_engine, pick_engine
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
+from autofl.experiments.build import assemble
 from autofl.experiments.cell import update_bits
 from autofl.experiments.job import OnProgress, Progress
 from autofl.experiments.jobs import file_names
@@ -77,7 +77,7 @@ def part(kind: Kind, name: str, **settings: object) -> object:
     """A part by its name, as settings find it: `part("algorithm", "fedprox", outer_lr=0.07,
     mu=0.1)`.
 
-    One of ours (`autofl parts`), or `module:object` of your own.
+    One of ours (`autofl list parts`), or `module:object` of your own.
     """
     wanted = find(kind, name)
     return wanted.build(checked_settings(wanted, settings))
@@ -172,8 +172,7 @@ def simulation_of(
         made = build(model, data.sample_shape, data.num_classes, stream(seed, "init"))
     check_model(made, data.sample_shape, data.num_classes)
     made = made.to(data.x.device)
-    params = params_of(made, data.dtype)
-    weights = num_weights(algorithm.init(params).sent)
+    weights = num_weights(algorithm.init(params_of(made, data.dtype)).sent)
     fitted = replace(
         cell,
         data_size=data.partition.train_size.astype(float),
@@ -181,20 +180,18 @@ def simulation_of(
         num_weights=float(weights),
         downlink_bits=downlink_bits(weights, arm.downlink),
     )
-    name = pick_engine(engine, made, algorithm)
-    return Simulation(
-        arm=arm,
-        air=ChannelAir(fitted, channel or DEFAULT_CHANNEL),
-        params=params,
-        stop=stop or Stop(200),
+    return assemble(
+        arm,
+        fitted,
+        channel or DEFAULT_CHANNEL,
+        data,
+        made,
         seed=seed,
+        stop=stop or Stop(200),
         outage=outage,
         evaluate_every=evaluate_every,
-        model=made,
-        data=data,
-        engine=make_engine(name, made),
-        engine_name=name,
         evaluator=evaluator or Evaluator(inner_lr=float(getattr(algorithm, "inner_lr", 0.03))),
+        engine=engine,
     )
 
 

@@ -24,11 +24,11 @@ SMALL = [
     "simulation.device=cpu",
 ]
 MIXED = (
-    ["algorithm=autofl"],
-    ["algorithm=autofl", "data.partition=iid"],
-    ["algorithm=per-fedavg", "data.standardise=false", "seed=2"],
-    ["algorithm=per-fedavg", "cell.distance={disc=900}"],
-    ["algorithm=fedavg-1", "simulation.num_selected=10"],
+    ["arm=autofl"],
+    ["arm=autofl", "data.partition=iid"],
+    ["arm=per-fedavg", "data.standardise=false", "seed=2"],
+    ["arm=per-fedavg", "cell.distance={disc=900}"],
+    ["arm=fedavg-1", "simulation.num_selected=10"],
 )
 
 

@@ -109,16 +109,12 @@ def test_where_no_constants_reach_the_target_there_is_no_best():
     assert trial_json(made([2.0, np.nan, 1.0]))["median_time"] == 2.0
 
 
-def test_baselines_are_tuned_in_their_own_section():
-    one = Constants(7, 2, num_selected=4).applied(small('algorithm="fedavg-1"'), 9)
-    assert (one.baseline.name, one.baseline.given["num_samples"], one.planner.name) == (
-        "fixed",
-        7,
-        "paper",
-    )
-    assert one.baseline.given["power"] == "computed"  # what the energy allows, unless it is set
-    said = small('algorithm="fedavg-1"', 'baseline.power="max"')
-    assert Constants(7, 2).applied(said, 9).baseline.given["power"] == "max"
+def test_an_arm_of_constants_is_tuned_too():
+    one = Constants(7, 2, num_selected=4).applied(small('arm="fedavg-1"'), 9)
+    assert (one.planner.name, one.planner.given["num_samples"]) == ("fixed", 7)
+    assert one.planner.given["power"] == "computed"  # what the energy allows, unless it is set
+    said = small('arm="fedavg-1"', 'planner.power="max"')
+    assert Constants(7, 2).applied(said, 9).planner.given["power"] == "max"
     assert (one.learning.local_steps, one.simulation.num_selected, one.seed) == (2, 4, 9)
     sparse = Constants(7, 2, bits=1.5).applied(
         load_settings(overrides=['compressor.name="top-k"']), 9

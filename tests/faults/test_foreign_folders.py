@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 
 from autofl.cli.main import run as run_cli
-from autofl.config import dump_settings, parse_settings
+from autofl.config import dump_said, parse_settings
 from autofl.experiments.jobs import comparison
 from autofl.experiments.run import run
 from autofl.files import read_toml, write_whole
@@ -27,7 +27,7 @@ SMALL = {
     "simulation": {"num_selected": 3},
     "stop": {"rounds": 4},
     "evaluation": {"every": 2, "test_samples": 10},
-    "compare": {"algorithms": ["autofl", "fedavg-2"], "seeds": 1},
+    "compare": {"arms": ["autofl", "fedavg-2"], "seeds": 1},
 }
 SETTINGS = parse_settings(SMALL)
 
@@ -54,7 +54,7 @@ def made(tmp_path_factory):
     both = folder / "both"
     for job, make in zip(comparison(SETTINGS, both), (interrupted, run), strict=True):
         make(job.settings, job.folder)
-    write_whole(both / "config.toml", dump_settings(SETTINGS, of_many=True))
+    write_whole(both / "config.toml", dump_said(SETTINGS))
     return folder
 
 
@@ -101,8 +101,8 @@ def name_code(folder, **more):
     right.
     """
     for path in [folder / "config.toml", *folder.glob("*/config.toml")]:
-        table = read_toml(path) | {"algorithm": "runs.payload:Rule", **more}
-        table["compare"]["algorithms"] = ["runs.payload:Rule"]
+        table = read_toml(path) | {"arm": "runs.payload:Rule", **more}
+        table.setdefault("compare", {})["arms"] = ["runs.payload:Rule"]
         path.write_text(tomli_w.dumps(table))
         seal_again(path.parent)
 
@@ -282,13 +282,13 @@ def test_code_that_the_user_names_too_is_run(verb, said, foreign, payload, capsy
     folder = foreign / ("interrupted" if verb == "simulate" else "both")
     name_code(folder)
     command = [verb, "--resume", str(folder), *said]
-    assert run_cli([*command, "--set", "algorithm=runs.payload:Other"]) == 2
+    assert run_cli([*command, "--set", "arm=runs.payload:Other"]) == 2
     assert not payload.exists()
     words = [
         "--set",
-        "algorithm=runs.payload:Rule",
+        "arm=runs.payload:Rule",
         "--set",
-        'compare.algorithms=["runs.payload:Rule"]',
+        'compare.arms=["runs.payload:Rule"]',
     ]
     capsys.readouterr()
     assert run_cli([*command, *words]) == 2

@@ -84,7 +84,7 @@ def test_a_run_stopped_after_its_last_round_only_ends(tmp_path):
 
 def test_a_planner_that_remembers_a_number_goes_on_to_the_same_bytes(tmp_path):
     """A checkpoint once made an array of it."""
-    settings = parse_settings({**SMALL, "algorithm": "autofl-j", "stop": {"rounds": 6}})
+    settings = parse_settings({**SMALL, "arm": "autofl-j", "stop": {"rounds": 6}})
 
     def stopped(record):
         if record.k == 3:

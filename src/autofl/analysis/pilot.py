@@ -10,11 +10,9 @@ from autofl.analysis.forecast import pilot_of
 from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots
 from autofl.config import PerUE, Settings
 from autofl.config.parts import (
-    BaselineSettings,
     ChannelSettings,
     CompressorSettings,
     DownlinkSettings,
-    JointSettings,
     LinkSettings,
     PlannerSettings,
 )
@@ -97,10 +95,6 @@ def pilot_settings(
                         "planner": PlannerSettings(
                             name="fixed", num_samples=point.num_samples, power="max"
                         ),
-                        "baseline": BaselineSettings(num_samples=point.num_samples, power="max"),
-                        "joint": JointSettings(
-                            name="fixed", num_samples=point.num_samples, power="max"
-                        ),
                         "compressor": _at(settings.compressor, point.bits),
                         **(
                             {"downlink": DownlinkSettings(name="none")}
@@ -123,14 +117,8 @@ def pilot_settings(
 
 
 def design_of(settings: Settings) -> tuple[Point, ...]:
-    """The pilots that these settings need: others for an algorithm that the joint planner plans
-    for.
-    """
-    return (
-        JOINT_DESIGN
-        if settings.planned_by() is settings.joint or settings.planned_by().name == "joint"
-        else DESIGN
-    )
+    """The pilots that these settings need: others where the joint planner plans."""
+    return JOINT_DESIGN if settings.planner.name == "joint" else DESIGN
 
 
 def _at(compressor: CompressorSettings, bits: float | None) -> CompressorSettings:

@@ -74,7 +74,7 @@ def command(
 
     After an interruption, the same command continues; finished runs are kept.
     """
-    from autofl.config import dump_settings, load_settings
+    from autofl.config import dump_said, load_settings
     from autofl.experiments.sweep import jobs_of, parse_axis
     from autofl.files import inside, write_whole
     from autofl.lock import locked
@@ -93,8 +93,7 @@ def command(
         return load_settings(config, [*said, *more], scenario)
 
     axes = [parse_axis(text) for text in over]
-    # It may be the base of several algorithms.
-    base = dump_settings(load([]), of_many=True)
+    base = dump_said(load([]))  # of several arms, perhaps
     asked = repr((base, axes, seeds, planned, target))
     folder = out or Path("runs") / f"sweep-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
     jobs = jobs_of(axes, load, seeds, inside(folder, "runs"))
@@ -115,7 +114,7 @@ def command(
             names=[job.folder.name for job in jobs],
             target=target,
         )
-        files = write_sweep(results, first.algorithm, base, folder)
+        files = write_sweep(results, first.arm_name, base, folder)
     if as_json:
         return print_json(sweep_json(results))
     show_table(sweep_table(results))

@@ -7,6 +7,7 @@ import typer
 
 from autofl.cli.screen import ProgressBar, say, show_table
 from autofl.cli.shared import (
+    ArmName,
     Config,
     Device,
     Force,
@@ -35,10 +36,7 @@ EXAMPLE = (
 def command(
     config: Config = None,
     scenario: Scenario = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(help="One of `autofl parts algorithm`, or your own as module:object."),
-    ] = None,
+    arm: ArmName = None,
     samples: Annotated[
         str, typer.Option(metavar="D,...", help="Samples of a local step to try.")
     ] = "5,20,40",
@@ -82,7 +80,7 @@ def command(
     from autofl.config.load import own_code_named
     from autofl.experiments.tuned import best_of, grid, ranked, trial_json, tune
 
-    chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
+    chosen = options({"arm": arm, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen], scenario)
     if resume and out is None:
         raise AutoFLError("--resume: name the folder to resume (--out)")

@@ -34,6 +34,6 @@ def _path(name: str) -> Path:
     if name not in names:
         nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
         raise AutoFLError(
-            f"scenario {name!r} is unknown; the nearest is {nearest!r} (autofl scenarios lists them)"
+            f"scenario {name!r} is unknown; the nearest is {nearest!r} (autofl list scenarios lists them)"
         )
     return FOLDER / f"{name}.toml"

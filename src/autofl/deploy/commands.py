@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tomli_w
 
-from autofl.config import Settings, dump_settings, load_settings
+from autofl.config import Settings, dump_said, dump_settings, load_settings
 from autofl.config.load import check_asked, resume_words
 from autofl.data import write_device
 from autofl.deploy.folder import (
@@ -103,9 +103,7 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
     Only what is not running is started: after a crash `up` repairs the deployment, and a second
         `up` does nothing.
     """
-    text = dump_settings(
-        settings, of_many=True
-    )  # unresolved: a run may be of another algorithm, with its own defaults
+    text = dump_said(settings)  # a run may be of another arm, with its own defaults
     settings = settings.resolved()
     site = Site(folder)
     if site.is_prepared:

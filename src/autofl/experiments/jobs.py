@@ -7,13 +7,14 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from autofl.config import CellSettings, DataSettings, Settings, dump_settings
+from autofl.config import CellSettings, DataSettings, Settings, dump_said, dump_settings
+from autofl.config.arms import name_of_arm
 from autofl.core.round import Round
 from autofl.core.simulation import Simulation
 from autofl.core.together import fit_together
 from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
-from autofl.experiments.build import build_algorithm, build_simulation, pick_device
+from autofl.experiments.build import build_algorithm, pick_device, simulation_from
 from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, loaded_from
 from autofl.experiments.job import Job, Make, OnProgress, Progress, Unit
@@ -46,17 +47,17 @@ def run_comparison(
     ray: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Run]:
-    """Every algorithm of the comparison with every seed, a folder each; one comparison at a time in
+    """Every arm of the comparison with every seed, a folder each; one comparison at a time in
     a folder.
 
-    All algorithms of a seed see the same cell, fading, selection, partition and first weights. With
+    All arms of a seed see the same cell, fading, selection, partition and first weights. With
     `resume` finished runs are kept, and runs that were stopped go on.
     """
     keep = not (force or resume)
     jobs = [replace(job, resume=resume, keep=keep) for job in comparison(settings, Path(folder))]
     with locked(folder):
         check_free(jobs)  # another comparison may have made its runs while this one waited
-        text = dump_settings(settings, of_many=True)
+        text = dump_said(settings)
         file = Path(folder) / CONFIG
         if keep and file.is_file() and file.read_text(encoding="utf-8") != text:
             raise AutoFLError(
@@ -99,11 +100,12 @@ def unfinished(jobs: Sequence[Job]) -> list[Job]:
 
 def comparison(settings: Settings, folder: Path) -> Iterator[Job]:
     """The runs of a comparison, seed by seed."""
-    files = file_names(settings.compare.algorithms)
+    arms = {name_of_arm(arm): settings.with_arm(arm) for arm in settings.compare.arms}
+    files = file_names(arms)
     for seed in range(settings.seed, settings.seed + settings.compare.seeds):
-        for name in settings.compare.algorithms:
-            one = settings.model_copy(update={"algorithm": name, "seed": seed})
-            yield Job(one, folder / f"{files[name]}-seed{seed}", f"{name} seed {seed}")
+        for name, one in arms.items():
+            seeded = one.model_copy(update={"seed": seed})
+            yield Job(seeded, folder / f"{files[name]}-seed{seed}", f"{name} seed {seed}")
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
@@ -228,7 +230,7 @@ def _run_together(jobs: Sequence[Job], tell: OnProgress) -> None:
         settings = job.settings.resolved()
         data = _shared_data(settings.data, settings.cell.count, settings.seed)
         pool = pool or data.to(device)
-        sim = build_simulation(settings, data=replace(data, x=pool.x, y=pool.y))
+        sim = simulation_from(settings, data=replace(data, x=pool.x, y=pool.y))
         fitting = next((batch for batch in batches if fit_together(batch[0][1], sim)), None)
         if fitting is not None:
             fitting.append((job, sim))

@@ -20,7 +20,6 @@ from autofl.experiments.jobs import check_free, run_jobs
 from autofl.lock import locked
 from autofl.quality import time_to_accuracy
 from autofl.records import Run, read_run
-from autofl.registry import find
 from autofl.results import Results
 from autofl.units import Array
 
@@ -50,13 +49,13 @@ class Constants:
         included.
         """
         table = settings.table()
-        section = find("algorithm", settings.algorithm).plan
-        own = table[section] if table[section]["name"] == "fixed" else {}
+        asked = settings.planner.model_fields_set if settings.planner.name == "fixed" else set()
+        own = {key: value for key, value in settings.planner.given.items() if key in asked}
         planned = {"power": "computed", **own, "name": "fixed", "num_samples": self.num_samples}
-        table[section] = planned | {"local_steps": self.local_steps}
+        table["planner"] = planned | {"local_steps": self.local_steps}
         table["learning"]["local_steps"] = self.local_steps
         if self.frequency is not None:
-            table[section]["frequency"] = self.frequency
+            table["planner"]["frequency"] = self.frequency
         if self.num_selected is not None:
             table["simulation"]["num_selected"] = self.num_selected
         if self.bits is not None:
@@ -68,7 +67,7 @@ class Constants:
                 whole = int(self.bits) if self.bits == int(self.bits) else self.bits
                 table["compressor"]["bits"] = whole
             else:
-                table[section]["bits_per_weight"] = self.bits
+                table["planner"]["bits_per_weight"] = self.bits
         table["stop"] |= stop
         return parse_settings({**table, "seed": seed}, f"constants {self.name}")
 

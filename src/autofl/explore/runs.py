@@ -119,7 +119,7 @@ class Store:
             "label": str(
                 manifest.get("label")
                 or manifest.get("algorithm")
-                or row["settings"].get("algorithm", "autofl")
+                or row["settings"].get("arm", "autofl")
             ),
             "seed": seed if isinstance(seed, int) else None,
             "status": status,
