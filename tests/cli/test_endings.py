@@ -78,9 +78,7 @@ def test_a_comparison_exits_with_3_only_if_every_run_diverged(capsys, tmp_path):
     assert stops == {"autofl": "diverged", "fedavg-2": "rounds"}
     assert status == 0
     assert "1 of 2 runs diverged: AutoFL seed 1 in round" in err
-    four = (
-        'compare.arms=["autofl", "per-fedavg", "fedavg-1", "fedavg-2"]'  # AutoFL-J is guarded
-    )
+    four = 'compare.arms=["autofl", "per-fedavg", "fedavg-1", "fedavg-2"]'  # AutoFL-J is guarded
     status, _, err = answer(capsys, *comparison, *sets(*DIVERGING, four), "--out", tmp_path / "all")
     assert status == 3
     assert "4 of 4 runs diverged" in err

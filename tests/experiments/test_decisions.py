@@ -21,7 +21,10 @@ JOINT = ["arm=autofl-j", "stop.rounds=1", "evaluation.test_samples=5"]
 
 def told(*overrides, made=False):
     settings = load_settings(overrides=[*JOINT, *overrides])
-    return {row.decision: row for row in decisions_of(settings.resolved(), plan(settings) if made else None)}
+    return {
+        row.decision: row
+        for row in decisions_of(settings.resolved(), plan(settings) if made else None)
+    }
 
 
 def test_by_default_every_decision_is_the_planners_and_none_the_users():
@@ -78,7 +81,8 @@ def test_a_compressor_of_the_downlink_that_is_set_is_the_users():
 
 def test_an_algorithm_without_a_rule_and_one_without_the_joint_planner():
     rows = {
-        row.decision: row for row in decisions_of(load_settings(overrides=["arm=scaffold"]).resolved())
+        row.decision: row
+        for row in decisions_of(load_settings(overrides=["arm=scaffold"]).resolved())
     }
     assert rows == {}
     auto = load_settings(overrides=["arm=scaffold", 'learning.outer_lr="auto"'])
@@ -110,9 +114,7 @@ def test_the_run_folder_its_report_and_its_settings_read_back_have_the_same_reas
 def test_in_one_comparison_each_algorithm_has_its_own_ues_and_its_file_resumes_to_the_same(
     tmp_path,
 ):
-    settings = load_settings(
-        overrides=['compare.arms=["autofl", "autofl-j"]', "compare.seeds=1"]
-    )
+    settings = load_settings(overrides=['compare.arms=["autofl", "autofl-j"]', "compare.seeds=1"])
     paper, joint = (job.settings.resolved() for job in comparison(settings, tmp_path))
     assert (paper.simulation.num_selected, paper.cell.total_bandwidth) == (5, None)
     assert (joint.simulation.num_selected, joint.cell.total_bandwidth) == (20, 5e6)

@@ -15,7 +15,5 @@ def test_the_default_pace_is_the_fit_of_the_shipped_pilots():
 
 @pytest.mark.parametrize("data", ["mnist", "mnist5k"])
 def test_pilots_come_with_the_package_for_both_data_sets(data):
-    settings = autofl.load_settings(
-        overrides=["arm=autofl-j", f"data.name={data}"]
-    ).resolved()
+    settings = autofl.load_settings(overrides=["arm=autofl-j", f"data.name={data}"]).resolved()
     assert Pilots.read(None).fitted(settings, 0.85).num_pilots == 42

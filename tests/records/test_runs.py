@@ -138,9 +138,7 @@ def test_a_comparison_gives_the_runs_one_would_get_one_by_one(tmp_path):
 
 
 def test_runs_in_parallel_processes_are_the_same_to_the_bit_and_tell_their_progress(tmp_path):
-    settings = parse_settings(
-        {**SMALL, "compare": {"arms": ["autofl", "fedavg-1"], "seeds": 2}}
-    )
+    settings = parse_settings({**SMALL, "compare": {"arms": ["autofl", "fedavg-1"], "seeds": 2}})
     one_by_one, parallel = [], []
     run_comparison(settings, tmp_path / "one", on_progress=one_by_one.append)
     run_comparison(settings, tmp_path / "two", workers=2, on_progress=parallel.append)

@@ -175,9 +175,7 @@ def test_without_a_compressor_the_ues_have_the_model_itself():
 @pytest.mark.parametrize("algorithm", ["fedavg-1", "per-fedavg", "scaffold", "fedopt", "ditto"])
 def test_a_compressor_that_loses_nothing_changes_nothing(algorithm):
     plain = [state for _, state in simulate(simulation(arm=algorithm))]
-    whole = [
-        state for _, state in simulate(simulation(arm=algorithm, own={"downlink": Whole()}))
-    ]
+    whole = [state for _, state in simulate(simulation(arm=algorithm, own={"downlink": Whole()}))]
     for one, other in zip(plain, whole, strict=True):
         for name, p in one.sent.items():
             torch.testing.assert_close(other.sent[name], p, rtol=1e-5, atol=1e-6)

@@ -62,8 +62,7 @@ def test_all_algorithms_of_a_seed_see_the_same_network_fading_selection_and_firs
     few_digits,
 ):
     sims = [
-        small(few_digits, arm=name)
-        for name in ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
+        small(few_digits, arm=name) for name in ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
     ]
     runs = [list(simulate(sim)) for sim in sims]
     for run, sim in zip(runs[1:], sims[1:], strict=True):
@@ -77,9 +76,7 @@ def test_all_algorithms_of_a_seed_see_the_same_network_fading_selection_and_firs
 
 
 def test_fedavg_2_uses_autofls_samples_and_power(few_digits):
-    one, two = (
-        list(simulate(small(few_digits, arm=name))) for name in ("autofl", "fedavg-2")
-    )
+    one, two = (list(simulate(small(few_digits, arm=name))) for name in ("autofl", "fedavg-2"))
     for (left, _), (right, _) in zip(one, two, strict=True):
         np.testing.assert_array_equal(left.plan.num_samples, right.plan.num_samples)
         np.testing.assert_array_equal(left.plan.tx_power, right.plan.tx_power)

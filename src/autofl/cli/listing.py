@@ -40,7 +40,9 @@ def _arms(as_json: bool) -> None:
 
     _show(["arm", "title", "algorithm", "planner", "sets"], describe_arms(), as_json)
     if not as_json:
-        say("an algorithm by its name is an arm too; your own is a file: --arm my.toml, docs/parts.md")
+        say(
+            "an algorithm by its name is an arm too; your own is a file: --arm my.toml, docs/parts.md"
+        )
 
 
 def _parts(as_json: bool, kind: str | None = None) -> None:

@@ -108,9 +108,7 @@ def command(
         raise AutoFLError("--target, --within and --budget: give one of them")
     if pilots is not None and target is None and within is None and budget is None:
         raise AutoFLError("--pilots is for a forecast; add its accuracy, for example --target 0.85")
-    settings = load_planned(
-        config, scenario, [*(overrides or ()), *options({"arm": arm})], planner
-    )
+    settings = load_planned(config, scenario, [*(overrides or ()), *options({"arm": arm})], planner)
     name = settings.planner.name
     if name != "joint" and (within or budget or total_band or explain):
         asked = next(word for word, value in (("--within", within), ("--budget", budget), ("--total-band", total_band),

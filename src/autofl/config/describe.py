@@ -50,8 +50,12 @@ def describe_arms() -> list[tuple[str, str, str, str, str]]:
         arm = read_arm(name)
         settings = settings_of(name)
         planner = settings.pop("planner")
-        own = ", ".join(f"{key} = {_text(value)}" for key, value in planner.items() if key != "name")
-        others = ", ".join(f"{key} = {_text(value)}" for key, value in flat_settings(settings).items())
+        own = ", ".join(
+            f"{key} = {_text(value)}" for key, value in planner.items() if key != "name"
+        )
+        others = ", ".join(
+            f"{key} = {_text(value)}" for key, value in flat_settings(settings).items()
+        )
         shown = f"{planner['name']} ({own})" if own else planner["name"]
         rows.append((name, arm["title"], arm["algorithm"], shown, others or "–"))
     return rows

@@ -552,7 +552,7 @@ def _read(kind: str, read: Callable[[], Value]) -> Value:
     try:
         return read()
     except AutoFLError as error:
-        raise PydanticCustomError(kind, "{error}", {"error": str(error)}) from None  # type: ignore[arg-type]
+        raise PydanticCustomError(kind, "{error}", {"error": str(error)}) from None
 
 
 class CompareSettings(Section):
@@ -645,10 +645,12 @@ class Settings(Section):
                 raise PydanticCustomError("part", "{words}", {"words": words})
 
         if extra := list(self.learning.model_extra or {}):
-            keys = [*LearningSettings.model_fields]
-            for arm in [self.arm, *self.compare.arms]:
-                part = _read("settings", lambda arm=arm: find("algorithm", read_arm(arm)["algorithm"]))
-                keys += part.settings
+            algorithms = {read_arm(arm)["algorithm"] for arm in [self.arm, *self.compare.arms]}
+            parts = _read("settings", lambda: [find("algorithm", name) for name in algorithms])
+            keys = [
+                *LearningSettings.model_fields,
+                *(key for part in parts for key in part.settings),
+            ]
             for key in extra:
                 if key not in keys:
                     nearest = difflib.get_close_matches(key, keys, n=1, cutoff=0.0)[0]
@@ -722,8 +724,7 @@ class Settings(Section):
         number is set.
         """
         return (
-            self.planner.name == "joint"
-            and "num_selected" not in self.simulation.model_fields_set
+            self.planner.name == "joint" and "num_selected" not in self.simulation.model_fields_set
         )
 
     def _among_all(self) -> dict[str, BaseModel]:

@@ -182,9 +182,7 @@ def build_link(settings: Settings) -> Law:
 
 def build_selection(settings: Settings) -> Selection:
     """Who takes part in a round."""
-    selection: Selection = settings.selection.build(
-        num_selected=settings.simulation.num_selected
-    )
+    selection: Selection = settings.selection.build(num_selected=settings.simulation.num_selected)
     return selection
 
 
@@ -211,9 +209,7 @@ def build_planner(
     of the settings.
     """
     compressor = compressor or build_compressor(settings)
-    planner: Planner = settings.planner.build(
-        rates=Lazy(lambda: rates_of(compressor, num_weights))
-    )
+    planner: Planner = settings.planner.build(rates=Lazy(lambda: rates_of(compressor, num_weights)))
     check_bits(planner, compressor is not None)
     return planner
 
@@ -241,7 +237,7 @@ def rates_of(compressor: Compressor | None, num_weights: int | None = None) -> l
 
 def build_arm(
     settings: Settings,
-    num_weights: int,
+    num_weights: int | None,
     compressor: Compressor | None,
     downlink: Compressor | None,
     **given: Any,

@@ -109,9 +109,7 @@ def _downlink(settings: Settings, made: RoundPlan | None) -> Decision:
 
 def _planned(settings: Settings, made: RoundPlan | None) -> Decision:
     """Each UE's own part of a plan, which its table shows."""
-    off = [
-        words for name, words in PLANNED.items() if settings.planner.given.get(name) is False
-    ]
+    off = [words for name, words in PLANNED.items() if settings.planner.given.get(name) is False]
     reason = "the most progress per second"
     if off:
         reason += f"; {', '.join(off)}: set by you (planner)"

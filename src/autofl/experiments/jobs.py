@@ -28,7 +28,7 @@ from autofl.errors import (
     raise_when_told_to_end,
     starting_pythons,
 )
-from autofl.experiments.build import build_algorithm, simulation_from, pick_device
+from autofl.experiments.build import build_algorithm, pick_device, simulation_from
 from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, loaded_from
 from autofl.experiments.run import manifest_of, run

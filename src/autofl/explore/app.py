@@ -161,7 +161,11 @@ def _add_planning(app: FastAPI) -> None:
                 {"name": name, "what": entry.label} for name, entry in PARTS["planner"].items()
             ],
             "arms": [
-                {"name": name, "what": title_of(name), "planner": settings_of(name)["planner"]["name"]}
+                {
+                    "name": name,
+                    "what": title_of(name),
+                    "planner": settings_of(name)["planner"]["name"],
+                }
                 for name in arm_names()
             ],
         }

@@ -15,7 +15,7 @@ from autofl.analysis.choose import SELECTED
 from autofl.analysis.forecast import DRAWS, FIRST, draw_networks, forecast_of
 from autofl.analysis.pilot_fit import Pilots, PilotsMissing
 from autofl.config import PerUE, Settings, parse_settings
-from autofl.config.load import on_top
+from autofl.config.layers import on_top
 from autofl.config.scenarios import read_scenario
 from autofl.core.horizon import Horizon, draw_horizon
 from autofl.errors import AutoFLError

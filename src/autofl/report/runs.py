@@ -91,7 +91,8 @@ def _labels(runs: Sequence[Run]) -> list[str]:
         - {"seed", "arm"}
     )
     differing = sorted(
-        (key for key in keys if _differs(key, flat, arms)), key=lambda key: not key.endswith(".name")
+        (key for key in keys if _differs(key, flat, arms)),
+        key=lambda key: not key.endswith(".name"),
     )
     shown = differing if len(differing) <= MOST_IN_LABEL else _telling(differing, rules, flat)
     more = (
