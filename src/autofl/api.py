@@ -22,7 +22,7 @@ from autofl.algorithms import Algorithm
 from autofl.channels import Channel, PathLoss, Rayleigh
 from autofl.compressors import Compressor
 from autofl.compressors.downlink import downlink_bits
-from autofl.config.load import FROM_OBJECTS
+from autofl.config.load import FROM_OBJECTS, load_settings
 from autofl.config.parts import checked_settings
 from autofl.core.arm import Arm
 from autofl.core.round import Round
@@ -32,8 +32,8 @@ from autofl.data import PartitionLaw
 from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
-from autofl.experiments.build import assemble
-from autofl.experiments.cell import update_bits
+from autofl.experiments.build import assemble, build_algorithm
+from autofl.experiments.cell import build_arm, build_compressor, build_downlink, update_bits
 from autofl.experiments.job import OnProgress, Progress
 from autofl.experiments.jobs import file_names
 from autofl.experiments.run import facts_of
@@ -81,6 +81,30 @@ def part(kind: Kind, name: str, **settings: object) -> object:
     """
     wanted = find(kind, name)
     return wanted.build(checked_settings(wanted, settings))
+
+
+def arm(name: str, *overrides: str) -> Arm:
+    """An arm by its name, as `autofl list arms` has it, for `compare` and `simulation_of`.
+
+    A file of your own will do too, and so will an algorithm: `arm("mine.toml")`, `arm("fedprox")`.
+    Without `simulation.num_selected` five UEs are asked in a round: what a cell is, is not known here.
+
+    Args:
+        overrides: settings as after --set, such as "planner.thrift=0.5".
+    """
+    settings = load_settings(overrides=[f"arm={name}", *overrides])
+    asked = {"num_selected": settings.simulation.num_selected}
+    simulation = settings.simulation.model_copy(update=asked)
+    settings = settings.model_copy(update={"simulation": simulation}).resolved()
+    robust = settings.aggregator.name != "mean"
+    return build_arm(
+        settings,
+        None,
+        build_compressor(settings),
+        build_downlink(settings),
+        algorithm=build_algorithm(settings),
+        aggregator=settings.aggregator.build() if robust else None,
+    )
 
 
 class Runs(Sequence[Run]):

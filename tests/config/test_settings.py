@@ -151,7 +151,7 @@ def test_a_new_quantity_drawn_does_not_shift_another():
         ),
         (
             "planner={name='fixed', num_samples=2}",
-            "planner: planner fixed: num_samples: must be from 3 to 1,000,000,000 (got 2)",
+            "planner fixed: num_samples: must be from 3 to 1,000,000,000 (got 2)",
         ),
         (
             "planner={name='fixed', power='half'}",

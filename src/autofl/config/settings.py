@@ -645,12 +645,12 @@ class Settings(Section):
                 raise PydanticCustomError("part", "{words}", {"words": words})
 
         if extra := list(self.learning.model_extra or {}):
-            keys = [*LearningSettings.model_fields]
-            for arm in [self.arm, *self.compare.arms]:
-                part = _read(
-                    "settings", lambda arm=arm: find("algorithm", read_arm(arm)["algorithm"])
-                )
-                keys += part.settings
+            algorithms = {read_arm(arm)["algorithm"] for arm in [self.arm, *self.compare.arms]}
+            parts = _read("settings", lambda: [find("algorithm", name) for name in algorithms])
+            keys = [
+                *LearningSettings.model_fields,
+                *(key for part in parts for key in part.settings),
+            ]
             for key in extra:
                 if key not in keys:
                     nearest = difflib.get_close_matches(key, keys, n=1, cutoff=0.0)[0]

@@ -237,7 +237,7 @@ def rates_of(compressor: Compressor | None, num_weights: int | None = None) -> l
 
 def build_arm(
     settings: Settings,
-    num_weights: int,
+    num_weights: int | None,
     compressor: Compressor | None,
     downlink: Compressor | None,
     **given: Any,
