@@ -67,6 +67,11 @@ class Range:
             and (self.le is None or high <= self.le)
         )
 
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The lowest and the highest number, or what numbers must lie between; None for no bound."""
+        return self.ge if self.gt is None else self.gt, self.le if self.lt is None else self.lt
+
     def culprit(self, value: object) -> object:
         """What to show of a value that is not in the range: the first such number of many."""
         array = _numbers(value)
