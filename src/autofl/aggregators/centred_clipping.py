@@ -6,15 +6,13 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
 from autofl.aggregators.median import weighted_median
-from autofl.aggregators.rows import aggregate
-from autofl.models import Params
-from autofl.ranges import Checked, Range
+from autofl.aggregators.rows import RowRule
+from autofl.ranges import Range
 
 
 @dataclass(frozen=True)
-class CentredClipping(Checked):
+class CentredClipping(RowRule):
     """v <- v + sum_i a_i (x_i - v) min(1, r / |x_i - v|), a few times (Karimireddy, He and Jaggi,
     ICML 2021).
 
@@ -28,9 +26,6 @@ class CentredClipping(Checked):
         float, Range(gt=0), "as a multiple of the median distance from the centre"
     ] = 1.0
     steps: Annotated[int, Range(ge=1), "steps of the iteration"] = 3
-
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(self.rule, sent, arrived)
 
     def rule(self, table: Tensor, weight: Tensor) -> Tensor:
         centre = weighted_median(table, weight)

@@ -6,14 +6,12 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import aggregate
-from autofl.models import Params
-from autofl.ranges import Checked, Range
+from autofl.aggregators.rows import RowRule
+from autofl.ranges import Range
 
 
 @dataclass(frozen=True)
-class GeometricMedian(Checked):
+class GeometricMedian(RowRule):
     """argmin_z sum_i a_i |w_i - z|, smoothed: RFA (Pillutla, Kakade and Harchaoui, IEEE Trans.
     Signal Process. 2022).
 
@@ -26,9 +24,6 @@ class GeometricMedian(Checked):
     tolerance: Annotated[
         float, Range(gt=0), "length of the last step, relative to the median distance"
     ] = 1e-6
-
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(self.rule, sent, arrived)
 
     def rule(self, table: Tensor, weight: Tensor) -> Tensor:
         centre = table.median(dim=0).values  # the mean would begin where liars put it

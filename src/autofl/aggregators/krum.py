@@ -5,14 +5,11 @@ from typing import Annotated
 
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import LIARS, aggregate, distances_sq, num_liars
-from autofl.models import Params
-from autofl.ranges import Checked
+from autofl.aggregators.rows import LIARS, RowRule, distances_sq, num_liars
 
 
 @dataclass(frozen=True)
-class Krum(Checked):
+class Krum(RowRule):
     """Mean of the m - f updates with the smallest sum of |w_i - w_j|^2 over their m - f - 2
     nearest.
 
@@ -21,9 +18,6 @@ class Krum(Checked):
     """
 
     share: Annotated[float, LIARS, "share of the updates that may be lies"] = 0.3
-
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(self.rule, sent, arrived)
 
     def rule(self, table: Tensor, weight: Tensor) -> Tensor:
         num = len(table)

@@ -8,15 +8,12 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import LIARS, aggregate, distances_sq, num_liars
+from autofl.aggregators.rows import LIARS, RowRule, distances_sq, num_liars
 from autofl.aggregators.trimmed_mean import TrimmedMean
-from autofl.models import Params
-from autofl.ranges import Checked
 
 
 @dataclass(frozen=True)
-class Mixed(Checked):
+class Mixed(RowRule):
     """Each update is replaced by the mean of its m - f nearest, itself among them; then the trimmed
     mean.
 
@@ -26,9 +23,6 @@ class Mixed(Checked):
     """
 
     share: Annotated[float, LIARS, "share of the updates that may be lies"] = 0.3
-
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(self.rule, sent, arrived)
 
     def rule(self, table: Tensor, weight: Tensor) -> Tensor:
         num = len(table)

@@ -6,7 +6,8 @@ from typing import Annotated
 import torch
 
 from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import moved, table_of
+from autofl.aggregators.rows import table_of
+from autofl.engines import moved
 from autofl.models import Params
 from autofl.ranges import Checked, Range
 
@@ -21,7 +22,7 @@ class NormBound(Checked):
     bound: Annotated[float, Range(ge=1), "longest change, as a multiple of the median"] = 3.0
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        table, weight = table_of(sent, arrived)
+        table, weight = table_of(arrived)
         length = table.norm(dim=1)
         most = self.bound * float(length.median())
         if not (length > most).any():

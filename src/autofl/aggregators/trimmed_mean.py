@@ -6,14 +6,11 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import LIARS, aggregate, num_liars
-from autofl.models import Params
-from autofl.ranges import Checked
+from autofl.aggregators.rows import LIARS, RowRule, num_liars
 
 
 @dataclass(frozen=True)
-class TrimmedMean(Checked):
+class TrimmedMean(RowRule):
     """The mean of w_i - w without the f largest and the f smallest of each weight (Yin et al., ICML
     2018).
 
@@ -23,9 +20,6 @@ class TrimmedMean(Checked):
     share: Annotated[
         float, LIARS, "share of the updates that may be lies; as many are cut at each end"
     ] = 0.3
-
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(self.rule, sent, arrived)
 
     def rule(self, table: Tensor, weight: Tensor) -> Tensor:
         num = len(table)

@@ -6,11 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.files import opening, read_arrays, read_bytes
+from autofl.files import opening, read_arrays
 from autofl.units import Array
 
-MOST_BYTES = 32 * 2**20
-"""Largest table in text form; a larger one is saved as .npz."""
 BRIDGED = 10.0
 """Median steps that two rows may lie apart, unless a limit is given; more is a gap."""
 
@@ -61,7 +59,7 @@ def read_table(
 
 
 def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
-    arrays = read_arrays(path, {"time": 8, array: 8}, "a table of numbers")
+    arrays = read_arrays(path, ("time", array), "a table of numbers")
     if array not in arrays:
         raise AutoFLError(
             f"{path}: array '{array}' is missing; save it with numpy.savez(path, {array}=...)"
@@ -71,7 +69,7 @@ def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
 
 
 def _from_csv(path: Path) -> tuple[Array, Array | None]:
-    lines = read_bytes(path, MOST_BYTES).decode("utf-8-sig").rstrip().splitlines()
+    lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
     timed = bool(lines) and lines[0].split(",")[0].strip('# "').lower().startswith("time")
     rows = lines[1:] if timed else lines
     for number, row in enumerate(rows, 2 if timed else 1):
