@@ -42,7 +42,7 @@ def can_make_networks():
 
 
 def test_a_reply_waits_as_long_as_the_packet_that_passes_at_once():
-    order = Order(1, 0, 5, 1, 0.1, 32.0, compute_time=0.01, upload_rate=1e6)
+    order = Order.saying(compute_time=0.01, upload_rate=1e6)
     assert first_packet_time(order, 100.0, 1000) == pytest.approx(0.8)  # 8,000 bit at 10 kbit/s
     assert first_packet_time(order, 100.0, 10**6) == pytest.approx(1.28)  # a bucket of 1,600 bytes
 

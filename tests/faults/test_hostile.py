@@ -32,7 +32,7 @@ REASONS = {
     "a head of 1 GB": "1073741824 bytes; it can have ",
     "more than told": "more than the 3 bytes that were announced",
     "a frame of 64 MB": "the stream broke",
-    "no protobuf": "a message that cannot be read (a number without an end)",
+    "no protobuf": "a message that cannot be read (DecodeError)",
     "wrong shape": "0.weight: shape (78400,), not (100, 784)",
     "NaN": "0.weight: not finite",
     "1e30": "too long: |w_i - w| = 2.82e+32",

@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from autofl.cli.main import app
 from autofl.deploy.folder import Site
-from autofl.deploy.schema import RefusedError, check_parts
+from autofl.deploy.messages import RefusedError, check_parts
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -31,7 +31,7 @@ def test_broken_messages_are_used_or_refused_and_nothing_else():
 
 def test_an_empty_list_in_a_record_is_refused():
     """Flower's own count of its bytes raises an IndexError."""
-    content = RecordDict({"measured": ConfigRecord({"train-time": []})})
+    content = RecordDict({"measured": ConfigRecord({"train_time": []})})
     with pytest.raises(RefusedError, match="a record that cannot be counted"):
         check_parts(content, ("measured",), 1e6)
 

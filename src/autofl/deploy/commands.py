@@ -24,6 +24,7 @@ from autofl.deploy.folder import (
     wait_for,
 )
 from autofl.deploy.lease import claimed, held
+from autofl.deploy.run_config import RunConfig
 from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
@@ -207,53 +208,46 @@ def nodes_of(site: Site) -> dict[str, str]:
         return {}
 
 
-def write_app(
-    settings: Settings,
-    site: Site,
-    out: Path,
-    resume: bool,
-    attempt: str,
-    lease: Path,
-    keep: bool = False,
-) -> Path:
-    """The Flower app of a run: settings, where the results go, who is who, and the names of server
-    and client.
-    """
+def write_app(site: Site, config: RunConfig) -> Path:
+    """The Flower app of a run: what its server and its devices are told, and the names of the two."""
     app = inside(site.folder, "app")
     app.mkdir(parents=True, exist_ok=True)
-    place = {"folder": str(out.resolve()), "resume": resume, "keep": keep, "attempt": attempt}
-    place["lease"] = str(lease.resolve())
-    host, port = site.link()
-    place["site"], place["slow"] = str(site.folder.resolve()), float(site.state.get("slow", 1.0))
-    any_will_do = "port" in site.state and not settings.deploy.port  # on one machine
-    place["stream"] = f"{host} {0 if any_will_do else stream_port(settings.deploy.port, port)}"
-    nodes = nodes_of(site)
-    if all(str(ue) in nodes for ue in range(settings.cell.count)):
-        place["nodes"] = " ".join(f"{ue}={nodes[str(ue)]}" for ue in range(settings.cell.count))
-    if "form" in site.state:
-        place["form"] = str(site.state["form"])
-    project = {
-        "project": {
-            "name": "autofl",
-            "version": __version__,
-            "license": "Apache-2.0",
-            "dependencies": [],
-        },
-        "tool": {
-            "flwr": {
-                "app": {
-                    "publisher": "autofl",
-                    "components": {
-                        "serverapp": "autofl.deploy.app:server_app",
-                        "clientapp": "autofl.deploy.app:client_app",
-                    },
-                    "config": {"settings": dump_settings(settings), **place},
-                }
-            }
-        },
+    components = {
+        "serverapp": "autofl.deploy.app:server_app",
+        "clientapp": "autofl.deploy.app:client_app",
     }
-    write_whole(app / "pyproject.toml", tomli_w.dumps(project))
+    told = config.model_dump(exclude_none=True)
+    about = {"publisher": "autofl", "components": components, "config": told}
+    project = {
+        "name": "autofl",
+        "version": __version__,
+        "license": "Apache-2.0",
+        "dependencies": [],
+    }
+    text = tomli_w.dumps({"project": project, "tool": {"flwr": {"app": about}}})
+    write_whole(app / "pyproject.toml", text)
     return app
+
+
+def config_of(settings: Settings, site: Site, out: Path, attempt: str, lease: Path) -> RunConfig:
+    """What the server app of a run into `out` is told."""
+    host, port = site.link()
+    is_alone = "port" in site.state  # all on one machine: any port will do
+    stream = 0 if is_alone and not settings.deploy.port else stream_port(settings.deploy.port, port)
+    nodes = nodes_of(site)
+    ues = range(settings.cell.count)
+    is_registered = all(str(ue) in nodes for ue in ues)
+    return RunConfig(
+        settings=dump_settings(settings),
+        folder=str(out.resolve()),
+        attempt=attempt,
+        lease=str(lease.resolve()),
+        site=str(site.folder.resolve()),
+        stream=f"{host} {stream}",
+        nodes=" ".join(f"{ue}={nodes[str(ue)]}" for ue in ues) if is_registered else "",
+        form=str(site.state.get("form", "")),
+        slow=float(site.state.get("slow", 1.0)),
+    )
 
 
 def run(
@@ -310,7 +304,8 @@ def run(
                 out
             )  # where none can be used, that is said here: the server app has no one to tell
         check_free(out, keep)
-        app = write_app(settings, site, out, resume, attempt, lease, keep)
+        told = config_of(settings, site, out, attempt, lease)
+        app = write_app(site, told.model_copy(update={"resume": resume, "keep": keep}))
         number = str(site.call(["flwr", "run", str(app), LINK])["run-id"])
         site.keep({**site.state, "run": number, "out": str(out.resolve())})
         try:

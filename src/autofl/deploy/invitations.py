@@ -8,12 +8,11 @@ import threading
 import time
 from dataclasses import dataclass
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from autofl.deploy.messages import content_of
-from autofl.deploy.post import pulled, stamped
-from autofl.deploy.schema import FIELDS, RefusedError, read, refusing, shown
+from autofl.deploy.messages import Ended, RefusedError, Session, refusing, shown
+from autofl.deploy.post import content_of, new_stamp, pulled, stamped
 
 log = logging.getLogger("autofl")
 
@@ -159,9 +158,8 @@ class Invitations:
         for node in due:
             before = self._of_node.get(node)
             token = secrets.token_hex(16)
-            content = RecordDict(
-                {"session": ConfigRecord({"host": self._host, "port": self._port, "token": token})}
-            )
+            session = Session(host=self._host, port=self._port, token=token)
+            content = RecordDict({Session.part: session.written()})
             invitation = Invitation(token, "", time.monotonic())
             if before is not None:
                 invitation.tries = before.tries + 1
@@ -171,7 +169,7 @@ class Invitations:
             with self._lock:
                 self._of_node[node] = invitation  # before the node can know of it
             message = Message(
-                stamped(content, secrets.token_hex(16)),
+                stamped(content, new_stamp()),
                 node,
                 "query.session",
                 ttl=MONTH,
@@ -198,6 +196,6 @@ class Invitations:
             if reply is None:
                 return None
             with refusing():
-                return str(read(content_of(reply), "ended", FIELDS["ended"])["outcome"])
+                return Ended.of(content_of(reply)).outcome
         except RefusedError as error:
             return shown(str(error))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autofl.config import Settings, dump_settings, flat_settings
 from autofl.deploy.folder import Site, stream_port
-from autofl.deploy.schema import Host, shown
+from autofl.deploy.messages import checked_host, shown
 from autofl.errors import AutoFLError
 from autofl.files import read_toml, write_whole
 
@@ -23,8 +23,12 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
     site = Site(folder)
     num_ue = settings.resolved().cell.count
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not Host().allows(host):
-        raise AutoFLError(f"--host: {shown(host)!r} is not {Host()}")
+    try:
+        checked_host(host)
+    except ValueError:
+        raise AutoFLError(
+            f"--host: {shown(host)!r} is not the name or address of a machine"
+        ) from None
     stream = stream_port(settings.deploy.port, port)
     address, everywhere = (
         (f"[{host}]:{port}", "::") if ":" in host else (f"{host}:{port}", "0.0.0.0")
