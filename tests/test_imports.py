@@ -50,7 +50,7 @@ THIRD_PARTY = {
     "rounds": {"numpy", "torch"},
     "core": {"numpy", "torch"},
     "quality": {"numpy", "scipy"},
-    "deploy": {"numpy", "torch", "flwr", "grpc", "cryptography", "tomli_w"},
+    "deploy": {"numpy", "torch", "pydantic", "flwr", "grpc", "cryptography", "psutil", "tomli_w"},
 }
 
 

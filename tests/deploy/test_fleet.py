@@ -30,7 +30,7 @@ from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.core.simulation import simulate
 from autofl.data import Dataset
 from autofl.deploy import client, fleet, server
-from autofl.deploy.folder import Site
+from autofl.deploy.folder import Deployment
 from autofl.deploy.messages import SMALL, checked_host, size_of
 from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
@@ -1037,7 +1037,7 @@ def test_an_underscore_and_an_ipv6_address_are_told_to_devices_as_they_take_them
     text = commands(settings_of(), tmp_path, host, 65_534)
     plain = host.strip("[]")
     assert certified_hosts(tmp_path)[0] == plain
-    assert Site(tmp_path).link() == (plain, 65_534)
+    assert Deployment(tmp_path).link() == (plain, 65_534)
     assert checked_host(plain) == plain
     assert f"[{plain}]:65534" in text if ":" in plain else f"{plain}:65534" in text
     assert f"ports 65534 and 65535 of {plain}" in text
@@ -1046,22 +1046,9 @@ def test_an_underscore_and_an_ipv6_address_are_told_to_devices_as_they_take_them
             checked_host(bad)
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc")
-def test_a_process_that_ends_while_it_is_looked_at_is_gone(tmp_path, monkeypatch):
-    """`deploy down` failed with "No such process" where one ended between the opening and the
-    reading of its file.
-    """
-    site, read_text = Site(tmp_path), Path.read_text
-    site.keep(
-        {"processes": {"ue0": {"pid": 4_000_000, "began": "123"}}}
-    )  # above what the system gives out
-
-    def ends(path, *words, **more):
-        if path.name == "stat":
-            raise ProcessLookupError(3, "No such process")
-        return read_text(path, *words, **more)
-
-    monkeypatch.setattr(Path, "read_text", ends)
+def test_programs_that_were_noted_and_are_gone_are_not_alive_and_nothing_is_to_end(tmp_path):
+    site = Deployment(tmp_path)
+    site.note(programs=["ue0"])
     assert site.alive() == {"ue0": False}
     assert site.stop() == []
 
@@ -1069,9 +1056,9 @@ def test_a_process_that_ends_while_it_is_looked_at_is_gone(tmp_path, monkeypatch
 def test_streams_do_not_share_the_superlinks_port(tmp_path):
     from autofl.deploy.commands import config_of as told_of
 
-    site = Site(tmp_path)
+    site = Deployment(tmp_path)
     site.point_to("127.0.0.1:9100")
-    site.keep({"port": 9100})  # all on one machine
+    site.note(port=9100)  # all on one machine
     places = (tmp_path / "out", "1", tmp_path / "lease")
     for port, stream in ((0, "127.0.0.1 0"), (9101, "127.0.0.1 9101")):
         assert told_of(settings_of(deploy={"port": port}), site, *places).stream == stream

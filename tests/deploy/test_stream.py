@@ -26,8 +26,8 @@ from autofl.deploy import invitations as inviting
 from autofl.deploy import server as serving
 from autofl.deploy import session as device_side
 from autofl.deploy import stream as server_side
-from autofl.deploy.certificates import DeviceKeys, StreamKeys
-from autofl.deploy.folder import Site
+from autofl.deploy.certificates import Keys, keys_of_device, keys_of_server
+from autofl.deploy.folder import Deployment
 from autofl.deploy.frames import (
     ERROR,
     METHOD,
@@ -41,8 +41,8 @@ from autofl.deploy.frames import (
     parcels,
     unpacked,
 )
-from autofl.deploy.post import Expected, Post
 from autofl.deploy.messages import RefusedError
+from autofl.deploy.post import Expected, Post
 from autofl.deploy.session import hold_session
 from autofl.deploy.stream import Streams, options
 from deploy.loopback import Lines, Loopback, make_nodes, node_of
@@ -60,7 +60,7 @@ def nodes(few_digits: Dataset, tmp_path_factory):
 @pytest.fixture(scope="module")
 def site(nodes):
     """Keys, certificates and data of four devices."""
-    return Site(Path(nodes[NODES[0]]["folder"]))
+    return Deployment(Path(nodes[NODES[0]]["folder"]))
 
 
 def streamed(nodes, folder, settings=None, **more):
@@ -159,7 +159,7 @@ def test_a_device_with_anothers_certificate_is_named_with_what_the_server_says_o
 ):
     monkeypatch.setattr(inviting, "PAUSE", 0.1)
     monkeypatch.setattr(inviting, "LOOK", 0.1)
-    wrong = Site(tmp_path / "device")
+    wrong = Deployment(tmp_path / "device")
     wrong.node(2).parent.mkdir(parents=True)
     for ending in ("", ".pem"):
         wrong.node(2, ending).write_bytes(site.node(1, ending).read_bytes())
@@ -177,11 +177,11 @@ def test_a_certificate_that_does_not_fit_is_not_taken_for_a_port_that_cannot_be_
     site, nodes, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(device_side, "REACH", 0.5)
-    other = Site(tmp_path)
+    other = Deployment(tmp_path)
     other.prepare(["127.0.0.1"], 1)
-    own, foreign = DeviceKeys.read(site.folder, 0), DeviceKeys.read(tmp_path, 0)
-    of_another_key = DeviceKeys(own.key, DeviceKeys.read(site.folder, 1).certificate, own.ca)
-    of_another_authority = DeviceKeys(foreign.key, foreign.certificate, own.ca)
+    own, foreign = keys_of_device(site.folder, 0), keys_of_device(tmp_path, 0)
+    of_another_key = Keys(own.key, keys_of_device(site.folder, 1).certificate, own.authority)
+    of_another_authority = Keys(foreign.key, foreign.certificate, own.authority)
     with door(site, nodes) as (streams, tokens):
         for keys in (of_another_key, of_another_authority, foreign):
             assert (
@@ -253,7 +253,7 @@ class Door(Loopback):
 def door(site, nodes, deadline=10.0, bound=True):
     grid, owners = Door(nodes), {node: ue for ue, node in NODES.items()} if bound else {}
     streams = Streams(
-        grid, Post(grid, deadline), StreamKeys.read(site.folder), "127.0.0.1", 0, owners
+        grid, Post(grid, deadline), keys_of_server(site.folder), "127.0.0.1", 0, owners
     )
     try:
         until(lambda: set(grid.tokens) == set(nodes))
@@ -280,7 +280,7 @@ def present(streams, tokens, ues, site, answer=parrot, port=None):
     outcomes = {}
 
     def stay(ue):
-        keys = DeviceKeys.read(site.folder, ue)
+        keys = keys_of_device(site.folder, ue)
         outcomes[ue] = hold_session(
             "127.0.0.1", port or streams.port, tokens[NODES[ue]], keys, answer
         )
@@ -311,7 +311,7 @@ def call(streams, keys, token, *, certified=True, frames=()):
     shown = (keys.key, keys.certificate) if certified else (None, None)
     with grpc.secure_channel(
         f"127.0.0.1:{streams.port}",
-        grpc.ssl_channel_credentials(keys.ca, *shown),
+        grpc.ssl_channel_credentials(keys.authority, *shown),
         options(2**31 - 1),
     ) as channel:
         try:
@@ -328,14 +328,17 @@ def call(streams, keys, token, *, certified=True, frames=()):
 def test_who_has_no_certificate_a_wrong_one_or_another_devices_is_refused_and_the_others_go_on(
     site, nodes, tmp_path
 ):
-    stranger = Site(tmp_path)
+    stranger = Deployment(tmp_path)
     stranger.prepare(["127.0.0.1"], 1)
-    own, other = DeviceKeys.read(site.folder, 0), DeviceKeys.read(site.folder, 1)
-    foreign = DeviceKeys(
-        *((getattr(DeviceKeys.read(tmp_path, 0), name)) for name in ("key", "certificate")), own.ca
+    own, other = keys_of_device(site.folder, 0), keys_of_device(site.folder, 1)
+    foreign = Keys(
+        *((getattr(keys_of_device(tmp_path, 0), name)) for name in ("key", "certificate")),
+        own.authority,
     )
-    server_as_device = DeviceKeys(
-        (site.folder / "server.key").read_bytes(), (site.folder / "server.pem").read_bytes(), own.ca
+    server_as_device = Keys(
+        (site.folder / "server.key").read_bytes(),
+        (site.folder / "server.pem").read_bytes(),
+        own.authority,
     )
     denied, gone = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE
     with door(site, nodes) as (streams, tokens), present(streams, tokens, (1, 2), site):
@@ -344,7 +347,7 @@ def test_who_has_no_certificate_a_wrong_one_or_another_devices_is_refused_and_th
         assert call(streams, foreign, token)[0] is gone
         assert call(streams, server_as_device, token)[0] is gone
         assert (
-            call(streams, DeviceKeys.read(tmp_path, 0), token)[0] is gone
+            call(streams, keys_of_device(tmp_path, 0), token)[0] is gone
         )  # it does not trust our server either
         assert call(streams, other, token) == (
             denied,
@@ -360,7 +363,7 @@ def test_who_has_no_certificate_a_wrong_one_or_another_devices_is_refused_and_th
 
 
 def test_where_nobody_says_whose_a_node_is_the_first_certificate_keeps_it(site, nodes):
-    own, other = DeviceKeys.read(site.folder, 0), DeviceKeys.read(site.folder, 1)
+    own, other = keys_of_device(site.folder, 0), keys_of_device(site.folder, 1)
     denied = grpc.StatusCode.PERMISSION_DENIED, "the certificate of UE 1 from the node of UE 0"
     wait = threading.Event()
     with door(site, nodes, bound=False) as (streams, tokens), present(streams, tokens, (0,), site):
@@ -393,7 +396,7 @@ def test_where_nobody_says_whose_a_node_is_the_first_certificate_keeps_it(site, 
 def test_what_nobody_asked_for_ends_a_stream(site, nodes, frames, status, why):
     with door(site, nodes) as (streams, tokens), present(streams, tokens, (1,), site):
         code, details = call(
-            streams, DeviceKeys.read(site.folder, 0), tokens[NODES[0]], frames=frames
+            streams, keys_of_device(site.folder, 0), tokens[NODES[0]], frames=frames
         )
         assert code in (status, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
         assert why in details or code is not status
@@ -465,7 +468,7 @@ def test_what_is_no_message_is_refused():
 @contextlib.contextmanager
 def by_hand(streams, token, keys, frames):
     """The stream of a device that reads nothing and sends these frames."""
-    credentials = grpc.ssl_channel_credentials(keys.ca, keys.key, keys.certificate)
+    credentials = grpc.ssl_channel_credentials(keys.authority, keys.key, keys.certificate)
     with grpc.secure_channel(f"127.0.0.1:{streams.port}", credentials, options()) as channel:
         spoken = channel.stream_stream(f"/{SERVICE}/{METHOD}")(frames, metadata=(("token", token),))
         until(lambda: NODES[0] in streams.nodes())
@@ -491,7 +494,7 @@ def test_one_byte_a_second_a_device_that_never_answers_and_a_late_one_hold_nobod
         stack.enter_context(present(streams, tokens, (1, 2), site))
         stack.enter_context(present(streams, tokens, (3,), site, late))
         stack.enter_context(
-            by_hand(streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), byte_by_byte())
+            by_hand(streams, tokens[NODES[0]], keys_of_device(site.folder, 0), byte_by_byte())
         )
         threading.Timer(0.1, asked.set).start()
         problems = {
@@ -521,7 +524,7 @@ def test_a_reply_that_is_longer_than_it_can_be_or_was_announced_ends_its_stream(
         yield bytes(sent)
         over.wait()
 
-    keys = DeviceKeys.read(site.folder, 0)
+    keys = keys_of_device(site.folder, 0)
     with contextlib.ExitStack() as stack:
         streams, tokens = stack.enter_context(door(site, nodes, deadline=5.0))
         stack.enter_context(present(streams, tokens, (1,), site))
@@ -547,7 +550,7 @@ def test_of_a_late_reply_nothing_is_kept_and_the_next_one_counts(site, nodes):
         yield from (*rest, *frames_of(own))
         over.wait()
 
-    keys = DeviceKeys.read(site.folder, 0)
+    keys = keys_of_device(site.folder, 0)
     with contextlib.ExitStack() as stack:
         streams, tokens = stack.enter_context(door(site, nodes, deadline=2.0))
         stack.enter_context(by_hand(streams, tokens[NODES[0]], keys, frames()))
@@ -565,7 +568,7 @@ def test_a_device_that_does_not_read_is_let_go_at_the_next_order(site, nodes):
         stack.enter_context(present(streams, tokens, (1,), site))
         stack.enter_context(
             by_hand(
-                streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)
+                streams, tokens[NODES[0]], keys_of_device(site.folder, 0), iter(wait.wait, True)
             )
         )
         large = of_size(64_000_000)  # more than gRPC takes on behalf of somebody who does not read
@@ -602,7 +605,7 @@ def test_streams_listen_at_the_address_that_devices_are_told_if_it_is_this_machi
 )
 def test_at_another_address_of_this_machine_nobody_listens(site, nodes):
     grid = Door(nodes)
-    streams = Streams(grid, Post(grid, 1.0), StreamKeys.read(site.folder), "127.0.0.2", 0, {})
+    streams = Streams(grid, Post(grid, 1.0), keys_of_server(site.folder), "127.0.0.2", 0, {})
     try:
         socket.create_connection(("127.0.0.2", streams.port), timeout=5.0).close()
         with pytest.raises(ConnectionRefusedError):
@@ -621,8 +624,8 @@ def greeting():
 
 def admitted(site, ue, plain):
     """A connection whose TLS is complete, with the certificate of this UE."""
-    keys = DeviceKeys.read(site.folder, ue)
-    context = ssl.create_default_context(cadata=keys.ca.decode())
+    keys = keys_of_device(site.folder, ue)
+    context = ssl.create_default_context(cadata=keys.authority.decode())
     context.set_alpn_protocols(["h2"])
     with tempfile.NamedTemporaryFile() as both:
         both.write(keys.key + keys.certificate)
@@ -729,7 +732,7 @@ def test_a_device_whose_stream_broke_is_soon_invited_again_and_may_come_back_unt
     """
     monkeypatch.setattr(inviting, "PAUSE", 0.2)
     monkeypatch.setattr(inviting, "LOOK", 0.05)
-    wait, keys = threading.Event(), DeviceKeys.read(site.folder, 0)
+    wait, keys = threading.Event(), keys_of_device(site.folder, 0)
     with door(site, nodes) as (streams, tokens):
         old = tokens[NODES[0]]
         for _ in range(2):
@@ -758,7 +761,7 @@ def test_a_session_that_ends_while_another_holds_the_stream_does_not_count_as_a_
     """Flower tells of a killed process a minute later, and then takes every session of the node for
     it.
     """
-    wait, keys = threading.Event(), DeviceKeys.read(site.folder, 0)
+    wait, keys = threading.Event(), keys_of_device(site.folder, 0)
     with (
         door(site, nodes) as (streams, tokens),
         by_hand(streams, tokens[NODES[0]], keys, iter(wait.wait, True)),
@@ -818,7 +821,7 @@ def test_a_device_that_comes_again_loses_the_order_it_had_at_once_and_its_old_st
         streams, tokens = stack.enter_context(door(site, nodes))
         stack.enter_context(
             by_hand(
-                streams, tokens[NODES[0]], DeviceKeys.read(site.folder, 0), iter(wait.wait, True)
+                streams, tokens[NODES[0]], keys_of_device(site.folder, 0), iter(wait.wait, True)
             )
         )
         old = streams._open[NODES[0]]

@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from autofl.deploy.arrays import packed_record, params_of, params_record, pixels_record
-from autofl.deploy.certificates import DeviceKeys
+from autofl.deploy.certificates import keys_of_device
 from autofl.deploy.desk import desk_of
 from autofl.deploy.device import Meter
 from autofl.deploy.frames import ERROR, REPLY, Parcel, packed, unpacked
@@ -213,7 +213,7 @@ def session(content: RecordDict, context: Context) -> RecordDict:
     place = Session.of(content)
     node = context.node_config
     try:
-        keys = DeviceKeys.read(Path(str(node["folder"])), int(node["ue"]))
+        keys = keys_of_device(Path(str(node["folder"])), int(node["ue"]))
     except KeyError:
         return _part(Ended(outcome="no-keys"))
     except (OSError, ValueError) as error:

@@ -57,10 +57,18 @@ class Known:
 
 
 class Refusal(NamedTuple):
-    """Why a node takes no part, and the UE that it is or was, as far as that is known."""
+    """Why a node takes no part for now."""
 
-    ue: int
+    ue: int  # that it is or was, as far as that is known
     why: str
+    is_silent: bool  # it did not answer
+    due: int  # the turn in which it is asked again
+    tries: int
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether it answered with an error of its own."""
+        return self.why.startswith(SAYS)
 
 
 def node_words(node: int, ue: int) -> str:
@@ -90,11 +98,7 @@ class Fleet:
         self._online: set[int] = set()
         self._ue_of: dict[int, int] = {}  # who a node is, if its last introduction was accepted
         self._out: set[int] = set()  # nodes that are left out for the rest of the run
-        self._silent: set[int] = set()  # nodes that did not answer
-        self._failing: set[int] = set()  # nodes that answered with an error of their own
         self._turn = 0
-        self._tries = Counter[int]()
-        self._due: dict[int, int] = {}  # the turn in which a refused node is asked again
         self._news: list[DeviceRecord] = []  # refusals since the last call of `refused`
 
     def gather(self, seconds: float) -> None:
@@ -108,7 +112,7 @@ class Fleet:
         self.greet()
         while len(self.known) + len(self.failing) < self.num_ue and time.monotonic() < end:
             time.sleep(LOOK)
-            self.greet(self._silent)
+            self.greet({node for node, one in self.refusals.items() if one.is_silent})
         if missing := sorted(set(range(self.num_ue)) - set(self.known)):
             log.warning(
                 "UEs %s have not said who they are; they take no part until they do", missing
@@ -124,11 +128,7 @@ class Fleet:
         online = self._ask.nodes()
         new = online - self._online
         self._online = online
-        again = {
-            node
-            for node, turn in self._due.items()
-            if turn <= self._turn and node not in self._ue_of
-        }
+        again = {node for node, one in self.refusals.items() if one.due <= self._turn}
         asked = sorted((new.union(again, also) & online) - self._out)
 
         # Of what UE a node is that is refused, only its own words may tell.
@@ -146,18 +146,12 @@ class Fleet:
         answers = self._ask(contents, "query.introduce", "join", expected)
 
         # In the order of their numbers: of two that claim one UE the first keeps it.
-        self._silent.difference_update(asked)
-        self._failing.difference_update(asked)
         for node in asked:
-            answer = answers[node]
             try:
-                self._add(answer)
+                self._add(answers[node])
             except RefusedError as error:
-                self._refuse(node, str(error), claims.get(node))
-                if answer.problem.startswith(SAYS):
-                    self._failing.add(node)
-                elif node not in claims:
-                    self._silent.add(node)
+                is_silent = node not in claims and not str(error).startswith(SAYS)
+                self._refuse(node, str(error), claims.get(node), is_silent)
 
     def is_here(self, ue: int) -> bool:
         """Whether it is connected as this UE: a node that comes back as somebody else is no longer
@@ -175,7 +169,9 @@ class Fleet:
     @property
     def failing(self) -> set[int]:
         """Nodes that are connected and cannot say who they are, for an error of their own."""
-        return self._failing & self._online
+        return {
+            node for node in self._online & self.refusals.keys() if self.refusals[node].is_failing
+        }
 
     def await_any(self, ues: Collection[int], seconds: float, watch: Callable[[], None]) -> None:
         """Wait until one of these UEs is connected, or this long."""
@@ -191,17 +187,17 @@ class Fleet:
         self._news = []
         return records
 
-    def _refuse(self, node: int, why: str, claimed: object) -> None:
+    def _refuse(self, node: int, why: str, claimed: object, is_silent: bool = False) -> None:
         """It takes no part, not even as who it was, and is asked again later."""
-        self._tries[node] += 1
-        self._due[node] = self._turn + min(2 ** (self._tries[node] - 1), LONGEST_PAUSE)
+        before = self.refusals.get(node)
+        tries = 1 if before is None else before.tries + 1
+        due = self._turn + min(2 ** (tries - 1), LONGEST_PAUSE)
+        ue = self._named(node, claimed)
         self._ue_of.pop(node, None)
-        refusal = Refusal(self._named(node, claimed), why)
-        if self.refusals.get(node) == refusal:
-            return  # it was asked again, and nothing has changed
-        self.refusals[node] = refusal
-        log.warning("%s takes no part: %s", node_words(node, refusal.ue), why)
-        self._news.append(DeviceRecord(refusal.ue, f"introduction: {why}"))
+        self.refusals[node] = Refusal(ue, why, is_silent, due, tries)
+        if before is None or (before.ue, before.why) != (ue, why):  # else nothing has changed
+            log.warning("%s takes no part: %s", node_words(node, ue), why)
+            self._news.append(DeviceRecord(ue, f"introduction: {why}"))
 
     def _named(self, node: int, claimed: object) -> int:
         """The UE by whose name a refused node is called: its key's, or the one that it was, or the
@@ -245,7 +241,6 @@ class Fleet:
         self.known[ue] = one
         self._ue_of[node] = ue
         self.refusals.pop(node, None)
-        self._tries.pop(node, None)
 
     def _agree(self) -> None:
         """The form of samples, from what most devices say unless it is given; who differs is left

@@ -76,10 +76,10 @@ class Invitations:
     def node_of(self, token: str) -> int | None:
         """Who was invited with this token, if it is still valid."""
         with self._lock:
-            tokens = {
-                key: node for node, one in self._of_node.items() for key in (one.token, one.former)
-            }
-            return tokens.get(token) if token else None
+            for node, one in self._of_node.items():
+                if token and token in (one.token, one.former):
+                    return node
+            return None
 
     def came(self, node: int, token: str) -> None:
         """A node has opened its stream: its new process, or the former one, whose successor then is
@@ -105,7 +105,9 @@ class Invitations:
         invited again.
         """
         with self._lock:
-            self._of_node[node].has_stream, self._of_node[node].since = False, time.monotonic()
+            one = self._of_node[node]
+            one.has_stream = False
+            one.since = time.monotonic()
 
     def apart(self) -> dict[int, str]:
         """Nodes that are online and cannot have a stream, and why."""
@@ -164,8 +166,9 @@ class Invitations:
             if before is not None:
                 invitation.tries = before.tries + 1
                 invitation.failures = before.failures
-                invitation.former = before.token if before.has_come else ""
                 invitation.refused = before.refused
+                if before.has_come:
+                    invitation.former = before.token
             with self._lock:
                 self._of_node[node] = invitation  # before the node can know of it
             message = Message(

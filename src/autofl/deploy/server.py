@@ -22,7 +22,7 @@ from autofl.core.checkpoint import Checkpoint, group
 from autofl.core.packing import packed, unpacked
 from autofl.core.play import Step, Training, play
 from autofl.core.round import ChannelAir
-from autofl.deploy.certificates import StreamKeys
+from autofl.deploy.certificates import keys_of_server
 from autofl.deploy.fleet import Fleet, total_sums
 from autofl.deploy.lease import LeftAloneError, TakenOverError
 from autofl.deploy.messages import Form, shown
@@ -202,7 +202,7 @@ def _way(grid: Grid, config: RunConfig) -> Iterator[Ask]:
     if config.stream and deploy.transport == "stream":
         host, port = config.stream.split()
         try:
-            keys = StreamKeys.read(Path(config.site))
+            keys = keys_of_server(Path(config.site))
             streams = Streams(grid, post, keys, host, int(port), config.bound)
         except (AutoFLError, OSError) as error:
             log.warning("no streams, messages instead: %s", error)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import grpc
 
-from autofl.deploy.certificates import DeviceKeys
+from autofl.deploy.certificates import Keys
 from autofl.deploy.folder import answers
 from autofl.deploy.frames import METHOD, SERVICE, Parcel, frames_of, parcels
 from autofl.deploy.stream import options
@@ -44,13 +44,13 @@ def leave(ue: int) -> None:
     time.sleep(LEAVE + APART * (ue % 20))
 
 
-def hold_session(host: str, port: int, token: str, keys: DeviceKeys, answer: Answering) -> str:
+def hold_session(host: str, port: int, token: str, keys: Keys, answer: Answering) -> str:
     """Answer orders until the run is over, and how it ended.
 
     That is "over", "unreachable", "untrusted" where the port answers but one side's certificate is
     not accepted, "refused" or "lost".
     """
-    credentials = grpc.ssl_channel_credentials(keys.ca, keys.key, keys.certificate)
+    credentials = grpc.ssl_channel_credentials(keys.authority, keys.key, keys.certificate)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     wait = REACH
     was_there = False

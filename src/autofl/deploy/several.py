@@ -2,11 +2,10 @@
 
 import shlex
 import tomllib
-from itertools import count
 from pathlib import Path
 
 from autofl.config import Settings, dump_settings, flat_settings
-from autofl.deploy.folder import Site, stream_port
+from autofl.deploy.folder import QUIET, Deployment, stream_port
 from autofl.deploy.messages import checked_host, shown
 from autofl.errors import AutoFLError
 from autofl.files import read_toml, write_whole
@@ -20,7 +19,7 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
 
     Settings and the server's address that are there already are replaced only with `force`.
     """
-    site = Site(folder)
+    site = Deployment(folder)
     num_ue = settings.resolved().cell.count
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     try:
@@ -30,33 +29,30 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
             f"--host: {shown(host)!r} is not the name or address of a machine"
         ) from None
     stream = stream_port(settings.deploy.port, port)
-    address, everywhere = (
-        (f"[{host}]:{port}", "::") if ":" in host else (f"{host}:{port}", "0.0.0.0")
-    )
-    text = dump_settings(
-        settings, of_many=True
-    )  # a run may be of another algorithm, with its own defaults
+    is_ipv6 = ":" in host
+    address = f"[{host}]:{port}" if is_ipv6 else f"{host}:{port}"
+
+    # Unresolved: a run may be of another algorithm, with its own defaults.
+    text = dump_settings(settings, of_many=True)
     _check_replaced(site, text, host, port, force)
     site.prepare([host, "localhost", "127.0.0.1"], num_ue)
     site.point_to(address)
     write_whole(folder / "config.toml", text)
-    quiet = {
-        name: site.environment()[name]
-        for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")
-    }
-    export = " ".join(f"{name}={value}" for name, value in quiet.items())
+
+    export = " ".join(f"{name}={value}" for name, value in QUIET.items())
     home = f"FLWR_HOME={shlex.quote(str(folder / 'flower'))}"
+    everywhere = "::" if is_ipv6 else "0.0.0.0"
     lines = [
         f"# on the server, {host}, in this folder:",
         f"{export} {shlex.join(site.superlink(everywhere, port))}",
         *(f"{export} {home} {shlex.join(site.register(ue))}" for ue in range(num_ue)),
     ]
-    own_ports = (
-        own for own in count(FIRST_PORT) if own not in (port, stream)
-    )  # devices may share a machine
-    for ue, own_port in zip(range(num_ue), own_ports, strict=False):
-        here = Site(Path("."))
-        command = here.supernode(ue, address, own_port, data="own.npz")
+    # Devices may share a machine: each has a port of its own.
+    own_ports = [
+        own for own in range(FIRST_PORT, FIRST_PORT + num_ue + 2) if own not in (port, stream)
+    ]
+    for ue in range(num_ue):
+        command = Deployment(Path(".")).supernode(ue, address, own_ports[ue], data="own.npz")
         lines += [
             f"# on the machine of UE {ue}, with {folder / 'ca.pem'}, {site.node(ue)} and ue{ue}.pem (keep nodes/),"
             " own.npz: x, y",
@@ -70,7 +66,7 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
     return "\n".join(lines)
 
 
-def _check_replaced(site: Site, text: str, host: str, port: int, force: bool) -> None:
+def _check_replaced(site: Deployment, text: str, host: str, port: int, force: bool) -> None:
     """Refuse a folder that `deploy up` made, and what differs from what is there: devices hold the
     other half of it.
     """
@@ -86,8 +82,8 @@ def _check_replaced(site: Site, text: str, host: str, port: int, force: bool) ->
         return
     there = flat_settings(read_toml(config))
     wanted = flat_settings(tomllib.loads(text))
-    there["--host"], there["--port"] = site.link()
-    wanted["--host"], wanted["--port"] = host, port
+    there |= dict(zip(("--host", "--port"), site.link(), strict=True))
+    wanted |= {"--host": host, "--port": port}
     changed = [
         f"{key} = {there.get(key)} there, {wanted.get(key)} now"
         for key in sorted(there.keys() | wanted.keys())

@@ -14,7 +14,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ import grpc
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
-from autofl.deploy.certificates import StreamKeys
+from autofl.deploy.certificates import Keys
 from autofl.deploy.frames import (
     ERROR,
     METHOD,
@@ -112,7 +112,7 @@ class Streams:
         self,
         grid: Grid,
         post: Post,
-        keys: StreamKeys,
+        keys: Keys,
         host: str,
         port: int,
         bound: Mapping[int, int],
@@ -161,45 +161,45 @@ class Streams:
     ) -> dict[int, Answer]:
         self._post.watch()
         reasons = self._invitations.apart()
-        apart = {
-            node: contents[node] for node in contents.keys() & reasons.keys() - self._open.keys()
-        }
+        has_none = {node for node in contents if node in reasons and node not in self._open}
+
+        # What all are sent, such as the model, is packed once.
         stamp = new_stamp()
         bodies = all_packed(
-            {
-                node: stamped(content, stamp)
-                for node, content in contents.items()
-                if node not in apart
-            }
+            {node: stamped(contents[node], stamp) for node in contents if node not in has_none}
         )
-        self._number += 1
         begin = time.monotonic()
+        self._number += 1
         most = expected.most_bytes + SMALL
         for node, body in bodies.items():
             parcel = Parcel(self._number, kind, body)
             self._loop.call_soon_threadsafe(self._order, node, parcel, most)
 
-        # Who has no stream is asked meanwhile.
+        # Who has no stream is asked by messages meanwhile.
+        apart = {node: contents[node] for node in contents if node in has_none}
         answers = self._post(apart, kind, group, expected) if apart else {}
-        waiting = set(bodies)
-        end = begin + self._post.deadline
+        answers |= dict.fromkeys(bodies, self._post.late)
+        for one in self._arriving(set(bodies), begin + self._post.deadline):
+            take = partial(_content, one.what)
+            seconds = one.ended - begin
+            sending = one.ended - one.began
+            answers[one.node] = expected.answer(one.node, take, stamp, seconds, sending)
+        return answers
+
+    def _arriving(self, waiting: set[int], end: float) -> Iterator[Arrived]:
+        """What comes of the last orders, one after another; what is here at the end still counts."""
         while waiting:
             left = end - time.monotonic()
             try:
-                came = self._inbox.get(timeout=min(max(left, 0.0), WATCH))
+                one = self._inbox.get(timeout=min(max(left, 0.0), WATCH))
             except queue.Empty:
                 if left < 0.0:
-                    break
+                    return
                 self._post.watch()
                 continue
-            if came.number != self._number:
-                continue  # of an earlier exchange: nobody waits any more
-            waiting.discard(came.node)
-            seconds = came.ended - begin
-            sending = came.ended - came.began
-            take = partial(_content, came.what)
-            answers[came.node] = expected.answer(came.node, take, stamp, seconds, sending)
-        return {**answers, **dict.fromkeys(waiting, self._post.late)}
+            if one.number == self._number:  # else it is of an earlier exchange
+                waiting.discard(one.node)
+                yield one
 
     def close(self) -> None:
         """The run is over: every device is told, and nothing listens any more."""
@@ -228,9 +228,9 @@ class Streams:
         finally:
             self._loop.close()
 
-    async def _listen(self, keys: StreamKeys, host: str, port: int) -> int:
+    async def _listen(self, keys: Keys, host: str, port: int) -> int:
         credentials = grpc.ssl_server_credentials(
-            [(keys.server_key, keys.server_certificate)], keys.devices, require_client_auth=True
+            [(keys.key, keys.certificate)], keys.authority, require_client_auth=True
         )
         self._server = grpc.aio.server(options=options(), maximum_concurrent_rpcs=MOST_STREAMS)
         method = grpc.stream_stream_rpc_method_handler(self._speak)

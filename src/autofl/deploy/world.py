@@ -253,8 +253,9 @@ class Devices:
         answers = self._exchange(contents, MessageType.EVALUATE, "evaluation", expected)
         said = list(self._accepted(answers, "evaluation").values())
         medians = {}
-        for name in Quality.model_fields if said else ():
-            medians[name] = float(np.median([getattr(one, name) for one in said]))
+        if said:
+            for name in Quality.model_fields:
+                medians[name] = float(np.median([getattr(one, name) for one in said]))
         self._evaluating += time.monotonic() - begin
         return [Evaluation(**medians)]
 
@@ -288,6 +289,7 @@ def changes_of(arrivals: Mapping[int, Arrival], sent: Params) -> torch.Tensor:
 
 def _updates_of(arrivals: Mapping[int, Arrival], sent: Params, this: Round) -> Updates:
     """Both sum in an order that does not depend on the order in which replies came."""
+    # All came packed, or none.
     ue = np.array(sorted(arrivals), dtype=np.int64)
     ordered = [arrivals[one] for one in ue.tolist()]
     guarded = np.array([one.measured.guarded for one in ordered if one.measured], dtype=np.int64)

@@ -37,7 +37,7 @@ def play() -> None:
     )
     from autofl.deploy.stream import options
 
-    honest_hold, honest_read = client.hold_session, client.DeviceKeys.read
+    honest_hold, honest_read = client.hold_session, client.keys_of_device
     own: dict[str, object] = {}
 
     def said(line: str) -> None:
@@ -124,7 +124,7 @@ def play() -> None:
 
     def speak(host, port, token, keys, answer, left):
         """One stream; how it ended."""
-        credentials = grpc.ssl_channel_credentials(keys.ca, keys.key, keys.certificate)
+        credentials = grpc.ssl_channel_credentials(keys.authority, keys.key, keys.certificate)
         frames = queue.SimpleQueue()
         with grpc.secure_channel(f"{host}:{port}", credentials, options()) as channel:
             call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(
@@ -146,7 +146,7 @@ def play() -> None:
                 frames.put(None)
                 call.cancel()
 
-    client.DeviceKeys = type("Keys", (), {"read": staticmethod(read)})
+    client.keys_of_device = read
     client.hold_session = hold
 
 
