@@ -34,7 +34,7 @@ from autofl.deploy.messages import (
     SMALL,
     Form,
     Gain,
-    Quality,
+    Judged,
     RefusedError,
     Stamp,
     Trained,
@@ -135,7 +135,7 @@ def use(kind: str, content: RecordDict) -> None:
         )
         Form(sample_shape=(16,), num_classes=10).check(introduced(7, content, cell).said)
     elif kind == "evaluation":
-        said = Quality.of(content)
+        said = Judged.of(content)
         assert all(math.isfinite(value) for value in said.model_dump().values())
     elif kind == "channel":
         assert Gain.of(content).gain >= 0.0

@@ -948,9 +948,9 @@ def test_certificates_verify_for_their_host_only_and_keys_are_private(tmp_path):
 def test_the_commands_for_several_machines_are_printed_and_a_certificate_is_for_one_server(
     tmp_path,
 ):
-    from autofl.deploy.several import commands
+    from autofl.deploy.several import prepare
 
-    text = commands(settings_of(), tmp_path, "server.example", 8000)
+    text = prepare(settings_of(), tmp_path, "server.example", 8000)
     assert text.count("flower-superlink") == 1
     assert text.count("flower-supernode") == text.count("supernode register") == NUM_UE
     assert text.count("--enable-supernode-auth") == 1
@@ -958,10 +958,10 @@ def test_the_commands_for_several_machines_are_printed_and_a_certificate_is_for_
         assert f"--auth-supernode-private-key nodes/ue{ue} " in text
         assert (tmp_path / "nodes" / f"ue{ue}").is_file()
     again = (tmp_path / "ca.pem").read_bytes()
-    commands(settings_of(), tmp_path, "server.example", 8000)
+    prepare(settings_of(), tmp_path, "server.example", 8000)
     assert (tmp_path / "ca.pem").read_bytes() == again
     with pytest.raises(AutoFLError, match=r"not for other\.example"):
-        commands(settings_of(), tmp_path, "other.example", 8000)
+        prepare(settings_of(), tmp_path, "other.example", 8000)
 
 
 def test_certificates_are_renewed_by_prepare_and_a_key_that_went_to_its_device_stays_the_same(
@@ -970,9 +970,9 @@ def test_certificates_are_renewed_by_prepare_and_a_key_that_went_to_its_device_s
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-    from autofl.deploy.several import commands
+    from autofl.deploy.several import prepare
 
-    commands(settings_of(), tmp_path, "server.example", 8000)
+    prepare(settings_of(), tmp_path, "server.example", 8000)
     public = (tmp_path / "nodes" / "ue0.pub").read_bytes()
     before = {
         name: (tmp_path / name).read_bytes()
@@ -985,7 +985,7 @@ def test_certificates_are_renewed_by_prepare_and_a_key_that_went_to_its_device_s
         "nodes/ue0",
     ):
         (tmp_path / name).unlink()
-    commands(settings_of(), tmp_path, "server.example", 8000)
+    prepare(settings_of(), tmp_path, "server.example", 8000)
     assert (tmp_path / "nodes" / "ue0.pub").read_bytes() == public
     assert not (tmp_path / "nodes" / "ue0").exists()
     assert all((tmp_path / name).read_bytes() != old for name, old in before.items())
@@ -1021,20 +1021,20 @@ def test_certificates_are_renewed_by_prepare_and_a_key_that_went_to_its_device_s
 def test_a_host_or_a_port_that_cannot_be_is_refused_before_anything_is_written(
     tmp_path, host, port, stream, why
 ):
-    from autofl.deploy.several import commands
+    from autofl.deploy.several import prepare
 
     folder = tmp_path / "site"
     with pytest.raises(AutoFLError, match=re.escape(why)):
-        commands(settings_of(deploy={"port": stream}), folder, host, port)
+        prepare(settings_of(deploy={"port": stream}), folder, host, port)
     assert not folder.exists()
 
 
 @pytest.mark.parametrize("host", ["my_host", "[2001:db8::1]", "2001:db8::1"])
 def test_an_underscore_and_an_ipv6_address_are_told_to_devices_as_they_take_them(tmp_path, host):
     from autofl.deploy.certificates import certified_hosts
-    from autofl.deploy.several import commands
+    from autofl.deploy.several import prepare
 
-    text = commands(settings_of(), tmp_path, host, 65_534)
+    text = prepare(settings_of(), tmp_path, host, 65_534)
     plain = host.strip("[]")
     assert certified_hosts(tmp_path)[0] == plain
     assert Deployment(tmp_path).link() == (plain, 65_534)

@@ -17,7 +17,7 @@ from autofl.data import write_device
 from autofl.deploy import commands
 from autofl.deploy.folder import Deployment, free_port
 from autofl.deploy.lease import held
-from autofl.deploy.several import commands as prepare
+from autofl.deploy.several import prepare
 from autofl.deploy.status import status
 from autofl.errors import AutoFLError
 from autofl.records import RunWriter, read_run

@@ -20,7 +20,7 @@ from autofl.deploy import commands
 from autofl.deploy.folder import Deployment, free_port
 from autofl.deploy.lease import held
 from autofl.deploy.notes import AWAY, HERE, Notes
-from autofl.deploy.several import commands as prepare
+from autofl.deploy.several import prepare
 from autofl.deploy.status import progress, status
 from autofl.errors import AutoFLError, Terminated
 from autofl.experiments.data import build_data

@@ -328,9 +328,9 @@ def test_an_error_nobody_thought_of_is_the_refusal_of_the_reply_it_was_in(
         )
     else:
         monkeypatch.setattr(
-            world.Quality,
+            world.Judged,
             "of",
-            fails(world.Quality.of, lambda content: liars.append(0) or len(liars) == 1),
+            fails(world.Judged.of, lambda content: liars.append(0) or len(liars) == 1),
         )
     settings = everybody(stop={"rounds": 1}, deploy={"join": 3.0 if transport == "stream" else 0.0})
     run, _ = deployed(nodes, tmp_path, settings, transport=transport)

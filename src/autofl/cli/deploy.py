@@ -253,9 +253,9 @@ def prepare_command(
 ) -> None:
     """Make certificates and keys for several machines, and print the commands for each."""
     need_flower()
-    from autofl.deploy.several import commands
+    from autofl.deploy.several import prepare
 
-    typer.echo(commands(settings_for(config, nodes, overrides), folder, host, port, force))
+    typer.echo(prepare(settings_for(config, nodes, overrides), folder, host, port, force))
 
 
 def settings_for(config: Path | None, nodes: int | None, overrides: list[str] | None) -> "Settings":

@@ -22,8 +22,8 @@ from autofl.deploy.messages import (
     Ended,
     Gain,
     Introduction,
+    Judged,
     Order,
-    Quality,
     Record,
     RefusedError,
     Session,
@@ -195,7 +195,7 @@ def evaluate(content: RecordDict, context: Context) -> RecordDict:
     """The model's quality on this device's own samples."""
     desk = desk_of(context)
     quality = desk.learner(content).evaluate(content, _memory(context, desk.device.ue))
-    return _part(Quality.saying(**{name: getattr(quality, name) for name in Quality.model_fields}))
+    return _part(Judged.saying(**{name: getattr(quality, name) for name in Judged.model_fields}))
 
 
 ASKED: dict[str, Handler] = {

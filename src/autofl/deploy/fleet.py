@@ -181,6 +181,20 @@ class Fleet:
             time.sleep(min(LOOK, seconds))
             self.greet()
 
+    def ask(
+        self, contents: Mapping[int, RecordDict], kind: str, group: str, expected: Expected
+    ) -> dict[int, Answer]:
+        """Ask UEs by their numbers; the reader is told these too."""
+        ue_of = {self.known[ue].node: ue for ue in contents}
+        by_node = expected._replace(read=lambda node, content: expected.read(ue_of[node], content))
+        of_nodes = {node: contents[ue] for node, ue in ue_of.items()}
+        answers = self._ask(of_nodes, kind, group, by_node)
+        return {ue: answers[node] for node, ue in ue_of.items()}
+
+    def way(self, ue: int) -> str:
+        """How a device that is known is asked, in words."""
+        return self._ask.way(self.known[ue].node)
+
     def refused(self) -> tuple[DeviceRecord, ...]:
         """Devices whose introduction was refused since the last call, and why."""
         records = tuple(self._news)

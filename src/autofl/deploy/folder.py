@@ -54,7 +54,7 @@ TRIES = 3
 """How often a SuperLink that does not answer is asked."""
 
 
-class State(BaseModel):
+class Noted(BaseModel):
     """What is remembered of a deployment between two commands."""
 
     model_config = ConfigDict(strict=True)
@@ -93,12 +93,12 @@ class Deployment:
         return self.folder / "nodes" / f"ue{ue}{ending}"
 
     @property
-    def state(self) -> State:
+    def state(self) -> Noted:
         """What the last commands have noted; nothing where that cannot be read."""
         try:
-            return State.model_validate(read_json(self.folder / "state.json"))
+            return Noted.model_validate(read_json(self.folder / "state.json"))
         except (AutoFLError, ValidationError):
-            return State()
+            return Noted()
 
     def note(self, **changes: Any) -> None:
         """Remember this too."""

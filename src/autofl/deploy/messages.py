@@ -192,7 +192,7 @@ class Gain(Record):
     gain: float = Field(ge=0.0, le=1e6)
 
 
-class Quality(Record):
+class Judged(Record):
     """A model on a device's own samples; names of `Evaluation`."""
 
     part = "quality"

@@ -237,11 +237,11 @@ def _serve(ask: Ask, config: RunConfig, writer: RunWriter, past: Past) -> None:
         data_size=size_range(sizes),
     )
     overheads = Overheads()
-    world, training = _world(ask, config, fleet, params, past, overheads)
+    world, training = _world(config, fleet, params, past, overheads)
 
     # What is heard of each round goes into the folder while the next one begins.
     with Books(settings, writer, begin, past) as books:
-        _play(config, training, world, fleet, ask, overheads, books, past)
+        _play(config, training, world, fleet, overheads, books, past)
 
 
 def _cell(settings: Settings, num_sent: int) -> Cell:
@@ -277,12 +277,7 @@ def _check_same_model(past: Past, params: Params, form: Form) -> None:
 
 
 def _world(
-    ask: Ask,
-    config: RunConfig,
-    fleet: Fleet,
-    params: Params,
-    past: Past,
-    overheads: Overheads,
+    config: RunConfig, fleet: Fleet, params: Params, past: Past, overheads: Overheads
 ) -> tuple[Devices, Training]:
     """The world that these devices are, and the training in it."""
     settings = config.resolved
@@ -296,7 +291,6 @@ def _world(
         sums = total_sums(fleet.known)
     world = Devices(
         fleet,
-        ask,
         cell,
         # Emulated channels are those that the simulator draws with the same seed.
         emulated=ChannelAir(cell, channel) if deploy.channel == "emulated" else None,
@@ -316,7 +310,6 @@ def _play(
     training: Training,
     world: Devices,
     fleet: Fleet,
-    ask: Ask,
     overheads: Overheads,
     books: "Books",
     past: Past,
@@ -347,8 +340,8 @@ def _play(
         elif world.lost:
             idle += 1
         told = [("no update was used", why)] if idle == 1 else []
-        notes.tell(this.k, [*told, *remarks_of(fleet, ask)])
-        facts = {**_ways(fleet, ask, overheads), "notes": notes.lines}
+        notes.tell(this.k, [*told, *remarks_of(fleet)])
+        facts = {**_ways(fleet, overheads), "notes": notes.lines}
         books.hear(step, (*measured, *world.refused()), why, facts)
 
         # It is said here why a run has failed: nobody else knows it.
@@ -438,11 +431,11 @@ class Books:
             self._writer.finish("running", **facts)
 
 
-def _ways(fleet: Fleet, ask: Ask, overheads: Overheads) -> dict[str, Any]:
+def _ways(fleet: Fleet, overheads: Overheads) -> dict[str, Any]:
     """How the devices are asked, and the time this takes beyond computing and sending [s]."""
     ways = {
-        str(ue): {"transport": ask.way(one.node), "overhead": overheads.of_ue(ue)}
-        for ue, one in sorted(fleet.known.items())
+        str(ue): {"transport": fleet.way(ue), "overhead": overheads.of_ue(ue)}
+        for ue in sorted(fleet.known)
     }
     return {"overhead": overheads.of_round, "devices": ways}
 

@@ -14,7 +14,7 @@ FIRST_PORT = 9094
 """Port of the first device's own processes; the next ones take the next."""
 
 
-def commands(settings: Settings, folder: Path, host: str, port: int, force: bool = False) -> str:
+def prepare(settings: Settings, folder: Path, host: str, port: int, force: bool = False) -> str:
     """The commands of a deployment on several machines: one server, one machine for each UE.
 
     Settings and the server's address that are there already are replaced only with `force`.

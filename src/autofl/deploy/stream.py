@@ -91,7 +91,7 @@ class OpenStream:
     most: float = 0.0  # bytes that its reply may have
 
 
-class Arrived(NamedTuple):
+class Delivery(NamedTuple):
     """A reply, or why there is none."""
 
     node: int
@@ -127,7 +127,7 @@ class Streams:
         self._first = dict[int, int]()
         self._open: dict[int, OpenStream] = {}
         self._number = 0
-        self._inbox = queue.SimpleQueue[Arrived]()
+        self._inbox = queue.SimpleQueue[Delivery]()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="streams", daemon=True)
         self._thread.start()
@@ -186,7 +186,7 @@ class Streams:
             answers[one.node] = expected.answer(one.node, take, stamp, seconds, sending)
         return answers
 
-    def _arriving(self, waiting: set[int], end: float) -> Iterator[Arrived]:
+    def _arriving(self, waiting: set[int], end: float) -> Iterator[Delivery]:
         """What comes of the last orders, one after another; what is here at the end still counts."""
         while waiting:
             left = end - time.monotonic()
@@ -325,13 +325,13 @@ class Streams:
         """What came of an order, unless something came of it before or nobody waits for it."""
         if number and number == stream.awaited:
             stream.awaited = 0
-            self._inbox.put(Arrived(stream.node, number, what, began, time.monotonic()))
+            self._inbox.put(Delivery(stream.node, number, what, began, time.monotonic()))
 
     def _order(self, node: int, parcel: Parcel, most: float) -> None:
         stream = self._open.get(node)
         if stream is None:
             now = time.monotonic()
-            self._inbox.put(Arrived(node, parcel.number, "the stream broke", now, now))
+            self._inbox.put(Delivery(node, parcel.number, "the stream broke", now, now))
             return
         stream.last = parcel.number
         stream.awaited = parcel.number

@@ -19,9 +19,9 @@ from autofl.data.federated import PixelSums
 from autofl.deploy.arrays import params_bytes, params_record, pixels_record
 from autofl.deploy.arrival import Arrival, arrival_of, length
 from autofl.deploy.fleet import Fleet, Known
-from autofl.deploy.messages import OWN_VALUES, SMALL, Form, Gain, Order, Quality, Trained, size_of
+from autofl.deploy.messages import OWN_VALUES, SMALL, Form, Gain, Judged, Order, Trained, size_of
 from autofl.deploy.overhead import Overheads
-from autofl.deploy.post import NAN, Answer, Ask, Expected
+from autofl.deploy.post import NAN, Answer, Expected
 from autofl.engines import StackedUpdates, UnpackedUpdates, Updates
 from autofl.engines.compressed import flat
 from autofl.models import Params, num_weights
@@ -40,7 +40,6 @@ class Devices:
     def __init__(
         self,
         fleet: Fleet,
-        ask: Ask,
         cell: Cell,
         emulated: Air | None,
         sums: PixelSums | None,
@@ -58,7 +57,6 @@ class Devices:
         """
         assert fleet.form is not None
         self._fleet = fleet
-        self._ask = ask
         self._cell = cell
         self._emulated = emulated
         self._evaluated = evaluated
@@ -132,7 +130,7 @@ class Devices:
         asked = [ue for ue in selected.tolist() if self._fleet.is_here(ue)]
         expected = Expected((Gain.part,), lambda _, content: Gain.of(content).gain)
         contents = {ue: RecordDict() for ue in asked}
-        answers = self._exchange(contents, "query.channel", str(k), expected)
+        answers = self._fleet.ask(contents, "query.channel", str(k), expected)
 
         # A device that does not tell its gain cannot be heard.
         told = self._accepted(answers, "channel")
@@ -161,7 +159,7 @@ class Devices:
             if self._fleet.is_here(ue)
         }
         expected = self._expected(sent, orders)
-        answers = self._exchange(contents, MessageType.TRAIN, str(this.k), expected)
+        answers = self._fleet.ask(contents, MessageType.TRAIN, str(this.k), expected)
         arrivals = {ue: _arrival(answer) for ue, answer in sorted(answers.items())}
         problems = {ue: one.problem for ue, one in arrivals.items() if one.problem}
 
@@ -249,25 +247,15 @@ class Devices:
         begin = time.monotonic()
         content = RecordDict({"params": params_record(params), **self._along})
         contents = {ue: content for ue in self._evaluated.tolist() if self._fleet.is_here(ue)}
-        expected = Expected((Quality.part,), lambda _, content: Quality.of(content))
-        answers = self._exchange(contents, MessageType.EVALUATE, "evaluation", expected)
+        expected = Expected((Judged.part,), lambda _, content: Judged.of(content))
+        answers = self._fleet.ask(contents, MessageType.EVALUATE, "evaluation", expected)
         said = list(self._accepted(answers, "evaluation").values())
         medians = {}
         if said:
-            for name in Quality.model_fields:
+            for name in Judged.model_fields:
                 medians[name] = float(np.median([getattr(one, name) for one in said]))
         self._evaluating += time.monotonic() - begin
         return [Evaluation(**medians)]
-
-    def _exchange(
-        self, contents: Mapping[int, RecordDict], kind: str, group: str, expected: Expected
-    ) -> dict[int, Answer]:
-        """Ask UEs by their numbers; the reader is told these too."""
-        ue_of = {self._fleet.known[ue].node: ue for ue in contents}
-        by_node = expected._replace(read=lambda node, content: expected.read(ue_of[node], content))
-        of_nodes = {node: contents[ue] for node, ue in ue_of.items()}
-        answers = self._ask(of_nodes, kind, group, by_node)
-        return {ue: answers[node] for node, ue in ue_of.items()}
 
     def _accepted(self, answers: Mapping[int, Answer], what: str) -> dict[int, Any]:
         """What was read, by UE; who gave nothing that can be used is noted."""
