@@ -153,12 +153,13 @@ def _values(
             (2, 0): np.lib.format.read_array_header_2_0,
         }
         own_shape, fortran, own_kind = readers[np.lib.format.read_magic(stream)](stream)
-        said = f"shape {own_shape}" if own_kind == kind else f"type {own_kind}"
+        said = {"type": str(own_kind), "shape": str(own_shape)}
     except Exception as error:  # bytes from outside: anything may be wrong with them
         raise RefusedError(f"{label}: not a readable array ({type(error).__name__})") from None
-    if own_kind != kind or own_shape != shape:
-        wanted = shape if own_kind == kind else kind
-        raise RefusedError(f"{label}: {shown(said[:200])}, not {wanted}")
+    if own_kind != kind:
+        raise RefusedError(f"{label}: type {shown(said['type'][:200])}, not {kind}")
+    if own_shape != shape:
+        raise RefusedError(f"{label}: shape {shown(said['shape'][:200])}, not {shape}")
     size = math.prod(shape) * kind.itemsize
     values = array.data[stream.tell() :]
     if len(values) != size:

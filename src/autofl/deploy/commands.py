@@ -395,8 +395,9 @@ def _said(out: Path, attempt: str) -> dict[str, Any]:
     """The manifest of our run; nothing while its server app has not begun, or where others have
     made the run that is there.
     """
-    said = read_manifest(out) if is_run(out) else {}
-    return said if said.get("attempt") == attempt else {}
+    if is_run(out) and (said := read_manifest(out)).get("attempt") == attempt:
+        return said
+    return {}
 
 
 def _mark(out: Path, attempt: str, status: str, problem: str | None = None) -> None:

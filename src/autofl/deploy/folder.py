@@ -41,6 +41,8 @@ PROGRAM = "AUTOFL_DEPLOY_PROGRAM"
 """Environment variables by which everything started from a folder is found again: the folder, and
 the program that was started or has started it.
 """
+USUAL = {"deploy": Path("runs/deployment"), "testbed": Path("runs/testbed")}
+"""The folder that a command takes by default."""
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 PRIVATE = 0o077
 """The umask of everything a deployment writes: keys, data, logs and runs are private to their user.
@@ -139,10 +141,9 @@ class Deployment:
 
     def _command(self, verb: str) -> str:
         """A command on this deployment; the folder is named where it is not the usual one."""
-        is_testbed = self.state.testbed
-        usual = Path("runs", "testbed" if is_testbed else "deployment")
-        where = "" if self.folder == usual else f" {self.named}"
-        return f"autofl {'testbed' if is_testbed else 'deploy'} {verb}{where}"
+        command = "testbed" if self.state.testbed else "deploy"
+        where = "" if self.folder == USUAL[command] else f" {self.named}"
+        return f"autofl {command} {verb}{where}"
 
     @property
     def logs(self) -> str:
@@ -387,6 +388,11 @@ def wait_for(
             said = " ".join(log.read_text(encoding="utf-8", errors="replace").split())[-300:]
             raise AutoFLError(f"{what} did not start; {log} ends: {said}")
         time.sleep(0.2)
+
+
+def address_of(host: str, port: int) -> str:
+    """As addresses are written: one of IPv6 has brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def answers(host: str, port: int) -> bool:

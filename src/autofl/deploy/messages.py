@@ -250,7 +250,8 @@ def told(text: str) -> str:
     without Flower's frame.
     """
     framed = FRAMED.fullmatch(text)
-    text = text if framed is None else framed[1]
+    if framed is not None:
+        text = framed[1]
     return shown(f"{SAYS}{text}") if shown(text) else "an error without a reason"
 
 

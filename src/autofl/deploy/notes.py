@@ -70,8 +70,14 @@ def remarks_of(fleet: Fleet) -> Iterator[tuple[str, str]]:
             yield f"UE {ue}", HERE
             if (way := fleet.way(ue)).startswith("messages ("):
                 yield f"UE {ue}", f"asked by {way}, so a round takes seconds"
-        elif not fleet.is_refused(ue):  # else its own line says why
-            yield f"UE {ue}", AWAY if ue in fleet.known else PERHAPS if is_one_unknown else ABSENT
+        elif fleet.is_refused(ue):
+            continue  # its own line says why
+        elif ue in fleet.known:
+            yield f"UE {ue}", AWAY
+        elif is_one_unknown:
+            yield f"UE {ue}", PERHAPS
+        else:
+            yield f"UE {ue}", ABSENT
 
 
 def lost_words(lost: Mapping[int, str]) -> str:

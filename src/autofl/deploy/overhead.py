@@ -47,12 +47,16 @@ class Overheads:
 
     def of_ue(self, ue: int) -> float | None:
         """Of this device [s]."""
-        return statistics.median(self._of_ue[ue]) if self._of_ue[ue] else None
+        return _median(self._of_ue[ue])
 
     @property
     def of_round(self) -> float | None:
         """T_over [s], None before the first round."""
-        return statistics.median(self._of_round) if self._of_round else None
+        return _median(self._of_round)
+
+
+def _median(seconds: Sequence[float]) -> float | None:
+    return statistics.median(seconds) if seconds else None
 
 
 def _too_late(heard: Sequence[DeviceRecord]) -> float:

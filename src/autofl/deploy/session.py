@@ -9,7 +9,7 @@ from collections.abc import Callable
 import grpc
 
 from autofl.deploy.certificates import Keys
-from autofl.deploy.folder import answers
+from autofl.deploy.folder import address_of, answers
 from autofl.deploy.frames import METHOD, SERVICE, Parcel, frames_of, parcels
 from autofl.deploy.stream import options
 
@@ -51,12 +51,13 @@ def hold_session(host: str, port: int, token: str, keys: Keys, answer: Answering
     not accepted, "refused" or "lost".
     """
     credentials = grpc.ssl_channel_credentials(keys.authority, keys.key, keys.certificate)
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     wait = REACH
     was_there = False
     again = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2000)]
     while True:
-        with grpc.secure_channel(address, credentials, [*options(), *again]) as channel:
+        with grpc.secure_channel(
+            address_of(host, port), credentials, [*options(), *again]
+        ) as channel:
             try:
                 grpc.channel_ready_future(channel).result(timeout=wait)
             except grpc.FutureTimeoutError:

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 from autofl.config import Settings, dump_settings, flat_settings
-from autofl.deploy.folder import QUIET, Deployment, stream_port
+from autofl.deploy.folder import QUIET, Deployment, address_of, stream_port
 from autofl.deploy.messages import checked_host, shown
 from autofl.errors import AutoFLError
 from autofl.files import read_toml, write_whole
@@ -21,7 +21,8 @@ def prepare(settings: Settings, folder: Path, host: str, port: int, force: bool 
     """
     site = Deployment(folder)
     num_ue = settings.resolved().cell.count
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
     try:
         checked_host(host)
     except ValueError:
@@ -29,8 +30,7 @@ def prepare(settings: Settings, folder: Path, host: str, port: int, force: bool 
             f"--host: {shown(host)!r} is not the name or address of a machine"
         ) from None
     stream = stream_port(settings.deploy.port, port)
-    is_ipv6 = ":" in host
-    address = f"[{host}]:{port}" if is_ipv6 else f"{host}:{port}"
+    address = address_of(host, port)
 
     # Unresolved: a run may be of another algorithm, with its own defaults.
     text = dump_settings(settings, of_many=True)
@@ -41,7 +41,7 @@ def prepare(settings: Settings, folder: Path, host: str, port: int, force: bool 
 
     export = " ".join(f"{name}={value}" for name, value in QUIET.items())
     home = f"FLWR_HOME={shlex.quote(str(folder / 'flower'))}"
-    everywhere = "::" if is_ipv6 else "0.0.0.0"
+    everywhere = "::" if ":" in host else "0.0.0.0"
     lines = [
         f"# on the server, {host}, in this folder:",
         f"{export} {shlex.join(site.superlink(everywhere, port))}",

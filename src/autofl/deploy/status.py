@@ -5,6 +5,8 @@ why.
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from autofl.config.load import resume_words
 from autofl.deploy.commands import can_resume
 from autofl.deploy.folder import LINK, Deployment, answers
@@ -53,9 +55,8 @@ def progress(run: Run) -> dict[str, Any]:
     """
     devices: dict[int, dict[str, Any]] = {}
     # There are none before the first round.
-    asked = run.devices["ue"].tolist() if run.devices else []
-    outcomes = run.devices["outcome"].tolist() if run.devices else []
-    for ue, outcome in zip(asked, outcomes, strict=True):
+    asked = run.devices or {"ue": np.empty(0), "outcome": np.empty(0)}
+    for ue, outcome in zip(asked["ue"].tolist(), asked["outcome"].tolist(), strict=True):
         one = devices.setdefault(int(ue), {"used": 0, "left_out": 0, "last": "ok"})
         one["used"] += outcome == "ok"
         one["left_out"] += outcome != "ok"
