@@ -335,12 +335,14 @@ def _play(
         # nothing is.
         this = step.round
         why = lost_words(world.lost)
+        remarks = list(remarks_of(fleet))
         if this.arrived.any():
             idle = 0
         elif world.lost:
             idle += 1
-        told = [("no update was used", why)] if idle == 1 else []
-        notes.tell(this.k, [*told, *remarks_of(fleet)])
+            if idle == 1:
+                remarks.insert(0, ("no update was used", why))
+        notes.tell(this.k, remarks)
         facts = {**_ways(fleet, overheads), "notes": notes.lines}
         books.hear(step, (*measured, *world.refused()), why, facts)
 
