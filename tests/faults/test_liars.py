@@ -22,12 +22,10 @@ from autofl.data import Dataset
 from autofl.deploy import arrival, fleet, session, world
 from autofl.deploy.app import client_app
 from autofl.deploy.arrays import checked_params, digest_of, params_of
-from autofl.deploy.arrival import Arrival
 from autofl.deploy.fleet import introduced
 from autofl.deploy.messages import Form, RefusedError, refusing
 from autofl.deploy.server import serve
 from autofl.deploy.status import progress
-from autofl.deploy.world import changes_of
 from autofl.experiments.cell import build_cell
 from autofl.records import read_run, read_weights
 from autofl.registry import PARTS, find
@@ -720,20 +718,6 @@ def test_by_default_a_deployment_takes_a_long_lie_for_one_of_the_usual_length(no
         np.testing.assert_allclose(
             after[name] - before[name], (part - 1.0) / NUM_UE * flip[name], atol=2e-6
         )
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_what_is_undone_is_added_to_every_update_that_passed(packed):
-    rng = np.random.default_rng(8)
-    sent = {"a": torch.tensor(rng.normal(size=(2, 3))), "b": torch.tensor(rng.normal(size=4))}
-    change, more = (torch.tensor(rng.normal(size=10)) for _ in range(2))
-    own = (
-        change if packed else {"a": sent["a"] + change[:6].view(2, 3), "b": sent["b"] + change[6:]}
-    )
-    torch.testing.assert_close(
-        changes_of({5: Arrival(update=own), 3: Arrival(update=own).moved(more, sent)}, sent),
-        torch.stack([change + more, change]),
-    )
 
 
 # ---- the other way: what a device refuses of its server ----

@@ -147,7 +147,7 @@ def _run_into(
     keep = not resume and not force
     if keep:
         check_no_run(place)
-    say(f"{settings.algorithm}, seed {settings.seed}, on devices, into {place}")
+    say(f"{settings.arm_name}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
     told: list[str] = []
     with ProgressBar(settings.stop.rounds, each_round=True) as bar:

@@ -3,7 +3,7 @@ way.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from flwr.app import RecordDict
@@ -12,46 +12,31 @@ from autofl.compressors import Compressor
 from autofl.compressors.base import whole_bytes
 from autofl.deploy.arrays import checked_params, digest_of, packed_payload, unpacked_change
 from autofl.deploy.messages import RefusedError, Trained
-from autofl.engines.compressed import flat, shaped
+from autofl.engines import flat
 from autofl.models import Params, num_weights
 from autofl.rounds.checks import NO_CHANGE
 
+NO_UPDATE = torch.empty(0)
+NOT_MEASURED = Trained.saying(train_time=math.nan, guarded=0)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Arrival:
     """What a device sent in a round as far as it could be read, and why the rest could not."""
 
-    measured: Trained | None = None
-    update: Params | torch.Tensor | None = None
-    """w_i, or w_i - w in one row where it came packed."""
-    bits: float = math.nan  # of a packed one
+    measured: Trained = NOT_MEASURED
+    change: torch.Tensor = NO_UPDATE  # w_i - w in one row
+    bits: float = math.nan  # of one that came packed
     norm: float = 0.0  # |w_i - w|
     digest: bytes | None = None  # of an update that must not come again
     problem: str = ""
-
-    def change(self, sent: Params) -> torch.Tensor:
-        """w_i - w in one row."""
-        if isinstance(self.update, torch.Tensor):
-            return self.update
-        assert self.update is not None
-        return flat(self.update) - flat(sent)
-
-    def moved(self, change: torch.Tensor, sent: Params) -> "Arrival":
-        """The same with this added to its update."""
-        if isinstance(self.update, torch.Tensor):
-            return replace(self, update=self.update + change)
-        assert self.update is not None
-        parts = shaped(change, sent)
-        return replace(
-            self, update={name: self.update[name] + part for name, part in parts.items()}
-        )
 
 
 def arrival_of(
     content: RecordDict, sent: Params, compressor: Compressor | None, bits_per_weight: float
 ) -> Arrival:
     """What came in reply to `sent`."""
-    measured = None
+    measured = NOT_MEASURED
     try:
         measured = Trained.of(content)
         if compressor is None:
@@ -69,7 +54,8 @@ def _plain(content: RecordDict, sent: Params, measured: Trained) -> Arrival:
     norm = length(flat(update).double() - flat(sent).double())
     if norm == 0.0:
         raise RefusedError(NO_CHANGE)
-    return Arrival(measured, update, norm=norm, digest=digest_of(update))
+    change = flat(update) - flat(sent)
+    return Arrival(measured, change, norm=norm, digest=digest_of(update))
 
 
 def _packed(

@@ -35,8 +35,9 @@ from autofl.deploy.post import stamped
 from autofl.deploy.privacy import local_noise
 from autofl.deploy.session import hold_session, leave
 from autofl.deploy.testbed import be_as_modelled, first_packet_time
-from autofl.engines import ClientMemory, StackedUpdates, Updates
+from autofl.engines import ClientMemory, ReceivedUpdates, Updates, flat
 from autofl.errors import AutoFLError
+from autofl.models import Params
 
 log = logging.getLogger("autofl")
 
@@ -125,14 +126,17 @@ def train(content: RecordDict, context: Context) -> RecordDict:
 
     # What is measured is all that a device does for an update, as slow as a testbed makes it.
     meter = Meter.start()
-    trained = learner.train(sent, order, memory)
-    updates = trained
+    updates = trained = learner.train(sent, order, memory)
+    own = None
     if desk.settings.deploy.clip is not None:
-        updates = _noised(trained, content, context)
+        own = _noised(trained, content, context)
+        change = flat(own) - flat(sent)
+        one = np.ones(1, dtype=np.int64)
+        updates = ReceivedUpdates(trained.ue, [change], sent, one, one)
     if desk.compressor is None:
-        reply["params"] = params_record(updates.mean(np.ones(1)))  # a mean of one
+        reply["params"] = params_record(own or trained.mean(np.ones(1)))  # a mean of one
     else:
-        payload = learner.pack(updates, desk.compressor, sent, order, memory)
+        payload = learner.pack(updates, desk.compressor, order, memory)
         reply["packed"] = packed_record(payload)
     if "slow" in context.node_config:
         be_as_modelled(order, float(context.node_config["slow"]), meter.begin)
@@ -158,8 +162,8 @@ def _take_order(order: Order, context: Context) -> None:
     context.state["orders"] = ConfigRecord({"round": order.round})
 
 
-def _noised(updates: Updates, content: RecordDict, context: Context) -> Updates:
-    """The update as Flower's mod makes it private; it takes a message with the model and its reply."""
+def _noised(updates: Updates, content: RecordDict, context: Context) -> Params:
+    """w_i as Flower's mod makes it private; it takes a message with the model and its reply."""
     deploy = desk_of(context).settings.deploy
     assert deploy.clip is not None
     asked = Message(RecordDict({"params": content["params"]}), context.node_id, "train")
@@ -167,9 +171,7 @@ def _noised(updates: Updates, content: RecordDict, context: Context) -> Updates:
     noised = local_noise(deploy.clip, deploy.noise_multiplier)(
         asked, context, lambda message, _: Message(own, reply_to=message)
     )
-    params = params_of(noised.content.array_records["params"])
-    stacked = {name: p[None] for name, p in params.items()}
-    return StackedUpdates(updates.ue, stacked, params_of(content.array_records["params"]))
+    return params_of(noised.content.array_records["params"])
 
 
 def _memory(context: Context, ue: int) -> ClientMemory:

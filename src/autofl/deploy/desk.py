@@ -140,18 +140,13 @@ class Learner:
         return self._engine(at_round(algorithm, order.round, sent), sent, batches, ue, memory)
 
     def pack(
-        self,
-        updates: Updates,
-        compressor: Compressor,
-        sent: Params,
-        order: Order,
-        memory: ClientMemory,
+        self, updates: Updates, compressor: Compressor, order: Order, memory: ClientMemory
     ) -> bytes:
         """The bytes of this UE's update, rounded as the simulator would."""
         bits = np.array([order.bits_per_weight])
         seed = self._desk.settings.seed
-        compressed = CompressedUpdates(updates, sent, compressor, bits, seed, order.round, memory)
-        [(_, own)] = compressed.rows()
+        compressed = CompressedUpdates(updates, compressor, bits, seed, order.round, memory)
+        [(_, own)] = compressed.messages()
         return own.pack()
 
     def evaluate(self, content: RecordDict, memory: ClientMemory) -> Evaluation:

@@ -54,7 +54,6 @@ from autofl.records import (
     read_checkpoint,
     read_manifest,
 )
-from autofl.registry import label_of
 from autofl.rounds.checks import Bounds, Checks
 
 log = logging.getLogger("autofl")
@@ -178,8 +177,8 @@ def _facts(config: RunConfig) -> dict[str, Any]:
     if config.has_own_data:
         parts = {kind: parts[kind] for kind in parts if kind not in ("data", "partition")}
     return {
-        "algorithm": settings.algorithm,
-        "label": label_of("algorithm", settings.algorithm),
+        "algorithm": settings.arm_name,
+        "label": settings.title,
         "seed": settings.seed,
         "deployed": True,
         "flower": version("flwr"),

@@ -4,7 +4,7 @@ import shlex
 import tomllib
 from pathlib import Path
 
-from autofl.config import Settings, dump_settings, flat_settings
+from autofl.config import Settings, dump_said, flat_settings
 from autofl.deploy.folder import QUIET, Deployment, address_of, stream_port
 from autofl.deploy.messages import checked_host, shown
 from autofl.errors import AutoFLError
@@ -32,8 +32,7 @@ def prepare(settings: Settings, folder: Path, host: str, port: int, force: bool 
     stream = stream_port(settings.deploy.port, port)
     address = address_of(host, port)
 
-    # Unresolved: a run may be of another algorithm, with its own defaults.
-    text = dump_settings(settings, of_many=True)
+    text = dump_said(settings)  # a run may be of another arm, with its own defaults
     _check_replaced(site, text, host, port, force)
     site.prepare([host, "localhost", "127.0.0.1"], num_ue)
     site.point_to(address)

@@ -22,8 +22,7 @@ from autofl.deploy.fleet import Fleet, Known
 from autofl.deploy.messages import OWN_VALUES, SMALL, Form, Gain, Judged, Order, Trained, size_of
 from autofl.deploy.overhead import Overheads
 from autofl.deploy.post import NAN, Answer, Expected
-from autofl.engines import StackedUpdates, UnpackedUpdates, Updates
-from autofl.engines.compressed import flat
+from autofl.engines import ReceivedUpdates, Updates, flat
 from autofl.models import Params, num_weights
 from autofl.network import Cell
 from autofl.quality import Evaluation
@@ -170,9 +169,12 @@ class Devices:
 
         # Then each is judged among the others, and known liars are taken out of the model.
         good = {ue: one for ue, one in arrivals.items() if ue not in problems}
-        odd = self._odd(good, sent, this)
-        problems |= odd
-        good = self._moved({ue: one for ue, one in good.items() if ue not in odd}, sent)
+        refused, added = self._judged(good, sent, this)
+        problems |= refused
+        good = {ue: one for ue, one in good.items() if ue not in refused}
+        if added is not None:
+            for (ue, one), more in zip(good.items(), added, strict=True):
+                good[ue] = replace(one, change=one.change + more)
 
         self._note(this.k, orders, contents, answers, arrivals, problems)
         return _updates_of(good, sent, this)
@@ -187,24 +189,19 @@ class Devices:
         most_bits = self._compressor.update_bits(num_weights(sent), bits_per_weight)
         return Expected(("packed", Trained.part), read, whole_bytes(most_bits) / 8 + SMALL)
 
-    def _odd(self, arrivals: Mapping[int, Arrival], sent: Params, this: Round) -> dict[int, str]:
-        ue = np.array(sorted(arrivals), dtype=np.int64)
-        norm = np.array([arrivals[one].norm for one in ue.tolist()])
+    def _judged(
+        self, arrivals: Mapping[int, Arrival], sent: Params, this: Round
+    ) -> tuple[dict[int, str], torch.Tensor | None]:
+        """Who is refused and why, and what is added to the others' changes."""
+        ue = np.array(list(arrivals), dtype=np.int64)
+        norm = np.array([one.norm for one in arrivals.values()])
         row = this.row_of(ue)
         model_norm = length(flat(sent).double())
         steps = this.plan.local_steps[row]
         samples = this.plan.num_samples[row]
         return self._checks(
-            ue, norm, steps, samples, model_norm, lambda: changes_of(arrivals, sent)
+            ue, norm, steps, samples, model_norm, lambda: torch.stack(changes_of(arrivals))
         )
-
-    def _moved(self, arrivals: dict[int, Arrival], sent: Params) -> dict[int, Arrival]:
-        ue = np.array(sorted(arrivals), dtype=np.int64)
-        moves = self._checks.moves(ue, lambda: changes_of(arrivals, sent))
-        if moves is None:
-            return arrivals
-        pairs = zip(ue.tolist(), moves, strict=True)
-        return {one: arrivals[one].moved(move, sent) for one, move in pairs}
 
     def _note(
         self,
@@ -228,8 +225,8 @@ class Devices:
                     ue=ue,
                     outcome=problems.get(ue, "ok"),
                     reply_time=answer.seconds,
-                    train_time=NAN if said is None else said.train_time,
-                    energy=NAN if said is None or said.energy is None else said.energy,
+                    train_time=said.train_time,
+                    energy=NAN if said.energy is None else said.energy,
                     bytes_down=float(size_of(contents[ue])),
                     bytes_up=answer.num_bytes,
                     send_time=answer.sending,
@@ -270,25 +267,21 @@ def _arrival(answer: Answer) -> Arrival:
     return Arrival(problem=answer.problem) if answer.problem else answer.value
 
 
-def changes_of(arrivals: Mapping[int, Arrival], sent: Params) -> torch.Tensor:
-    """w_i - w, a row for each UE in the order of their numbers."""
-    return torch.stack([one.change(sent) for _, one in sorted(arrivals.items())])
+def changes_of(arrivals: Mapping[int, Arrival]) -> list[torch.Tensor]:
+    """w_i - w of each, in the order of their numbers."""
+    return [one.change for one in arrivals.values()]
 
 
 def _updates_of(arrivals: Mapping[int, Arrival], sent: Params, this: Round) -> Updates:
-    """Both sum in an order that does not depend on the order in which replies came."""
+    """Their mean does not depend on the order in which replies came."""
+    ue = np.array(list(arrivals), dtype=np.int64)
+    steps = this.plan.local_steps[this.row_of(ue)]
+    guarded = np.array([one.measured.guarded for one in arrivals.values()], dtype=np.int64)
     # All came packed, or none.
-    ue = np.array(sorted(arrivals), dtype=np.int64)
-    ordered = [arrivals[one] for one in ue.tolist()]
-    guarded = np.array([one.measured.guarded for one in ordered if one.measured], dtype=np.int64)
-    changes = [one.update for one in ordered if isinstance(one.update, torch.Tensor)]
-    if changes:
-        steps = this.plan.local_steps[this.row_of(ue)]
-        bits = np.array([one.bits for one in ordered])
-        return UnpackedUpdates(ue, steps, changes, bits, sent, guarded)
-    params = [one.update for one in ordered if isinstance(one.update, dict)]
-    stacked = {name: torch.stack([own[name] for own in params]) for name in sent} if params else {}
-    return StackedUpdates(ue, stacked, sent, guarded)
+    bits = np.array([one.bits for one in arrivals.values()])
+    is_packed = len(bits) > 0 and not np.isnan(bits).any()
+    changes = changes_of(arrivals)
+    return ReceivedUpdates(ue, changes, sent, steps, guarded, bits if is_packed else None)
 
 
 def orders_of(this: Round) -> dict[int, Order]:
