@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 
-from autofl.planner.band import Task
-from autofl.planner.fixed_band import Plan
+from autofl.planner.allocation.result import Allocation
+from autofl.planner.allocation.task import Task
 
 ACTIVE = 1e-9
 """A constraint within this relative distance of its bound counts as active."""
 
 
-def kkt_residual(task: Task, plan: Plan, total_band: float) -> float:
+def kkt_residual(task: Task, plan: Allocation, total_band: float) -> float:
     """Largest relative violation of the optimality conditions in the logarithms of band, power and
     frequency.
 
@@ -28,7 +28,7 @@ def kkt_residual(task: Task, plan: Plan, total_band: float) -> float:
     non-empty. The last line then gives tau. If band is left over, omega = 0, and the conditions are
     those of the slowest UE alone, which must be at P_max and at the decoding threshold.
     """
-    longest = float(plan.time.max())
+    longest = float(plan.ue_time.max())
     snr = plan.power * task.gain_to_noise / plan.band
     y = np.log1p(snr)
     xi = snr / ((1.0 + snr) * y)
@@ -51,7 +51,7 @@ def kkt_residual(task: Task, plan: Plan, total_band: float) -> float:
     missing = np.where(lowest > highest, 1.0 - highest / np.where(lowest > 0.0, lowest, 1.0), 0.0)
 
     left_over = 1.0 - float(plan.band.sum()) / total_band
-    idle = (longest - plan.time) / longest
+    idle = (longest - plan.ue_time) / longest
     if left_over > ACTIVE:
         slowest = (idle <= ACTIVE) & full & faint
         return float(missing[slowest].min()) if slowest.any() else 1.0
