@@ -62,7 +62,7 @@ def times() -> None:
         thrifty = cpu_time(lambda: least_energy(task, total_band, 1.15 * plan.time), repeats)  # noqa: B023
         print(
             f"{num_ue:6d} UEs ({plan.able.sum()} take part), {share:.0e} Hz each: allocate {1e3 * fresh:8.3f} ms, "
-            f"least_energy {1e3 * thrifty:8.3f} ms, gap {plan.gap:.0e}, residual {plan.residual:.0e}"
+            f"least_energy {1e3 * thrifty:8.3f} ms, gap {plan.certificate.gap:.0e}, residual {plan.certificate.residual:.0e}"
         )
     task = typical(600)
     deadline = np.where(np.isfinite(shortest(task)), 2.0 * shortest(task), 1.0)
@@ -84,7 +84,7 @@ def against_cvxpy(num_cells: int) -> None:
             continue
         served = task.part(plan.able)
         band, power = plan.band[plan.able], plan.power[plan.able]
-        gap, residual = max(gap, plan.gap), max(residual, plan.residual)
+        gap, residual = max(gap, plan.certificate.gap), max(residual, plan.certificate.residual)
         violation = max(
             violation,
             float((plan.energy[plan.able] / served.max_energy).max()) - 1.0,

@@ -10,7 +10,7 @@ from autofl.errors import AutoFLError
 from autofl.network import DECISIONS, LIMITS, Cell, Status, channel_gain, round_cost
 from autofl.planner import ExactPlanner, joint
 from autofl.planner.allocation import Task, allocate
-from autofl.planner.allocation.shannon import Shannon
+from autofl.planner.allocation.shannon import ShannonLaws
 from autofl.planner.joint import SAMPLED, WIDEST, JointPlanner
 from autofl.planner.pace import Pace
 
@@ -120,7 +120,7 @@ def test_a_deadline_that_rounding_made_too_short_leaves_the_fastest_plan(monkeyp
     """The real solver refuses it; the round is then the shortest one, not the end of a run."""
     cell, gain = drawn()
     its = []
-    allocate = Shannon.allocate
+    allocate = ShannonLaws.allocate
 
     def early(laws, total):
         fastest = allocate(laws, total)
@@ -128,7 +128,7 @@ def test_a_deadline_that_rounding_made_too_short_leaves_the_fastest_plan(monkeyp
         return dataclasses.replace(fastest, time=fastest.time * (1.0 - 1e-6))
 
     planner = JointPlanner(rates=RATES)
-    monkeypatch.setattr(Shannon, "allocate", early)
+    monkeypatch.setattr(ShannonLaws, "allocate", early)
     plan, _ = planner(cell, gain, planner.init(cell))
     np.testing.assert_array_equal(plan.bandwidth[plan.feasible], its[0].band)
 

@@ -22,7 +22,7 @@ from autofl.planner.allocation import (
     least_energy_fixed_band,
     shortest,
 )
-from autofl.planner.allocation.staircase import runs_of
+from autofl.planner.allocation.staircase import flights_of
 from autofl.planner.joint import JointPlanner
 from autofl.planner.power import least_upload
 from autofl.planner.yang import YangPlanner
@@ -98,13 +98,13 @@ def test_least_band_and_energy_are_those_of_trying_everything(kind):
     assert compared > 500
 
 
-def test_a_scattered_table_is_searched_in_several_runs():
+def test_a_scattered_table_is_searched_in_several_flights():
     """Each of them a curve like Shannon's; the tables of NR are one."""
     rising = tuple((0.5 * k, 2.0**k - 1.0) for k in range(1, 6))
-    assert [len(run.y) for run in runs_of(rising)] == [5]
-    assert [len(run.y) for run in runs_of(Nr256().law().levels)] == [28]
+    assert [len(flight.y) for flight in flights_of(rising)] == [5]
+    assert [len(flight.y) for flight in flights_of(Nr256().law().levels)] == [28]
     scattered = (*rising[:3], (1.75, 14.0), *rising[3:])
-    assert [len(run.y) for run in runs_of(scattered)] == [4, 2]
+    assert [len(flight.y) for flight in flights_of(scattered)] == [4, 2]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -121,12 +121,14 @@ def shared_band(seed, worst):
     for i in there:
         decided = (cell, gain, i, work[i], solved.band[i], power[i], solved.frequency[i])
         worst.violation = max(
-            worst.violation, violation(*decided), costs(*decided)[1] / solved.upper - 1.0
+            worst.violation,
+            violation(*decided),
+            costs(*decided)[1] / solved.certificate.upper - 1.0,
         )
     worst.violation = max(worst.violation, float(solved.band.sum()) / total - 1.0)
     least = sum(band_on_a_grid(cell, gain, i, work[i], solved.time * (1.0 - NEAR)) for i in there)
     worst.count += 1
-    worst.off = max(worst.off, 0.0 if least > total else math.inf, solved.gap)
+    worst.off = max(worst.off, 0.0 if least > total else math.inf, solved.certificate.gap)
     assert least > total, (seed, least, total)
 
 

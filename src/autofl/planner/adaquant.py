@@ -7,8 +7,9 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan
-from autofl.planner.base import Memory, Quality
+from autofl.planner.base import Memory
 from autofl.planner.fixed import FixedPlanner
+from autofl.quality import Evaluation
 from autofl.units import Array
 
 MOST_BITS = 16
@@ -59,7 +60,7 @@ class AdaQuantPlanner:
     def init(self, cell: Cell) -> Memory:
         return {"first_loss": np.full(1, np.nan), "loss": np.full(1, np.nan)}
 
-    def observe(self, memory: Memory, evaluation: Quality) -> Memory:
+    def observe(self, memory: Memory, evaluation: Evaluation) -> Memory:
         """The memory after an evaluation: the first loss is F(w_0); a loss that is not positive is
         ignored.
         """

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan, Status, snr
+from autofl.quality import Evaluation
 from autofl.units import Array
 
 Memory = Mapping[str, NDArray[Any]]
@@ -39,33 +40,18 @@ class Planner(Protocol):
         ...
 
 
-class Quality(Protocol):
-    """What an evaluation says about a model, means over UEs; NaN where it was not measured."""
-
-    @property
-    def train_loss(self) -> float: ...
-    @property
-    def adapted_train_loss(self) -> float: ...
-    @property
-    def global_accuracy(self) -> float: ...
-    @property
-    def adapted_accuracy(self) -> float: ...
-    @property
-    def gradient_norm_sq(self) -> float: ...
-
-
 @runtime_checkable
 class Observing(Protocol):
     """A planner that learns from the run: it sees every evaluation, that of the first weights
     included.
     """
 
-    def observe(self, memory: Memory, evaluation: Quality) -> Memory:
+    def observe(self, memory: Memory, evaluation: Evaluation) -> Memory:
         """The memory after an evaluation; that before it is not changed in place."""
         ...
 
 
-def observed(planner: Planner, memory: Memory, evaluation: Quality | None) -> Memory:
+def observed(planner: Planner, memory: Memory, evaluation: Evaluation | None) -> Memory:
     """The memory after a round's evaluation, if there was one and the planner observes."""
     if evaluation is None or not isinstance(planner, Observing):
         return memory

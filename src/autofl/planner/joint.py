@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.network import Cell, Certificate, Plan, Status, drawn_power, fixed_time, make_plan
+from autofl.network import Cell, Plan, Status, drawn_power, fixed_time, make_plan
 from autofl.planner.allocation import Allocation, Laws, Task, laws_of
 from autofl.planner.base import MIN_SAMPLES, Memory, power_limit, whole
 from autofl.planner.choices import Options, choose, make_options
@@ -236,7 +236,7 @@ class JointPlanner:
             frugal = laws.least_energy(total, fastest.time * (1.0 + self.thrift))
         if not frugal.able.all():  # rounding at the very edge of a deadline must not end a run
             return fastest
-        return replace(frugal, lower=fastest.lower, upper=fastest.upper, residual=fastest.residual)
+        return replace(frugal, certificate=fastest.certificate)
 
 
 @dataclass(frozen=True)
@@ -454,6 +454,4 @@ def _as_plan(
         bits_per_weight=spread(options.bits_per_weight[ue, option], cell.bits_per_weight),
     )
     left_out = np.where(possible & ~takes_part, Status.LEFT_OUT, plan.status).astype(np.int8)
-    return replace(
-        plan, status=left_out, certificate=Certificate(solved.lower, solved.upper, solved.residual)
-    )
+    return replace(plan, status=left_out, certificate=solved.certificate)

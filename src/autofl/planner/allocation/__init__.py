@@ -7,24 +7,24 @@ Least T such that, for every UE i that takes part,
     p_i <= P_i^max,    f_i^min <= f_i <= f_i^max,    p_i a_i/B_i >= phi
 
 The least band b_i(T) of each UE falls as T grows, so the least T is where the bands add up to the
-total. How it is found depends on the rate law: `Laws` says what a law must know, `Shannon` is the
-fast one for the paper's law, `Curve` and `Staircase` serve ceilings, tables and circuits that draw
+total. How it is found depends on the rate law: `Laws` says what a law must know, `ShannonLaws` is the
+fast one for the paper's law, `CurveLaws` and `StaircaseLaws` serve ceilings, tables and circuits that draw
 power (docs/radio.md).
 
     task = Task.of(cell, gain, cycles, bits, frequency=True)
     fastest = allocate(task, total_band)
-    fastest.band, fastest.power, fastest.frequency, fastest.gap
+    fastest.band, fastest.power, fastest.frequency, fastest.certificate.gap
 """
 
 import math
 
 import numpy as np
 
-from autofl.planner.allocation.curve import Curve
+from autofl.planner.allocation.curve import CurveLaws
 from autofl.planner.allocation.laws import Laws
 from autofl.planner.allocation.result import Allocation, Ended
-from autofl.planner.allocation.shannon import Shannon
-from autofl.planner.allocation.staircase import Staircase
+from autofl.planner.allocation.shannon import ShannonLaws
+from autofl.planner.allocation.staircase import StaircaseLaws
 from autofl.planner.allocation.task import Task
 from autofl.units import Array, BoolArray
 
@@ -48,10 +48,10 @@ def laws_of(task: Task) -> Laws:
     so whoever asks several things keeps it.
     """
     if task.levels:
-        return Staircase(task)
+        return StaircaseLaws(task)
     if task.circuit_power > 0.0 or math.isfinite(task.ceiling):
-        return Curve(task)
-    return Shannon(task)
+        return CurveLaws(task)
+    return ShannonLaws(task)
 
 
 def shortest(task: Task) -> Array:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from autofl.planner.allocation.roots import excess, spectral_efficiency
-from autofl.planner.allocation.search import SAFE, Searched, Way, better
+from autofl.planner.allocation.search import SAFE, SearchedLaws, Way, better
 from autofl.planner.allocation.task import Task
 from autofl.units import Array, BoolArray
 
 
-class Curve(Searched):
+class CurveLaws(SearchedLaws):
     """The UEs of a task under a curve, y = min(ln(1 + SNR), ceiling), decoded from phi on."""
 
     HALVINGS = 50

@@ -6,6 +6,7 @@ from enum import Enum
 
 import numpy as np
 
+from autofl.network import Certificate
 from autofl.planner.allocation.task import Task
 from autofl.units import Array, BoolArray
 
@@ -37,9 +38,7 @@ class Allocation:
     ue_time: Array  # s_i + t_i [s]
     energy: Array  # kappa W_i f_i^2 + (p_i + P_c) t_i [J]
     able: BoolArray
-    lower: float  # no allocation takes less than this [s]
-    upper: float  # this one takes no more [s]
-    residual: float  # of the optimality conditions, relative; NaN where not worked out
+    certificate: Certificate  # of the time; NaN where nothing is known
     ended: Ended = Ended.SOLVED
 
     @classmethod
@@ -60,7 +59,8 @@ class Allocation:
         ue_time = task.cycles / frequency + upload_time
         time = float(ue_time.max()) if ue_time.size else math.inf
         able = np.ones(ue_time.shape, np.bool_)
-        return cls(time, band, power, frequency, ue_time, energy, able, time, time, math.nan)
+        certificate = Certificate(math.nan, time, math.nan)
+        return cls(time, band, power, frequency, ue_time, energy, able, certificate)
 
     @classmethod
     def of_nobody(
@@ -71,14 +71,8 @@ class Allocation:
         time = np.full(shape, math.inf)
         frequency = np.broadcast_to(task.max_frequency, shape)
         able = np.zeros(shape, np.bool_)
-        return cls(
-            math.inf, zeros, zeros, frequency, time, zeros, able, math.inf, math.inf, 0.0, ended
-        )
-
-    @property
-    def gap(self) -> float:
-        """(upper - lower)/lower."""
-        return 0.0 if math.isinf(self.upper) else self.upper / self.lower - 1.0
+        nothing = Certificate(math.inf, math.inf, math.nan)
+        return cls(math.inf, zeros, zeros, frequency, time, zeros, able, nothing, ended)
 
     def among(self, task: Task, chosen: BoolArray) -> "Allocation":
         """The same for all UEs of a task, of which only the chosen ones were worked on."""

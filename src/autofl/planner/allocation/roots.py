@@ -3,7 +3,7 @@
 y is the spectral efficiency, x = exp(y) - 1 its SNR, c(y) = x/y and D = 1 + x - c.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
@@ -63,42 +63,39 @@ def power_crossing(
     return w
 
 
-@dataclass(frozen=True)
-class MeetsDeadline:
-    """s (1 + r) = T: the split of the energy that is best for a deadline."""
+Goal = Callable[[Array, Array, Array, Array], tuple[Array, Array, Array | float, float]]
+"""An equation for the split of the energy, as a function of rho = 1 - q, w, r and y: its left side
+minus its right, both as logarithms, and the derivatives by v, ln D and ln y.
+"""
 
-    lateness: Array  # T/s0 - 1
 
-    def start(self, top: Array) -> Array:
-        return 1.5 * self.lateness / top
+def meets_deadline(lateness: Array) -> Goal:
+    """s (1 + r) = T, where the lateness is T/s0 - 1."""
 
-    def residual(
-        self, rho: Array, w: Array, sending: Array, y: Array
+    def goal(
+        rho: Array, w: Array, sending: Array, y: Array
     ) -> tuple[Array, Array, Array | float, float]:
-        """Left side minus right, both as logarithms, and its derivatives by v, ln D and ln y."""
         total = rho / (w * (1.0 + w)) + sending  # (T - s0)/s0 without a difference
         by_v = rho * (0.5 / w + 1.5 * sending) / total
-        return np.log(total / self.lateness), by_v, sending / total, 0.0
+        return np.log(total / lateness), by_v, sending / total, 0.0
+
+    return goal
 
 
-@dataclass(frozen=True)
-class FillsBand:
-    """s r y = Z ln 2/B: the split of the energy that is best for a band."""
+def fills_band(unit_upload: Array) -> Goal:
+    """s r y = Z ln 2/B, where the upload takes Z ln 2/(B s0) at y = 1, in units of s0."""
 
-    unit_upload: Array  # Z ln 2/(B s0): upload time at y = 1, in units of s0
-
-    def start(self, top: Array) -> Array:
-        return self.unit_upload / (top * top)
-
-    def residual(
-        self, rho: Array, w: Array, sending: Array, y: Array
+    def goal(
+        rho: Array, w: Array, sending: Array, y: Array
     ) -> tuple[Array, Array, Array | float, float]:
-        """As for `MeetsDeadline`."""
-        return np.log(sending * y / self.unit_upload), 1.5 * rho, 1.0, 1.0
+        return np.log(sending * y / unit_upload), 1.5 * rho, 1.0, 1.0
+
+    return goal
 
 
 def computing_share(
-    goal: MeetsDeadline | FillsBand,
+    goal: Goal,
+    guess: Array,
     eps: Array,
     lowest_y: Array,
     highest_y: Array,
@@ -113,14 +110,12 @@ def computing_share(
 
     Args:
         goal: the equation to meet.
+        guess: r y at the highest y, as if little were computed.
         eps: eta/E.
         lowest_y, highest_y: bounds of y; at the upper one all energy is used for sending.
         tolerance: size of the last step; the error left is about its square.
     """
-    # A start from the goal at the highest efficiency, which is right where little is computed.
-    odds = 1.0 / np.maximum(
-        np.cbrt((1.0 + 2.0 * goal.start(highest_y)) ** 2) - 1.0, 1e-30
-    )  # exp(-v)
+    odds = 1.0 / np.maximum(np.cbrt((1.0 + 2.0 * guess) ** 2) - 1.0, 1e-30)  # exp(-v)
     log_c = -np.log1p(odds) - np.log(eps)
     y = np.maximum(highest_y - np.log1p(odds), lowest_y)
     x = np.expm1(y)
@@ -138,7 +133,7 @@ def computing_share(
         rho = 1.0 / (1.0 + odds)
         q = odds * rho
         w = np.sqrt(q)
-        value, by_v, by_log_gap, by_log_y = goal.residual(rho, w, 0.5 * eps * gap / (w * q), y)
+        value, by_v, by_log_gap, by_log_y = goal(rho, w, 0.5 * eps * gap / (w * q), y)
         by_log_c = by_log_gap * (((1.0 + x) / gap - 1.0 / y) * stretch) + by_log_y * (c / gap)
         step = (value + by_log_c * late) / (by_v + by_log_c * q)
         odds = odds * np.exp(step)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autofl.network import Certificate
 from autofl.planner.allocation.result import Allocation, Ended
 from autofl.planner.allocation.roots import power_crossing
 from autofl.planner.allocation.task import Task
@@ -53,7 +54,7 @@ def better(best: Way | None, other: Way, by: str) -> Way:
     return Way(*(np.where(first, a, b) for a, b in zip(best, other, strict=True)))
 
 
-class Searched(ABC):
+class SearchedLaws(ABC):
     """The UEs of a task under a law that knows, for each UE alone, the least upload energy and the
     narrowest, the quickest and the thriftiest way. All UEs and all trials go through one call.
 
@@ -203,7 +204,8 @@ class Searched(ABC):
                 if low == before and first == at_once:
                     break
         plan = self._carried_out(self.narrowest(np.asarray(high)))
-        return replace(plan, lower=min(low, plan.time))
+        certificate = Certificate(min(low, plan.time), plan.time, math.nan)
+        return replace(plan, certificate=certificate)
 
     def _longest(self) -> float:
         """A deadline [s] beyond which no UE needs less band, as its circuits use up the energy; inf
@@ -227,12 +229,12 @@ class Searched(ABC):
 
     def allocate_fixed_band(self, band: Array) -> Allocation:
         """The least time of each UE in its own band."""
-        return self._carried_out(self.quickest(band))
+        plan = self._carried_out(self.quickest(band))
+        return replace(plan, certificate=Certificate(plan.time, plan.time, math.nan))
 
     def least_energy_fixed_band(self, band: Array, deadline: float) -> Allocation:
         """The least energy of each UE in its own band within a deadline."""
-        plan = self._carried_out(self.thriftiest(band, deadline))
-        return replace(plan, lower=math.nan, residual=0.0)
+        return self._carried_out(self.thriftiest(band, deadline))
 
     def least_energy(self, total_band: float, deadline: float) -> Allocation:
         """The least total energy within a deadline: one price for band, and grids of bands refined
@@ -269,7 +271,8 @@ class Searched(ABC):
         )
         total = float(way.energy.sum())
         residual = max(total - bound, 0.0) / total
-        return replace(self._carried_out(way), lower=math.nan, residual=residual)
+        plan = self._carried_out(way)
+        return replace(plan, certificate=Certificate(math.nan, plan.time, residual))
 
     def candidates(
         self, best: Array, least: Array, most: Array, total_band: float, deadline: float

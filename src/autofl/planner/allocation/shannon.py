@@ -14,13 +14,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from autofl.network import Certificate
 from autofl.planner.allocation.certificate import kkt_residual
 from autofl.planner.allocation.result import Allocation, Ended
 from autofl.planner.allocation.roots import (
-    FillsBand,
-    MeetsDeadline,
     computing_share,
     excess,
+    fills_band,
+    meets_deadline,
     power_crossing,
     spectral_efficiency,
 )
@@ -37,7 +38,7 @@ NEAR = 1.0 + 1e-12
 """Ratio within which a decision stands at a bound; a decision that was clipped to it does."""
 
 
-class Shannon:
+class ShannonLaws:
     """The UEs of a task under Shannon's law. What bounds each UE at every deadline is worked out
     once.
 
@@ -138,8 +139,10 @@ class Shannon:
             )
             at_power = power_crossing(pi, 1.0 - pi * (goal / s0))
             # The band is flat around its least, so an error of 1e-8 in the share does not show.
+            lateness = goal / s0 - 1.0
+            guess = 1.5 * lateness / highest_y
             share = computing_share(
-                MeetsDeadline(goal / s0 - 1.0), eps, lowest_y, highest_y, tolerance=1e-4
+                meets_deadline(lateness), guess, eps, lowest_y, highest_y, tolerance=1e-4
             )
             at_energy = np.sqrt(share)
             w[moves] = np.maximum(at_power, at_energy)
@@ -194,17 +197,19 @@ class Shannon:
         bands = bands * (min(1.0, total_band / float(bands.sum())) * (1.0 - 3.0 * GUARD))
         plan = self.fastest(bands)
         residual = kkt_residual(self.task, plan, total_band)
-        return replace(plan, lower=min(lower, plan.time), residual=residual, ended=ended)
+        certificate = Certificate(min(lower, plan.time), plan.time, residual)
+        return replace(plan, certificate=certificate, ended=ended)
 
     def allocate_fixed_band(self, band: Array) -> Allocation:
         """The least time of each UE in its own band; too wide a band does not reach phi at P."""
         with np.errstate(all="ignore"):
             snr = self.task.max_power * self.task.gain_to_noise / band
             reaches = self.able & (snr >= self.task.phi * (1.0 - GUARD))
-        return self._part(reaches).fastest(band[reaches]).among(self.task, reaches)
+        plan = self._part(reaches).fastest(band[reaches]).among(self.task, reaches)
+        return replace(plan, certificate=Certificate(plan.time, plan.time, math.nan))
 
-    def _part(self, chosen: BoolArray) -> "Shannon":
-        return self if chosen.all() else Shannon(self.task.part(chosen))
+    def _part(self, chosen: BoolArray) -> "ShannonLaws":
+        return self if chosen.all() else ShannonLaws(self.task.part(chosen))
 
     def fastest(self, band: Array) -> Allocation:
         """The least time of UEs that all reach phi in these bands."""
@@ -223,8 +228,11 @@ class Shannon:
         moves = (unit_upload > turns[0]) & ~slow
         if moves.any():
             eps = self.eps[moves]
-            goal = FillsBand(unit_upload[moves])
-            share = computing_share(goal, eps, self.ends[0][moves], self.ends[2][moves])
+            goal = fills_band(unit_upload[moves])
+            lowest_y = self.ends[0][moves]
+            highest_y = self.ends[2][moves]
+            guess = unit_upload[moves] / (highest_y * highest_y)
+            share = computing_share(goal, guess, eps, lowest_y, highest_y)
             w[moves] = np.clip(np.sqrt(share), self.smallest_w[moves], self.largest_w[moves])
             y[moves] = spectral_efficiency((1.0 - w[moves] ** 2) / eps)
 
@@ -283,14 +291,13 @@ class Shannon:
         band = least + (band - least) * min(1.0, spare / max(float((band - least).sum()), 1e-300))
         plan = self._thriftiest(band, deadline)
         ended = Ended.SOLVED if residual < tolerance else Ended.STOPPED
-        return replace(plan, lower=math.nan, residual=residual, ended=ended)
+        return replace(plan, certificate=Certificate(math.nan, plan.time, residual), ended=ended)
 
     def least_energy_fixed_band(self, band: Array, deadline: float) -> Allocation:
         """The least energy of each UE in its own band."""
         makes = self.least_band(np.asarray(deadline)) <= band
         able = makes & (band <= self.widest * (1.0 + 3.0 * GUARD))
-        plan = self._part(able)._thriftiest(band[able], deadline)
-        return replace(plan.among(self.task, able), lower=math.nan, residual=0.0)
+        return self._part(able)._thriftiest(band[able], deadline).among(self.task, able)
 
     def _thriftiest(self, band: Array, deadline: float) -> Allocation:
         """The plan of least energy in these bands; where rounding would cost time or budget, that
@@ -303,17 +310,8 @@ class Shannon:
             band, power, self.task.cycles / self._compute_time(y, band, deadline)
         )
         better = (slow.energy < fast.energy) & (slow.ue_time <= deadline * (1.0 + GUARD))
-        ue_time = np.where(better, slow.ue_time, fast.ue_time)
-        time = float(ue_time.max()) if ue_time.size else math.inf
-        return replace(
-            fast,
-            time=time,
-            upper=time,
-            power=np.where(better, slow.power, fast.power),
-            frequency=np.where(better, slow.frequency, fast.frequency),
-            ue_time=ue_time,
-            energy=np.where(better, slow.energy, fast.energy),
-        )
+        power = np.where(better, slow.power, fast.power)
+        return self._carried_out(band, power, np.where(better, slow.frequency, fast.frequency))
 
     def _most_band(self, deadline: float) -> Array:
         """The band beyond which a UE saves nothing: at the decoding threshold, with P_max or with

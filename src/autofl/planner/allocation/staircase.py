@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autofl.planner.allocation.search import SAFE, Searched, Way, better
+from autofl.planner.allocation.search import SAFE, SearchedLaws, Way, better
 from autofl.units import Array, BoolArray, IntArray
 
 
-class Run(NamedTuple):
+class Flight(NamedTuple):
     """Levels one above the other, along which xi/y grows and is convex in ln y and in 1/y, as on
     Shannon's curve.
     """
@@ -28,8 +28,8 @@ class Run(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def runs_of(levels: tuple[tuple[float, float], ...]) -> tuple[Run, ...]:
-    """The levels in as few runs as possible: one for the tables of NR, several where measured SNRs
+def flights_of(levels: tuple[tuple[float, float], ...]) -> tuple[Flight, ...]:
+    """The levels in as few flights as possible: one for the tables of NR, several where measured SNRs
     scatter.
     """
     y, snr = np.array(levels).T
@@ -43,18 +43,18 @@ def runs_of(levels: tuple[tuple[float, float], ...]) -> tuple[Run, ...]:
         if not rise[level - 1] > 0.0 or (level - begins[-1] >= 2 and not bends[level - 2]):
             begins.append(level)
     return tuple(
-        Run(y[begin:end], snr[begin:end], cost[begin:end])
+        Flight(y[begin:end], snr[begin:end], cost[begin:end])
         for begin, end in zip(begins, [*begins[1:], len(y)], strict=True)
     )
 
 
 def _best_level(
-    run: Run, shape: tuple[int, ...], next_is_better: Callable[[IntArray], BoolArray]
+    flight: Flight, shape: tuple[int, ...], next_is_better: Callable[[IntArray], BoolArray]
 ) -> IntArray:
-    """The best level of a run, where levels get better up to it and worse from there on, by
+    """The best level of a flight, where levels get better up to it and worse from there on, by
     bisection.
     """
-    num = len(run.y)
+    num = len(flight.y)
     level = np.zeros(shape, np.int64)
     for power in reversed(range((num - 1).bit_length())):
         trial = np.minimum(level + 2**power, num - 1)
@@ -62,7 +62,7 @@ def _best_level(
     return level
 
 
-class Staircase(Searched):
+class StaircaseLaws(SearchedLaws):
     """The UEs of a task under a staircase of rates."""
 
     PIECES = 400
@@ -83,12 +83,12 @@ class Staircase(Searched):
 
     def narrowest(self, deadline: Array) -> Way:
         """At each level the longest upload that the energy allows. That time is concave in A and
-        falls, so along a run t y grows up to the best level and falls from there on.
+        falls, so along a flight t y grows up to the best level and falls from there on.
         """
-        ways = (self._narrowest_of(run, deadline) for run in runs_of(self.task.levels))
+        ways = (self._narrowest_of(flight, deadline) for flight in flights_of(self.task.levels))
         return self._best(ways, "band")
 
-    def _narrowest_of(self, run: Run, deadline: Array) -> Way:
+    def _narrowest_of(self, flight: Flight, deadline: Array) -> Way:
         circuit = self.task.circuit_power
         with np.errstate(all="ignore"):
             longest = self.longest_upload(deadline, circuit)
@@ -96,20 +96,20 @@ class Staircase(Searched):
 
             def next_needs_less(level: IntArray) -> BoolArray:
                 """The next level needs less band if it has energy to spare in the time t y/y'."""
-                t = longest(self.energy - self.eta * run.cost[level])
-                time = t * run.y[level] / run.y[level + 1]
-                time = np.maximum(time, least_time * run.cost[level + 1])
+                t = longest(self.energy - self.eta * flight.cost[level])
+                time = t * flight.y[level] / flight.y[level + 1]
+                time = np.maximum(time, least_time * flight.cost[level + 1])
                 s = np.minimum(deadline - time, self.slowest_cpu)
-                spent = self.cube / s**2 + circuit * time + self.eta * run.cost[level + 1]
+                spent = self.cube / s**2 + circuit * time + self.eta * flight.cost[level + 1]
                 return np.asarray((s >= self.quickest_cpu) & (spent < self.energy))
 
             shape = np.broadcast_shapes(np.shape(deadline), self.eta.shape)
-            level = _best_level(run, shape, next_needs_less)
-            t = longest(self.energy - self.eta * run.cost[level])
-            able = (t > 0.0) & (t >= least_time * run.cost[level])
-            band = self.task.bits * math.log(2.0) / (t * run.y[level])
+            level = _best_level(flight, shape, next_needs_less)
+            t = longest(self.energy - self.eta * flight.cost[level])
+            able = (t > 0.0) & (t >= least_time * flight.cost[level])
+            band = self.task.bits * math.log(2.0) / (t * flight.y[level])
             s = np.minimum(deadline - t, self.slowest_cpu)
-            return self.way(able, band, run.snr[level], run.y[level], s, t)
+            return self.way(able, band, flight.snr[level], flight.y[level], s, t)
 
     def quickest(self, band: Array) -> Way:
         """All levels are compared: time is not convex along them."""
@@ -124,35 +124,37 @@ class Staircase(Searched):
             return self.way(able, band, np.asarray(snr), np.asarray(y), s, t)
 
     def thriftiest(self, band: Array, deadline: Array | float) -> Way:
-        """Along a run the energy is convex in 1/y."""
-        runs = runs_of(self.task.levels)
-        return self._best((self._thriftiest_of(run, band, deadline) for run in runs), "energy")
+        """Along a flight the energy is convex in 1/y."""
+        flights = flights_of(self.task.levels)
+        return self._best(
+            (self._thriftiest_of(flight, band, deadline) for flight in flights), "energy"
+        )
 
-    def _thriftiest_of(self, run: Run, band: Array, deadline: Array | float) -> Way:
+    def _thriftiest_of(self, flight: Flight, band: Array, deadline: Array | float) -> Way:
         circuit = self.task.circuit_power
         with np.errstate(all="ignore"):
             upload = self.task.bits * math.log(2.0) / band
 
             def energy(level: IntArray) -> Array:
                 """Infinite where the CPU is not done in time."""
-                t = upload / run.y[level]
+                t = upload / flight.y[level]
                 s = np.minimum(deadline - t, self.slowest_cpu)
-                used = self.cube / s**2 + circuit * t + self.eta * run.cost[level]
+                used = self.cube / s**2 + circuit * t + self.eta * flight.cost[level]
                 return np.where(s >= self.quickest_cpu * (1.0 - SAFE), used, np.inf)
 
             def next_takes_less(level: IntArray) -> BoolArray:
                 less = energy(level)
-                return self._reaches(band, run.snr[level + 1]) & (
+                return self._reaches(band, flight.snr[level + 1]) & (
                     np.isinf(less) | (energy(level + 1) < less)
                 )
 
             shape = np.broadcast_shapes(np.shape(upload), self.eta.shape)
-            level = _best_level(run, shape, next_takes_less)
-            t = upload / run.y[level]
+            level = _best_level(flight, shape, next_takes_less)
+            t = upload / flight.y[level]
             s = np.minimum(deadline - t, self.slowest_cpu)
-            able = (s >= self.quickest_cpu * (1.0 - SAFE)) & self._reaches(band, run.snr[level])
+            able = (s >= self.quickest_cpu * (1.0 - SAFE)) & self._reaches(band, flight.snr[level])
             s = np.maximum(s, self.quickest_cpu)
-            way = self.way(able, band, run.snr[level], run.y[level], s, t)
+            way = self.way(able, band, flight.snr[level], flight.y[level], s, t)
             affordable = way.energy <= self.task.max_energy * (1.0 + 1e-9)
             return way._replace(able=way.able & affordable)
 
