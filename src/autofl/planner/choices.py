@@ -66,9 +66,9 @@ def make_options(
         work = np.log((tau * d)[pays])
         wanted = np.linspace(work[0], work[-1], most)
         near = np.unique(np.abs(work[:, None] - wanted).argmin(axis=0))
-        kept += [(tau[p], d[p], bits, progress[p]) for p in pays[near]]
-    columns = [np.array(column) for column in zip(*kept, strict=True)]
-    return Options(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
+        best = pays[near]
+        kept.append((tau[best], d[best], np.full(len(best), bits), progress[best]))
+    return Options(*(np.concatenate(column) for column in zip(*kept, strict=True)))
 
 
 def choose(
@@ -97,11 +97,10 @@ def choose(
         picked = _within(worth, needs, picked, total)
         if band.shape[1] <= FILLED_UP:
             _fill(worth, needs, picked, total)
-    progress = _at(worth, picked).sum(axis=-1)
     left_out = picked == band.shape[-1]
-    return np.where(left_out, -1, picked), np.where(
-        (left_out & must).any(axis=-1), -np.inf, progress
-    )
+    progress = _at(worth, picked).sum(axis=-1)
+    progress = np.where((left_out & must).any(axis=-1), -np.inf, progress)
+    return np.where(left_out, -1, picked), progress
 
 
 def _weighed(

@@ -16,15 +16,13 @@ import numpy as np
 from autofl.network import Certificate
 from autofl.planner.allocation.result import Allocation, Ended
 from autofl.planner.allocation.roots import power_crossing
-from autofl.planner.allocation.task import Task
+from autofl.planner.allocation.task import FOREVER, Task
 from autofl.units import Array, BoolArray, IntArray
 
 SAFE = 1e-12
 """Budgets are read as E (1 - SAFE) and phi as phi (1 + SAFE): rounding then stays on the feasible
 side.
 """
-FOREVER = 1e12
-"""A UE that needs more seconds for a round never takes part: beyond, numbers run out of floats."""
 
 
 class Way(NamedTuple):

@@ -25,15 +25,13 @@ from autofl.planner.allocation.roots import (
     power_crossing,
     spectral_efficiency,
 )
-from autofl.planner.allocation.task import Task
+from autofl.planner.allocation.task import FOREVER, Task
 from autofl.units import Array, BoolArray
 
 GUARD = 2e-14
 """Budgets are read as E (1 - GUARD) and phi as phi (1 + GUARD): rounding then stays on the feasible
 side.
 """
-FOREVER = 1e12
-"""A UE that needs more seconds for a round never takes part: beyond, numbers run out of floats."""
 NEAR = 1.0 + 1e-12
 """Ratio within which a decision stands at a bound; a decision that was clipped to it does."""
 

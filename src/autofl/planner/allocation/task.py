@@ -9,6 +9,9 @@ import numpy as np
 from autofl.network import Cell
 from autofl.units import Array, BoolArray
 
+FOREVER = 1e12
+"""A UE that needs more seconds for a round never takes part: beyond, numbers run out of floats."""
+
 
 @dataclass(frozen=True)
 class Task:
