@@ -437,17 +437,13 @@ def _as_plan(
 
     # What binds: the budget, and the top of the rate law or P_max.
     spent = spread(solved.energy, 0.0) >= (1.0 - BINDS) * cell.max_energy
-    limit = power_limit(cell.having(bandwidth=band), gain, power)
-    if limit is None:
-        full = power >= (1.0 - BINDS) * cell.max_power
-        limit = np.where(full, Status.POWER, Status.ENERGY).astype(np.int8)
     plan = make_plan(
         cell,
         num_samples=spread(options.num_samples[ue, option], 0.0),
         tx_power=power,
         feasible=takes_part,
         samples_limit=np.where(spent, Status.ENERGY, Status.ACCURACY).astype(np.int8),
-        power_limit=limit,
+        power_limit=power_limit(cell.having(bandwidth=band), gain, power, slack=BINDS),
         local_steps=spread(options.local_steps[ue, option], cell.local_steps),
         cpu_frequency=spread(solved.frequency, cell.cpu_frequency),
         bandwidth=band,

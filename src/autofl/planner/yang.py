@@ -8,7 +8,7 @@ import numpy as np
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan, Status, decoded, make_plan
 from autofl.planner.allocation import Task, allocate
-from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless
+from autofl.planner.base import MIN_SAMPLES, ROUNDING, Memory, Memoryless, power_limit
 from autofl.units import Array
 
 
@@ -76,7 +76,6 @@ class YangPlanner(Memoryless):
         frequency = cell.cpu_frequency.copy()
         frequency[there] = solved.frequency
         few = samples < self.num_samples
-        full = tx_power >= cell.max_power * (1.0 - 1e-9)
         plan = make_plan(
             cell,
             feasible=feasible,
@@ -85,6 +84,6 @@ class YangPlanner(Memoryless):
             cpu_frequency=frequency,
             bandwidth=bandwidth,
             samples_limit=np.where(few, Status.DATA, Status.ACCURACY).astype(np.int8),
-            power_limit=np.where(full, Status.POWER, Status.ENERGY).astype(np.int8),
+            power_limit=power_limit(cell, channel_gain, tx_power, slack=ROUNDING),
         )
         return plan, memory
