@@ -73,7 +73,7 @@ class SearchedLaws(ABC):
     GRID = 65
     """Bands compared for each UE when saving energy; fewer when there are many UEs."""
     REFINED = 5
-    """Grids, each around the best of the one before: 32-fold narrower each time, that is to 1e-7."""
+    """Grids, each around the best of the one before and 32-fold narrower, so in the end 1e-7 apart."""
 
     def __init__(self, task: Task) -> None:
         self.task = task

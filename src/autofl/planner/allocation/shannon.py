@@ -116,58 +116,70 @@ class ShannonLaws:
         enough. ln b_i is convex and falling in ln T.
         """
         with np.errstate(all="ignore"):
-            return self._least_band(np.asarray(deadline), with_slope=False)[0]
+            w, crosses = self._split(deadline)
+            upload_time, _, c = self._upload(deadline, w, crosses)
+            return self._band(deadline, upload_time, spectral_efficiency(c))
 
     def band_and_slope(self, deadline: Array | float) -> tuple[Array, Array]:
         """b_i(T) and d b_i/d ln T [Hz], a subgradient where b_i has a kink; inf and -inf where no
         band is enough.
         """
+        deadline = np.asarray(deadline, dtype=np.float64)
         with np.errstate(all="ignore"):
-            return self._least_band(np.asarray(deadline, dtype=np.float64), with_slope=True)
+            w, crosses = self._split(deadline)
+            upload_time, pushed, c = self._upload(deadline, w, crosses)
+            y = spectral_efficiency(c)
+            band = self._band(deadline, upload_time, y)
 
-    def _least_band(self, deadline: Array, with_slope: bool) -> tuple[Array, Array]:
-        # The computing time is at an end of its range, or where shifting energy gains no time, or
-        # where energy and power run out together, whichever computes faster.
+            # More time means a longer upload, and more energy for it where the power decides; where
+            # energy and power run out together, computing takes its part of the time.
+            rate = self.pi / (self.eps * self.s0)  # P / eta
+            slope = 1.0 / upload_time + np.where(pushed, rate / excess(y, c), 0.0)
+            hold = 2.0 * w**3 / (self.eps * self.s0)  # dc/ds along the energy budget
+            slope = np.where(crosses, slope * hold / (hold + rate), slope)
+            return band, -slope * band * deadline
+
+    def _split(self, deadline: Array) -> tuple[Array, BoolArray]:
+        """The best w for a deadline, and whether energy and power run out together there."""
         w = np.where(deadline >= self.idles, self.smallest_w, self.largest_w)
         moves = (deadline > self.hurries) & (deadline < self.idles)
         crosses = np.zeros(moves.shape, np.bool_)
-        if moves.any():
-            eps, s0, pi, lowest_y, highest_y, goal = _where(
-                moves, self.eps, self.s0, self.pi, self.ends[0], self.ends[2], deadline
-            )
-            at_power = power_crossing(pi, 1.0 - pi * (goal / s0))
-            # The band is flat around its least, so an error of 1e-8 in the share does not show.
-            lateness = goal / s0 - 1.0
-            guess = 1.5 * lateness / highest_y
-            share = computing_share(
-                meets_deadline(lateness), guess, eps, lowest_y, highest_y, tolerance=1e-4
-            )
-            at_energy = np.sqrt(share)
-            w[moves] = np.maximum(at_power, at_energy)
-            w = np.minimum(np.maximum(w, self.smallest_w), self.largest_w)
-            crosses[moves] = at_power > at_energy
+        if not moves.any():
+            return w, crosses
 
-        # What power or energy allow in the time that is left for sending. On a tie, and at the very
-        # shortest deadline, the steeper slope is the one that holds to the left and to the right.
+        # In between, it is where shifting energy gains no time, or where energy and power run out
+        # together, whichever computes faster. The band is flat around its least, so an error of
+        # 1e-8 in the share does not show.
+        eps, s0, pi, lowest_y, highest_y, time = _where(
+            moves, self.eps, self.s0, self.pi, self.ends[0], self.ends[2], deadline
+        )
+        lateness = time / s0 - 1.0
+        guess = 1.5 * lateness / highest_y
+        goal = meets_deadline(lateness)
+        share = computing_share(goal, guess, eps, lowest_y, highest_y, tolerance=1e-4)
+        at_energy = np.sqrt(share)
+        at_power = power_crossing(pi, 1.0 - pi * (time / s0))
+        w[moves] = np.maximum(at_power, at_energy)
+        crosses[moves] = at_power > at_energy
+        return np.minimum(np.maximum(w, self.smallest_w), self.largest_w), crosses
+
+    def _upload(
+        self, deadline: Array, w: Array, crosses: BoolArray
+    ) -> tuple[Array, BoolArray, Array]:
+        """The time for the upload, whether its power is P, and c, its energy in units of eta."""
         upload_time = deadline - self.s0 / w
         by_power = self.pi * (upload_time / self.s0)
         by_energy = 1.0 - w * w
+        # On a tie, and at the very shortest deadline, the steeper slope is the one that holds to
+        # the left and to the right.
         pushed = (by_power <= by_energy) | (deadline <= self.shortest) | crosses
         sending = np.where(pushed, by_power, by_energy)
         c = np.maximum(sending, self.phi_energy / self.eta * self.eps) / self.eps
-        y = spectral_efficiency(c)
-        band = np.minimum(self.task.bits * math.log(2.0) / (upload_time * y), self.widest)
-        band = np.where(self.able & (deadline >= self.shortest), band, np.inf)
-        if not with_slope:
-            return band, band
+        return upload_time, pushed, c
 
-        # More time means a longer upload, and more energy for it where the power decides; where
-        # energy and power run out together, computing takes its part of the time.
-        rate = self.pi / (self.eps * self.s0)  # P / eta
-        slope = 1.0 / upload_time + np.where(pushed, rate / excess(y, c), 0.0)
-        hold = 2.0 * w**3 / (self.eps * self.s0)  # dc/ds along the energy budget
-        slope = np.where(crosses, slope * hold / (hold + rate), slope)
-        return band, -slope * band * deadline
+    def _band(self, deadline: Array, upload_time: Array, y: Array) -> Array:
+        band = np.minimum(self.task.bits * math.log(2.0) / (upload_time * y), self.widest)
+        return np.where(self.able & (deadline >= self.shortest), band, np.inf)
 
     def allocate(self, total_band: float) -> Allocation:
         """The least T: Newton's method on ln sum_i b_i(T) = ln B_tot in ln T.
@@ -275,7 +287,8 @@ class ShannonLaws:
             return Allocation.of_nobody(self.task, least.shape, Ended.TOO_SHORT)
         least = least * min(1.0, usable / float(least.sum()))
 
-        # A price is needed only where not everybody can have the least, or the most, that is of use.
+        # A price is needed only where the band lies between all that is needed and all that is of
+        # use.
         most = np.maximum(self._most_band(deadline), least)
         band = most
         residual = 0.0
@@ -389,7 +402,7 @@ class ShannonLaws:
         task = self.task
         upload = task.bits * math.log(2.0) / band  # M
         with np.errstate(all="ignore"):
-            # From below, the CPU at f_max and the decoding threshold bound y, from above f_min and P.
+            # The CPU at f_max and the decoding threshold bound y from below, f_min and P from above.
             slowest = task.cycles / task.min_frequency
             quickest = task.cycles / task.max_frequency
             at_full_power = np.log1p(task.max_power * task.gain_to_noise / band)
@@ -400,7 +413,7 @@ class ShannonLaws:
             goal = np.log(2.0 * task.kappa * task.cycles**3 * upload / self.eta)
             y = least_y if start is None else np.clip(start, least_y, most_y)
             for _ in range(max_steps):
-                _, gap, growth = _sending(y)
+                _, gap, growth = _marginal(y)
                 time = upload / y
                 compute_time = deadline - time
                 value = np.log(gap * y * compute_time**3) - goal
@@ -418,7 +431,7 @@ class ShannonLaws:
         """
         task = self.task
         with np.errstate(all="ignore"):
-            x, gap, growth = _sending(y)
+            x, gap, growth = _marginal(y)
             time = task.bits * math.log(2.0) / band / y
             compute_time = self._compute_time(y, band, deadline)
             ratio = time / compute_time
@@ -434,7 +447,7 @@ class ShannonLaws:
             free_slope = 1.0 + growth * (1.0 + 3.0 * ratio) / (1.0 + 3.0 * ratio + growth)
             box_slope = np.where(quick | calm, 1.0 + growth, free_slope)
 
-            # At the decoding threshold or at P_max the CPU saves, since a wider band takes less time.
+            # At the decoding threshold or at P_max a wider band takes less time, and the CPU saves.
             faint = y <= self.least_y * NEAR
             faint_price = computing * time
             faint_slope = 2.0 + 3.0 * ratio
@@ -457,7 +470,7 @@ class ShannonLaws:
             return np.stack([left, np.minimum(left, right)]), np.stack([left_slope, right_slope])
 
 
-def _sending(y: Array) -> tuple[Array, Array, Array]:
+def _marginal(y: Array) -> tuple[Array, Array, Array]:
     """x = exp(y) - 1, the marginal energy D = 1 + x - c, and its growth y D'/D."""
     x = np.expm1(y)
     gap = 1.0 + x - x / y

@@ -29,8 +29,8 @@ class Flight(NamedTuple):
 
 @lru_cache(maxsize=64)
 def flights_of(levels: tuple[tuple[float, float], ...]) -> tuple[Flight, ...]:
-    """The levels in as few flights as possible: one for the tables of NR, several where measured SNRs
-    scatter.
+    """The levels in as few flights as possible: one for the tables of NR, several where measured
+    SNRs scatter.
     """
     y, snr = np.array(levels).T
     cost = snr / y
