@@ -8,8 +8,8 @@ Least T such that, for every UE i that takes part,
 
 The least band b_i(T) of each UE falls as T grows, so the least T is where the bands add up to the
 total. How it is found depends on the rate law: `Laws` says what a law must know, `ShannonLaws` is
-the fast one for the paper's law, `CurveLaws` and `StaircaseLaws` serve ceilings, tables and circuits
-that draw power (docs/radio.md).
+the fast one for the paper's law, `CurveLaws` and `StaircaseLaws` serve ceilings, tables and
+circuits that draw power (docs/radio.md).
 
     task = Task.of(cell, gain, cycles, bits, frequency=True)
     fastest = allocate(task, total_band)

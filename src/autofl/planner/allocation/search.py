@@ -60,6 +60,10 @@ class SearchedLaws(ABC):
     an upload takes the energy eta c(y) + P_c t, and computing kappa W^3/s^2.
     """
 
+    TOLERANCE = 1e-12
+    """Relative width of the interval in which the least deadline is known; some 100 times what
+    rounding leaves.
+    """
     DEADLINES = 32
     """Deadlines tried in one call, which narrows the interval 33-fold; fewer when there are many
     UEs.
@@ -73,7 +77,7 @@ class SearchedLaws(ABC):
     GRID = 65
     """Bands compared for each UE when saving energy; fewer when there are many UEs."""
     REFINED = 5
-    """Grids, each around the best of the one before and 32-fold narrower, so in the end 1e-7 apart."""
+    """Grids, each around the best of the one before and 32-fold narrower: in the end 1e-7 apart."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -169,7 +173,7 @@ class SearchedLaws(ABC):
             band.flat[places[block]] = np.where(way.able, way.band, np.inf)
         return band
 
-    def allocate(self, total_band: float, tolerance: float = 1e-12) -> Allocation:
+    def allocate(self, total_band: float) -> Allocation:
         """The least T; `lower` is a deadline whose bands do not fit, `upper` one whose bands do."""
         num_ue = len(self.shortest)
 
@@ -193,7 +197,7 @@ class SearchedLaws(ABC):
 
             # ... then narrowed with several trials at a time, keeping what fits.
             at_once = max(1, min(self.DEADLINES, self.MOST_VALUES // num_ue))
-            while high > low * (1.0 + tolerance):
+            while high > low * (1.0 + self.TOLERANCE):
                 trials = low * (high / low) ** (np.arange(1, at_once + 1) / (at_once + 1))
                 first = int(np.argmax(np.append(fits(trials), True)))
                 before = low

@@ -50,6 +50,11 @@ class ShannonLaws:
         max_steps: more than ever needed; with fewer, the bounds show how close the result is.
     """
 
+    BAND_TOLERANCE = 1e-9
+    """Relative change of the bands at which the steps for the least energy end: energy is flat
+    there, and its error the square.
+    """
+
     def __init__(self, task: Task, tolerance: float = 1e-8, max_steps: int = 100) -> None:
         self.task = task
         self.tolerance = tolerance
@@ -262,9 +267,7 @@ class ShannonLaws:
         efficiency = np.log1p(power * self.task.gain_to_noise / band)
         return Allocation.of(self.task, band, power, frequency, efficiency)
 
-    def least_energy(
-        self, total_band: float, deadline: float, tolerance: float = 1e-9, max_steps: int = 60
-    ) -> Allocation:
+    def least_energy(self, total_band: float, deadline: float) -> Allocation:
         """The least total energy: Newton's method on the logarithms of all bands together.
 
         Given one price on band, each UE chooses on its own; -d energy_i/d B_i becomes the same for
@@ -274,8 +277,6 @@ class ShannonLaws:
         Args:
             total_band: B_tot [Hz].
             deadline: T [s], not shorter than that of `allocate`.
-            tolerance: relative change of the bands at which the steps end.
-            max_steps: more than ever needed.
         Returns:
             An allocation whose `residual` is the relative spread of the price; no UE uses more than
             its budget.
@@ -296,12 +297,12 @@ class ShannonLaws:
             band = least
         elif float(most.sum()) > total_band:
             stops = np.stack([least, *self._kinks(deadline), most])
-            log_band, residual = self._priced(stops, deadline, total_band, tolerance, max_steps)
+            log_band, residual = self._priced(stops, deadline, total_band)
             band = np.exp(log_band)
         spare = max(usable - float(least.sum()), 0.0)
         band = least + (band - least) * min(1.0, spare / max(float((band - least).sum()), 1e-300))
         plan = self._thriftiest(band, deadline)
-        ended = Ended.SOLVED if residual < tolerance else Ended.STOPPED
+        ended = Ended.SOLVED if residual < self.BAND_TOLERANCE else Ended.STOPPED
         return replace(plan, certificate=Certificate(math.nan, plan.time, residual), ended=ended)
 
     def least_energy_fixed_band(self, band: Array, deadline: float) -> Allocation:
@@ -347,9 +348,7 @@ class ShannonLaws:
             calm = np.where(c > 1.0, calm, np.inf)
         return quick, np.where(time > 0.0, calm, np.inf)
 
-    def _priced(
-        self, stops: Array, deadline: float, total_band: float, tolerance: float, max_steps: int
-    ) -> tuple[Array, float]:
+    def _priced(self, stops: Array, deadline: float, total_band: float) -> tuple[Array, float]:
         """ln of the bands at which every UE pays the same price, and their last change.
 
         Args:
@@ -366,7 +365,7 @@ class ShannonLaws:
         change = math.inf
         price = math.nan
         y = None
-        for _ in range(max_steps):
+        for _ in range(self.max_steps):
             band = np.exp(log_band)
             y = self._thrifty_efficiency(band, deadline, start=y)
             prices, slopes = self._prices(y, band, deadline)
@@ -375,7 +374,7 @@ class ShannonLaws:
             wished, price = _adding_up(price, stops, seen, seen_prices, slopes, total_band)
             change = float(np.abs(wished - log_band).max())
             log_band = wished
-            if change < tolerance:
+            if change < self.BAND_TOLERANCE:
                 break
         return log_band, change
 
@@ -402,7 +401,7 @@ class ShannonLaws:
         task = self.task
         upload = task.bits * math.log(2.0) / band  # M
         with np.errstate(all="ignore"):
-            # The CPU at f_max and the decoding threshold bound y from below, f_min and P from above.
+            # f_max and the decoding threshold bound y from below, f_min and P from above.
             slowest = task.cycles / task.min_frequency
             quickest = task.cycles / task.max_frequency
             at_full_power = np.log1p(task.max_power * task.gain_to_noise / band)
