@@ -264,8 +264,13 @@ def sums_of(results, attack, share, rule, seeds, num_ue=20, other="") -> list[st
         return ["–"] * 4
     names = ("caught", "lies", "wronged", "named", "liars", "wrongly")
     total = {name: sum(results[key][name] for key in keys) for name in names}
-    there = (f"{total['caught']} of {total['lies']}", total["wronged"])
-    return [*map(str, there), f"{total['named']} of {total['liars']}", str(total["wrongly"])]
+    there = (f"{total['caught']}/{total['lies']}", total["wronged"])
+    return [*map(str, there), f"{total['named']}/{total['liars']}", str(total["wrongly"])]
+
+
+def spoken(share: str) -> str:
+    """ "9/10" as it stands in a sentence: "9 of 10"."""
+    return share.replace("/", " of ")
 
 
 def table(rows, head) -> str:
@@ -346,7 +351,7 @@ def write_page() -> None:
             )
             gaps = [f"{of_all[0]:.1f}", f"{of_all[1]:.1f}", f"{of_honest[0]:.1f}"]
             named = sums_of(results, attack, share, MEANS[2], main)
-            row = [attack or "nobody", f"{100 * share:g} %", *accuracy, *gaps, *named]
+            row = [attack or "nobody", f"{100 * share:g}", *accuracy, *gaps, *named]
             (sly if attack in SLY else history).append(row)
     few = [
         [
@@ -359,12 +364,12 @@ def write_page() -> None:
         ]
         for attack in (None, *ATTACKS)
     ]
-    rows = [["nobody", "0 %", *(mean_of(results, None, 0.0, rule, every) for rule in RULES)]]
+    rows = [["nobody", "0", *(mean_of(results, None, 0.0, rule, every) for rule in RULES)]]
     for attack in QUICK:
         rows += [
             [
                 attack,
-                f"{100 * share:g} %",
+                f"{100 * share:g}",
                 *(mean_of(results, attack, share, rule, every) for rule in RULES),
             ]
             for share in SHARES
@@ -378,7 +383,7 @@ def write_page() -> None:
             caught.append(
                 [
                     attack,
-                    f"{100 * share:g} %",
+                    f"{100 * share:g}",
                     *sums_of(results, attack, share, "mean", main),
                     *both,
                 ]
@@ -396,7 +401,7 @@ def write_page() -> None:
     long = [
         [
             attack or "nobody",
-            f"{100 * share:g} %",
+            f"{100 * share:g}",
             *(mean_of(results, attack, share, rule, few_seeds) for rule in LONG_RULES),
         ]
         for attack in (None, *LONG)
@@ -423,87 +428,84 @@ def write_page() -> None:
     flips, replays = (
         sums_of(results, attack, most, "mean", main) for attack in ("sign flip x10", "replay")
     )
-    left = ["lies left out", "honest updates left out", "liars named", "honest named"]
-    below = ["points below", "worst seed", "points below, honest UEs"]
+    left = ["lies left out", "honest left out", "liars named", "honest named"]
+    below = ["points below", "worst seed", "honest UEs"]
     text = f"""# What aggregators withstand
 
 The tables give the adapted accuracy in % on MNIST-5k after {ROUNDS} rounds of AutoFL with liars among its 20 UEs. Each
 UE has 5 labels, and {NUM_SELECTED} UEs are selected in a round. `make liars` makes this page; raw values are in
 `results/liars.json`.
 
-In short: with `checks.history = 0.3`, which is off by default, no attack of the first table costs more than
-{largest:.1f} points in any of {len(main)} seeds, whether 10 or 30 % of the UEs lie. The run without liars reaches
-{clean} %. Nearly every liar is named, except for lies that do no harm (a UE's own update x3). Liars who know the check
-get past it and can ruin the model: [below](#what-gets-past-it). So can four of twenty who act together, if it is off;
-two of twenty cannot, since a long update is shortened (next section). All tables but the next one are made without
-shortening, `checks.shorten = 0`, unless a column says "default": they show what a rule does by itself.
+- With `checks.history = 0.3`, off by default, no attack of the first table on it costs more than {largest:.1f} points
+  in any of {len(main)} seeds, whether 10 or 30 % of the UEs lie; without liars the run reaches {clean} %. Nearly every
+  liar is named, except for lies that do no harm (a UE's own update x3).
+- Liars who know the check get past it and can ruin the model: [below](#what-gets-past-it).
+- If it is off, so can four of twenty who act together. Two of twenty cannot, since long updates are shortened.
+
+All tables but the next one are made with `checks.shorten = 0`, unless a column says "default".
 
 ## Long updates are shortened
 
 An update longer than 1.5 times the usual length, for each local step, counts as one of that length (`checks.shorten`,
-on by default, `rounds/screen.py`). Without it, liars who know `checks.norm_bound` send 4.9 medians, which passes. Where
-nobody lies it costs next to nothing here, and up to 0.6 points in other settings
-([table](#what-it-costs-if-nobody-lies)). "Later" means from round {LATE} on. Mean of {FEW} seeds.
+on by default, `rounds/screen.py`). Without that, liars who know `checks.norm_bound` send 4.9 medians, which passes. Where
+nobody lies it costs up to 0.6 points ([table](#what-it-costs-if-nobody-lies)). "Later" means from round {LATE} on. Mean
+of {FEW} seeds.
 
-{table(long, ["attack", "liars", "mean, not shortened", "mean (default)", "mean (default), history"])}
+{table(long, ["attack", "liars [%]", "mean, not shortened", "mean (default)", "mean (default), history"])}
 
-Two of twenty at the bound cost the default 1 to 2 points in the end, and more on the way. Four of twenty from the first
-round on cost some 20 points: the default does not hold there. `checks.history` does, but not against those who begin
-later. A shorter length holds longer and costs honest UEs more.
+Two of twenty at the bound cost the default 1 to 2 points in the end, and more on the way. Four from the first round on
+cost some 20: the default does not hold there. `checks.history` does, but not against those who begin later. A shorter
+length holds longer and costs honest UEs more.
 
-Shortening is a default of servers that look at each update: in deployments, and in simulations with an attack, if only
-with a share of 0, or with `checks.history`. A simulation in which nobody can lie forms no single updates and stays what
-it is to the bit, so a deployment on data of uneven UEs may differ from it a little; `checks.shorten = 0` makes them
-equal.
+Servers that look at each update shorten by default: in deployments, and in simulations with an attack, if only with a
+share of 0, or with `checks.history`. Other simulations form no single updates, so a deployment on data of uneven UEs may
+differ from them a little; `checks.shorten = 0` makes them equal.
 
 ## Liars are recognised by their history
 
-With `checks.history = 0.3` the server may leave out up to 30 % of the UEs: those whose updates, over the rounds so far,
-point against the others' (`rounds/history.py`). The check comes before any aggregator, in simulations and in
-deployments. Within one round, the updates of honest UEs with different labels are nearly orthogonal, so a single round
-says little; the sum over many rounds says more. The table has seeds {", ".join(map(str, main))}.
+With `checks.history = 0.3` the server may leave out up to 30 % of the UEs: those whose updates, summed over the rounds
+so far, point against the others' (`rounds/history.py`). A single round says little, since honest UEs with different
+labels are nearly orthogonal. The check comes before any aggregator, in simulations and in deployments. Seeds
+{", ".join(map(str, main))}:
 
-{table(history, ["attack", "liars", "mean, not shortened", "mean, history", *below, *left])}
+{table(history, ["attack", "liars [%]", "mean, not shortened", "mean, history", *below, *left])}
 
 "Points below" compares "mean, history" with the run of the same seed without liars: on average, in the worst seed, and
-for the honest UEs alone. What is missing at 30 % is the liars' data: runs in which liars send NaN, which is refused at
-once, are as far behind. "Named" counts UEs whose last update was left out.
+for the honest UEs alone. What is missing at 30 % is the
+liars' data: runs in which liars send NaN, which is refused at once, are as far behind. "Named" counts UEs whose last
+update was left out.
 
-How far the honest UEs alone are behind depends on how long training lasts, so a short run says little about a rule:
+How far the honest UEs alone are behind depends on how long training lasts:
 
 {table(horizons(results, main), ["rounds", "without liars", "honest UEs alone, 30 % left out", "behind", "worst seed"])}
 
 - If nobody lies, {nobody} of {len(main) * ROUNDS * NUM_SELECTED:,} updates are left out here, and {nobody_many} of
   {len(one) * ROUNDS * NUM_SELECTED:,} among {MANY} UEs.
 - A first lie may pass: a UE is judged from its second update on, unless its first is clearly against the others. When
-  a UE is first left out, the contribution of its first 5 updates is removed from the model; it is restored if the UE
-  passes later (`rounds/undo.py`). What honest UEs learnt from a misled model stays.
-- An update that another check leaves out counts as opposition, so a UE that sends crude lies is left out later too,
-  when its lies are shorter.
-- Replays are told by their numbers. A deployment without a compressor sees w_i and not w_i - w, so it recognises an old
-  w_i but not an old change added to the new model; what that costs is in the column "unchecked" of the last table.
-- Agreement does not make up for a lie. Opposition and agreement are summed separately, over about 10 updates, and
-  agreement offsets only a quarter as much opposition (`tests/faults/test_history.py`).
-- Once training has come to rest, the honest updates add up to nothing, and everybody opposes the others. The check
-  notices that the common direction is lost and stops judging: who was left out stays out, nobody else is added.
+  a UE is first left out, its first 5 updates are removed from the model; they are restored if it passes later
+  (`rounds/undo.py`). What honest UEs learnt from a misled model stays.
+- An update that another check leaves out counts as opposition.
+- Agreement does not make up for a lie: over about 10 updates, it offsets only a quarter as much opposition.
+- Replays are told by their numbers. A deployment without a compressor sees w_i and not w_i - w, so it does not
+  recognise an old change added to the new model; the column "unchecked" of the last table has what that costs.
+- Once training has come to rest, everybody opposes the others. The check notices and stops judging: who was left out
+  stays out, nobody else is added.
 
-The rule was made on seeds 5, 12, 101 and 102, and an earlier version of it was broken by others: on seed 12, sign
-flips x3 of 30 % ended at 21 %, since the rule swapped liars for honest UEs and stopped judging then. That is mended. On
-{len(FRESH)} seeds that it was not made on ({FRESH[0]} to {FRESH[-1]}), the same attack ends between {min(fresh):.1f}
-and {max(fresh):.1f} %, at most {max(np.subtract(fresh_clean, fresh)):.1f} points below the run without liars, with
-{fresh_named[2]} liars and {fresh_named[3]} honest UEs named. This is experience, no proof: naming may fail on other
-seeds.
+The rule was made on seeds 5, 12, 101 and 102. An earlier version swapped liars for honest UEs on seed 12, and sign
+flips x3 of 30 % ended at 21 %; that is mended. On {len(FRESH)} seeds that it was not made on ({FRESH[0]} to
+{FRESH[-1]}), the same attack ends between {min(fresh):.1f} and {max(fresh):.1f} %, at most
+{max(np.subtract(fresh_clean, fresh)):.1f} points below the run without liars, with {spoken(fresh_named[2])} liars and
+{fresh_named[3]} honest UEs named. This is experience, no proof: naming may fail on other seeds.
 
 ### What gets past it
 
-Liars who know the checks need not be seen. "Later" means from round {LATE} on, when judging has ended here.
+"Later" means from round {LATE} on, when judging has ended here.
 
-{table(sly, ["attack", "liars", "mean, not shortened", "mean, history", *below, *left])}
+{table(sly, ["attack", "liars [%]", "mean, not shortened", "mean, history", *below, *left])}
 
-More that it does not find:
+It does not find these either:
 
-- Liars who watch the check and lie only while it does not judge, or who help much in the first rounds: they make the
-  common direction look stronger than it will be, and judging ends early.
+- Liars who lie only while it does not judge, or who help much in the first rounds, so that judging ends early.
 - Lies that agree with the others, such as a UE's own update x3; noise with a little truth in it; lies in a direction
   in which honest UEs do not move, such as a back door.
 - Anything, if more UEs lie than `checks.history` says, or if liars are the majority of those known so far.
@@ -520,14 +522,13 @@ bytes first would have it refused as a replay; over TLS it cannot.
 
 ## Lies that hide among the others
 
-Little-is-enough sends the mean of the honest updates, moved by some standard deviations in every weight. Such an
-update is too even: all its weights differ from the others' mean by the same number of deviations. Honest updates do so
-only where they differ in one direction, as with two classes and many samples; then all are even, and nobody is judged.
-`checks.evenness` (0.995, on by default, `rounds/evenness.py`) leaves out and names these at once, in rounds of five
-updates and 1,000 weights or more. Of the {len(main) * ROUNDS * NUM_SELECTED:,} updates of the runs without liars the
-default checks leave out {nobody_mean}. A liar who draws the number of deviations anew for every weight is not found,
-and one update far longer than the others blinds the check for a round. Simulations make these checks only if there is
-an attack, if only with a share of 0, or if `checks.history` is on.
+Little-is-enough sends the mean of the honest updates, moved by the same number of standard deviations in every weight.
+Such an update is too even. `checks.evenness` (0.995, on by default, `rounds/evenness.py`) leaves it out and names it at
+once, in rounds of five updates and 1,000 weights or more. Honest updates are as even only where they differ in one
+direction, as with two classes and many samples; then nobody is judged. Of the
+{len(main) * ROUNDS * NUM_SELECTED:,} updates of the runs without liars the default checks leave out {nobody_mean}. A
+liar who draws the number anew for every weight is not found, and one update far longer than the others blinds the check
+for a round. Simulations make it only with an attack, if only with a share of 0, or with `checks.history`.
 
 ## One liar among {MANY}
 
@@ -540,33 +541,31 @@ Mean of {len(one)} seed{"s" if len(one) > 1 else ""}; a UE takes part about {ROU
 
 Mean of {len(every)} seed{"s" if len(every) > 1 else ""}.
 
-{table(rows, ["attack", "liars", *({"mean": "mean, not shortened"}.get(rule, rule) for rule in RULES)])}
+{table(rows, ["attack", "liars [%]", *({"mean": "mean, not shortened"}.get(rule, rule) for rule in RULES)])}
 
-"mean, not shortened" is the default but for `checks.shorten = 0`: the weighted mean, by the plan, of the updates that
-pass the server's checks (finite, new, not 0, not too long: `checks.norm_bound`, see `rounds/screen.py`; not too even:
-`checks.evenness`). "mean, unchecked" has the last two switched off; the other rules are checked too. Rules
-with a `share` allow for 30 % of liars, their default.
-"lost": the model diverged.
+"mean, not shortened" is the mean, weighted by the plan, of the updates that pass the server's checks: finite, new, not
+0, not too long (`checks.norm_bound`), not too even (`checks.evenness`). "mean, unchecked" has the last two switched off;
+the other rules are checked too. Rules with a `share` allow for 30 % of liars, their default. "lost": the model diverged.
 
 In some rounds no rule can help: if {NUM_SELECTED} UEs are drawn from 20 with 6 liars, half of them or more lie in 7 %
 of the rounds.
 
 ## Whom the default leaves out
 
-{table(caught, ["attack", "liars", *left, "accuracy", "unchecked"])}
+{table(caught, ["attack", "liars [%]", *left, "accuracy", "unchecked"])}
 
 ## How to choose
 
 - Against broken devices and crude lies the default is enough: NaN, huge values, zeros and updates x1000 are all left
-  out and named, and the run is that of the honest UEs. Most long flips and replays are left out too: at 30 %,
-  {flips[0]} flips x10 and {replays[0]} replays (a liar's first update is its honest one).
+  out and named. So are most long flips and replays: at 30 %, {spoken(flips[0])} flips x10 and {spoken(replays[0])}
+  replays (a liar's first update is its honest one).
 - Against lies no longer than an honest update the default does little: a tenth of liars who act together cost a point
-  or two, a fifth some 20 points, and more can ruin the model.
-  Use `checks.history` if the same UEs take part again and share labels. If not, `krum` and `mixed` withstand
-  most of what 10 % of liars do within a single round; they cost accuracy if nobody lies.
+  or two, a fifth some 20 points, and more can ruin the model. Use `checks.history` if the same UEs take part again and
+  share labels. If not, `krum` and `mixed` withstand most of what 10 % of liars do within a round; they cost accuracy if
+  nobody lies.
 - `autofl compare --attack sign-flip --attackers 0.2 --set checks.history=0.3` measures it with your own settings.
   `autofl list parts aggregator` lists the rules, and `autofl list parts attack` lists the lies.
-- Every rule but the mean looks at single updates, so they must be formed: memory grows with UEs times weights.
+- Every rule but the mean looks at single updates: memory grows with UEs times weights.
 """
     PAGE.write_text(text, encoding="utf-8")
 
