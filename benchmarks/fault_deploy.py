@@ -149,7 +149,7 @@ def _kill_rows(done: int, same: int, clean: int) -> list[Row]:
             "SIGKILL of deploy run, or of its server app",
             done,
             same,
-            "goes on, same SHA-256 as without it",
+            "the same bytes",
         ),
         Row("server apps left over after 10 s, rounds trained twice", done, clean, "none"),
     ]

@@ -1,4 +1,4 @@
-"""What was once seen to go wrong, and the test that injects it: the second table of
+"""What was once seen to go wrong, and the tests that inject it: the last list of
 docs/reliability.md.
 """
 
@@ -238,9 +238,12 @@ SEEN: list[tuple[str, list[str]]] = [
 ]
 
 
-def seen_table() -> list[str]:
-    """The table, a line each."""
-    lines = ["| what once went wrong | injected by, in `tests` |", "|---|---|"]
-    for attack, tests in SEEN:
-        lines.append(f"| {attack} | {'; '.join(f'`{name}`' for name in tests)} |")
+def seen_list() -> list[str]:
+    """What went wrong, by the file whose test injects it first."""
+    by_file: dict[str, list[str]] = {}
+    for fault, tests in SEEN:
+        by_file.setdefault(tests[0].partition("::")[0], []).append(fault)
+    lines = ["Tests inject each of these; `benchmarks/fault_rows.py` names them all.", ""]
+    for file, faults in by_file.items():
+        lines += [f"- `tests/{file}`:", *(f"    - {fault}" for fault in faults)]
     return lines

@@ -43,7 +43,7 @@ from fault_processes import (
     sets,
     source,
 )
-from fault_rows import seen_table
+from fault_rows import seen_list
 
 from autofl.cli.main import main
 from autofl.config import dump_settings, parse_settings
@@ -245,7 +245,7 @@ def _started_together(place: Path, command: str, num: int) -> Row:
         one_left += (
             won == 0 and refused and whole and all(row["seeds"] == [seed] for row in reported)
         )
-    seen = "one makes its run and reports it; the other is refused, one line, status 2"
+    seen = "one runs and reports; the other is refused, one line, status 2"
     return Row(f"two `{command}` into one folder, started at once", num, one_left, seen)
 
 
@@ -352,7 +352,7 @@ def signals(place: Path) -> list[Row]:
         fine = status == 128 + number and manifest["status"] == "interrupted" and is_one_line(said)
         why = "by a user" if number == signal.SIGINT else number.name
         ended += bool(fine and kept and why in manifest["problem"])
-    seen = f"a checkpoint, the reason, one line; within {max(seconds, 0.1):.1f} s, the model being small (79,510 weights)"
+    seen = f"a checkpoint, the reason, one line; within {max(seconds, 0.1):.1f} s (79,510 weights)"
     return [
         Row(
             "SIGINT, SIGTERM, SIGHUP of `simulate`, once, and twice within 0.5 to 10 ms",
@@ -511,10 +511,13 @@ def draw_page(results: Path = RESULTS, page: Path = PAGE) -> None:
         "# What was broken on purpose, and what happened",
         "",
         "`make faults` injects the faults of the first table; `make fault-deploy`, `make messages` and `make soak`",
-        "inject the others. Each writes its own rows of this page. The tests in `tests/faults` inject a sample of them",
-        "in every CI run. If the two numbers of a row are equal, every fault ended correctly. `SIZE=quick make faults`",
-        "takes minutes; `make fuzz` runs only the random files and commands. A code is the beginning of the SHA-256 of",
-        "`src/autofl` at that time; `python benchmarks/faults.py --code` prints that of the files here.",
+        "inject the others. If the two numbers of a row are equal, every fault ended correctly. The tests in",
+        "`tests/faults` inject a sample in every CI run. `SIZE=quick make faults` takes minutes; `make fuzz` runs only",
+        "the random files and commands.",
+        "",
+        '"The same bytes" means that the work goes on and ends with the SHA-256 that it has without the fault. "One',
+        'line" is what the command says, without a traceback. A code is the beginning of the SHA-256 of `src/autofl`;',
+        "`python benchmarks/faults.py --code` prints that of the files here.",
     ]
     for table, title in TITLES.items():
         if not (results / f"{table}.json").is_file():
@@ -535,7 +538,7 @@ def draw_page(results: Path = RESULTS, page: Path = PAGE) -> None:
             f"| {row['fault']} | {row['injected']:,} | {row['held']:,} | {row['seen']} |"
             for row in rows
         ]
-    text += ["", "## Where each is injected", "", *seen_table()]
+    text += ["", "## What once went wrong", "", *seen_list()]
     page.write_text("\n".join(text) + "\n", encoding="utf-8")
 
 

@@ -102,7 +102,7 @@ def words_of(figures: dict[str, float], settled: int) -> str:
     cpu = [1000 * figures[f"cpu_per_round_{when}"] for when in ("early", "late")]
     return (
         f"{memory[0]:.0f} MiB after {settled} rounds, then {memory[1]:.0f} to {memory[2]:.0f};"
-        f" {cpu[0]:.2f} ms of CPU a round at first, {cpu[1]:.2f} at last"
+        f" CPU of a round {cpu[0]:.2f}, then {cpu[1]:.2f} ms"
     )
 
 
