@@ -144,7 +144,7 @@ def energy_table(rows: Rows, tasks) -> str:
     lines = []
     for task in tasks:
         now, before, thrifty = (rows.of(task, arm) for arm in (NOW, BEFORE, THRIFTY))
-        for name, of in (("now", now), ("now, `joint.thrift = 1`", thrifty), ("before", before)):
+        for name, of in (("now", now), ("now, `planner.thrift = 1`", thrifty), ("before", before)):
             if of:
                 most = max(row["most"] for row in of.values())
                 over = sum(row["over"] for row in of.values())

@@ -14,7 +14,8 @@ import pytest
 import tomli_w
 
 from autofl.cli.main import run as run_cli
-from autofl.config import dump_said, parse_settings
+from autofl.config import dump_said, load_settings, parse_settings
+from autofl.errors import AutoFLError
 from autofl.experiments.jobs import comparison
 from autofl.experiments.run import run
 from autofl.files import read_toml, write_whole
@@ -604,3 +605,17 @@ def test_a_damaged_address_of_a_deployment_is_one_line(text, tmp_path, capsys):
     (tmp_path / "flower" / "config.toml").write_text(text)
     assert run_cli(["deploy", "status", "--folder", str(tmp_path)]) == 2
     assert "not the place of a SuperLink" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["arm", "arms"])
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_code_that_an_arm_names_is_code_too(key, in_a_file, tmp_path):
+    arm = {"title": "Mine", "algorithm": "payload:Rule"}
+    if in_a_file:
+        write_whole(tmp_path / "mine.toml", tomli_w.dumps(arm))
+        arm = str(tmp_path / "mine.toml")
+    table = {"arm": arm} if key == "arm" else {"compare": {"arms": ["autofl", arm]}}
+    write_whole(tmp_path / "config.toml", tomli_w.dumps(table))
+    write_whole(tmp_path / "manifest.json", "{}")
+    with pytest.raises(AutoFLError, match="it runs code of its own, payload:Rule; if you trust it"):
+        load_settings(tmp_path / "config.toml")
