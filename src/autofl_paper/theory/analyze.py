@@ -118,7 +118,7 @@ def _check(sim: Simulation) -> None:
         )
     if not isinstance(algorithm, PerFedAvg) or algorithm.variant != "exact":
         raise AutoFLError(
-            "the theory covers exact meta-gradients only; use algorithm = autofl or per-fedavg, exact"
+            "the theory covers exact meta-gradients only; use arm = autofl or per-fedavg, exact"
         )
     if algorithm.is_guarded or algorithm.lr_decay > 0.0:
         raise AutoFLError(
