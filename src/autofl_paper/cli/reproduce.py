@@ -3,7 +3,6 @@ with real radio.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -164,8 +163,8 @@ def _testbed(
             raise AutoFLError(f"--only {name}: unknown; there are {', '.join(ALGORITHMS)}")
     rows = study_testbed(folder, scale, seeds, slow, say, only or ALGORITHMS)
     if as_json:
-        return print_json([asdict(row) for row in rows])
-    typer.echo(table_of(rows))
+        return print_json(rows)
+    show_table(table_of(rows))
     say(
         f"all links and processors {slow:g} times slower than modelled; picture: {folder / 'testbed.png'}"
     )
