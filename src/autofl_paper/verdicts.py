@@ -70,21 +70,10 @@ class View:
     def without(self, study: str, x: int) -> "View":
         """The same without one point of an axis."""
         fewer = View((), self._meaning, self._kstar, self._shift)
-        fewer._rows = {
-            key: cells for key, cells in self._rows.items() if (key[0], key[2]) != (study, x)
-        }
+        for key, cells in self._rows.items():
+            if (key[0], key[2]) != (study, x):
+                fewer._rows[key] = cells
         return fewer
-
-    def sizes(self, study: str) -> list[int]:
-        """The d of Per-FedAvg in a study of sample sizes."""
-        names = [
-            arm
-            for name, arm, _ in self._rows
-            if name == study and arm.startswith("Per-FedAvg, d = ")
-        ]
-        if not names:
-            raise KeyError(study)
-        return sorted(int(name.rpartition(" ")[2]) for name in names)
 
     def column(self, name: str, study: str, arm: str, x: int = 0) -> Array:
         """A column of an arm as it is, one value per seed in the order of the seeds."""
@@ -93,14 +82,16 @@ class View:
 
     def __call__(self, quantity: str, study: str, arm: str, x: int = 0) -> Array:
         """A quantity of the accuracy that is meant; what was never reached is infinite."""
-        judged_global = self._meaning == "global" or (
-            self._meaning == "mixed" and arm.startswith("FedAvg")
-        )
-        name, least = (self._kstar, 1.0) if quantity == "rounds" else (quantity, -math.inf)
+        metric = self._meaning
+        if metric == "mixed":
+            metric = "global" if arm.startswith("FedAvg") else "adapted"
+        name = self._kstar if quantity == "rounds" else quantity
         if name.startswith(("time", "near", "rounds")):
             name = moved(name, self._shift)
-        values = self.column(f"{name}_{'global' if judged_global else 'adapted'}", study, arm, x)
-        return np.where(np.isnan(values), math.inf, np.maximum(values, least))
+        values = self.column(f"{name}_{metric}", study, arm, x)
+        if quantity == "rounds":  # a K* of 0 has no ratio
+            values = np.maximum(values, 1.0)
+        return np.where(np.isnan(values), math.inf, values)
 
     def error(self, study: str, arm: str, x: int = 0) -> Array:
         """Share of wrong answers at the best evaluation."""
@@ -382,7 +373,8 @@ def shown(value: float) -> str:
     """Three digits, or the sign of infinity."""
     if math.isinf(value):
         return "∞"
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f}"
 
 
 def judge(claim: Claim, view: Any, target: int | None = None) -> Judgement:

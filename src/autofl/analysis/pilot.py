@@ -166,10 +166,11 @@ def check_replaceable(
     except AutoFLError:
         there = []
         made_by = ""
-    ours = all(pilot.problem == problem_of(settings.resolved().table()) for pilot in there) and all(
-        is_same(one, folder / name) for name, one in pilot_settings(settings, labels, num_seeds)
-    )
-    if made_by != command or not ours:
+    problem = problem_of(settings.resolved().table())
+    ours = made_by == command and all(pilot.problem == problem for pilot in there)
+    for name, one in pilot_settings(settings, labels, num_seeds):
+        ours = ours and is_same(one, folder / name)
+    if not ours:
         raise AutoFLError(
             f"{path}: this command with these settings has not made it; name another file (--out), or replace it"
             " (--force)"
@@ -188,10 +189,10 @@ def run_pilots(
     are kept.
     """
     pilots = pilot_settings(settings, labels, num_seeds)
-    jobs = [
-        Job(one, Path(folder) / name, name, resume=is_same(one, Path(folder) / name))
-        for name, one in pilots
-    ]
+    jobs = []
+    for name, one in pilots:
+        place = Path(folder) / name
+        jobs.append(Job(one, place, name, resume=is_same(one, place)))
     with locked(Path(folder)):
         run_jobs(jobs, workers, on_progress=on_progress)
     return [pilot_of(read_run(job.place)) for job in jobs]
