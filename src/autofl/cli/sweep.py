@@ -130,7 +130,7 @@ def _plan(points: "Sequence[Point]", target: float | None) -> "Sweep":
 
 def _forecast(point: "Point", target: float) -> dict[str, float]:
     """Medians and 95 % limits of rounds, time [s] and energy of a UE [J] to the target."""
-    from autofl.analysis.forecast import forecast
+    from autofl.forecast.predict import forecast
     from autofl.report.sweep import FORECAST
 
     told = forecast(point.settings, target).table()

@@ -21,12 +21,12 @@ from autofl.engines import use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import gradient_norm_sq, objective
 from autofl.experiments.build import build_simulation
+from autofl.forecast.participation import participation
 from autofl.models import Params, loss_of
 from autofl.planner import Observing
 from autofl.rng import stream
 from autofl.selection import ByData, Uniform
 from autofl.selection.fedcs import FedCS
-from autofl.theory import participation
 from autofl.units import Array
 from autofl.version import __version__
 from autofl_paper.theory import (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofl.theory.participation import Participation
+from autofl.forecast.participation import Participation
 from autofl.units import Array
 from autofl_paper.theory.constants import (
     Constants,

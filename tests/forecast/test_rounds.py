@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from autofl.analysis.forecast import far_error
 from autofl.errors import AutoFLError
-from autofl.theory.rounds import Influences, fit_rounds
-from autofl.theory.tobit import _hazard, tobit
+from autofl.forecast.predict import far_error
+from autofl.forecast.rounds import Influences, fit_rounds
+from autofl.forecast.tobit import _hazard, tobit
 
 NOISE = np.tile([0.04, 0.0133, 0.005, 0.033, 0.0067, 0.02, 0.04, 0.01, 0.01], 6)
 TAU = np.tile([1.0, 1, 1, 1, 1, 2, 4, 1, 1], 6)

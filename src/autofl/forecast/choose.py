@@ -16,12 +16,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.forecast import Forecast, draw_networks, forecast_of
-from autofl.analysis.pilot_files import problem_of
-from autofl.analysis.pilot_fit import Fitted, Pilots
 from autofl.config import Settings
 from autofl.core.horizon import Horizon
 from autofl.errors import AutoFLError
+from autofl.forecast.pilot_files import problem_of
+from autofl.forecast.pilot_fit import Fitted, Pilots
+from autofl.forecast.predict import Forecast, draw_networks, forecast_of
 from autofl.units import PathLike
 
 SELECTED = (2, 3, 5, 8, 10, 15, 20, 30, 50, 100)

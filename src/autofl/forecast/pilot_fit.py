@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.pilot_files import Pilot, pilot_advice, problem_of, read_pilots
 from autofl.config import Settings
 from autofl.errors import AutoFLError
-from autofl.theory.rounds import Influences, RoundsModel, fit_rounds
+from autofl.forecast.pilot_files import Pilot, pilot_advice, problem_of, read_pilots
+from autofl.forecast.rounds import Influences, RoundsModel, fit_rounds
 from autofl.units import PathLike
 
 SHIPPED = Path(__file__).parent / "pilots"

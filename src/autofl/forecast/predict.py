@@ -10,9 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.coverage import Coverage, coverage, exposure, label_shares
-from autofl.analysis.pilot_files import Pilot, problem_of
-from autofl.analysis.pilot_fit import Fitted, Pilots, heterogeneity_of
 from autofl.config import Settings, parse_settings
 from autofl.config.parts import CompressorSettings
 from autofl.config.settings import DeploySettings
@@ -22,10 +19,13 @@ from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_cell, build_network, rates_of
 from autofl.experiments.data import owned_by
 from autofl.files import finite_or_null
+from autofl.forecast.coverage import Coverage, coverage, exposure, label_shares
+from autofl.forecast.participation import excess_skew, participation
+from autofl.forecast.pilot_files import Pilot, problem_of
+from autofl.forecast.pilot_fit import Fitted, Pilots, heterogeneity_of
+from autofl.forecast.rounds import Influences
 from autofl.records import Run
 from autofl.rng import stream
-from autofl.theory import excess_skew, participation
-from autofl.theory.rounds import Influences
 from autofl.units import Array, BoolArray, IntArray, PathLike
 
 DRAWS = 20

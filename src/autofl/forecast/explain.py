@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.choose import FULL, Candidate, Effort, OnStage, planned_with
-from autofl.analysis.forecast import draw_networks, forecast_of
-from autofl.analysis.pilot_fit import Pilots
 from autofl.config import Settings
 from autofl.config.parts import CompressorSettings
 from autofl.core.decide import before_training, without_learning
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan, build_network, build_planner
 from autofl.files import finite_or_null
+from autofl.forecast.choose import FULL, Candidate, Effort, OnStage, planned_with
+from autofl.forecast.pilot_fit import Pilots
+from autofl.forecast.predict import draw_networks, forecast_of
 from autofl.network import Cell, Plan, Status, fixed_time
 from autofl.planner.allocation import allocate, allocate_fixed_band
 from autofl.planner.joint import BINDS, JointPlanner

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.theory.tobit import tobit
+from autofl.forecast.tobit import tobit
 from autofl.units import Array, BoolArray, IntArray
 
 SKEWED = 0.05

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autofl.analysis.forecast import pilot_of
-from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots
 from autofl.config import PerUE, Settings
 from autofl.config.parts import (
     BaselineSettings,
@@ -22,6 +20,8 @@ from autofl.config.settings import KnowledgeSettings
 from autofl.errors import AutoFLError
 from autofl.experiments.data import contents_of
 from autofl.experiments.jobs import Job, OnProgress, is_same, run_jobs
+from autofl.forecast.pilot_files import Pilot, problem_of, read_pilots
+from autofl.forecast.predict import pilot_of
 from autofl.lock import locked
 from autofl.records import read_run
 from autofl.rng import stream
