@@ -16,7 +16,7 @@ import numpy as np
 
 from autofl.config import Settings
 from autofl.data.partition import Partition, split
-from autofl.experiments.jobs import Job
+from autofl.experiments.job import Job
 from autofl.records import read_weights
 from autofl.report.table import Table
 from autofl.rng import stream
@@ -89,7 +89,7 @@ def _adapted(
         judged = judge.prepare(model, data, settings.seed)
         for arm, job in members:
             params = {}
-            for name, weights in read_weights(job.place).items():
+            for name, weights in read_weights(job.folder).items():
                 params[name] = torch.from_numpy(weights).to(data.x.device)
             quality = judged(params)
             values = {

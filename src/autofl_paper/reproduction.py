@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.report.summary import Column, cell_text
+from autofl.report.results import Column, cell_text
 from autofl.report.table import Table
 from autofl_paper.claims import CLAIMS
 from autofl_paper.curves import NUM_TARGETS, SHIFTS, derived

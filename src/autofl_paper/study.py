@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from autofl.config import load_settings, name_of
 from autofl.data import find
 from autofl.errors import AutoFLError
-from autofl.experiments.jobs import Job, OnProgress, is_kept, run_jobs
+from autofl.experiments.job import Job, OnProgress
+from autofl.experiments.jobs import is_kept, run_jobs
 from autofl_paper.results import Reader, Results, collect
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def jobs_of(arms: Sequence[Arm], store: Path, device: str) -> Runs:
 
 def each_once(jobs: Iterable[Job]) -> list[Job]:
     """Every run once, in whatever arms it stands."""
-    return list({job.place: job for job in jobs}.values())
+    return list({job.folder: job for job in jobs}.values())
 
 
 def unfinished(jobs: Iterable[Job]) -> list[Job]:
@@ -147,7 +148,7 @@ def make(
 def results_of(studies: Studies, name: str, scale: Any, runs: Runs, workers: int) -> Results:
     """The table of a study from its run folders."""
     rows = [(arm.reading, arm.study, arm.name, arm.x, seed) for arm, seed in runs]
-    folders = [job.place for job in runs.values()]
+    folders = [job.folder for job in runs.values()]
     results = collect(name, rows, folders, studies.reader(name, scale), workers)
     more = studies.about(name, scale, str(results.about["data"]))
     return replace(results, about={"scale": scale.name, **results.about, **more})

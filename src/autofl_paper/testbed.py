@@ -141,7 +141,7 @@ def study_testbed(
             try:
                 for name in left:
                     up(settings, site, tell, testbed)  # from the second on it mends what has ended
-                    _make([*words, f"algorithm={name}"], site, folders[name], slow, tell)
+                    _make([*words, f"arm={name}"], site, folders[name], slow, tell)
             finally:
                 down(site)
                 testbed.remove()
@@ -200,35 +200,25 @@ def table_of(rows: Sequence[Values]) -> Table:
         cells = [
             row["algorithm"],
             str(row["seed"]),
-            f"{row['slow']:g} times",
             f"{1e3 * row['overhead']:.0f} ms",
-            str(row["rounds"]),
             f"{row['predicted']:.1f} s",
             f"{row['measured']:.1f} s",
             percent(row["round_error"], 1),
-            percent(row["total_error"], 1),
             percent(row["constant_error"], 1),
             f"{row['sending']:.2f}",
             reached,
-            f"{row['bytes_up']:,.0f}",
-            f"{row['energy']:.3g} J",
         ]
         body.append(cells)
     headings = [
         "algorithm",
         "seed",
-        "slower",
         "overhead",
-        "rounds",
         "predicted",
         "measured",
         "error of a round",
-        "of all",
         "by a constant",
         "sending",
         f"to {100 * rows[0]['target']:g} %",
-        "bytes of an update",
-        "energy, modelled",
     ]
     return Table(headings, body)
 

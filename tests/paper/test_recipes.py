@@ -101,7 +101,7 @@ def test_figure_5_varies_the_radius_and_the_labels_alone():
 def test_figures_share_the_runs_they_have_in_common(tmp_path):
     places = {
         study: {
-            (arm.name, arm.x, seed): job.place
+            (arm.name, arm.x, seed): job.folder
             for (arm, seed), job in jobs_of(STUDIES[study](QUICK), tmp_path, "cpu").items()
         }
         for study in STUDIES
@@ -144,7 +144,7 @@ def test_without_mnist_the_quick_scale_takes_mnist_5k_and_the_full_one_refuses(m
 def test_arms_that_do_not_use_what_a_reading_sets_share_the_default_runs(tmp_path):
     full = replace(SCALES["full"], reading_seeds=1, cifar_seeds=1)
     places = {
-        (arm.reading, arm.study, arm.name, arm.x): job.place
+        (arm.reading, arm.study, arm.name, arm.x): job.folder
         for (arm, _), job in jobs_of(STUDIES["sensitivity"](full), tmp_path, "cpu").items()
     }
     for reading, arm, shared in [
@@ -159,9 +159,9 @@ def test_arms_that_do_not_use_what_a_reading_sets_share_the_default_runs(tmp_pat
         same = places[reading, "mnist", arm, 0] == places["default", "mnist", arm, 0]
         assert same == shared, (reading, arm)
     cifar = {
-        (arm.reading, arm.name): job.place
+        (arm.reading, arm.name): job.folder
         for (arm, _), job in jobs_of(STUDIES["sensitivity-cifar10"](full), tmp_path, "cpu").items()
     }
     runs = jobs_of(STUDIES["cifar10"](full), tmp_path, "cpu")
-    main = {arm.name: job.place for (arm, _), job in runs.items()}
+    main = {arm.name: job.folder for (arm, _), job in runs.items()}
     assert all(cifar["default", name] == place for name, place in main.items())

@@ -106,7 +106,7 @@ def test_runs_of_another_scale_or_slowness_are_not_taken(tmp_path):
 
 def test_the_tables_of_the_page_are_those_of_the_results():
     docs = ROOT / "docs"
-    page = (docs / "deployment.md").read_text(encoding="utf-8")
+    page = (docs / "testbed.md").read_text(encoding="utf-8")
     results = sorted((docs / "results" / "testbed").glob("**/testbed.json"))
     assert results
     for place in results:

@@ -163,7 +163,7 @@ def _richer(settings: Settings, resource: str) -> Settings:
 def _is_on(settings: Settings, decision: str) -> bool:
     if decision == "compressor":
         return settings.compressor.name != "none"
-    return bool(settings.planned_by().given.get(decision, True))
+    return bool(settings.planner.given.get(decision, True))
 
 
 def _only(settings: Settings, on: list[str]) -> Settings:

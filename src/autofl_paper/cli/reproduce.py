@@ -195,7 +195,7 @@ def _make_stage(
     left: dict[str, Runs] = {}
     for name in names:
         runs = jobs_of(studies.arms[name](scale), inside(folder, "runs"), where)
-        if is_collected(results, name, [job.place for job in runs.values()]):
+        if is_collected(results, name, [job.folder for job in runs.values()]):
             say(f"{name}: its results are in {results}")
         else:
             left[name] = runs
@@ -218,10 +218,10 @@ def _make(
     missing = unfinished(needed)
     say(f"{len(each_once(needed))} runs, {len(missing)} of them to be made, into {folder}")
     if studies.seconds is not None:
-        arms = {job.place: arm for runs in left.values() for (arm, _), job in runs.items()}
+        arms = {job.folder: arm for runs in left.values() for (arm, _), job in runs.items()}
         seconds = 0.0
         for job in missing:
-            seconds += studies.seconds(arms[job.place], job.settings.stop.rounds)
+            seconds += studies.seconds(arms[job.folder], job.settings.stop.rounds)
         minutes = seconds / count / 60.0
         say(f"about {minutes:.0f} min with {count} at a time, if nothing else runs there")
     with ProgressBar(
