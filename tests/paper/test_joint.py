@@ -320,7 +320,7 @@ def test_a_small_reproduction_gives_tables_a_picture_and_a_page_and_goes_on(tmp_
     assert (out / "joint" / "joint.png").stat().st_size > 15_000
     report = (out / "joint" / "report.md").read_text()
     assert "![Accuracy against time](joint.png)" in report
-    assert "autofl tune --algorithm autofl-j" in report
+    assert "autofl tune --arm autofl-j" in report
     assert run_cli(["reproduce", "joint-paper", "--json", *words]) == 0
     shown, said = capsys.readouterr()
     assert "joint-paper: its results are in" in said
