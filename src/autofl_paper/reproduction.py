@@ -1,12 +1,13 @@
 """The page of the paper's figures, from their results alone: pictures, tables, verdicts."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from autofl.errors import AutoFLError
 from autofl.report.results import Column, cell_text
@@ -283,69 +284,83 @@ def page_of(folder: Path, names: Sequence[str] | None) -> Page:
         raise AutoFLError(f"{folder}: no results of a reproduction in it")
     adapted = read_adaptation(folder)
     judged = judge_all(studies, adapted)
-    verdicts = [one.verdict for one in judged]
-    pictures = {}
-    blocks = {}
-    shown = []
-
+    readings = {name: judge_readings(studies[name]) for name in SENSITIVITY if name in studies}
+    tables = {}
     for name, figure in FIGURES.items():
-        if figure.study not in studies:
-            continue
-        study = studies[figure.study]
-        table = figure_table(name, study)
-        scale = study.about["scale"]
-        blocks[name] = (
-            f"![{figure.title}]({PICTURES}{name}.png)\n\n{table.markdown()}\n\n"
-            f"The paper: {figure.says}. Here: {about_line(study)} `autofl reproduce {name} --scale {scale}`"
-        )
-        if names is None or name in names:
-            pictures[name] = partial(draw, name, study)
-            title = f"{name}.png, the paper says: {figure.says}; here: {heading(study)}"
-            shown.append((name, figure.says, replace(table, title=title)))
+        if figure.study in studies:
+            tables[name] = figure_table(name, studies[figure.study])
 
-    blocks["claims"] = claims_table(studies, adapted).markdown()
+    # The marked blocks of the page: always all of them, since a page is filled as a whole.
+    blocks = {}
+    for name, table in tables.items():
+        blocks[name] = _figure_block(name, studies[FIGURES[name].study], table)
+    verdicts = [one.verdict for one in judged]
     kinds = (*JUDGED, "not run yet", "smoke scale")
+    blocks["claims"] = claims_table(studies, adapted).markdown()
     blocks["count"] = ", ".join(f"{verdicts.count(v)} {v}" for v in kinds if v in verdicts)
-    if all(name in studies for name in STUDIES):
+    has_targets = all(name in studies for name in STUDIES)
+    if has_targets:
         blocks["targets"] = f"![Ratios of times against the target]({PICTURES}targets.png)"
-        if names is None:
-            pictures["targets"] = partial(draw_targets, [studies[name] for name in STUDIES])
     if adapted:
         blocks["adaptation"] = adaptation_table(adapted).markdown()
     if before := read_before(folder):
         blocks["changes"] = changes_table(judged, before).markdown()
+    for name, by_reading in readings.items():
+        blocks[name] = _reading_block(studies[name], by_reading)
 
-    for name in SENSITIVITY:
-        if name not in studies:
-            continue
-        readings = judge_readings(studies[name])
-        blocks[name] = _reading_block(studies[name], readings)
-        if names is None or set(names) & set(SENSITIVITY):
+    # The pictures that are asked for.
+    pictures: dict[str, Callable[[], Figure]] = {}
+    wanted = [name for name in tables if names is None or name in names]
+    for name in wanted:
+        pictures[name] = partial(draw, name, studies[FIGURES[name].study])
+    if has_targets and names is None:
+        pictures["targets"] = partial(draw_targets, [studies[name] for name in STUDIES])
+    if names is None or set(names) & set(SENSITIVITY):
+        for name, by_reading in readings.items():
+            title = heading(studies[name])
             for meaning in DRAWN:
-                pictures[f"{name}-{meaning}"] = partial(
-                    draw_sensitivity, readings, meaning, heading(studies[name])
-                )
+                one = partial(draw_sensitivity, by_reading, meaning, title)
+                pictures[f"{name}-{meaning}"] = one
 
-    claims = []
-    for one in judged:
-        if one.interval is not None:
-            data = data_of(one.claim, studies)
-            claims.append([one.claim.name, one.claim.words, data, one.measured, one.verdict])
-    claims_shown = Table(["name", "claim", "data", "measured", "verdict"], claims)
+    # Tables for the screen, and the same as plain values.
+    shown = []
     figures = []
-    for name, says, table in shown:
-        figures.append(
-            {"name": name, "picture": f"{name}.png", "paper": says, "table": records(table)}
-        )
-    tables = [table for *_, table in shown]
+    for name in wanted:
+        says = FIGURES[name].says
+        here = heading(studies[FIGURES[name].study])
+        title = f"{name}.png, the paper says: {says}; here: {here}"
+        shown.append(replace(tables[name], title=title))
+        plain = {"name": name, "picture": f"{name}.png", "paper": says}
+        figures.append({**plain, "table": records(tables[name])})
+    claims = _short_claims(judged, studies)
     return Page(
         "Reproducing the paper's figures",
         HOW,
         pictures,
         blocks,
-        [*tables, claims_shown],
-        {"figures": figures, "claims": records(claims_shown)},
+        [*shown, claims],
+        {"figures": figures, "claims": records(claims)},
     )
+
+
+def _figure_block(name: str, study: Results, table: Table) -> str:
+    """A figure with its numbers, what the paper says, and how to make it."""
+    figure = FIGURES[name]
+    return (
+        f"![{figure.title}]({PICTURES}{name}.png)\n\n{table.markdown()}\n\n"
+        f"The paper: {figure.says}. Here: {about_line(study)}"
+        f" `autofl reproduce {name} --scale {study.about['scale']}`"
+    )
+
+
+def _short_claims(judged: Sequence[Judgement], studies: Mapping[str, Results]) -> Table:
+    """The claims whose runs are there, as a screen shows them."""
+    body = []
+    for one in judged:
+        if one.interval is not None:
+            data = data_of(one.claim, studies)
+            body.append([one.claim.name, one.claim.words, data, one.measured, one.verdict])
+    return Table(["name", "claim", "data", "measured", "verdict"], body)
 
 
 def _reading_block(study: Results, judged: Judged) -> str:
