@@ -21,9 +21,8 @@ from autofl.forecast.choose import FULL, Candidate, Effort, OnStage, planned_wit
 from autofl.forecast.pilot_fit import Pilots
 from autofl.forecast.predict import draw_networks, forecast_of
 from autofl.network import Cell, Plan, Status, fixed_time
-from autofl.planner.allocation import allocate, allocate_fixed_band
+from autofl.planner.allocation import Task, allocate, allocate_fixed_band
 from autofl.planner.joint import BINDS, JointPlanner
-from autofl.planner.task import task_of
 from autofl.units import Array, PathLike
 
 ORDER = ("band", "frequency", "compressor", "bits", "steps", "samples", "admission")
@@ -217,9 +216,9 @@ def _least_time(
 ) -> float:
     """The shortest round for what a plan asks of its UEs."""
     cycles = cell.cycles_per_sample * plan.local_steps * plan.num_samples
-    task = task_of(cell, gain, cycles, plan.bits_per_weight * cell.num_weights, planner.frequency)
+    task = Task.of(cell, gain, cycles, plan.bits_per_weight * cell.num_weights, planner.frequency)
     if planner.band:
-        return allocate(task, all_band, certify=False).time
+        return allocate(task, all_band).time
     return allocate_fixed_band(task, cell.bandwidth).time
 
 
