@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "src" / "autofl"
 ROWS = [
     ["version", "errors", "units", "rng", "ranges", "registry", "files", "lock"],
     ["quality", "results"],
-    ["network", "theory"],
+    ["network"],
     ["channels", "selection", "compressors"],
     ["planner"],
     ["data", "models", "algorithms"],
@@ -27,14 +27,13 @@ ROWS = [
     ["core"],
     ["records"],
     ["config", "experiments"],
-    ["analysis", "report", "api"],
+    ["forecast", "report", "api"],
     ["deploy", "explore"],  # deploy may not know the world of a simulation
     ["cli"],
 ]
 RANK = {name: (row, place) for row, names in enumerate(ROWS) for place, name in enumerate(names)}
 THIRD_PARTY = {
     "network": {"numpy"},
-    "theory": {"numpy"},
     "channels": {"numpy"},
     "selection": {"numpy"},
     "compressors": {"numpy", "torch"},  # torch inside functions only, see below
@@ -138,7 +137,7 @@ def loaded_by(*modules: str) -> set[str]:
     [
         *(
             "autofl.network",
-            "autofl.theory",
+            "autofl.forecast.participation",
             "autofl.channels",
             "autofl.selection",
             "autofl.compressors",

@@ -245,7 +245,7 @@ def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
     assert status == 0, err
     for word in ("sigma_G^2", "gamma_F^2", "Theorem 1, corrected", "as printed", "beta tau L_F"):
         assert word in out
-    assert "conditions" in err
+    assert "lower estimates" in err
     result = json.loads((tmp_path / "theory" / "theory.json").read_text())
     assert (tmp_path / "theory" / "theory.png").stat().st_size > 5_000
     assert result["measured"]["round"] == [0, 2, 4]

@@ -76,8 +76,8 @@ def command(
         raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
     count = num_workers(workers, settings.simulation.threads)
     folder = inside(inside(out.parent, out.stem), "runs")
-    from autofl.analysis.pilot import check_replaceable, design_of, run_pilots
-    from autofl.analysis.pilot_files import write_pilots
+    from autofl.forecast.pilot import check_replaceable, design_of, run_pilots
+    from autofl.forecast.pilot_files import write_pilots
 
     given = words_of(config, scenario, overrides)
     until = [] if target is None else [f"--target {target:g}"]

@@ -32,9 +32,9 @@ from autofl.cli.shared import (
 from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
-    from autofl.analysis.choose import Choice
     from autofl.config import Settings
     from autofl.experiments.cell import RoundPlan
+    from autofl.forecast.choose import Choice
 
 EXAMPLE = (
     "Example: autofl plan examples/cell.toml --planner exact --json; autofl plan --target 0.85;"
@@ -137,7 +137,7 @@ def command(
             {} if explained is None else {"explained": explained.table()}
         )
     elif target is not None:
-        from autofl.analysis.forecast import forecast
+        from autofl.forecast.predict import forecast
 
         coming = forecast(settings, target, pilots)
         table["forecast"] = coming.table()
@@ -147,7 +147,7 @@ def command(
 
         whole = settings.resolved()
         table["decisions"] = [row._asdict() for row in decisions_of(whole, made)]
-        from autofl.analysis.explain import bounds_of
+        from autofl.forecast.explain import bounds_of
 
         bounds = bounds_of(whole, made)
         for row, bound in zip(table["ues"], bounds, strict=True):
@@ -216,8 +216,8 @@ def _choose(
     """The choice, and with --explain what its decisions gain; a line on the screen shows the
     progress.
     """
-    from autofl.analysis.choose import choose
-    from autofl.analysis.explain import explain as explain_choice
+    from autofl.forecast.choose import choose
+    from autofl.forecast.explain import explain as explain_choice
 
     with Stages() as stages:
         choice = choose(

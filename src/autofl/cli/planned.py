@@ -10,10 +10,10 @@ from autofl.cli.shared import sets
 from autofl.report.table import Table
 
 if TYPE_CHECKING:
-    from autofl.analysis.choose import Candidate, Choice
-    from autofl.analysis.explain import Bound, Explained, Step
-    from autofl.analysis.forecast import Forecast
     from autofl.config import Settings
+    from autofl.forecast.choose import Candidate, Choice
+    from autofl.forecast.explain import Bound, Explained, Step
+    from autofl.forecast.predict import Forecast
 
 REASONS = {
     "power": "cannot be decoded even at P_max",

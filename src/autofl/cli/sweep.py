@@ -139,7 +139,7 @@ def _plan(jobs: "Sequence[Job]", target: float | None) -> list[dict[str, float]]
 
 def _forecast(job: "Job", target: float) -> dict[str, float]:
     """Medians and 95 % limits of rounds, time [s] and energy of a UE [J] to the target."""
-    from autofl.analysis.forecast import forecast
+    from autofl.forecast.predict import forecast
     from autofl.report.sweep import FORECAST
 
     told = forecast(job.settings, target).table()

@@ -16,7 +16,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from fastapi.security import APIKeyQuery, HTTPBearer
 
-from autofl.analysis.forecast import DRAWS
 from autofl.config.arms import arm_names, settings_of, title_of
 from autofl.config.scenarios import scenario_line, scenario_names
 from autofl.errors import AutoFLError
@@ -25,6 +24,7 @@ from autofl.explore.guard import Guard
 from autofl.explore.launch import Busy, Launcher
 from autofl.explore.runs import NoSuchRun, Store, spelled
 from autofl.files import finite_or_null
+from autofl.forecast.predict import DRAWS
 from autofl.records import is_run
 from autofl.registry import PARTS
 from autofl.version import __version__

@@ -12,9 +12,6 @@ import numpy as np
 import tomli_w
 from numpy.typing import NDArray
 
-from autofl.analysis.choose import SELECTED
-from autofl.analysis.forecast import DRAWS, FIRST, draw_networks, forecast_of
-from autofl.analysis.pilot_fit import Pilots, PilotsMissing
 from autofl.config import PerUE, Settings, parse_settings
 from autofl.config.layers import on_top
 from autofl.config.scenarios import read_scenario
@@ -31,6 +28,9 @@ from autofl.experiments.cell import (
 from autofl.experiments.decisions import decisions_of
 from autofl.experiments.sweep import planned
 from autofl.files import opening
+from autofl.forecast.choose import SELECTED
+from autofl.forecast.pilot_fit import Pilots, PilotsMissing
+from autofl.forecast.predict import DRAWS, FIRST, draw_networks, forecast_of
 from autofl.network import compute_cost
 from autofl.units import Array
 

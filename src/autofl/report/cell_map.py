@@ -16,10 +16,10 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from autofl.analysis.choose import Choice
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan
 from autofl.files import write_whole
+from autofl.forecast.choose import Choice
 from autofl.network import Status
 from autofl.report.plots import figure_of, our_style
 from autofl.report.table import drawn_text

@@ -16,13 +16,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.forecast import Forecast, draw_networks, forecast_of
-from autofl.analysis.pilot_files import problem_of
-from autofl.analysis.pilot_fit import Fitted, Pilots
 from autofl.config import Settings
 from autofl.config.load import written
 from autofl.core.horizon import Horizon
 from autofl.errors import AutoFLError
+from autofl.forecast.pilot_files import problem_of
+from autofl.forecast.pilot_fit import Fitted, Pilots
+from autofl.forecast.predict import Forecast, draw_networks, forecast_of
 from autofl.units import PathLike
 
 SELECTED = (2, 3, 5, 8, 10, 15, 20, 30, 50, 100)
@@ -80,13 +80,17 @@ class Candidate:
 
     def table(self) -> dict[str, Any]:
         """Plain values for JSON, SI units."""
-        own = ("num_selected", "thrift", "num_samples", "local_steps", "bits_per_weight", "heard")
+        values = {}
+        for name in OWN:
+            values[name] = getattr(self, name)
         coming = self.forecast.table()
-        kept = ("target_accuracy", "rounds", "sim_time", "energy", "outside")
-        return {
-            **{name: getattr(self, name) for name in own},
-            **{name: coming[name] for name in kept},
-        }
+        for name in ("target_accuracy", "rounds", "sim_time", "energy", "outside"):
+            values[name] = coming[name]
+        return values
+
+
+OWN = ("num_selected", "thrift", "num_samples", "local_steps", "bits_per_weight", "heard")
+"""What a candidate's table says beside its forecast."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,8 @@ def choose(
     if target is None and not 0.0 < limit < float("inf"):
         raise AutoFLError(f"--{name} {limit:g}: must be more than 0")
 
+    # The pilots say which accuracies can be forecast, and what pace the planner reckons with: that
+    # of the middle one, where there are several.
     look = _Look.of(
         settings,
         Pilots.read(pilots),
@@ -173,7 +179,10 @@ def choose(
     own = float(look.settings.planner.given.get("thrift", 0.0))
     is_set = own > 0.0 or "thrift" in settings.planner.given
     asks = look.settings.simulation.num_selected
-    points = [(asks, thrift) for thrift in (sorted({*THRIFTS, own}) if name != "within" else [own])]
+
+    # What is left to choose is thrift, unless time is what is limited. Beside it, half as many UEs.
+    thrifts = [own] if name == "within" else sorted({*THRIFTS, own})
+    points = [(asks, thrift) for thrift in thrifts]
     if target is not None and settings.chooses_among_all and asks > 1:
         points.append((asks // 2, own))
 
@@ -184,16 +193,14 @@ def choose(
         planned = look.at(size, thrift)
         networks = look.drawn(planned, effort, f"{size} UEs, thrift {thrift:g}")
         try:
-            one = (
-                candidate_of(planned, fits[target], networks)
-                if target is not None
-                else _reached(planned, fits, networks, name, limit)
-            )
+            if target is not None:
+                candidates.append(candidate_of(planned, fits[target], networks))
+            elif (best := _reached(planned, fits, networks, name, limit)) is not None:
+                candidates.append(best)
         except AutoFLError as error:  # too few are heard
             problems.append(error)
-            continue
-        candidates += [] if one is None else [one]
 
+    # Of those that ask as many UEs as were set, with the thrift that was set, the quickest.
     able = [one for one in candidates if one.num_selected == asks]
     if name != "budget" or is_set:
         able = [one for one in able if one.thrift == own]
@@ -207,21 +214,16 @@ def choose(
         )
     inside = [one for one in able if not one.forecast.outside]
     best = min(inside or able, key=_rank)
-    at_the_end = target is None and best.forecast.target >= targets[-1]
-    remarks = (
-        [f"{100 * targets[-1]:g} % is as far as the pilots go; the limit allows more"]
-        if at_the_end
-        else []
-    )
-    fewer = next(
-        (one for one in candidates if one.num_selected < asks and one.time < best.time), None
-    )
-    if fewer is not None:
-        remarks.append(
-            f"{fewer.num_selected} UEs drawn for each round would be faster by the forecast, {fewer.time:.3g} s;"
-            f" run them with --set simulation.num_selected={fewer.num_selected}"
-            f" --set cell.total_bandwidth={fewer.settings.cell.total_bandwidth!r}"
-        )
+    remarks = []
+    if target is None and best.forecast.target >= targets[-1]:
+        remarks.append(f"{100 * targets[-1]:g} % is as far as the pilots go; the limit allows more")
+    for one in candidates:
+        if one.num_selected < asks and one.time < best.time:
+            remarks.append(
+                f"{one.num_selected} UEs drawn for each round would be faster by the forecast, {one.time:.3g} s;"
+                f" run them with --set simulation.num_selected={one.num_selected}"
+                f" --set cell.total_bandwidth={one.settings.cell.total_bandwidth!r}"
+            )
     return Choice(
         name,  # type: ignore[arg-type]
         limit,

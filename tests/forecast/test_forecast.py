@@ -11,18 +11,6 @@ import numpy as np
 import pytest
 
 import autofl
-from autofl.analysis.coverage import coverage, exposure, label_shares
-from autofl.analysis.forecast import draw_networks, forecast, forecast_of, mean_noise, unseen
-from autofl.analysis.pilot import DESIGN, design_of, pilot_settings, run_pilots
-from autofl.analysis.pilot_files import (
-    Pilot,
-    pilot_advice,
-    pilot_command,
-    problem_of,
-    read_pilots,
-    write_pilots,
-)
-from autofl.analysis.pilot_fit import Pilots
 from autofl.cli.planned import coarse_words
 from autofl.config.describe import describe
 from autofl.core.horizon import draw_horizon
@@ -30,6 +18,18 @@ from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.cell import build_network
 from autofl.experiments.data import contents_of, load_federated, loaded_from
+from autofl.forecast.coverage import coverage, exposure, label_shares
+from autofl.forecast.pilot import DESIGN, design_of, pilot_settings, run_pilots
+from autofl.forecast.pilot_files import (
+    Pilot,
+    pilot_advice,
+    pilot_command,
+    problem_of,
+    read_pilots,
+    write_pilots,
+)
+from autofl.forecast.pilot_fit import Pilots
+from autofl.forecast.predict import draw_networks, forecast, forecast_of, mean_noise, unseen
 
 QUICK = ["stop.rounds=12", "evaluation.every=2", "evaluation.test_samples=5"]
 

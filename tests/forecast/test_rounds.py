@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from autofl.analysis.forecast import far_error
 from autofl.errors import AutoFLError
-from autofl.theory.rounds import fit_rounds
-from autofl.theory.tobit import _hazard, tobit
+from autofl.forecast.predict import far_error
+from autofl.forecast.rounds import Influences, fit_rounds
+from autofl.forecast.tobit import _hazard, tobit
 
 NOISE = np.tile([0.04, 0.0133, 0.005, 0.033, 0.0067, 0.02, 0.04, 0.01, 0.01], 6)
 TAU = np.tile([1.0, 1, 1, 1, 1, 2, 4, 1, 1], 6)
 SKEW = np.tile([0, 0, 0, 0, 0, 0, 0, 0.25, 0.67], 6)
 H = np.repeat([0.5, 0.2, 0.1], 18)
-NONE = np.zeros(54)  # nothing is rounded
+GIVEN = Influences(NOISE, TAU, H, SKEW)
 
 
 def rounds(noise, tau, h, skew):
@@ -21,19 +21,19 @@ def rounds(noise, tau, h, skew):
 
 
 def test_exact_pilots_give_their_own_law_back():
-    model = fit_rounds(NOISE, TAU, H, SKEW, NONE, rounds(NOISE, TAU, H, SKEW))
+    model = fit_rounds(GIVEN, rounds(NOISE, TAU, H, SKEW))
     np.testing.assert_allclose(model.coefficients, [50, 1400, 20, -30, -1500, 100, 6], rtol=1e-7)
     assert model.scatter < 1e-12
-    found, deviation = model.rounds(np.array([0.01, 0.03]), 3, 1 / 3, 0.4)
+    found, deviation = model.rounds(Influences(np.array([0.01, 0.03]), 3, 1 / 3, 0.4))
     np.testing.assert_allclose(found, rounds(np.array([0.01, 0.03]), 3, 1 / 3, 0.4), rtol=1e-8)
     assert (deviation < 1e-9).all()
 
 
 def test_without_variety_in_labels_steps_and_chances_two_numbers_are_fitted():
     x = np.array([0.04, 0.02, 0.01])
-    model = fit_rounds(x, np.ones(3), np.full(3, 0.2), np.full(3, 0.01), np.zeros(3), 40 + 1000 * x)
+    model = fit_rounds(Influences(x, np.ones(3), np.full(3, 0.2), np.full(3, 0.01)), 40 + 1000 * x)
     np.testing.assert_allclose(model.coefficients, [40, 1000], rtol=1e-9)
-    assert model.rounds(np.array(0.02), 2, 0.2, 0.0)[0] == pytest.approx(30)
+    assert model.rounds(Influences(np.array(0.02), 2, 0.2, 0.0))[0] == pytest.approx(30)
 
 
 def test_intervals_of_single_runs_hold_95_of_100():
@@ -41,9 +41,9 @@ def test_intervals_of_single_runs_hold_95_of_100():
     inside = 0
     for _ in range(400):
         seen = rounds(NOISE, TAU, H, SKEW) * np.exp(0.1 * rng.standard_normal(54))
-        model = fit_rounds(NOISE, TAU, H, SKEW, NONE, seen)
+        model = fit_rounds(GIVEN, seen)
         x, h = rng.uniform(0.005, 0.04), rng.uniform(0.1, 0.5)
-        mean, deviation = model.rounds(np.array(x), 1, h, 0.1)
+        mean, deviation = model.rounds(Influences(np.array(x), 1, h, 0.1))
         inside += (
             abs(np.log(rounds(x, 1, h, 0.1) * np.exp(0.1 * rng.standard_normal()) / mean))
             <= 2.01 * deviation
@@ -55,22 +55,13 @@ def test_intervals_of_single_runs_hold_95_of_100():
 
 def test_too_few_or_equal_pilots_are_refused_and_extrapolation_is_named():
     with pytest.raises(AutoFLError, match="vary d"):
-        fit_rounds(
-            np.array([0.1, 0.2]),
-            np.ones(2),
-            np.ones(2),
-            np.zeros(2),
-            np.zeros(2),
-            np.array([30.0, 40.0]),
-        )
+        fit_rounds(Influences(np.array([0.1, 0.2]), 1.0, 1.0), np.array([30.0, 40.0]))
     with pytest.raises(AutoFLError, match="vary d"):
-        fit_rounds(
-            np.full(9, 0.1), np.ones(9), np.ones(9), np.zeros(9), np.zeros(9), np.full(9, 30.0)
-        )
-    model = fit_rounds(NOISE, TAU, H, SKEW, NONE, rounds(NOISE, TAU, H, SKEW))
-    assert model.outside(0.02, 1, 0.2, 0.5) == []
-    assert model.outside(0.2, 8, 0.2, 0.0) == ["1/(d m)", "tau"]
-    assert "chi^2" in model.outside(0.02, 1, 0.2, 2.0)[0]
+        fit_rounds(Influences(np.full(9, 0.1), 1.0, 1.0), np.full(9, 30.0))
+    model = fit_rounds(GIVEN, rounds(NOISE, TAU, H, SKEW))
+    assert model.outside(Influences(0.02, 1, 0.2, 0.5)) == []
+    assert model.outside(Influences(0.2, 8, 0.2, 0.0)) == ["1/(d m)", "tau"]
+    assert "chi^2" in model.outside(Influences(0.02, 1, 0.2, 2.0))[0]
 
 
 def test_rounding_comes_back_and_a_term_below_zero_is_left_out():
@@ -81,9 +72,9 @@ def test_rounding_comes_back_and_a_term_below_zero_is_left_out():
     )
     y = np.array([0.1, 0.2, 0.1, 0.4, 0.3, 0.1, 0.2, 0.1, 0.8, 0.6])
     h, skew = np.full(10, 0.2), np.zeros(10)
-    model = fit_rounds(x, tau, h, skew, y, 9 + (20 + 1000 * x) / tau + 5 * y)
+    model = fit_rounds(Influences(x, tau, h, skew, y), 9 + (20 + 1000 * x) / tau + 5 * y)
     np.testing.assert_allclose(model.pace(0.2), [9, 20, 0, 1000, 5], rtol=1e-7)
-    odd = fit_rounds(x, tau, h, skew, y, 9 + (-6 + 1000 * x) / tau + 5 * y)
+    odd = fit_rounds(Influences(x, tau, h, skew, y), 9 + (-6 + 1000 * x) / tau + 5 * y)
     constant, per_step, per_ue, noise, rounding = odd.pace(0.2)
     assert per_step == per_ue == 0.0
     assert min(constant, noise, rounding) > 0.0
@@ -95,7 +86,7 @@ def test_rounding_comes_back_and_a_term_below_zero_is_left_out():
         by_hand = np.linalg.lstsq(columns / fitted[:, None], K / fitted, rcond=None)[0]
         fitted = columns @ by_hand
     np.testing.assert_allclose([noise, constant, rounding], by_hand, rtol=1e-6)
-    at, deviation = odd.rounds(np.array(0.02), 4, 0.2, 0.0, 0.2)
+    at, deviation = odd.rounds(Influences(np.array(0.02), 4, 0.2, 0.0, 0.2))
     assert at == pytest.approx(constant + noise * 0.02 / 4 + rounding * 0.2)
     assert deviation > odd.scatter
 
@@ -103,17 +94,17 @@ def test_rounding_comes_back_and_a_term_below_zero_is_left_out():
 def test_few_ues_stand_for_all_where_pilots_differ_in_both_their_number_and_their_samples():
     d, m = np.array([5.0, 10, 20, 5, 10, 20, 5, 10, 20]), np.repeat([2.0, 5, 10], 3)
     tau = np.array([2.0, 4, 8, 4, 8, 2, 8, 2, 4])
-    h, none, x = np.full(9, 0.2), np.zeros(9), 1 / (d * m)
+    h, x = np.full(9, 0.2), 1 / (d * m)
     K = 3 + (10 + 1000 * x) / tau + 30 / m
-    model = fit_rounds(x, tau, h, none, none, K, share=1 / m)
+    model = fit_rounds(Influences(x, tau, h, share=1 / m), K)
     np.testing.assert_allclose(model.pace(0.2), [3, 10, 30, 1000, 0], rtol=1e-6, atol=1e-6)
-    assert model.rounds(np.array(0.02), 4, 0.2, 0.0, share=0.2)[0] == pytest.approx(
+    assert model.rounds(Influences(np.array(0.02), 4, 0.2, 0.0, share=0.2))[0] == pytest.approx(
         3 + (10 + 20) / 4 + 6
     )
-    assert model.outside(0.02, 4, 0.2, 0.0, share=0.05) == ["1/m"]
+    assert model.outside(Influences(0.02, 4, 0.2, 0.0, share=0.05)) == ["1/m"]
     same_d = 1 / (5 * m)
     assert (
-        fit_rounds(same_d, tau, h, none, none, 3 + 1000 * same_d / tau, share=1 / m).pace(0.2)[2]
+        fit_rounds(Influences(same_d, tau, h, share=1 / m), 3 + 1000 * same_d / tau).pace(0.2)[2]
         == 0.0
     )
 
@@ -147,16 +138,16 @@ def test_pilots_that_end_before_the_target_do_not_make_the_forecast_too_fast():
     keeps the fast ones.
     """
     rng, dropped, counted = np.random.default_rng(2), [], []
-    given, truth = (NOISE, TAU, H, SKEW, NONE), rounds(NOISE, TAU, H, SKEW)
+    truth = rounds(NOISE, TAU, H, SKEW)
     wanted = float(rounds(0.04, 1, 0.1, 0.0))
     assert wanted == pytest.approx(103)
     for _ in range(100):
         K = truth * (1 + 0.2 * rng.standard_normal(54))
         there = K <= 85
-        old = fit_rounds(*(column[there] for column in given), K[there])
-        new = fit_rounds(*given, np.minimum(K, 85), reached=there)
-        dropped.append(float(old.rounds(np.array(0.04), 1, 0.1, 0.0)[0]) / wanted)
-        counted.append(float(new.rounds(np.array(0.04), 1, 0.1, 0.0)[0]) / wanted)
+        old = fit_rounds(Influences(*(column[there] for column in GIVEN[:4])), K[there])
+        new = fit_rounds(GIVEN, np.minimum(K, 85), reached=there)
+        dropped.append(float(old.rounds(Influences(np.array(0.04), 1, 0.1, 0.0))[0]) / wanted)
+        counted.append(float(new.rounds(Influences(np.array(0.04), 1, 0.1, 0.0))[0]) / wanted)
     assert np.median(dropped) < 0.88
     assert np.median(counted) == pytest.approx(1.0, abs=0.03)
 
@@ -168,12 +159,10 @@ def test_runs_scatter_more_where_some_ues_are_not_heard_and_intervals_know_it():
     rng, inside, said = np.random.default_rng(3), np.zeros(2), []
     truth, deviation = rounds(NOISE, TAU, H, SKEW), np.sqrt(0.08**2 + 0.09 * SKEW)
     for _ in range(300):
-        model = fit_rounds(
-            NOISE, TAU, H, SKEW, NONE, truth * (1 + deviation * rng.standard_normal(54))
-        )
+        model = fit_rounds(GIVEN, truth * (1 + deviation * rng.standard_normal(54)))
         said.append(model.scatter_at(np.array([0.0, 0.67])))
         for place, chi in enumerate((0.0, 0.67)):
-            mean, of_run = model.rounds(np.array(0.01), 1, 0.2, chi)
+            mean, of_run = model.rounds(Influences(np.array(0.01), 1, 0.2, chi))
             run = rounds(0.01, 1, 0.2, chi) * np.exp(
                 np.sqrt(0.08**2 + 0.09 * chi) * rng.standard_normal()
             )
@@ -194,8 +183,8 @@ def test_errors_that_pilots_of_a_seed_share_widen_the_error_of_the_fit():
     for _ in range(200):
         K = truth * (1 + 0.15 * rng.standard_normal(6)[group] + 0.05 * rng.standard_normal(54))
         for gathered, found in ((group, said), (None, alone)):
-            model = fit_rounds(NOISE, TAU, H, SKEW, NONE, K, group=gathered)
-            mean, deviation = model.rounds(np.array(0.015), 1, 0.25, 0.0)
+            model = fit_rounds(GIVEN, K, group=gathered)
+            mean, deviation = model.rounds(Influences(np.array(0.015), 1, 0.25, 0.0))
             found.append(np.sqrt(deviation**2 - model.scatter**2))
         off.append(float(mean / rounds(0.015, 1, 0.25, 0.0) - 1))
     assert np.std(off) > 1.6 * np.median(alone)
@@ -207,8 +196,8 @@ def test_pilots_of_one_seed_tell_nothing_of_what_seeds_share():
     were independent.
     """
     K = rounds(NOISE, TAU, H, SKEW) * (1 + 0.1 * np.random.default_rng(6).standard_normal(54))
-    alone = fit_rounds(NOISE, TAU, H, SKEW, NONE, K)
-    one = fit_rounds(NOISE, TAU, H, SKEW, NONE, K, group=np.zeros(54, int))
+    alone = fit_rounds(GIVEN, K)
+    one = fit_rounds(GIVEN, K, group=np.zeros(54, int))
     np.testing.assert_allclose(one.covariance, alone.covariance)
     assert one.scatter == alone.scatter
 

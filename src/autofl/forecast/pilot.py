@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autofl.analysis.forecast import pilot_of
-from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots
 from autofl.config import PerUE, Settings
 from autofl.config.parts import (
     ChannelSettings,
@@ -21,6 +19,8 @@ from autofl.errors import AutoFLError
 from autofl.experiments.data import contents_of
 from autofl.experiments.job import Job, OnProgress
 from autofl.experiments.jobs import is_same, run_jobs
+from autofl.forecast.pilot_files import Pilot, problem_of, read_pilots
+from autofl.forecast.predict import pilot_of
 from autofl.lock import locked
 from autofl.records import read_run
 from autofl.rng import stream
@@ -155,10 +155,11 @@ def check_replaceable(
     except AutoFLError:
         there = []
         made_by = ""
-    ours = all(pilot.problem == problem_of(settings.resolved().table()) for pilot in there) and all(
-        is_same(one, folder / name) for name, one in pilot_settings(settings, labels, num_seeds)
-    )
-    if made_by != command or not ours:
+    problem = problem_of(settings.resolved().table())
+    ours = made_by == command and all(pilot.problem == problem for pilot in there)
+    for name, one in pilot_settings(settings, labels, num_seeds):
+        ours = ours and is_same(one, folder / name)
+    if not ours:
         raise AutoFLError(
             f"{path}: this command with these settings has not made it; name another file (--out), or replace it"
             " (--force)"
@@ -177,10 +178,10 @@ def run_pilots(
     are kept.
     """
     pilots = pilot_settings(settings, labels, num_seeds)
-    jobs = [
-        Job(one, Path(folder) / name, name, resume=is_same(one, Path(folder) / name))
-        for name, one in pilots
-    ]
+    jobs = []
+    for name, one in pilots:
+        place = Path(folder) / name
+        jobs.append(Job(one, place, name, resume=is_same(one, place)))
     with locked(Path(folder)):
         run_jobs(jobs, workers, on_progress=on_progress)
     return [pilot_of(read_run(job.folder)) for job in jobs]

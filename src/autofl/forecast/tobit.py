@@ -58,10 +58,10 @@ def tobit(columns: Array, values: Array, seen: BoolArray, law: Array, group: Int
         variance = _variance(scaled, error**2 + unknown * deviation**2, law, deviation**2)
         if np.abs(fitted / before - 1.0).max() < SETTLED:
             break
+
+    # A value that was not seen tells less, and errors that go together tell less than they seem to.
     deviation = np.sqrt(law @ variance)
-    told = (
-        columns * (np.sqrt(1.0 - unknown) / (fitted * deviation))[:, None]
-    )  # a value that was not seen tells less
+    told = columns * (np.sqrt(1.0 - unknown) / (fitted * deviation))[:, None]
     paired = (group[:, None] == group) & ~np.eye(len(group), dtype=np.bool_)
     scale, together = _shared(told, np.where(seen, error / deviation, 0.0), seen, paired)
     inverse = np.linalg.inv(told.T @ told)
@@ -96,9 +96,8 @@ def _variance(scaled: Array, square: Array, law: Array, before: Array) -> Array:
     """
     q, _ = np.linalg.qr(scaled)
     free = 1.0 - (q**2).sum(axis=1)
-    variance = np.linalg.lstsq(free[:, None] * law / before[:, None], square / before, rcond=None)[
-        0
-    ]
+    scaled_law = free[:, None] * law / before[:, None]
+    variance = np.linalg.lstsq(scaled_law, square / before, rcond=None)[0]
     if (variance <= 0.0).any():
         variance = np.zeros(law.shape[1])
         variance[0] = max(square.sum() / free.sum(), LEAST)
@@ -119,15 +118,15 @@ def _shared(scaled: Array, error: Array, seen: BoolArray, paired: BoolArray) -> 
     basis, _ = np.linalg.qr(scaled)
     left = np.eye(len(error)) - basis @ basis.T
     mixed = left @ paired @ left
-    moments = np.array(
-        [[left[seen, seen].sum(), mixed[seen, seen].sum()], [left[pairs].sum(), mixed[pairs].sum()]]
-    )
+    square = left[seen, seen].sum()
+    moments = np.array([[square, mixed[seen, seen].sum()], [left[pairs].sum(), mixed[pairs].sum()]])
     shown = np.array([(error**2).sum(), np.outer(error, error)[pairs].sum()])
     if (
-        abs(np.linalg.det(moments)) < 1e-3 * left[seen, seen].sum() ** 2
+        abs(np.linalg.det(moments)) < 1e-3 * square**2
     ):  # one group: its error is in the coefficients
         return 1.0, 0.0
     scale, common = np.linalg.solve(moments, shown)
     if not common > 0.0:
         return 1.0, 0.0
-    return float(max(scale, common)), float(min(common / max(scale, common), 1.0))
+    scale = max(scale, common)
+    return float(scale), float(min(common / scale, 1.0))

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import autofl
-from autofl.analysis.choose import Effort, choose
-from autofl.analysis.explain import bounds_of, elasticities, explain
-from autofl.analysis.forecast import draw_networks, forecast_of
-from autofl.analysis.pilot_fit import Pilots
 from autofl.core.horizon import draw_horizon
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_network, plan
+from autofl.forecast.choose import Effort, choose
+from autofl.forecast.explain import bounds_of, elasticities, explain
+from autofl.forecast.pilot_fit import Pilots
+from autofl.forecast.predict import draw_networks, forecast_of
 from reference.joint_pilots import write
 
 CELL = ["cell.num_ue=8", "seed=3"]

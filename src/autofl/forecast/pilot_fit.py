@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.pilot_files import Pilot, pilot_advice, problem_of, read_pilots
 from autofl.config import Settings
 from autofl.errors import AutoFLError
-from autofl.theory.rounds import RoundsModel, fit_rounds
+from autofl.forecast.pilot_files import Pilot, pilot_advice, problem_of, read_pilots
+from autofl.forecast.rounds import Influences, RoundsModel, fit_rounds
 from autofl.units import PathLike
 
 SHIPPED = Path(__file__).parent / "pilots"
@@ -111,18 +111,8 @@ def fit(
     problem = problem_of(settings.resolved().table())
     same = [pilot for pilot in pilots if pilot.problem == problem]
     if not same:
-        differing = [
-            {
-                key: (its.get(key), problem.get(key))
-                for key in {**problem, **its}
-                if its.get(key) != problem.get(key)
-            }
-            for its in (pilot.problem for pilot in pilots)
-        ]
-        differs = ", ".join(
-            f"{key} is {there!r} there, {here!r} here"
-            for key, (there, here) in min(differing, key=len).items()
-        )
+        closest = min((_differing(pilot.problem, problem) for pilot in pilots), key=len)
+        differs = ", ".join(closest)
         raise PilotsMissing(
             f"no pilots of this learning problem ({differs})",
             f"{origin}: {{}}; make some with {pilot_advice(settings, target)}",
@@ -134,11 +124,9 @@ def fit(
             f"only {reached.sum()} of {len(same)} pilots reach {target:g}; ask for less",
             f"{origin}: {{}}, or make longer ones: {pilot_advice(settings, target)}",
         )
-    rounds = [
-        pilot.rounds_to(target, every) if there else pilot.round[-1]
-        for pilot, there in zip(same, reached, strict=True)
-    ]
-    model = fit_rounds(
+    rounds = np.array([pilot.rounds_to(target, every) for pilot in same])
+    last = np.array([pilot.round[-1] for pilot in same])
+    given = Influences(
         noise=np.array([pilot.noise for pilot in same]),
         local_steps=np.array([pilot.local_steps for pilot in same], float),
         heterogeneity=np.array(
@@ -146,14 +134,23 @@ def fit(
         ),
         skew=np.array([pilot.skew for pilot in same]),
         rounding=np.array([pilot.rounding for pilot in same]),
-        rounds=np.maximum(rounds, 1.0),  # 0: passed before training
         share=np.array([pilot.share for pilot in same]),
-        reached=reached,
-        group=np.unique(
-            [(pilot.labels, pilot.seed) for pilot in same], axis=0, return_inverse=True
-        )[1].ravel(),
     )
-    return model, same
+
+    # Pilots of the same labels and seed share partition and start.
+    together = [(pilot.labels, pilot.seed) for pilot in same]
+    group = np.unique(together, axis=0, return_inverse=True)[1].ravel()
+    least = np.maximum(np.where(reached, rounds, last), 1.0)  # 0: passed before training
+    return fit_rounds(given, least, reached, group), same
+
+
+def _differing(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """In what two learning problems differ, in words."""
+    words = []
+    for key in {**here, **there}:
+        if there.get(key) != here.get(key):
+            words.append(f"{key} is {there.get(key)!r} there, {here.get(key)!r} here")
+    return words
 
 
 def heterogeneity(partition: str, labels: int) -> float:

@@ -10,9 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.coverage import Coverage, coverage, exposure, label_shares
-from autofl.analysis.pilot_files import Pilot, problem_of
-from autofl.analysis.pilot_fit import Fitted, Pilots, heterogeneity_of
 from autofl.config import Settings, parse_settings
 from autofl.config.parts import CompressorSettings
 from autofl.config.settings import DeploySettings
@@ -21,10 +18,14 @@ from autofl.core.horizon import Horizon, draw_horizon
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_cell, build_network, rates_of
 from autofl.experiments.data import owned_by
+from autofl.files import finite_or_null
+from autofl.forecast.coverage import Coverage, coverage, exposure, label_shares
+from autofl.forecast.participation import excess_skew, participation
+from autofl.forecast.pilot_files import Pilot, problem_of
+from autofl.forecast.pilot_fit import Fitted, Pilots, heterogeneity_of
+from autofl.forecast.rounds import Influences
 from autofl.records import Run
 from autofl.rng import stream
-from autofl.theory import excess_skew, participation
-from autofl.theory.rounds import RoundsModel
 from autofl.units import Array, BoolArray, IntArray, PathLike
 
 DRAWS = 20
@@ -45,32 +46,21 @@ ON_DEVICES = ("clip", "noise_multiplier", "statistics", "sample_shape", "num_cla
 USUAL = DeploySettings()
 
 
-class Drawn(NamedTuple):
-    """What decides the rounds a network needs: x, chi^2, y, z, and tau as one over the mean of
-    1/tau.
+def influences_of(settings: Settings, horizon: Horizon, even: bool = False) -> Influences:
+    """What decides the rounds that a network needs, tau as one over the mean of 1/tau.
+
+    `even`: all UEs are selected alike, so the chances are unequal only because some are not heard.
     """
-
-    noise: float  # x, mean of 1/(d m)
-    skew: float  # chi^2
-    rounding: float  # y, mean of omega/m
-    share: float  # z, mean of 1/m
-    local_steps: float
-
-    @classmethod
-    def of(
-        cls, horizon: Horizon, variance: Callable[[Array], Array], even: bool = False
-    ) -> "Drawn":
-        """`even`: all UEs are selected alike, so the chances are unequal only because some are not
-        heard.
-        """
-        heard = horizon.decoded
-        return cls(
-            mean_noise(heard, horizon.num_samples),
-            excess_skew(heard, horizon.selected) if even else participation(heard).skew,
-            mean_rounding(heard, variance(horizon.bits_per_weight)),
-            mean_rounding(heard, np.ones(heard.shape)),
-            float(1.0 / (1.0 / horizon.local_steps[heard]).mean()),
-        )
+    heard = horizon.decoded
+    variance = variance_of(settings.compressor)(horizon.bits_per_weight)
+    return Influences(
+        noise=mean_noise(heard, horizon.num_samples),
+        local_steps=float(1.0 / (1.0 / horizon.local_steps[heard]).mean()),
+        heterogeneity=heterogeneity_of(settings),
+        skew=excess_skew(heard, horizon.selected) if even else participation(heard).skew,
+        rounding=mean_rounding(heard, variance),
+        share=mean_rounding(heard, np.ones(heard.shape)),
+    )
 
 
 @dataclass(frozen=True)
@@ -83,13 +73,11 @@ class Forecast:
     rounds: tuple[float, float, float]  # median, low, high
     sim_time: tuple[float, float, float]  # [s]
     energy: tuple[float, float, float]  # [J] a UE, mean over UEs
-    typical: Drawn  # what the networks are like, medians over them
-    unheard: (
-        int  # UEs that are heard less than a fifth as often as their share, median over networks
-    )
-    missing: (
-        int  # labels that are not learned since no UE that is heard owns any, median over networks
-    )
+    typical: Influences  # what the networks are like, medians over them
+    # UEs that are heard less than a fifth as often as their share, median over networks
+    unheard: int
+    # labels that are not learned since no UE that is heard owns any, median over networks
+    missing: int
     never: int
     num_pilots: int
     short: int  # of these, pilots that end below the target
@@ -101,36 +89,31 @@ class Forecast:
 
     def table(self) -> dict[str, Any]:
         """Plain values for JSON, SI units."""
-        names = ("median", "low_95", "high_95")
-        spread = {
-            key: {
-                name: value if np.isfinite(value) else None
-                for name, value in zip(names, values, strict=True)
-            }
-            for key, values in (
-                ("rounds", self.rounds),
-                ("sim_time", self.sim_time),
-                ("energy", self.energy),
-            )
-        }
-        rest = (
-            "unheard",
-            "missing",
-            "never",
-            "num_pilots",
-            "short",
-            "coarse",
-            "scatter",
-            "source",
-            "checked",
-            "outside",
-        )
-        return {
-            "target_accuracy": self.target,
-            **spread,
-            **self.typical._asdict(),
-            **{key: getattr(self, key) for key in rest},
-        }
+        values: dict[str, Any] = {"target_accuracy": self.target}
+        for name in ("rounds", "sim_time", "energy"):
+            median, low, high = getattr(self, name)
+            ends = {"median": median, "low_95": low, "high_95": high}
+            values[name] = finite_or_null(ends)
+        for name in ("noise", "skew", "rounding", "share", "local_steps"):
+            values[name] = getattr(self.typical, name)
+        for name in COUNTS:
+            values[name] = getattr(self, name)
+        return values
+
+
+COUNTS = (
+    "unheard",
+    "missing",
+    "never",
+    "num_pilots",
+    "short",
+    "coarse",
+    "scatter",
+    "source",
+    "checked",
+    "outside",
+)
+"""What a forecast's table says beside costs and influences."""
 
 
 def forecast(settings: Settings, target: float, pilots: PathLike | None = None) -> Forecast:
@@ -173,12 +156,8 @@ def far_error(freedom: int) -> float:
     v = float(freedom)
     first = (z**3 + z) / 4.0
     second = (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
-    return (
-        z
-        + first / v
-        + second / v**2
-        + (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0 / v**3
-    )
+    third = (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0
+    return z + first / v + second / v**2 + third / v**3
 
 
 def forecast_of(
@@ -191,36 +170,52 @@ def forecast_of(
         few: whether the rounds are few because planning takes long. They are then repeated where
             more are needed, and who is heard is judged by who was selected.
     """
+    # Each network gives a run as the fit has it, and single runs with errors. Errors beyond the
+    # farthest change no interval, and take long to draw.
     rng = stream(settings.seed, "forecast")
-    farthest = far_error(
-        fitted.model.freedom
-    )  # errors beyond it change no interval, and take long to draw
+    freedom = fitted.model.freedom
+    farthest = far_error(freedom)
     played: list[Played] = []
     spread: list[Costs] = []
     num = 0
     for num, horizon in enumerate(networks, 1):
-        if horizon.decoded.any():
-            own = settings.model_copy(update={"seed": settings.seed + num - 1})
-            errors = np.clip(rng.standard_t(fitted.model.freedom, SINGLE), -farthest, farthest)
-            played.append(play(own, fitted, horizon, errors, rng.random(SINGLE), few))
-            spread += played[-1].single
-        else:
+        if not horizon.decoded.any():
             spread += [NEVER] * SINGLE
+            continue
+        own = settings.model_copy(update={"seed": settings.seed + num - 1})
+        errors = np.clip(rng.standard_t(freedom, SINGLE), -farthest, farthest)
+        played.append(play(own, fitted, horizon, errors, rng.random(SINGLE), few))
+        spread += played[-1].single
+
+    # A median needs networks that get there, more than half of them.
     medians = [one.median for one in played if np.isfinite(one.median[0])]
-    missing = np.median([one.heard.missing for one in played if one.heard is not None] or [0])
+    labelled = [one.heard for one in played if one.heard is not None]
+    missing = float(np.median([heard.missing for heard in labelled] or [0]))
     if 2 * len(medians) <= num:
-        why = (
-            "the UEs that own some labels are not heard" if missing > 0 else "too few UEs are heard"
-        )
+        why = "too few UEs are heard"
+        if missing > 0:
+            why = "the UEs that own some labels are not heard"
         raise AutoFLError(
             f"in {num - len(medians)} of {num} drawn networks {why} to reach the target"
         )
     middle = np.median(np.array(medians + [NEVER] * (num - len(medians))), axis=0)
     low, high = np.quantile(np.array(spread), [0.025, 0.975], axis=0, method="nearest")
-    rounds, sim_time, energy = (
-        (float(m), float(a), float(b)) for m, a, b in zip(middle, low, high, strict=True)
-    )
-    typical = Drawn(*np.median(np.array([one.drawn for one in played]), axis=0).tolist())
+    costs = []
+    for column in np.stack([middle, low, high], axis=1).tolist():
+        costs.append(tuple(column))
+    rounds, sim_time, energy = costs
+    typical = Influences(*np.median(np.array([one.drawn for one in played]), axis=0).tolist())
+
+    # In what the forecast goes beyond what pilots have seen.
+    outside = fitted.model.outside(typical)
+    rarest = float(np.median([heard.rarest for heard in labelled] or [1.0]))
+    if missing > 0:
+        outside.append("labels that nobody owns who is heard")
+    elif fitted.is_rare(rarest):
+        outside.append("a label that is hardly heard")
+    if rounds[0] > 1.25 * fitted.longest:
+        outside.append("more rounds than the longest pilot")
+
     return Forecast(
         target=fitted.target,
         rounds=rounds,
@@ -235,38 +230,23 @@ def forecast_of(
         coarse=fitted.coarse,
         scatter=float(fitted.model.scatter_at(typical.skew)),
         source=fitted.source,
-        checked=all(one.heard is not None for one in played),
-        outside=[
-            *_outside(fitted.model, typical, heterogeneity_of(settings)),
-            *(["labels that nobody owns who is heard"] if missing > 0 else []),
-            *(
-                ["a label that is hardly heard"]
-                if missing == 0 and fitted.is_rare(_rarest(played))
-                else []
-            ),
-            *(["more rounds than the longest pilot"] if rounds[0] > 1.25 * fitted.longest else []),
-            *unseen(settings),
-        ],
+        checked=len(labelled) == len(played),
+        outside=[*outside, *unseen(settings)],
     )
 
 
 def unseen(settings: Settings) -> list[str]:
     """Settings that change what is learned or measured, and that no pilot can have: in words."""
+    words = []
     judged = settings.evaluation.num_ue or settings.cell.count
     samples = settings.evaluation.test_samples
-    on_devices = [
-        f"deploy.{key}"
-        for key in ON_DEVICES
-        if getattr(settings.deploy, key) != getattr(USUAL, key)
-    ]
-    return [
-        *(
-            [f"accuracy on only {judged * samples} test samples"]
-            if samples and judged * samples < FEW_TESTS
-            else []
-        ),
-        *([f"what devices do to data and updates ({', '.join(on_devices)})"] if on_devices else []),
-    ]
+    if samples and judged * samples < FEW_TESTS:
+        words.append(f"accuracy on only {judged * samples} test samples")
+    changed = [key for key in ON_DEVICES if getattr(settings.deploy, key) != getattr(USUAL, key)]
+    if changed:
+        names = ", ".join(f"deploy.{key}" for key in changed)
+        words.append(f"what devices do to data and updates ({names})")
+    return words
 
 
 Costs = tuple[float, float, float]
@@ -279,7 +259,7 @@ class Played(NamedTuple):
 
     median: Costs
     single: list[Costs]
-    drawn: Drawn
+    drawn: Influences
     heard: Coverage | None  # None: nobody can say without the samples
     unheard: int
 
@@ -299,52 +279,32 @@ def play(
             for a single run.
     """
     even = few and settings.selection.name == "uniform"
-    its = Drawn.of(horizon, variance_of(settings.compressor), even)
-    needed, deviation = fitted.model.rounds(
-        np.array(its.noise),
-        its.local_steps,
-        heterogeneity_of(settings),
-        its.skew,
-        its.rounding,
-        its.share,
-    )
-    wanted = (
-        float(needed)
-        / float(horizon.pace.mean())
-        * np.array([1.0, *np.exp(float(deviation) * errors)])
-    )
+    its = influences_of(settings, horizon, even)
+    needed, deviation = fitted.model.rounds(its)
+    errors = np.exp(float(deviation) * errors)
+    wanted = float(needed) / float(horizon.pace.mean()) * np.array([1.0, *errors])
+
     shares = label_shares(settings)
     heard = None if shares is None else coverage(shares, horizon, even)
     rare = heard is not None and fitted.is_rare(heard.rarest)
     if heard is not None and rare:
         wanted = wanted * heard.rarest ** -np.array([0.5, *doubt])
+
+    # Where too many test samples have labels that the model never sees, it never gets there.
     if heard is not None and heard.missing and heard.highest * fitted.highest < fitted.target:
-        costs = [NEVER] * len(wanted)  # too many test samples have labels that it never sees
+        costs = [NEVER] * len(wanted)
     else:
-        horizon = (
-            _repeated(horizon, wanted.max())
-            if few or rare
-            else _longer(settings, horizon, wanted.max())
-        )
-        costs = _spent(horizon, wanted)
+        most = wanted.max()
+        longer = _repeated(horizon, most) if few or rare else _longer(settings, horizon, most)
+        costs = _spent(longer, wanted)
+        horizon = longer
     return Played(costs[0], costs[1:], its, heard, _unheard(horizon, few))
-
-
-def _outside(model: RoundsModel, typical: Drawn, h: float) -> list[str]:
-    return model.outside(
-        typical.noise, typical.local_steps, h, typical.skew, typical.rounding, typical.share
-    )
-
-
-def _rarest(played: list[Played]) -> float:
-    return float(np.median([one.heard.rarest for one in played if one.heard is not None] or [1.0]))
 
 
 def variance_of(compressor: CompressorSettings) -> Callable[[Array], Array]:
     """omega of a compressor at these bits a weight; 0 for none, or one that does not say."""
-    rates = np.array(
-        sorted(rates_of(None if compressor.name == "none" else compressor.build()))
-    ).reshape(-1, 2)
+    built = None if compressor.name == "none" else compressor.build()
+    rates = np.array(sorted(rates_of(built))).reshape(-1, 2)
     return lambda bits: np.interp(bits, *rates.T) if len(rates) else np.zeros_like(bits)
 
 
@@ -355,12 +315,13 @@ def pilot_of(run: Run) -> Pilot:
     samples = np.ones(shape, np.int64)
     bits = np.zeros(shape)
     where = run.ues["round"].astype(np.int64), run.ues["ue"].astype(np.int64)
-    heard[where], samples[where] = run.ues["decoded"] == 1, run.ues["num_samples"].astype(np.int64)
+    heard[where] = run.ues["decoded"] == 1
+    samples[where] = run.ues["num_samples"].astype(np.int64)
     bits[where] = run.ues["bits_per_weight"]
+
     compressor = CompressorSettings(**run.config.get("compressor", {}))
-    rounds, _, accuracy = run.evaluated(
-        f"{run.config.get('stop', {}).get('metric', 'adapted')}_accuracy"
-    )
+    metric = run.config.get("stop", {}).get("metric", "adapted")
+    rounds, _, accuracy = run.evaluated(f"{metric}_accuracy")
     return Pilot(
         problem=problem_of(run.config),
         labels=int(run.config["data"]["labels"]),
@@ -383,11 +344,8 @@ def _exposure(run: Run, heard: BoolArray) -> float:
     if shares is None:
         return 1.0
     there = heard[heard.any(axis=1)]
-    return float(
-        exposure(
-            shares, (there / there.sum(axis=1, keepdims=True)).mean(axis=0), shares.mean(axis=0)
-        ).min()
-    )
+    weight = (there / there.sum(axis=1, keepdims=True)).mean(axis=0)
+    return float(exposure(shares, weight, shares.mean(axis=0)).min())
 
 
 def mean_noise(heard: BoolArray, num_samples: IntArray) -> float:
@@ -421,12 +379,10 @@ def _repeated(horizon: Horizon, needed: float) -> Horizon:
     heard = int(horizon.decoded.any(axis=1).sum())
     num = len(horizon.round_time)
     times = int(np.ceil(min(needed / heard, MOST / num)))
-    return Horizon(
-        **{
-            field.name: np.concatenate([getattr(horizon, field.name)] * max(times, 1))
-            for field in fields(Horizon)
-        }
-    )
+    columns = {}
+    for field in fields(Horizon):
+        columns[field.name] = np.concatenate([getattr(horizon, field.name)] * max(times, 1))
+    return Horizon(**columns)
 
 
 def _spent(horizon: Horizon, needed: Array) -> list[Costs]:
@@ -441,20 +397,17 @@ def _spent(horizon: Horizon, needed: Array) -> list[Costs]:
         if want > heard[-1]:
             costs.append(NEVER)
             continue
-        k = int(
-            np.searchsorted(heard, want)
-        )  # the round in which it is reached; K itself is not whole
-        share = (
-            want / heard[k] if k == 0 else (want - heard[k - 1]) / max(heard[k] - heard[k - 1], 1)
-        )
-        before = (0.0, 0.0) if k == 0 else (time[k - 1], energy[k - 1])
-        costs.append(
-            (
-                k + share,
-                before[0] + share * (time[k] - before[0]),
-                before[1] + share * (energy[k] - before[1]),
-            )
-        )
+
+        # The target is reached within round k: K itself is not whole.
+        k = int(np.searchsorted(heard, want))
+        if k == 0:
+            share = want / heard[0]
+            costs.append((share, share * time[0], share * energy[0]))
+            continue
+        share = (want - heard[k - 1]) / max(heard[k] - heard[k - 1], 1)
+        spent = time[k - 1] + share * (time[k] - time[k - 1])
+        used = energy[k - 1] + share * (energy[k] - energy[k - 1])
+        costs.append((k + share, spent, used))
     return costs
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autofl.analysis.pilot_files import read_pilots
+from autofl.forecast.pilot_files import read_pilots
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE = json.loads((DOCS / "results" / "forecast.json").read_text())

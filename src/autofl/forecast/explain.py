@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofl.analysis.choose import FULL, Candidate, Effort, OnStage, planned_with
-from autofl.analysis.forecast import draw_networks, forecast_of
-from autofl.analysis.pilot_fit import Pilots
 from autofl.config import Settings
 from autofl.config.parts import CompressorSettings
 from autofl.core.decide import before_training, without_learning
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan, build_network, build_planner
+from autofl.files import finite_or_null
+from autofl.forecast.choose import FULL, Candidate, Effort, OnStage, planned_with
+from autofl.forecast.pilot_fit import Pilots
+from autofl.forecast.predict import draw_networks, forecast_of
 from autofl.network import Cell, Plan, Status, fixed_time
 from autofl.planner.allocation import Task, allocate, allocate_fixed_band
 from autofl.planner.joint import BINDS, JointPlanner
@@ -79,19 +80,12 @@ class Explained:
 
     def table(self) -> dict[str, Any]:
         """Plain values for JSON, SI units."""
-        rows = {
-            name: [_plain(row) for row in getattr(self, name)]
-            for name in ("waterfall", "left_out", "more")
+        return {
+            "before": finite_or_null(vars(self.before)),
+            "waterfall": [finite_or_null(vars(step)) for step in self.waterfall],
+            "left_out": [finite_or_null(vars(step)) for step in self.left_out],
+            "more": [finite_or_null(vars(more)) for more in self.more],
         }
-        return {"before": _plain(self.before), **rows}
-
-
-def _plain(row: Step | More) -> dict[str, Any]:
-    """None for a time that never comes: JSON has no infinity."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in vars(row).items()
-    }
 
 
 def explain(
@@ -129,6 +123,7 @@ def explain(
             seen[key] = look(_only(settings, on), f"{', '.join(on) or 'nothing'} decided")
         return seen[key]
 
+    # One decision after another is switched on.
     last, outside = with_only([])
     before = Step("all off (exact)", last, 1.0, outside)
     waterfall = []
@@ -136,35 +131,32 @@ def explain(
         time, outside = with_only(used[:place])
         waterfall.append(Step(name, time, last / time if time < math.inf else math.nan, outside))
         last = time
+
+    # Each is left out alone; without a compressor there are no bits to decide.
     left_out = []
     for name in used:
-        rest = [
-            other
-            for other in used
-            if other != name and not (name == "compressor" and other == "bits")
-        ]
-        time, outside = with_only(rest)
+        gone = (name, "bits") if name == "compressor" else (name,)
+        time, outside = with_only([other for other in used if other not in gone])
         left_out.append(Step(name, time, time / last, outside))
+
+    # A little more of each resource, planned anew and by its shadow price.
     elasticity = elasticities(settings)
+    cell = build_network(settings).air.cell
     more = []
     for resource, unit in RESOURCES.items():
-        quantity = getattr(settings.cell, resource)
-        richer: dict[str, Any] = {resource: quantity.scaled(MORE)}
-        if resource == "bandwidth" and settings.cell.total_bandwidth is not None:
-            richer["total_bandwidth"] = MORE * settings.cell.total_bandwidth
-        cell = settings.cell.model_copy(update=richer)
-        time, _ = look(settings.model_copy(update={"cell": cell}), f"10 % more of {resource}")
-        amount = float(np.mean(getattr(build_network(settings).air.cell, resource)))
-        more.append(
-            More(
-                resource,
-                unit,
-                time,
-                1.0 - time / last,
-                max(0.0, -elasticity[resource]) * last / amount,
-            )
-        )
+        time, _ = look(_richer(settings, resource), f"10 % more of {resource}")
+        amount = float(np.mean(getattr(cell, resource)))
+        price = max(0.0, -elasticity[resource]) * last / amount
+        more.append(More(resource, unit, time, 1.0 - time / last, price))
     return Explained(before, waterfall, left_out, more)
+
+
+def _richer(settings: Settings, resource: str) -> Settings:
+    """The same with more of a resource."""
+    more: dict[str, Any] = {resource: getattr(settings.cell, resource).scaled(MORE)}
+    if resource == "bandwidth" and settings.cell.total_bandwidth is not None:
+        more["total_bandwidth"] = MORE * settings.cell.total_bandwidth
+    return settings.model_copy(update={"cell": settings.cell.model_copy(update=more)})
 
 
 def _is_on(settings: Settings, decision: str) -> bool:
@@ -177,11 +169,9 @@ def _only(settings: Settings, on: list[str]) -> Settings:
     """The same with these decisions alone; without its compressor an update has 32 bits a weight."""
     switches = {name: name in on for name in ORDER if name != "compressor"}
     changed = planned_with(settings, **switches)
-    return (
-        changed
-        if "compressor" in on
-        else changed.model_copy(update={"compressor": CompressorSettings(name="none")})
-    )
+    if "compressor" in on:
+        return changed
+    return changed.model_copy(update={"compressor": CompressorSettings(name="none")})
 
 
 def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, float]:
@@ -201,6 +191,8 @@ def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, floa
         this_round, past = without_learning(network, past)
         if not this_round.sends.any():
             continue
+
+        # The round as it was planned, less those who do not send.
         senders = np.flatnonzero(this_round.sends)
         cell = this_round.cell.take(senders)
         gain = this_round.gain[senders]
@@ -208,13 +200,15 @@ def elasticities(settings: Settings, num_rounds: int = PRICED) -> dict[str, floa
         all_band = float(this_round.cell.bandwidth.sum())
         time = _least_time(planner, cell, gain, plan, all_band)
         total += time + float(fixed_time(cell, gain)) / (1.0 + planner.thrift)
+
+        # The same with a trifle more of each resource.
         for name in RESOURCES:
             richer = cell.having(**{name: getattr(cell, name) * trifle})
             band = all_band * (trifle if name == "bandwidth" else 1.0)
             gained[name] += _least_time(planner, richer, gain, plan, band) - time
-    return {
-        name: change / (trifle - 1.0) / total if total else 0.0 for name, change in gained.items()
-    }
+    if not total:
+        return gained
+    return {name: change / (trifle - 1.0) / total for name, change in gained.items()}
 
 
 def _least_time(
@@ -245,10 +239,12 @@ def bounds_of(settings: Settings, made: RoundPlan) -> list[Bound]:
     near = 1.0 - BINDS
     own = cost.compute_time + cost.upload_time
     slowest = float(own.max())
-    shared = isinstance(planner, JointPlanner) and planner.band
-    full_band = not shared or float(plan.bandwidth[plan.feasible].sum()) >= near * float(
-        cell.bandwidth.sum()
-    )
+
+    # Where UEs share a band it binds all of them or none; where they do not, each uses its own up.
+    full_band = True
+    if isinstance(planner, JointPlanner) and planner.band:
+        used = float(plan.bandwidth[plan.feasible].sum())
+        full_band = used >= near * float(cell.bandwidth.sum())
     flags = {
         "energy": cost.energy >= near * cell.max_energy,
         "power": plan.tx_power >= near * cell.max_power,
@@ -257,6 +253,8 @@ def bounds_of(settings: Settings, made: RoundPlan) -> list[Bound]:
         "decoding": this_round.snr <= cell.least_snr * (1.0 + BINDS),
         "data": plan.num_samples >= np.floor(cell.data_size),
     }
+
+    # Only the slowest decide how long a round is; the others wait for them, and nothing binds them.
     hurries = plan.feasible & (own >= near * slowest)
     spare = 1.0 - cost.energy / np.maximum(cell.max_energy, 1e-300)
     bounds = []
@@ -276,5 +274,6 @@ def _admitted(planner: JointPlanner, cell: Cell, gain: Array, plan: Plan, bound:
     asked[bound.ue] = 1e-9  # behind, and worth no more for it
     _, after = planner(cell, gain, memory)
     _, instead = replace(planner, floor=1.0, patience=0)(cell, gain, {**memory, "asked": asked})
-    rate, other = (float(its["progress"] / its["time"]) for its in (after, instead))
+    rate = float(after["progress"] / after["time"])
+    other = float(instead["progress"] / instead["time"])
     return bound._replace(round_time=float(instead["time"]), slower=1.0 - other / rate)

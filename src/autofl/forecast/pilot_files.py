@@ -4,7 +4,6 @@ import json
 import shlex
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,17 +112,17 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
     if config.get("compressor", {}).get("name", "none") not in RATED:
         others["compressor"] = "none"
     metric = config.get("stop", {}).get("metric", "adapted")
-    changed = {
-        kind: config[kind]
-        for kind, name in others.items()
-        if config.get(kind, {}).get("name", name) != name
-    }
-    if (
-        "downlink" in changed and DownlinkSettings(**changed["downlink"]).is_open
-    ):  # a forecast knows what it costs
+    changed = {}
+    for kind, name in others.items():
+        if config.get(kind, {}).get("name", name) != name:
+            changed[kind] = config[kind]
+
+    # A forecast knows what an open downlink costs; without liars a simulation makes no checks.
+    if "downlink" in changed and DownlinkSettings(**changed["downlink"]).is_open:
         del changed["downlink"]
-    if "attack" in changed:  # without liars a simulation makes no checks
+    if "attack" in changed:
         changed["checks"] = config.get("checks", {})
+
     return {
         "data": contents_of(DataSettings.model_validate(data).source())
         or data.get("file")
@@ -147,25 +146,27 @@ def problem_of(config: dict[str, Any]) -> dict[str, Any]:
 
 def _judged(config: dict[str, Any]) -> dict[str, Any]:
     """How a model is judged, where not as usual: another adaptation, or at some of the UEs only."""
+    judged = {}
     evaluation = config.get("evaluation", {})
-    usual = EvaluationSettings()
-    adapt = evaluation.get("adapt_samples", usual.adapt_samples)
+    usual = EvaluationSettings().adapt_samples
+    adapt = evaluation.get("adapt_samples", usual)
+    if adapt != usual:
+        judged["adapt_samples"] = adapt
     num_ue = evaluation.get("num_ue")
-    some = num_ue is not None and num_ue < config["cell"]["num_ue"]
-    return {
-        **({"adapt_samples": adapt} if adapt != usual.adapt_samples else {}),
-        **({"judged_ues": num_ue} if some else {}),
-    }
+    if num_ue is not None and num_ue < config["cell"]["num_ue"]:
+        judged["judged_ues"] = num_ue
+    return judged
 
 
 def _own_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Settings of a user's own data set, partition or model, beside its name."""
     known = {"data": set(DataSettings.model_fields), "model": set(ModelSettings.model_fields)}
-    own = {
-        kind: {key: value for key, value in config[kind].items() if key not in fields}
-        for kind, fields in known.items()
-    }
-    return {f"own_{kind}": settings for kind, settings in own.items() if settings}
+    own = {}
+    for kind, fields in known.items():
+        others = {key: value for key, value in config[kind].items() if key not in fields}
+        if others:
+            own[f"own_{kind}"] = others
+    return own
 
 
 def _update(config: dict[str, Any]) -> str:
@@ -199,11 +200,11 @@ def pilot_advice(settings: Settings, target: float) -> str:
     """How to make pilots and use them, in a file that is not there yet: those that are there cost
     much to make.
     """
-    out = next(
-        name
-        for num in count(1)
-        if not Path(name := f"pilots{'' if num == 1 else f'-{num}'}.json").exists()
-    )
+    out = "pilots.json"
+    num = 1
+    while Path(out).exists():
+        num += 1
+        out = f"pilots-{num}.json"
     return f"{pilot_command(settings, target, out)} and add --pilots {out}"
 
 
