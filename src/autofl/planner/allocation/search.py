@@ -61,8 +61,8 @@ class SearchedLaws(ABC):
     """
 
     TOLERANCE = 1e-12
-    """Relative width of the interval in which the least deadline is known; some 100 times what
-    rounding leaves.
+    """Relative width of the interval in which the least deadline is known in the end: it shows as
+    the certificate's gap.
     """
     DEADLINES = 32
     """Deadlines tried in one call, which narrows the interval 33-fold; fewer when there are many
@@ -77,7 +77,9 @@ class SearchedLaws(ABC):
     GRID = 65
     """Bands compared for each UE when saving energy; fewer when there are many UEs."""
     REFINED = 5
-    """Grids, each around the best of the one before and 32-fold narrower: in the end 1e-7 apart."""
+    """Grids, each around the best of the one before and 32-fold narrower: the last one divides the
+    logarithm of the range by 7e7.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task = task
