@@ -123,9 +123,9 @@ def test_thresholds_of_ones_own_take_the_place_of_the_gap():
         (lambda: Levels([[1.0, math.nan]]), "between -100 and 200"),
         (lambda: Law(levels=((1.0, 2.0), (0.5, 3.0))), "must rise"),
         (lambda: Law(gap=0.0), "must be > 0"),
-        (lambda: cell_with(pa_efficiency=1.5), "pa_efficiency = 1.5"),
+        (lambda: cell_with(pa_efficiency=1.5), "pa_efficiency: must be > 0 and <= 1"),
         (lambda: cell_with(tries=1.5), "tries = 1.5"),
-        (lambda: cell_with(downlink_mode="both"), "not broadcast or unicast"),
+        (lambda: cell_with(downlink_mode="both"), "must be 'broadcast' or 'unicast'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(make, words):

@@ -228,17 +228,11 @@ def test_lambda_is_the_progress_a_second_so_far():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"thrift": -0.1}, "thrift"),
-        ({"floor": 2.0}, "floor"),
         ({"rates": [[0.0, 1.0]]}, "rates"),
         ({"pace": [1.0, 2.0]}, "five"),
         ({"pace": [0.0, 0.0, 1.0, 1.0, 1.0]}, "not both 0"),
-        ({"patience": -1}, "patience"),
-        ({"least_samples": 2}, "least_samples"),
-        ({"most_samples": 0}, "most_samples"),
         ({"pace": [1e308, 0.0, 0.0, 1.0, 1.0]}, "from 0 to"),
         ({"pace": [1e-320, 0.0, 0.0, 0.0, 0.0]}, "not both 0"),
-        ({"least_steps": 0}, "least_steps"),
     ],
 )
 def test_nonsense_is_refused_in_one_line(given, words):
