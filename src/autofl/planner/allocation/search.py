@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autofl.network import Certificate
-from autofl.planner.allocation.result import Allocation, Ended
+from autofl.planner.allocation.result import Allocation, Outcome
 from autofl.planner.allocation.roots import power_crossing
 from autofl.planner.allocation.task import FOREVER, Task
 from autofl.units import Array, BoolArray, IntArray
@@ -187,7 +187,7 @@ class SearchedLaws(ABC):
             # With circuits there may be no such deadline.
             longest = self._longest()
             if longest < math.inf and not fits(np.array([longest]))[0]:
-                return Allocation.of_nobody(self.task, (num_ue,), Ended.NO_BAND)
+                return Allocation.of_nobody(self.task, (num_ue,), Outcome.NO_BAND)
 
             # Bracketed by factors of 2 ...
             ladder = low * 2.0 ** np.arange(1.0, 9.0)
@@ -254,7 +254,7 @@ class SearchedLaws(ABC):
         deadline *= 1.0 + 4.0 * SAFE
         least = self.least_band(np.asarray(deadline))
         if not float(least.sum()) <= total_band * (1.0 + 1e-9):
-            return Allocation.of_nobody(self.task, least.shape, Ended.TOO_SHORT)
+            return Allocation.of_nobody(self.task, least.shape, Outcome.TOO_SHORT)
 
         # No UE can use more than reaches the lowest SNR, or than the others leave.
         spare = max(total_band - float(least.sum()), 0.0)
