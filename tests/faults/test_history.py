@@ -9,9 +9,9 @@ from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
 from autofl.experiments.write import write_run
 from autofl.records import read_weights
-from autofl.rounds.checks import Bounds, Checks
-from autofl.rounds.history import History, against, agreements
-from autofl.rounds.undo import Undo
+from autofl.robust.checks import Bounds, Checks
+from autofl.robust.history import History, against, agreements
+from autofl.robust.undo import Undo
 from autofl.version import __version__
 
 NUM_UE, NUM_WEIGHTS, ROUNDS = 12, 400, 8

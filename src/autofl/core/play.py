@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from autofl.aggregators import Arrived, Mean
 from autofl.algorithms import Algorithm, State, at_round
 from autofl.algorithms.base import Stepping, minus
 from autofl.core.checkpoint import Checkpoint
@@ -25,6 +24,7 @@ from autofl.errors import AutoFLError
 from autofl.models import Params, num_weights
 from autofl.planner import Memory, observed
 from autofl.quality import Evaluation
+from autofl.robust.aggregators import Arrived, Mean
 from autofl.units import Array
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autofl.aggregators import Mean
 from autofl.algorithms import FedAvg, PerFedAvg, Personal, State, at_round, is_independent, split_of
 from autofl.core.checkpoint import Checkpoint
 from autofl.core.decide import WHOLE_CELL, are_equal
@@ -26,6 +25,7 @@ from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointEvaluator
 from autofl.models import Params
 from autofl.quality import Evaluation
+from autofl.robust.aggregators import Mean
 from autofl.units import Array, IntArray
 
 

@@ -21,7 +21,7 @@ from autofl.deploy.messages import (
 from autofl.deploy.schema import RefusedError, read
 from autofl.engines import flat, shaped
 from autofl.models import Params
-from autofl.rounds.checks import NO_CHANGE
+from autofl.robust.checks import NO_CHANGE
 
 
 class Packed(NamedTuple):

@@ -64,7 +64,7 @@ from autofl.records import (
     read_manifest,
 )
 from autofl.registry import label_of
-from autofl.rounds.checks import Bounds, Checks
+from autofl.robust.checks import Bounds, Checks
 
 log = logging.getLogger("autofl")
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from autofl.aggregators import Aggregator
 from autofl.algorithms import Algorithm
 from autofl.channels import Channel
 from autofl.compressors import Compressor
@@ -41,7 +40,8 @@ from autofl.models import Params, build, check_model, num_weights, params_of
 from autofl.planner import Planner
 from autofl.registry import Lazy, Part, find, unknown_key
 from autofl.rng import stream
-from autofl.rounds.checks import Bounds
+from autofl.robust.aggregators import Aggregator
+from autofl.robust.checks import Bounds
 from autofl.selection import Selection
 from autofl.units import Array
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from autofl.aggregators import Mean
 from autofl.algorithms import PerFedAvg, is_independent
 from autofl.channels import PathLoss
 from autofl.config import Settings
@@ -24,6 +23,7 @@ from autofl.experiments.build import build_simulation
 from autofl.models import Params, loss_of
 from autofl.planner import Observing
 from autofl.rng import stream
+from autofl.robust.aggregators import Mean
 from autofl.selection import ByData, Uniform
 from autofl.selection.fedcs import FedCS
 from autofl.theory import participation

@@ -1,0 +1,21 @@
+"""Liars who send a huge number for every weight."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autofl.ranges import Checked, Range
+from autofl.robust.attacks.base import Attacked
+
+
+@dataclass(frozen=True)
+class Huge(Checked):
+    """The same finite value everywhere."""
+
+    value: Annotated[float, Range(), "change of each weight"] = 1e30
+
+    def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
+        return torch.full_like(attacked.own, self.value)

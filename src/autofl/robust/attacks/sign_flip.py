@@ -1,0 +1,20 @@
+"""Liars who send the opposite."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from torch import Tensor
+
+from autofl.ranges import Checked, Range
+from autofl.robust.attacks.base import Attacked
+
+
+@dataclass(frozen=True)
+class SignFlip(Checked):
+    """-scale (w_i - w)."""
+
+    scale: Annotated[float, Range(), "factor on their own update"] = 10.0
+
+    def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
+        return -self.scale * attacked.own
