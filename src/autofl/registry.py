@@ -159,19 +159,15 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         ),
     },
     "attack": {
-        "not-a-number": Entry(
-            "autofl.robust.attacks.not_a_number:NotANumber", "NaN in every weight"
-        ),
-        "huge": Entry("autofl.robust.attacks.huge:Huge", "a huge number in every weight"),
-        "scaled": Entry("autofl.robust.attacks.scaled:Scaled", "their update, far too long"),
-        "sign-flip": Entry(
-            "autofl.robust.attacks.sign_flip:SignFlip", "the opposite of their update"
-        ),
-        "zeros": Entry("autofl.robust.attacks.zeros:Zeros", "no change"),
-        "noise": Entry("autofl.robust.attacks.noise:Noise", "Gaussian noise"),
-        "replay": Entry("autofl.robust.attacks.replay:Replay", "their first update again"),
+        "not-a-number": Entry("autofl.robust.attacks.simple:NotANumber", "NaN in every weight"),
+        "huge": Entry("autofl.robust.attacks.simple:Huge", "a huge number in every weight"),
+        "scaled": Entry("autofl.robust.attacks.simple:Scaled", "their update, far too long"),
+        "sign-flip": Entry("autofl.robust.attacks.simple:SignFlip", "the opposite of their update"),
+        "zeros": Entry("autofl.robust.attacks.simple:Zeros", "no change"),
+        "noise": Entry("autofl.robust.attacks.simple:Noise", "Gaussian noise"),
+        "replay": Entry("autofl.robust.attacks.simple:Replay", "their first update again"),
         "label-flip": Entry(
-            "autofl.robust.attacks.label_flip:LabelFlip", "honest training on wrong labels"
+            "autofl.robust.attacks.simple:LabelFlip", "honest training on wrong labels"
         ),
         "little-is-enough": Entry(
             "autofl.robust.attacks.little_is_enough:LittleIsEnough",

@@ -12,7 +12,6 @@ import torch
 
 from autofl.algorithms import Algorithm, is_stateful
 from autofl.config import load_settings
-from autofl.core.simulation import Here as Here
 from autofl.core.simulation import simulated
 from autofl.data.federated import federate
 from autofl.engines import ClientMemory, CompressedUpdates, flat, make_engine, pick_engine, shaped

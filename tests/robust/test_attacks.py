@@ -16,10 +16,8 @@ from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
 from autofl.robust.attacks import Attacked
-from autofl.robust.attacks.label_flip import LabelFlip
 from autofl.robust.attacks.little_is_enough import LittleIsEnough
-from autofl.robust.attacks.noise import Noise
-from autofl.robust.attacks.sign_flip import SignFlip
+from autofl.robust.attacks.simple import LabelFlip, Noise, SignFlip
 from autofl.robust.attacks.together import Together
 from autofl.robust.checks import Bounds, Checks
 from autofl.robust.screen import Screen

@@ -48,6 +48,8 @@ def too_even(changes: Tensor, norm: Array, limit: float) -> dict[int, str]:
     if limit == 0.0 or num < FEWEST or changes.shape[1] < WEIGHTS:
         return {}
     table = changes.double()
+
+    # Mean and deviation of the others are those of all without one row.
     total = table.sum(dim=0)
     square = table.square().sum(dim=0)
     evenness: dict[int, float] = {}
@@ -61,6 +63,8 @@ def too_even(changes: Tensor, norm: Array, limit: float) -> dict[int, str]:
             evenness[row] = float(torch.dot(spread, away)) / scale
         if norm[row] < SHORT * float(spread.norm()):
             short.add(row)
+
+    # Where the honest have one direction in common, all are even.
     if not evenness or float(np.median(list(evenness.values()))) > COMMON:
         return {}
     return {

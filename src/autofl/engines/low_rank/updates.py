@@ -70,10 +70,13 @@ def _meta_gradient(
         shared = None if first is None else first[role].clone() if keep else first[role]
         return at.run(part(role), weight[role], role, shared).gradient
 
+    shrunk: bool | Tensor = False
     inner = gradient(network, INNER)
     outer = gradient(network.moved(-algorithm.inner_lr, inner), OUTER)
     if algorithm.variant == "first-order":
         return _clipped(outer, network, algorithm)
+
+    # H v as a difference of two gradients; where the step is too short for it, it is nonsense.
     if algorithm.variant == "finite-difference":
         length = _norm(outer, network.layers)
         s = (algorithm.difference / length.clamp(min=1e-12))[:, None, None]
@@ -83,24 +86,24 @@ def _meta_gradient(
         apart = _norm(ahead.plus(-1.0, behind), network.layers, torch.float64)
         sane = algorithm.inner_lr * apart / (2 * s[:, 0, 0]) <= length
         scale = sane.to(s)[:, None, None] * algorithm.inner_lr / (2 * s)
-        if algorithm.guard == 0.0:
-            return _clipped(outer.plus(-scale, ahead).plus(scale, behind), network, algorithm)
-        shrink = shrinkage(
-            algorithm.guard * length, sane * algorithm.inner_lr * apart / (2 * s[:, 0, 0])
-        ).to(s)
-        scale = shrink[:, None, None] * scale
-        return _clipped(
-            outer.plus(-scale, ahead).plus(scale, behind), network, algorithm, shrink < 1.0
-        )
+        if algorithm.guard > 0.0:
+            moved_by = sane * algorithm.inner_lr * apart / (2 * s[:, 0, 0])
+            shrink = shrinkage(algorithm.guard * length, moved_by).to(s)
+            shrunk = shrink < 1.0
+            scale = shrink[:, None, None] * scale
+        difference = outer.plus(-scale, ahead).plus(scale, behind)
+        return _clipped(difference, network, algorithm, shrunk)
+
     product = network.hessian_times(
         part(HESS), weight[HESS], outer, HESS, None if first is None else first[HESS]
     )
-    if algorithm.guard == 0.0:
-        return _clipped(outer.plus(-algorithm.inner_lr, product), network, algorithm)
-    lengths = _norm(outer, network.layers), algorithm.inner_lr * _norm(product, network.layers)
-    shrink = shrinkage(algorithm.guard * lengths[0], lengths[1])
-    scale = (algorithm.inner_lr * shrink)[:, None, None]
-    return _clipped(outer.plus(-scale, product), network, algorithm, shrink < 1.0)
+    step: float | Tensor = algorithm.inner_lr
+    if algorithm.guard > 0.0:
+        moved_by = algorithm.inner_lr * _norm(product, network.layers)
+        shrink = shrinkage(algorithm.guard * _norm(outer, network.layers), moved_by)
+        shrunk = shrink < 1.0
+        step = (algorithm.inner_lr * shrink)[:, None, None]
+    return _clipped(outer.plus(-step, product), network, algorithm, shrunk)
 
 
 def _clipped(

@@ -32,6 +32,12 @@ class Attacked:
         return self.honest[self.liars.tolist()]
 
     @property
+    def others(self) -> Tensor:
+        """The honest updates of those who do not lie."""
+        lies = set(self.liars.tolist())
+        return self.honest[[row for row in range(len(self.honest)) if row not in lies]]
+
+    @property
     def first(self) -> Tensor:
         """What each liar would have sent in its first round, shape (num_liars, num_weights)."""
         if self.remembered is None:

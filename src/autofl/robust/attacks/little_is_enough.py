@@ -44,9 +44,7 @@ class LittleIsEnough(Checked):
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
         num = len(attacked.honest)
         liars = len(attacked.liars)
-        others = attacked.honest[
-            [row for row in range(num) if row not in set(attacked.liars.tolist())]
-        ]
+        others = attacked.others
         if len(others) < 2:
             return -attacked.own  # nobody to hide among
         needed = num // 2 + 1 - liars

@@ -29,13 +29,11 @@ class Together(Checked):
     ] = None
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
-        num = len(attacked.honest)
-        liars = set(attacked.liars.tolist())
-        others = [row for row in range(num) if row not in liars] or list(range(num))
-        mean = attacked.honest[others].double().mean(dim=0)
+        others = attacked.others if len(attacked.others) else attacked.honest
+        mean = others.double().mean(dim=0)
         direction = (mean / mean.norm().clamp_min(1e-300)).to(attacked.honest)
         length = self.scale * attacked.own.norm(dim=1, keepdim=True)
         if self.at is not None:
             less = 1.0 - 1e-3 * torch.from_numpy(rng.random((len(length), 1))).to(length)
-            length = self.at * attacked.honest[others].norm(dim=1).median() * less
+            length = self.at * others.norm(dim=1).median() * less
         return -length * direction
