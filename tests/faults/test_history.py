@@ -236,6 +236,17 @@ def test_checks_go_on_from_their_state_to_the_bit():
     assert undone  # the first of these lies passes
 
 
+def test_a_round_in_which_nobody_answered_is_checked_too():
+    """A deployment has no changes then, not even an empty table of them."""
+    nobody = np.zeros(0, dtype=np.int64)
+
+    def no_changes():
+        raise AssertionError("there are none")
+
+    checks = Checks(Bounds(5.0, 0.3, 0.995, 1.5))
+    assert checks(nobody, np.zeros(0), nobody, nobody, 10.0, no_changes) == ({}, None)
+
+
 def test_what_a_liar_has_put_into_the_model_is_taken_out_once_and_given_back_if_it_was_none():
     undo, rng = Undo(), np.random.default_rng(7)
     first, second = (torch.tensor(rng.normal(size=(3, 6)), dtype=torch.float32) for _ in range(2))
