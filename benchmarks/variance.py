@@ -28,7 +28,7 @@ def main() -> None:
     given = parser.parse_args()
     settings = load_settings(
         overrides=[
-            "algorithm=autofl-j",
+            "arm=autofl-j",
             "seed=101",
             f"stop.rounds={ROUNDS[-1]}",
             "evaluation.every=1000",

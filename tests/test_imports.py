@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent
 ROOT = Path(__file__).parents[1] / "src" / "autofl"
 ROWS = [
     ["version", "errors", "units", "rng", "ranges", "registry", "files", "lock"],
-    ["quality"],
+    ["quality", "results"],
     ["network", "theory"],
     ["channels", "selection", "compressors"],
     ["planner"],
@@ -47,6 +47,7 @@ THIRD_PARTY = {
     "evaluation": {"numpy", "scipy", "torch"},
     "core": {"numpy", "torch"},
     "quality": {"numpy", "scipy"},
+    "results": {"numpy"},
     "deploy": {"numpy", "torch", "flwr", "grpc", "cryptography", "tomli_w"},
 }
 

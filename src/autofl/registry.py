@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,52 +35,18 @@ Kind = Literal[
 ]
 
 
-PlannedBy = Literal["planner", "baseline", "joint"]
-
-
 @dataclass(frozen=True)
 class Entry:
-    """A line of the registry: where a part is, what to call it, and what goes with it."""
+    """A line of the registry: where a part is, and what to call it."""
 
     target: str  # module:object
     label: str
-    plan: "PlannedBy" = "planner"  # of an algorithm: the section of settings that plans for it
-    brings: "Mapping[str, Mapping[str, Any]]" = field(
-        default_factory=dict
-    )  # settings it has unless others are given
 
-
-JOINT: dict[str, dict[str, Any]] = {
-    "compressor": {"name": "entropy"},
-    "downlink": {"name": "nearest"},
-    "learning": {"split": [0.1, 0.8, 0.1]},
-}
-"""What goes with the joint planner: messages that are small, and samples where they help most.
-
-The downlink only where it takes time."""
-THRIFTY = {**JOINT, "joint": {"thrift": 0.5}}
-"""The same with rounds that are half as long again: another point of the front between time and
-energy.
-"""
 
 PARTS: dict[Kind, dict[str, Entry]] = {
     "algorithm": {
-        "autofl": Entry("autofl.algorithms.perfedavg:PerFedAvg", "AutoFL"),
-        "per-fedavg": Entry("autofl.algorithms.perfedavg:PerFedAvg", "Per-FedAvg", plan="baseline"),
-        "fedavg-1": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-1", plan="baseline"),
-        "fedavg-2": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-2"),
-        "autofl-j": Entry(
-            "autofl.algorithms.perfedavg:PerFedAvg", "AutoFL-J", plan="joint", brings=JOINT
-        ),
-        "autofl-j-thrifty": Entry(
-            "autofl.algorithms.perfedavg:PerFedAvg",
-            "AutoFL-J, thrifty",
-            plan="joint",
-            brings=THRIFTY,
-        ),
-        "fedavg-j": Entry(
-            "autofl.algorithms.fedavg:FedAvg", "FedAvg-J", plan="joint", brings=JOINT
-        ),
+        "per-fedavg": Entry("autofl.algorithms.perfedavg:PerFedAvg", "Per-FedAvg"),
+        "fedavg": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg"),
         "fedprox": Entry("autofl.algorithms.fedprox:FedProx", "FedProx"),
         "ditto": Entry("autofl.algorithms.ditto:Ditto", "Ditto"),
         "scaffold": Entry("autofl.algorithms.scaffold:Scaffold", "SCAFFOLD"),
@@ -92,7 +58,6 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "joint": Entry(
             "autofl.planner.joint:JointPlanner",
             "every decision at once, for the least learning time",
-            brings=JOINT,
         ),
         "fixed": Entry("autofl.planner.fixed:FixedPlanner", "fixed samples"),
         "adaquantfl": Entry(
@@ -206,7 +171,6 @@ class Part:
     name: str
     label: str
     target: Any  # a class or a function that makes the part, or the part itself
-    plan: PlannedBy = "planner"
 
     @property
     def is_factory(self) -> bool:
@@ -339,7 +303,7 @@ def find(kind: Kind, name: str) -> Part:
     """
     entry = PARTS[kind].get(name)
     if entry is not None:
-        return Part(kind, name, entry.label, _object(entry.target), entry.plan)
+        return Part(kind, name, entry.label, _object(entry.target))
     check_name(kind, name)
     target = _own(kind, name)
     return Part(kind, name, str(getattr(target, "label", name.rpartition(":")[2])), target)

@@ -578,7 +578,7 @@ def test_a_run_takes_every_part_and_gives_the_same_bytes_twice(kind, name, tmp_p
 
     if kind == "data" and name in PARTS["data"] and find_data(name) is None:
         pytest.skip(f"{name} is not here")
-    key = {"algorithm": "algorithm", "data": "data.name", "partition": "data.partition"}.get(
+    key = {"algorithm": "arm", "data": "data.name", "partition": "data.partition"}.get(
         kind, f"{kind}.name"
     )
     np.savetxt(

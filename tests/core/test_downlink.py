@@ -124,9 +124,9 @@ TABLE = {
 LABEL = np.array([0, 0, 0, 1])
 
 
-def simulation(own=None, algorithm="fedavg-1", **sections):
+def simulation(own=None, arm="fedavg-1", **sections):
     changed = {name: {**TABLE.get(name, {}), **more} for name, more in sections.items()}
-    settings = parse_settings({**TABLE, **changed, "algorithm": algorithm})
+    settings = parse_settings({**TABLE, **changed, "arm": arm})
     dataset = Dataset("ones", np.ones((80, 1), np.float32), LABEL[OWNER], 2)
     model = nn.Linear(1, 2, bias=False)
     model.weight.data = torch.tensor([0.3, 0.1]).view(2, 1)
@@ -174,10 +174,8 @@ def test_without_a_compressor_the_ues_have_the_model_itself():
 
 @pytest.mark.parametrize("algorithm", ["fedavg-1", "per-fedavg", "scaffold", "fedopt", "ditto"])
 def test_a_compressor_that_loses_nothing_changes_nothing(algorithm):
-    plain = [state for _, state in simulate(simulation(algorithm=algorithm))]
-    whole = [
-        state for _, state in simulate(simulation(algorithm=algorithm, own={"downlink": Whole()}))
-    ]
+    plain = [state for _, state in simulate(simulation(arm=algorithm))]
+    whole = [state for _, state in simulate(simulation(arm=algorithm, own={"downlink": Whole()}))]
     for one, other in zip(plain, whole, strict=True):
         for name, p in one.sent.items():
             torch.testing.assert_close(other.sent[name], p, rtol=1e-5, atol=1e-6)
@@ -312,7 +310,7 @@ def test_a_message_of_all_bits_is_the_model_to_the_bit():
 
 
 JOINT = [
-    "algorithm=autofl-j",
+    "arm=autofl-j",
     "stop.rounds=6",
     "evaluation.every=6",
     "evaluation.test_samples=5",

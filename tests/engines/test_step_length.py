@@ -273,7 +273,7 @@ def test_gradients_of_fedavg_are_cut_as_a_slow_loop_cuts_them(problem, engine):
 
 def test_what_auto_means_is_this_rule():
     for arm in ("autofl-j", "fedavg-j"):
-        algorithm = build_algorithm(parse_settings({"algorithm": arm}))
+        algorithm = build_algorithm(parse_settings({"arm": arm}).resolved())
         sent = {"w": torch.tensor([3.0, 4.0])}
         for k in (1, 4):
             now = at_round(algorithm, k, sent)

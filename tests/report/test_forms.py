@@ -10,11 +10,10 @@ from html.parser import HTMLParser
 import pytest
 
 from autofl.records.checks import sealed
-from autofl.report.about import conclusion, settings_table
+from autofl.report.about import settings_table
 from autofl.report.latex import escaped, latex_table, write_latex
 from autofl.report.make import make_report
 from autofl.report.page import html_page
-from autofl.report.summary import summarise
 from autofl.report.table import Table
 from reference.runs import written
 
@@ -75,47 +74,6 @@ def test_the_same_runs_give_the_same_page(report):
     assert html_page(report) == html_page(make_report(list(report.runs), report.path.parent, 0.85))
 
 
-def test_the_conclusion_names_the_fastest_and_doubts_what_seeds_cannot_tell(tmp_path):
-    def rows(*seconds):
-        runs = [
-            written(tmp_path / f"{seconds}{name}{seed}", name, seed, CURVE, second)
-            for name, both in zip(("autofl", "fedavg-1"), seconds, strict=True)
-            for seed, second in enumerate(both, start=1)
-        ]
-        return conclusion(summarise(runs, 0.85), 0.85)
-
-    clear = rows((1.0, 1.1), (9.0, 9.1))
-    assert clear[0].startswith(
-        "AutoFL reaches 85 % adapted accuracy first, after "
-    )  # in round 4, (0.8 + 0.9 + 0.9) / 3
-    assert "4.2 ±" in clear[0]
-    assert "overlap" not in clear[0]
-    assert "overlap" in rows((1.0, 2.0), (1.5, 2.5))[0]
-    assert "may be chance" in rows((1.0,), (9.0,))[0]
-    assert conclusion(
-        summarise([written(tmp_path / "x", "autofl", 1, CURVE[:3], 1.0)], 0.85), 0.85
-    )[0] == ("AutoFL does not reach 85 % adapted accuracy in any run.")
-
-
-def test_the_conclusion_tells_some_runs_from_none(tmp_path):
-    reaching = {"autofl": (), "fedavg-1": (1,), "fedavg-2": (1, 2)}
-    runs = {
-        name: [
-            written(
-                tmp_path / f"{name}{seed}", name, seed, CURVE if seed in seeds else CURVE[:3], 1.0
-            )
-            for seed in (1, 2)
-        ]
-        for name, seeds in reaching.items()
-    }
-    sentences = conclusion(
-        summarise([run for members in runs.values() for run in members], 0.85), 0.85
-    )
-    assert sentences[1:3] == ["In some runs only: FedAvg-1.", "In no run: AutoFL."]
-    first = conclusion(summarise([*runs["autofl"], *runs["fedavg-1"]], 0.85), 0.85)[0]
-    assert first == "Nobody reaches 85 % adapted accuracy in every run."
-
-
 def test_settings_show_what_was_changed_and_who_shares_it(tmp_path):
     configs = {"autofl": "[cell]\nmax_energy = 0.001\n", "fedavg-1": "[cell]\nmax_energy = 0.003\n"}
     runs = [written(tmp_path / name, name, 1, CURVE, 1.0, text) for name, text in configs.items()]
@@ -127,7 +85,7 @@ def test_settings_show_what_was_changed_and_who_shares_it(tmp_path):
     )
     assert rows["cell.max_energy"][1] == "0.003"
     assert list(settings_table(runs[1:]).rows) == [
-        ["algorithm", "fedavg-1", "autofl"]
+        ["arm", "fedavg-1", "autofl"]
     ]  # 0.003 is the default
 
 

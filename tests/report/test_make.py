@@ -16,7 +16,7 @@ LEARNING = "[learning]\nouter_lr = 0.5\n"
 def test_a_report_has_rows_notes_pictures_and_a_page_that_shows_them(tmp_path):
     runs = [written(tmp_path / "runs" / str(seed), "autofl", seed, CURVE, 1.0) for seed in (1, 2)]
     report = make_report(runs, tmp_path / "out", 0.85)
-    assert [row.label for row in report.rows] == ["AutoFL"]
+    assert [arm.label for arm in report.results.by_arm()] == ["AutoFL"]
     assert [path.name for path in report.pictures if path.is_file()] == [
         f"{name}.{ending}"
         for name in ("learning_time", "rounds", "energy")
@@ -27,9 +27,9 @@ def test_a_report_has_rows_notes_pictures_and_a_page_that_shows_them(tmp_path):
     assert report.table.markdown() in page
     for words in (*report.notes, "![energy](energy.png)"):
         assert words in page
-    assert report.warnings == []
+    assert report.warnings == ()
     assert report.json() == {
-        **as_json(summarise(runs, 0.85), 0.85),
+        **as_json(summarise(runs, 0.85)),
         "pictures": [str(path) for path in report.pictures],
     }
     json.dumps(report.json(), allow_nan=False)
@@ -51,7 +51,7 @@ def test_rows_come_in_the_order_in_which_the_runs_are_given(tmp_path):
         written(tmp_path / name, name, 1, CURVE, 1.0)
     given = ["per-fedavg", "autofl", "fedavg-2"]
     report = make_report([tmp_path / name for name in given], tmp_path / "out")
-    assert [row.label for row in report.rows] == ["Per-FedAvg", "AutoFL", "FedAvg-2"]
+    assert [arm.label for arm in report.results.by_arm()] == ["Per-FedAvg", "AutoFL", "FedAvg-2"]
 
 
 def test_a_target_beyond_all_accuracies_is_refused_before_anything_is_written(tmp_path):
@@ -61,32 +61,31 @@ def test_a_target_beyond_all_accuracies_is_refused_before_anything_is_written(tm
     assert not (tmp_path / "out").exists()
 
 
-def test_which_runs_diverged_is_part_of_the_conclusion_with_their_rounds(tmp_path):
+def test_which_runs_diverged_is_said_before_the_table_with_their_rounds(tmp_path):
     runs = [
         written(tmp_path / "a", "autofl", 1, CURVE, 1.0, LEARNING),
         written(tmp_path / "b", "fedavg-1", 1, CURVE[:3], 1.0, LEARNING, stop="diverged"),
     ]
     report = make_report(runs, tmp_path / "out")
     assert not report.all_diverged
-    assert "1 of 2 runs diverged: FedAvg-1 seed 1 in round 2;" in report.diverged
-    assert "learning.outer_lr (0.5 here)" in report.diverged
-    assert "inner_lr" not in report.diverged  # FedAvg has none
-    assert report.json()["warnings"] == [report.diverged]
+    (diverged,) = report.warnings
+    assert "1 of 2 runs diverged: FedAvg-1 seed 1 in round 2;" in diverged
+    assert "learning.outer_lr (0.5 here)" in diverged
+    assert "inner_lr" not in diverged  # FedAvg has none
+    assert report.json()["warnings"] == [diverged]
     page = report.path.read_text(encoding="utf-8")
-    assert page.index("## Conclusion") < page.index(report.diverged) < page.index("| AutoFL |")
+    assert page.index("## Warnings") < page.index(diverged) < page.index("| AutoFL |")
     assert make_report(runs[1:], tmp_path / "out").all_diverged
 
 
 def test_that_nobody_was_ever_heard_is_said_before_the_table(tmp_path):
     run = written(tmp_path / "run", "autofl", 1, CURVE, 1.0, heard=False)
     report = make_report([run], tmp_path / "out")
-    assert (
-        "12 of the 12 UEs selected could not take part" in report.unheard
-    )  # two UEs in six rounds
+    (unheard,) = report.warnings
+    assert "12 of the 12 UEs selected could not take part" in unheard  # two UEs in six rounds
     page = report.path.read_text(encoding="utf-8")
-    assert page.index("## Conclusion") < page.index(report.unheard) < page.index("| AutoFL |")
-    assert str(report).startswith(report.unheard)
-    alone = written(
-        tmp_path / "before", "autofl", 1, CURVE[:1], 1.0
-    )  # stopped before its first round
-    assert make_report([alone], tmp_path / "out").unheard is None
+    assert page.index("## Warnings") < page.index(unheard) < page.index("| AutoFL |")
+    assert str(report).startswith(unheard)
+    # Stopped before its first round.
+    alone = written(tmp_path / "before", "autofl", 1, CURVE[:1], 1.0)
+    assert make_report([alone], tmp_path / "out").warnings == ()

@@ -19,16 +19,17 @@ def test_time_energy_and_ratios_are_what_was_written(tmp_path):
         for seed in (1, 2)
     ]
     rows = summarise(runs, target=0.85)
-    assert [row.label for row in rows] == ["AutoFL", "Per-FedAvg"]
+    first, second = rows.by_arm()
+    assert [first.label, second.label] == ["AutoFL", "Per-FedAvg"]
     # Means of three: .1 .3 .467 .733 .867: the target is passed in round 4.
-    np.testing.assert_allclose(rows[0].values["time_adapted"], [4.0, 8.0])
-    np.testing.assert_allclose(rows[1].values["time_adapted"], [12.0, 24.0])
-    np.testing.assert_allclose(rows[0].values["energy"], [1e-3, 1e-3])
-    np.testing.assert_allclose(rows[0].values["energy_to_target"], [4 * 2e-3 / 4] * 2)
-    text = table(rows, 0.85).markdown()
+    np.testing.assert_allclose(first.values["time_adapted"], [4.0, 8.0])
+    np.testing.assert_allclose(second.values["time_adapted"], [12.0, 24.0])
+    np.testing.assert_allclose(first.values["energy"], [1e-3, 1e-3])
+    np.testing.assert_allclose(first.values["energy_to_target"], [4 * 2e-3 / 4] * 2)
+    text = table(rows).markdown()
     assert "6.0 ± 25.4" in text  # mean of 4 and 8; t(0.975, 1) = 12.706 times 2.828/sqrt 2
     assert text.splitlines()[3].endswith("| 3.00 |")
-    assert as_json(rows, 0.85)["rows"][0]["time_adapted"]["values"] == [4.0, 8.0]
+    assert as_json(rows)["rows"][0]["time_adapted"]["values"] == [4.0, 8.0]
 
 
 def test_the_parts_of_an_average_round_add_up_to_it(tmp_path):
@@ -47,12 +48,12 @@ def test_the_parts_of_an_average_round_add_up_to_it(tmp_path):
         ("sending", 0.2),
         ("downlink", 0.15),
     ):
-        np.testing.assert_allclose(rows[0].values[name], [expected], err_msg=name)
-    made = table(rows, 0.85)
+        np.testing.assert_allclose(rows.by_arm()[0].values[name], [expected], err_msg=name)
+    made = table(rows)
     place = made.headings.index("its computing, sending, downlink, overhead [ms]")
     assert [row[place] for row in made.rows] == ["50 + 200 + 150 + 600", "50 + 200 + 150 + 100"]
     assert max(map(len, str(made).splitlines())) <= 80
-    assert as_json(rows, 0.85)["rows"][1]["overhead"]["values"] == pytest.approx([0.1])
+    assert as_json(rows)["rows"][1]["overhead"]["values"] == pytest.approx([0.1])
 
 
 def test_what_rounding_leaves_of_a_round_is_no_overhead(tmp_path):
@@ -60,7 +61,7 @@ def test_what_rounding_leaves_of_a_round_is_no_overhead(tmp_path):
     run = written(tmp_path / "a", "autofl", 1, CURVE, 1.0)
     run.ues["compute_time"], run.ues["upload_time"] = np.full(12, 0.4), np.full(12, 0.09)
     run.rounds["downlink_time"] = np.full(7, 0.51)
-    made = table(summarise([run], 0.85), 0.85)
+    made = table(summarise([run], 0.85))
     assert (
         made.rows[0][made.headings.index("its computing, sending, downlink, overhead [ms]")]
         == "400 + 90 + 510 + 0"
@@ -72,10 +73,10 @@ def test_a_target_not_reached_is_said_and_not_averaged_away(tmp_path):
         written(tmp_path / "a", "autofl", 1, CURVE, 1.0),
         written(tmp_path / "b", "autofl", 2, [0.1, 0.2, 0.3], 1.0),
     ]
-    text = table(summarise(runs, 0.85), 0.85).markdown()
+    text = table(summarise(runs, 0.85)).markdown()
     assert "4.0 (1 of 2)" in text
     runs = [written(tmp_path / "c", "autofl", 1, [0.1, 0.2], 1.0)]
-    assert "| – |" in table(summarise(runs, 0.85), 0.85).markdown()
+    assert "| – |" in table(summarise(runs, 0.85)).markdown()
 
 
 def test_runs_that_differ_in_a_setting_are_told_apart_by_it(tmp_path):

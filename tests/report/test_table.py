@@ -2,10 +2,9 @@
 
 import re
 
-import numpy as np
-
 from autofl.report import summary
 from autofl.report.table import Table, percent
+from reference.runs import written
 
 TABLE = Table(
     ["algorithm", "time [s]", "remark"],
@@ -18,19 +17,22 @@ def test_plain_text_is_aligned_with_numbers_on_the_right():
     assert str(TABLE).splitlines() == [
         "Runs & more",
         "algorithm   time [s]  remark",
-        "----------  --------  ------",
+        "────────────────────────────",
         "AutoFL           9.5  a | b",
         "FedAvg <1>         –",
     ]
 
 
-def test_the_table_of_runs_fits_80_columns_and_shows_every_cell():
-    values = {name: np.array([0.123456, 123.4, 55.5]) for name in summary._NAMES}
-    rows = [
-        summary.Row(label=label, seeds=(1, 2, 3), values=values)
-        for label in ("AutoFL", "Per-FedAvg", "AutoFL-J")
+def test_the_table_of_runs_fits_80_columns_and_shows_every_cell(tmp_path):
+    labels = {"autofl": "AutoFL", "per-fedavg": "Per-FedAvg", "autofl-j": "AutoFL-J"}
+    curve = [0.1, 0.5, 0.8, 0.9, 0.9, 0.9, 0.9]
+    runs = [
+        written(tmp_path / f"{name}{seed}", name, seed, curve, 123.4 * seed)
+        for name in labels
+        for seed in (1, 2, 3)
     ]
-    made = summary.table(rows, 0.85)
+    made = summary.table(summary.summarise(runs, 0.85))
+    assert [row[0] for row in made.rows] == list(labels.values())
     lines = str(made).splitlines()
     assert max(map(len, lines)) <= 80
     for row in made.rows:
@@ -68,7 +70,7 @@ def test_percent_stands_apart_from_its_number():
 
 
 def test_a_table_without_rows_is_its_headings():
-    assert str(Table(["a", "b"], [])) == "a  b\n-  -"
+    assert str(Table(["a", "b"], [])) == "a  b\n────"
 
 
 def test_the_terminal_shows_the_same_cells_at_most_fifty_rows(capsys):

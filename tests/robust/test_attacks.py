@@ -141,7 +141,7 @@ def test_where_nobody_lies_the_bound_changes_no_bit(few_digits, algorithm):
                 "evaluation.every=120",
                 "evaluation.test_samples=5",
             ),
-            f"algorithm={algorithm}",
+            f"arm={algorithm}",
         ]
     )
     made = build_simulation(settings, data=build_data(settings, few_digits))
@@ -165,7 +165,7 @@ def test_where_nobody_lies_the_default_checks_change_no_bit_unless_they_shorten(
         "stop.rounds=40",
         "evaluation.every=40",
     )
-    settings = load_settings(overrides=[*names, f"algorithm={algorithm}"])
+    settings = load_settings(overrides=[*names, f"arm={algorithm}"])
     made = build_simulation(settings, data=build_data(settings, few_digits))
     usual = Bounds(**settings.checks.model_dump())
     assert usual.norm_bound > 0.0

@@ -67,7 +67,7 @@ def read_table(
 
 
 def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
-    arrays = read_arrays(path, {"time": 8, array: 8}, "a table of numbers")
+    arrays = read_arrays(path, ("time", array), "a table of numbers")
     if array not in arrays:
         raise AutoFLError(
             f"{path}: array '{array}' is missing; save it with numpy.savez(path, {array}=...)"

@@ -148,7 +148,7 @@ def _run_into(
         check_no_run(
             place
         )  # now, before anything starts, and again once nobody else can write there
-    say(f"{settings.algorithm}, seed {settings.seed}, on devices, into {place}")
+    say(f"{settings.arm_name}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
     told: list[str] = []
     with ProgressBar(settings.stop.rounds, each_round=True) as bar:

@@ -135,7 +135,7 @@ def say_forecast(coming: "Forecast", settings: "Settings") -> None:
     show_table(
         Table(
             [
-                f"{settings.algorithm} to {100 * coming.target:g} % {metric}",
+                f"{settings.arm_name} to {100 * coming.target:g} % {metric}",
                 "median",
                 "95 % of runs",
             ],

@@ -7,11 +7,10 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from autofl.report.progress import QUIET, USUAL, VERBOSE, ProgressBar, Shown, say, speak, wrapped
 from autofl.report.table import Table, printable
@@ -103,33 +102,12 @@ def listening(quiet: bool, verbose: bool, log_file: Path | None) -> Iterator[Non
 
 
 def show_table(table: Table) -> None:
-    """A table on standard output, at most 50 rows of it.
-
-    It fits the terminal, 80 columns elsewhere (or COLUMNS): text is wrapped, numbers never are.
-    What is still too wide is shown in pieces one below the other, each with the first column.
-    """
-    from rich import box
+    """A table on standard output, at most 50 rows of it, as wide as the terminal (or COLUMNS)."""
     from rich.console import Console
-    from rich.table import Table as RichTable
 
     width = shutil.get_terminal_size().columns
     console = Console(width=width, markup=False, highlight=False)
-    short = replace(table, rows=table.rows[:MOST_ROWS])
-    least = least_widths(short)
-    numeric = short.numeric
-    for number, places in enumerate(pieces(least, width)):
-        drawn = RichTable(
-            title=None if number else table.title, box=box.SIMPLE_HEAD, title_justify="left", show_edge=False,
-            pad_edge=False, padding=(0, GAP - 1, 0, 0),
-        )  # fmt: skip
-        for place, letters in zip(places, widths(short, least, places, width), strict=True):
-            justify: Literal["right", "left"] = "right" if numeric[place] else "left"
-            drawn.add_column(table.headings[place], justify=justify, overflow="fold", width=letters)
-        for row in short.rows:
-            drawn.add_row(*(row[place] for place in places))
-        if number:
-            print()
-        console.print(drawn)
+    replace(table, rows=table.rows[:MOST_ROWS]).show_on(console)
     if len(table.rows) > MOST_ROWS:
         print(f"... and {len(table.rows) - MOST_ROWS:,} more rows; --json prints all")
 
@@ -137,70 +115,6 @@ def show_table(table: Table) -> None:
 def show_line(text: str) -> None:
     """A result in words, on standard output below its table; --quiet keeps it."""
     print(f"\n{printable(wrapped(text))}")
-
-
-GAP = 2
-"""Blanks between two columns."""
-WORD = 24
-"""Length from which a word, such as a path, may be broken."""
-LABEL = 32
-"""Width from which the first column is wrapped."""
-
-
-def least_widths(table: Table) -> list[int]:
-    """The letters that each column needs: of numbers the longest, of text and headings the longest
-    word.
-    """
-
-    def longest(words: Iterable[str], most: int) -> int:
-        return min(most, max(map(len, words), default=0))
-
-    return [
-        max(
-            longest(heading.split(), WORD),
-            longest([row[place] for row in table.rows], 10_000 if right else LABEL)
-            if right or place == 0
-            else longest([word for row in table.rows for word in row[place].split()], WORD),
-        )
-        for place, (heading, right) in enumerate(zip(table.headings, table.numeric, strict=True))
-    ]
-
-
-def pieces(least: Sequence[int], width: int) -> list[list[int]]:
-    """Columns that fit side by side, the first one in each piece; a column that fits nowhere stands
-    alone.
-    """
-    rows: list[list[int]] = [[0]]
-    used = least[0]
-    for place, needed in enumerate(least[1:], start=1):
-        if used + GAP + needed > width and len(rows[-1]) > 1:
-            rows.append([0])
-            used = least[0]
-        rows[-1].append(place)
-        used += GAP + needed
-    return rows
-
-
-def widths(table: Table, least: Sequence[int], places: Sequence[int], width: int) -> list[int]:
-    """Letters of each of these columns: what it needs, and a fair share of what is left where that
-    saves a line.
-    """
-    spare = width - sum(least[place] for place in places) - GAP * (len(places) - 1)
-    wished = {
-        place: max(map(len, [table.headings[place], *(row[place] for row in table.rows)]))
-        - least[place]
-        for place in places
-    }
-    given = {}
-    numeric = table.numeric
-    for kind in (False, True):  # text first: of numbers only the headings are wrapped
-        order = sorted(
-            (place for place in places if numeric[place] == kind), key=wished.__getitem__
-        )
-        for done, place in enumerate(order):
-            given[place] = max(0, min(wished[place], spare // (len(order) - done)))
-            spare -= given[place]
-    return [min(width, least[place] + given[place]) for place in places]
 
 
 class Stages(Shown):

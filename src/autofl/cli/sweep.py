@@ -29,8 +29,7 @@ from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
     from autofl.config import Settings
-    from autofl.experiments.sweep import Point
-    from autofl.report.sweep import Sweep, Values
+    from autofl.experiments.job import Job
 
 EXAMPLE = (
     "Example: autofl sweep --plan --over cell.max_energy=1e-3:1e-2:10 --over planner.name=paper,exact;"
@@ -75,10 +74,12 @@ def command(
 
     After an interruption, the same command continues; finished runs are kept.
     """
-    from autofl.config import dump_settings, load_settings
-    from autofl.experiments.sweep import parse_axis, points_of
-    from autofl.files import write_whole
+    from autofl.config import dump_said, load_settings
+    from autofl.experiments.sweep import jobs_of, parse_axis
+    from autofl.files import inside, write_whole
     from autofl.lock import locked
+    from autofl.report.sweep import sweep_json, sweep_table, write_sweep
+    from autofl.results import Results
 
     if not over:
         raise AutoFLError("sweep: say over what, for example --over cell.max_energy=1e-3:1e-2:10")
@@ -92,95 +93,84 @@ def command(
         return load_settings(config, [*said, *more], scenario)
 
     axes = [parse_axis(text) for text in over]
-    # of several algorithms, perhaps
-    points = points_of(axes, load, seeds)
-    base = dump_settings(load([]), of_many=True)
-    say_foregone(*(point.settings for point in points))
+    base = dump_said(load([]))  # of several arms, perhaps
     asked = repr((base, axes, seeds, planned, target))
     folder = out or Path("runs") / f"sweep-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
+    jobs = jobs_of(axes, load, seeds, inside(folder, "runs"))
+    say_foregone(*(job.settings for job in jobs))
+    first = jobs[0].settings
     with locked(folder):
         write_whole(folder / "config.toml", base)
-        sweep = (
-            _plan(points, target)
-            if planned
-            else _simulate(
-                points,
-                target,
-                folder,
-                num_workers(workers, points[0].settings.simulation.threads),
-                ray,
-            )
+        if planned:
+            rows = _plan(jobs, target)
+        else:
+            target = first.compare.target_accuracy if target is None else target
+            count = num_workers(workers, first.simulation.threads)
+            rows = _simulate(jobs, target, folder, count, ray)
+        results = Results.of(
+            arms=[job.values for job in jobs],
+            seeds=[job.settings.seed for job in jobs],
+            measured=rows,
+            names=[job.folder.name for job in jobs],
+            target=target,
         )
-        _show(sweep, folder, base, as_json)
+        files = write_sweep(results, first.arm_name, base, folder)
+    if as_json:
+        return print_json(sweep_json(results))
+    show_table(sweep_table(results))
+    say(f"written: {', '.join(map(str, files))}")
+    return None
 
 
-def _plan(points: "Sequence[Point]", target: float | None) -> "Sweep":
+def _plan(jobs: "Sequence[Job]", target: float | None) -> list[dict[str, float]]:
+    """A planned round of each job, with a target also a forecast."""
     from autofl.experiments.sweep import planned
-    from autofl.report.sweep import Sweep
 
-    results: list[Values] = []
+    rows = []
     with Stages() as stages:
-        for place, point in enumerate(points, start=1):
-            stages(f"{place} of {len(points)}: {point.label}")
-            results.append(
-                {**planned(point.settings), **({} if target is None else _forecast(point, target))}
-            )
-    return Sweep("planned" if target is None else "forecast", tuple(points), tuple(results), target)
+        for number, job in enumerate(jobs, start=1):
+            stages(f"{number} of {len(jobs)}: {job.label}")
+            row = planned(job.settings)
+            if target is not None:
+                row |= _forecast(job, target)
+            rows.append(row)
+    return rows
 
 
-def _forecast(point: "Point", target: float) -> dict[str, float]:
+def _forecast(job: "Job", target: float) -> dict[str, float]:
     """Medians and 95 % limits of rounds, time [s] and energy of a UE [J] to the target."""
     from autofl.analysis.forecast import forecast
     from autofl.report.sweep import FORECAST
 
-    told = forecast(point.settings, target).table()
+    told = forecast(job.settings, target).table()
     columns: dict[str, Any] = {}
     for name, key in zip(FORECAST, ("rounds", "sim_time", "energy"), strict=True):
-        low = f"{name}_low_95"
-        high = f"{name}_high_95"
-        columns |= {name: told[key]["median"], low: told[key]["low_95"], high: told[key]["high_95"]}
-    return {
-        name: math.nan if value is None else value for name, value in columns.items()
-    }  # None: never
+        columns[name] = told[key]["median"]
+        columns[f"{name}_low_95"] = told[key]["low_95"]
+        columns[f"{name}_high_95"] = told[key]["high_95"]
+    # None stands for never.
+    return {name: math.nan if value is None else value for name, value in columns.items()}
 
 
 def _simulate(
-    points: "Sequence[Point]", target: float | None, folder: Path, workers: int, ray: str | None
-) -> "Sweep":
-    from autofl.experiments.sweep import run_points, unfinished
-    from autofl.files import inside
+    jobs: "Sequence[Job]", target: float, folder: Path, workers: int, ray: str | None
+) -> list[dict[str, float]]:
+    """What is read off the run of each job."""
+    from autofl.experiments.jobs import distinct, run_jobs, unfinished
     from autofl.records import read_run
     from autofl.report.summary import measure
-    from autofl.report.sweep import Sweep
 
-    store = inside(folder, "runs")
-    left = unfinished(points, store)
-    say(
-        f"{len({point.name for point in points})} runs, {len(left)} of them to be made, into {folder}"
-    )
-    total = sum(point.settings.stop.rounds for point in left)
+    left = unfinished(jobs)
+    say(f"{len(distinct(jobs))} runs, {len(left)} of them to be made, into {folder}")
+    total = sum(job.settings.stop.rounds for job in left)
     with ProgressBar(max(1, total), each_run=len(left) <= 20) as bar:
         try:
-            places = run_points(points, store, workers=workers, ray=ray, on_progress=bar)
+            run_jobs(jobs, workers, ray, bar)
         except KeyboardInterrupt as error:
             say(
-                f"interrupted; the same command continues from here (finished runs are in {store})",
+                "interrupted; the same command continues from here (finished runs are in"
+                f" {folder / 'runs'})",
                 whole=True,
             )
             raise typer.Exit(exit_status(error)) from None
-    accuracy = points[0].settings.compare.target_accuracy if target is None else target
-    results = [measure(read_run(place), accuracy) for place in places]
-    return Sweep("simulated", tuple(points), tuple(results), accuracy)
-
-
-def _show(sweep: "Sweep", folder: Path, base: str, as_json: bool) -> None:
-    from autofl.report.sweep import write_sweep
-
-    files = write_sweep(sweep, folder, base)
-    if as_json:
-        return print_json(
-            {"kind": sweep.kind, "target_accuracy": sweep.target, "rows": sweep.rows()}
-        )
-    show_table(sweep.table)
-    say(f"written: {', '.join(str(path) for path in files)}")
-    return None
+    return [measure(read_run(job.folder), target) for job in jobs]

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from autofl.config.arms import arm_names, read_arm, settings_of
+from autofl.config.load import flat_settings
 from autofl.config.quantity import PerUE
 from autofl.config.settings import Settings
 from autofl.ranges import Setting
@@ -45,6 +47,24 @@ def _said(key: str, setting: Setting) -> str:
     default = "" if setting.is_needed else f" = {_text(setting.default)}"
     allowed = "" if setting.range is None else f", {setting.range}"
     return f"{key}{default}{allowed} ({setting.meaning})"
+
+
+def describe_arms() -> list[tuple[str, str, str, str, str]]:
+    """Name, title, algorithm, planner and further settings of every arm of the package."""
+    rows = []
+    for name in arm_names():
+        arm = read_arm(name)
+        settings = settings_of(name)
+        planner = settings.pop("planner")
+        own = ", ".join(
+            f"{key} = {_text(value)}" for key, value in planner.items() if key != "name"
+        )
+        others = ", ".join(
+            f"{key} = {_text(value)}" for key, value in flat_settings(settings).items()
+        )
+        shown = f"{planner['name']} ({own})" if own else planner["name"]
+        rows.append((name, arm["title"], arm["algorithm"], shown, others or "–"))
+    return rows
 
 
 def _text(value: Any) -> str:

@@ -18,17 +18,13 @@ class PartSettings(BaseModel):
     from_run: ClassVar[
         tuple[str, ...]
     ] = ()  # settings that come from other sections unless they are given here
-    usual: ClassVar[
-        dict[str, Any]
-    ] = {}  # settings of the default part in this section, where not its own defaults
 
     name: str = Field(min_length=1)
 
     @property
     def given(self) -> dict[str, Any]:
         """The settings of the part that are set."""
-        usual = self.usual if self.name == type(self).model_fields["name"].default else {}
-        return {**usual, **(self.model_extra or {})}
+        return dict(self.model_extra or {})
 
     @property
     def part(self) -> Part:
@@ -89,28 +85,30 @@ PLANNER_FROM_RUN = ("pace", "rates", "least_samples", "most_samples")
 
 
 class PlannerSettings(PartSettings):
-    """Who decides for AutoFL, FedAvg-2 and every algorithm of a user's own."""
+    """Who decides for the UEs.
+
+    It may hold settings for the planners of other arms: those of a comparison share their settings.
+    """
 
     kind = "planner"
     from_run = PLANNER_FROM_RUN
     name: str = Field("paper", min_length=1, description=f"one of {', '.join(PARTS['planner'])}")
 
+    @property
+    def given(self) -> dict[str, Any]:
+        extra = self.model_extra or {}
+        return {key: value for key, value in extra.items() if key in self.part.settings}
 
-class BaselineSettings(PartSettings):
-    """Who decides for Per-FedAvg and FedAvg-1."""
+    @property
+    def foreign(self) -> list[str]:
+        """The settings that this planner lacks."""
+        return [key for key in self.model_extra or {} if key not in self.part.settings]
 
-    kind = "planner"
-    from_run = PLANNER_FROM_RUN
-    usual: ClassVar[dict[str, Any]] = {"num_samples": 5, "power": "max"}
-    name: str = Field("fixed", min_length=1, description="planner of Per-FedAvg and FedAvg-1")
-
-
-class JointSettings(PartSettings):
-    """Who decides for AutoFL-J and FedAvg-J."""
-
-    kind = "planner"
-    from_run = PLANNER_FROM_RUN
-    name: str = Field("joint", min_length=1, description="planner of AutoFL-J and FedAvg-J")
+    def resolved(self) -> Self:
+        resolved = super().resolved()
+        for key in self.foreign:
+            del (resolved.model_extra or {})[key]
+        return resolved
 
 
 class ChannelSettings(PartSettings):
@@ -250,3 +248,17 @@ class ModelSettings(PartSettings):
 
     def resolved(self) -> Self:
         return self
+
+
+SECTIONS: dict[str, type[PartSettings]] = {
+    "channel": ChannelSettings,
+    "link": LinkSettings,
+    "selection": SelectionSettings,
+    "planner": PlannerSettings,
+    "compressor": CompressorSettings,
+    "downlink": DownlinkSettings,
+    "aggregator": AggregatorSettings,
+    "attack": AttackSettings,
+    "model": ModelSettings,
+}
+"""The sections of settings that name a part."""

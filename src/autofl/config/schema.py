@@ -6,7 +6,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from autofl.config.parts import PartSettings
+from autofl.config.arms import arm_names
+from autofl.config.parts import SECTIONS, PartSettings
+from autofl.config.scenarios import scenario_names
 from autofl.config.settings import Settings
 from autofl.ranges import Range, Setting
 from autofl.registry import PARTS, find
@@ -23,17 +25,16 @@ def schema() -> dict[str, Any]:
     """
     drawn = Settings.model_json_schema()
     names = drawn["$defs"]
-    for name, field in Settings.model_fields.items():
-        if isinstance(field.default, PartSettings):
-            section = names[type(field.default).__name__]
-            section["properties"]["name"]["examples"] = [*PARTS[field.default.kind]]
-            settings = _settings_of(field.default)
-            for key, same in settings.items():
-                section["properties"][key] = {"description": same[0].meaning}
-            forms = {key: _either(same) for key, same in settings.items()}
-            section |= {"if": OF_A_USER, "else": {"properties": forms}}
-        if name == "algorithm":
-            drawn["properties"]["algorithm"]["examples"] = [*PARTS["algorithm"]]
+    for section in SECTIONS.values():
+        form = names[section.__name__]
+        form["properties"]["name"]["examples"] = [*PARTS[section.kind]]
+        settings = _settings_of(section)
+        for key, same in settings.items():
+            form["properties"][key] = {"description": same[0].meaning}
+        forms = {key: _either(same) for key, same in settings.items()}
+        form |= {"if": OF_A_USER, "else": {"properties": forms}}
+    drawn["properties"]["arm"]["examples"] = arm_names()
+    drawn["properties"]["scenario"]["examples"] = scenario_names()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **drawn,
@@ -41,12 +42,12 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _settings_of(section: PartSettings) -> dict[str, list[Setting]]:
+def _settings_of(section: type[PartSettings]) -> dict[str, list[Setting]]:
     """The settings of all parts that a section can name, by key."""
     settings: dict[str, list[Setting]] = {}
     for name in PARTS[section.kind]:
         for key, setting in find(section.kind, name).settings.items():
-            if setting.meaning and key not in type(section).model_fields:
+            if setting.meaning and key not in section.model_fields:
                 settings.setdefault(key, []).append(setting)
     return settings
 

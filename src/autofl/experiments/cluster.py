@@ -126,7 +126,7 @@ def _run_there(
     data = build_data(job.settings, dataset, owner)
     with tempfile.TemporaryDirectory() as folder:
         run_one(
-            replace(job, place=Path(folder), resume=False, wait=False, keep=False), queue.put, data
+            replace(job, folder=Path(folder), resume=False, wait=False, keep=False), queue.put, data
         )
         return {
             path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name[0] != "."
@@ -135,12 +135,12 @@ def _run_there(
 
 def _unpack(files: dict[str, bytes], job: Any) -> None:
     """The files of a run in their folder, the manifest last: it is what makes a run finished."""
-    lock = FolderLock(job.place)
+    lock = FolderLock(job.folder)
     try:
         if job.keep:
-            check_no_run(job.place)
+            check_no_run(job.folder)
         for name in sorted(files, key=lambda name: name == MANIFEST):
-            write_whole(job.place / name, files[name])
+            write_whole(job.folder / name, files[name])
     finally:
         lock.release()
 

@@ -17,6 +17,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingRes
 from fastapi.security import APIKeyQuery, HTTPBearer
 
 from autofl.analysis.forecast import DRAWS
+from autofl.config.arms import arm_names, settings_of, title_of
 from autofl.config.scenarios import scenario_line, scenario_names
 from autofl.errors import AutoFLError
 from autofl.explore import planning, schema
@@ -152,15 +153,20 @@ def _add_planning(app: FastAPI) -> None:
 
     @app.get("/api/about", tags=["plan"])
     def about() -> dict[str, Any]:
-        """The version, and the scenarios, planners and algorithms there are."""
+        """The version, and the scenarios, planners and arms there are."""
         return {
             "version": __version__,
             "scenarios": [{"name": name, "what": scenario_line(name)} for name in scenario_names()],
             "planners": [
                 {"name": name, "what": entry.label} for name, entry in PARTS["planner"].items()
             ],
-            "algorithms": [
-                {"name": name, "what": entry.label} for name, entry in PARTS["algorithm"].items()
+            "arms": [
+                {
+                    "name": name,
+                    "what": title_of(name),
+                    "planner": settings_of(name)["planner"]["name"],
+                }
+                for name in arm_names()
             ],
         }
 

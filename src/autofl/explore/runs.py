@@ -8,7 +8,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,7 @@ class Store:
             "label": str(
                 manifest.get("label")
                 or manifest.get("algorithm")
-                or row["settings"].get("algorithm", "autofl")
+                or row["settings"].get("arm", "autofl")
             ),
             "seed": seed if isinstance(seed, int) else None,
             "status": status,
@@ -197,7 +197,7 @@ class Store:
         """The rounds of a run after this one, as columns, and who took part in them."""
         run = self.read(folder)
         later = run.rounds["round"].astype(np.int64) > after
-        columns = {name: _plain(run.rounds[name][later]) for name in SHOWN if name in run.rounds}
+        columns = _columns({name: column[later] for name, column in run.rounds.items()})
         num_ue = int(run.manifest.get("num_ue") or run.ues["ue"].max(initial=-1) + 1)
         spent = np.bincount(
             run.ues["ue"].astype(np.int64), run.ues["energy"].astype(float), minlength=num_ue
@@ -223,24 +223,17 @@ class Store:
         if not there:
             raise AutoFLError(next(iter(left_out.values())))
         runs, older = newest_of_equal(there)
-        rows = summarise(runs, target)
-        shown = table(rows, target)
-        curves = [
-            {"id": id_of(run.folder), "label": label, "seed": run.manifest["seed"],
-             **{name: _plain(run.rounds[name]) for name in SHOWN if name in run.rounds}}
-            for label, members in group(runs).items()
-            for run in members
-        ]  # fmt: skip
-        said = as_json(rows, target)
+        results = summarise(runs, target)
+        shown = table(results)
         return {
             "target_accuracy": target,
             "headings": shown.headings,
             "table": shown.rows,
             "older": older,
             "left_out": left_out,
-            "note": note(rows),
-            "rows": said["rows"],
-            "curves": curves,
+            "note": note(results),
+            "rows": as_json(results)["rows"],
+            "curves": _curves(runs),
         }
 
     def compare_csv(self, ids: Iterable[str], target: float) -> str:
@@ -248,15 +241,25 @@ class Store:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow((*CSV[:2], "target_accuracy", *CSV[2:]))
-        for row in summarise(newest_of_equal(self._runs(ids))[0], target):
-            for place, seed in enumerate(row.seeds):
-                values = (float(row.values[name][place]) for name in CSV[2:])
-                cells = ("" if math.isnan(value) else value for value in values)
-                writer.writerow((as_text(row.label), seed, target, *cells))
+        runs, _ = newest_of_equal([self.read(self.folder(run_id)) for run_id in dict.fromkeys(ids)])
+        for row in summarise(runs, target).rows():
+            cells = ("" if row[name] is None else row[name] for name in CSV[2:])
+            writer.writerow((as_text(row["algorithm"]), row["seed"], target, *cells))
         return text.getvalue()
 
-    def _runs(self, ids: Iterable[str]) -> list[Run]:
-        return [self.read(self.folder(run_id)) for run_id in dict.fromkeys(ids)]
+
+def _curves(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """What the page draws of each run."""
+    curves = []
+    for label, members in group(runs).items():
+        for run in members:
+            curve = {"id": id_of(run.folder), "label": label, "seed": run.manifest["seed"]}
+            curves.append(curve | _columns(run.rounds))
+    return curves
+
+
+def _columns(rounds: Mapping[str, Any]) -> dict[str, list[float | None]]:
+    return {name: _plain(rounds[name]) for name in SHOWN if name in rounds}
 
 
 def _state(folder: Path) -> tuple[Any, ...]:

@@ -2,13 +2,11 @@
 include them.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from autofl.files import inside, write_whole
-from autofl.report.about import conclusion, provenance, settings_table, title_of
 from autofl.report.page import CAPTIONS
 from autofl.report.plots import plot_runs
 from autofl.report.table import Table
@@ -40,28 +38,27 @@ HEADING_WIDTH = 14
 
 def escaped(text: str) -> str:
     """Text as LaTeX prints it; what it has no letter for becomes a question mark."""
-    return "".join(
-        SPECIAL.get(letter, letter if letter.isascii() else "?")
-        for letter in " ".join(text.split())
-    )
+    letters = []
+    for letter in " ".join(text.split()):
+        letters.append(SPECIAL.get(letter, letter if letter.isascii() else "?"))
+    return "".join(letters)
 
 
 def latex_table(table: Table, caption: str, label: str) -> str:
     """A floating table with the rules of booktabs, headings in short lines, scaled down only where
     it is too wide.
     """
-    columns = "".join("r" if right else "l" for right in table.numeric)
-    headings = [
-        rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}" + r"\\{}".join(map(escaped, wrap(text, HEADING_WIDTH)))
-        + r"\end{tabular}"
-        for text, side in zip(table.headings, columns, strict=True)
-    ]  # fmt: skip
+    sides = ["r" if right else "l" for right in table.numeric]
+    headings = []
+    for text, side in zip(table.headings, sides, strict=True):
+        short_lines = r"\\{}".join(map(escaped, wrap(text, HEADING_WIDTH)))
+        headings.append(rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{short_lines}\end{{tabular}}")
     lines = [
         r"\begin{table}[htbp]",
         rf"\centering\caption{{{escaped(caption)}}}\label{{{label}}}",
         r"\small\setlength{\tabcolsep}{4pt}",
         r"\sbox0{%",
-        rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+        rf"\begin{{tabular}}{{@{{}}{''.join(sides)}@{{}}}}",
         r"\toprule",
         " & ".join(headings) + r" \\",
         r"\midrule",
@@ -75,50 +72,44 @@ def latex_table(table: Table, caption: str, label: str) -> str:
 
 
 def write_latex(report: "Report") -> Path:
-    """results.tex, settings.tex, provenance.tex, a PDF of each picture, and report.tex, which
+    """A table for each section, such as results.tex, a PDF of each picture, and report.tex, which
     includes them all.
     """
     folder = inside(report.path.parent, "latex")
     pictures = plot_runs(report.runs, folder, report.target, endings=(".pdf",))
-    said = f"% autofl {__version__}, commit {commit_of_source() or 'unknown'}; {escaped(title_of(report.runs))}\n"
-    tables = {
-        "results": (report.table, f"Results; {report.notes[-1] if report.notes else ''}"),
-        "settings": (
-            settings_table(report.runs),
-            "Settings that differ from the defaults or between runs",
-        ),
-        "provenance": (
-            provenance(report.runs),
-            "Where each run comes from; first 12 digits of SHA-256",
-        ),
-    }
-    for name, (table, caption) in tables.items():
-        write_whole(folder / f"{name}.tex", said + latex_table(table, caption, f"tab:{name}"))
-    path = folder / "report.tex"
-    write_whole(path, said + _document(report, [*tables], pictures))
-    return path
+    commit = commit_of_source() or "unknown"
+    first_line = f"% autofl {__version__}, commit {commit}; {escaped(report.title)}\n"
+    body: list[str] = []
+    for section in report.sections():
+        name = section.heading.lower()
+        if section.table is None:
+            body += map(escaped, section.words)
+        else:
+            caption = " ".join([*section.words, *section.notes]) or section.heading
+            text = latex_table(section.table, caption, f"tab:{name}")
+            write_whole(folder / f"{name}.tex", first_line + text)
+            body.append(rf"\input{{{name}}}")
+    body += map(_figure, pictures)
 
-
-def _document(report: "Report", tables: Sequence[str], pictures: Sequence[Path]) -> str:
-    figures = [
-        "\\begin{figure}[htbp]\n\\centering\\includegraphics[width=\\linewidth]{"
-        + path.name
-        + "}\n"
-        f"\\caption{{{escaped(CAPTIONS.get(path.stem, path.stem))}}}\\label{{fig:{path.stem}}}\n\\end{{figure}}"
-        for path in pictures
-    ]
-    words = [*report.warnings, *conclusion(report.rows, report.target)]
-    lines = [
+    document = [
         r"\documentclass{article}",
         r"\usepackage[margin=2.5cm]{geometry}",
         r"\usepackage{booktabs,graphicx}",
-        rf"\title{{{escaped(f'AutoFL: {title_of(report.runs)}')}}}",
+        rf"\title{{{escaped(report.title)}}}",
         r"\author{}\date{}",
         r"\begin{document}",
         r"\maketitle",
-        *(escaped(sentence) for sentence in words),
-        *(rf"\input{{{name}}}" for name in tables),
-        *figures,
+        *body,
         r"\end{document}",
     ]
-    return "\n".join(lines) + "\n"
+    path = folder / "report.tex"
+    write_whole(path, first_line + "\n".join(document) + "\n")
+    return path
+
+
+def _figure(path: Path) -> str:
+    caption = escaped(CAPTIONS.get(path.stem, path.stem))
+    return (
+        f"\\begin{{figure}}[htbp]\n\\centering\\includegraphics[width=\\linewidth]{{{path.name}}}\n"
+        f"\\caption{{{caption}}}\\label{{fig:{path.stem}}}\n\\end{{figure}}"
+    )

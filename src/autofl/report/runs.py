@@ -7,32 +7,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from autofl.config import flat_settings
+from autofl.config.arms import arm_names, name_of_arm, read_arm, settings_of, title_of
 from autofl.errors import AutoFLError
 from autofl.files import quoted
 from autofl.records import Run, find_runs, read_run
-from autofl.registry import PARTS
+from autofl.report.table import percent
 from autofl.units import PathLike
 
 SAME_RUN = ("compare.",)
 """Settings that have no effect on a single run."""
-PLANNERS = ("planner.", "baseline.", "joint.")
-"""Sections of which one plans for an algorithm."""
 MOST_IN_LABEL = 4
 """Settings up to which a label names all that differ; beyond, only those that tell the runs apart.
 """
+MOSTLY = 0.5
+"""The share of guarded steps from which a bound is no longer for exceptions."""
 
 
 def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
     """Runs given in any form: already read, run folders, or folders of them; a single one will do."""
     if isinstance(runs, Run | str | os.PathLike):
         runs = [runs]
-    return [
-        run
-        for given in runs
-        for run in (
-            [given] if isinstance(given, Run) else [read_run(folder) for folder in find_runs(given)]
-        )
-    ]
+    read: list[Run] = []
+    for given in runs:
+        if isinstance(given, Run):
+            read.append(given)
+        else:
+            read += [read_run(folder) for folder in find_runs(given)]
+    return read
 
 
 def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -43,15 +44,12 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run, label in zip(runs, _labels(runs), strict=True):
         groups.setdefault(label, []).append(run)
     for label, members in groups.items():
-        seeds = [run.manifest.get("seed") for run in members]
-        if len(set(seeds)) < len(seeds):
+        members.sort(key=lambda run: run.manifest["seed"])
+        if len({run.manifest["seed"] for run in members}) < len(members):
             raise AutoFLError(
                 f"{label}: the same run with the same seed is given twice; name each run once"
             )
-    return {
-        label: sorted(members, key=lambda run: run.manifest["seed"])
-        for label, members in groups.items()
-    }
+    return groups
 
 
 def newest_of_equal(runs: Sequence[Run]) -> tuple[list[Run], str | None]:
@@ -60,12 +58,16 @@ def newest_of_equal(runs: Sequence[Run]) -> tuple[list[Run], str | None]:
     """
     labels = _labels(runs)
     newest: dict[tuple[str, Any], int] = {}
-    for place in sorted(range(len(runs)), key=lambda place: _ended_at(runs[place])):
-        newest[labels[place], runs[place].manifest.get("seed")] = place
-    older = Counter(label for place, label in enumerate(labels) if place not in newest.values())
+    for index in sorted(range(len(runs)), key=lambda index: _ended_at(runs[index])):
+        newest[labels[index], runs[index].manifest.get("seed")] = index
+    kept = sorted(newest.values())
+    if len(kept) == len(runs):
+        return list(runs), None
+
+    older = Counter(label for index, label in enumerate(labels) if index not in kept)
     which = "; ".join(f"{count} of {label}" for label, count in older.items())
     words = f"of runs with the same settings and seed only the newest is shown; left out: {which}"
-    return [runs[place] for place in sorted(newest.values())], words if older else None
+    return [runs[index] for index in kept], words
 
 
 def _ended_at(run: Run) -> float:
@@ -77,7 +79,32 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     """What to call each run; those that differ in nothing but their seeds are called the same."""
     if not runs:
         raise AutoFLError("no runs to report on")
-    flat = [_effective(flat_settings(run.config)) for run in runs]
+    rules = _rules(runs)
+    flat = [flat_settings(run.config) for run in runs]
+    arms = [_settings_of_arm(run) for run in runs]
+
+    # The names of parts come first, since they say most.
+    passed_over = (*SAME_RUN, "arm.")
+    keys = {key for config in flat for key in config if not key.startswith(passed_over)}
+    differing = [key for key in sorted(keys - {"seed", "arm"}) if _differs(key, flat, arms)]
+    differing.sort(key=lambda key: not key.endswith(".name"))
+    shown = differing if len(differing) <= MOST_IN_LABEL else _telling(differing, rules, flat)
+
+    labels = []
+    for rule, config in zip(rules, flat, strict=True):
+        words = [rule]
+        for key in shown:
+            # A setting of a part that only other runs have says nothing about this one.
+            if key in config or _name_of(key) not in differing:
+                words.append(f"{key.removesuffix('.name')} = {config.get(key, 'unset')}")
+        if len(shown) < len(differing):
+            words.append(f"and {len(differing) - len(shown)} more settings")
+        labels.append(", ".join(words))
+    return labels
+
+
+def _rules(runs: Sequence[Run]) -> list[str]:
+    """What each run does: its arm, and whether on devices."""
     names: dict[str, set[str]] = {}
     for run in runs:
         names.setdefault(label_of_run(run), set()).add(str(run.manifest.get("algorithm")))
@@ -85,44 +112,20 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         rule = label_of_run(run)
         if len(names[rule]) > 1:  # two rules of the same name, from two modules
-            rule = f"{rule} ({run.manifest['algorithm']})"
-        rules.append(f"{rule}, on devices" if run.devices else rule)
-    keys = sorted(
-        {key for config in flat for key in config if not key.startswith(SAME_RUN)}
-        - {"seed", "algorithm"}
-    )
-    differing = sorted(
-        (key for key in keys if _differs(key, flat)), key=lambda key: not key.endswith(".name")
-    )
-    shown = differing if len(differing) <= MOST_IN_LABEL else _telling(differing, rules, flat)
-    more = (
-        [f"and {len(differing) - len(shown)} more settings"] if len(shown) < len(differing) else []
-    )
-    labels = []
-    for rule, config in zip(rules, flat, strict=True):
-        said = [
-            f"{key.removesuffix('.name')} = {config.get(key, 'unset')}"
-            for key in shown
-            if key in config or _name_of(key) not in differing
-        ]
-        labels.append(", ".join([rule, *said, *more]))
-    return labels
+            rule += f" ({run.manifest['algorithm']})"
+        if run.devices:
+            rule += ", on devices"
+        rules.append(rule)
+    return rules
 
 
-def _effective(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings with the planner that plans for the algorithm under `planner`; the other planners
-    have no effect.
-    """
-    entry = PARTS["algorithm"].get(str(config.get("algorithm")))
-    plans = entry.plan if entry is not None else "planner"
-    others = {key: value for key, value in config.items() if not key.startswith(PLANNERS)}
-    start = f"{plans}."
-    own = {
-        f"planner.{key.removeprefix(start)}": value
-        for key, value in config.items()
-        if key.startswith(start)
-    }
-    return others | own
+def _settings_of_arm(run: Run) -> dict[str, Any]:
+    """The settings that go with the arm of a run, under its name; nothing for one that is unknown."""
+    try:
+        arm = run.config["arm"]
+        return {"arm": name_of_arm(arm), **settings_of(arm)}
+    except (AutoFLError, KeyError):
+        return {}
 
 
 def _name_of(key: str) -> str:
@@ -130,18 +133,18 @@ def _name_of(key: str) -> str:
     return f"{key.partition('.')[0]}.name"
 
 
-def _differs(key: str, flat: Sequence[dict[str, Any]]) -> bool:
-    """Whether runs differ in a setting, other than by what an algorithm or a part of another name
-    brings along.
+def _differs(key: str, flat: Sequence[dict[str, Any]], arms: Sequence[dict[str, Any]]) -> bool:
+    """Whether runs differ in a setting, other than by what an arm or a part of another name brings
+    along.
     """
     everywhere = all(key in config for config in flat)
     values: dict[tuple[str, ...], set[str]] = {}
-    for config in flat:
-        entry = PARTS["algorithm"].get(str(config.get("algorithm")))
-        algorithm = str(config.get("algorithm")) if entry is not None and entry.brings else ""
-        planned_in = entry.plan if entry is not None and key.startswith("planner.") else ""
+    for config, arm in zip(flat, arms, strict=True):
+        brings_more = arm.keys() - {"arm", "planner"}
+        name = str(arm["arm"]) if brings_more else ""
+        planner = repr(arm.get("planner")) if key.startswith("planner.") else ""
         part = "" if everywhere or key == _name_of(key) else str(config.get(_name_of(key)))
-        values.setdefault((algorithm, planned_in, part), set()).add(repr(config.get(key)))
+        values.setdefault((name, planner, part), set()).add(repr(config.get(key)))
     return any(len(of_one) > 1 for of_one in values.values())
 
 
@@ -164,10 +167,10 @@ def _telling(
 
 
 def label_of_run(run: Run) -> str:
-    """What to call the algorithm of a run; runs of the first versions do not record it."""
+    """What to call the algorithm of a run; one that an own program wrote may not say it."""
     name = str(run.manifest.get("algorithm", "?"))
-    entry = PARTS["algorithm"].get(name)
-    return str(run.manifest.get("label") or (entry.label if entry is not None else name))
+    known = name in arm_names()
+    return str(run.manifest.get("label") or (title_of(name) if known else name))
 
 
 def has_diverged(run: Run) -> bool:
@@ -181,15 +184,13 @@ def was_unheard(run: Run) -> bool:
 
 def lost_updates(run: Run) -> set[str]:
     """Why devices' updates were not used; nothing for a simulation."""
-    told = (
-        zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)
-        if run.devices
-        else ()
-    )
-    others = ("introduction: ", "evaluation: ")
-    return {
-        f"UE {ue}: {why}" for ue, why in told if why != "ok" and not str(why).startswith(others)
-    }
+    if not run.devices:
+        return set()
+    lost = set()
+    for ue, outcome in zip(run.devices["ue"], run.devices["outcome"], strict=True):
+        if outcome != "ok" and not str(outcome).startswith(("introduction: ", "evaluation: ")):
+            lost.add(f"UE {ue}: {outcome}")
+    return lost
 
 
 def diverged_words(runs: Sequence[Run]) -> str | None:
@@ -200,33 +201,31 @@ def diverged_words(runs: Sequence[Run]) -> str | None:
     which = ", ".join(
         f"{name} in round {_last_round(run)}{_suspects(run)}" for name, run in named.items()
     )
-    outer_lr = {run.config.get("learning", {}).get("outer_lr") for run in named.values()} - {None}
-    words = sorted(step if isinstance(step, str) else f"{step:g}" for step in outer_lr)
-    here = f" ({', '.join(words)} here)" if words else ""
-    meta = any(run.manifest["algorithm"] in ("autofl", "per-fedavg") for run in named.values())
-    more = (
-        ", or of learning.inner_lr, or learning.guard=1, or learning.variant=first-order"
-        if meta
-        else ""
-    )
+    steps = {run.config.get("learning", {}).get("outer_lr") for run in named.values()} - {None}
+    here = sorted(step if isinstance(step, str) else f"{step:g}" for step in steps)
+    smaller = "learning.outer_lr" + (f" ({', '.join(here)} here)" if here else "")
+    if any(_algorithm_of(run) == "per-fedavg" for run in named.values()):
+        smaller += ", or of learning.inner_lr, or learning.guard=1, or learning.variant=first-order"
     return (
         f"{_share(named, runs)} diverged: {which}; the weights kept are the last finite ones."
-        f" Try a smaller value of learning.outer_lr{here}{more}"
+        f" Try a smaller value of {smaller}"
     )
+
+
+def _algorithm_of(run: Run) -> str:
+    """The algorithm of a run; empty where its arm is unknown."""
+    try:
+        return str(read_arm(run.config["arm"])["algorithm"])
+    except (AutoFLError, KeyError):
+        return ""
 
 
 def _suspects(run: Run) -> str:
     """Who may have made a run diverge, where its manifest names anybody."""
     problem = run.manifest.get("problem")
-    return (
-        f" ({problem.removeprefix('diverged; ')})"
-        if problem and run.manifest.get("suspects")
-        else ""
-    )
-
-
-MOSTLY = 0.5
-"""The share of guarded steps from which a bound is no longer for exceptions."""
+    if not problem or not run.manifest.get("suspects"):
+        return ""
+    return f" ({problem.removeprefix('diverged; ')})"
 
 
 def guarded_share(run: Run) -> float:
@@ -242,17 +241,24 @@ def guarded_share(run: Run) -> float:
 
 def guarded_words(runs: Sequence[Run]) -> str | None:
     """How often the guard acted, run by run; None where it never did."""
-    named = _named(runs, lambda run: guarded_share(run) > 0.0)
-    if not named:
+    shares = {name: guarded_share(run) for name, run in _named(runs, _was_guarded).items()}
+    if not shares:
         return None
-    shares = ", ".join(f"{name} {100 * guarded_share(run):.1f} %" for name, run in named.items())
-    if max(guarded_share(run) for run in named.values()) < MOSTLY:
-        return f"local steps that were guarded (learning.guard, learning.grad_clip): {shares}; ues.csv says whose and when"
+    listed = ", ".join(f"{name} {percent(share, 1)}" for name, share in shares.items())
+    if max(shares.values()) < MOSTLY:
+        return (
+            f"local steps that were guarded (learning.guard, learning.grad_clip): {listed};"
+            " ues.csv says whose and when"
+        )
     return (
         "careful: learning.guard or learning.grad_clip cut most local steps short, so these bounds and not the"
-        f" gradients decide how far a UE moves ({shares} of the steps); widen them, or make learning.inner_lr and"
+        f" gradients decide how far a UE moves ({listed} of the steps); widen them, or make learning.inner_lr and"
         " learning.outer_lr smaller; ues.csv says whose steps and when"
     )
+
+
+def _was_guarded(run: Run) -> bool:
+    return guarded_share(run) > 0.0
 
 
 def unheard_words(runs: Sequence[Run]) -> str | None:
@@ -262,19 +268,19 @@ def unheard_words(runs: Sequence[Run]) -> str | None:
     named = _named(runs, was_unheard)
     if not named:
         return None
-    lost = sorted({reason for run in named.values() for reason in lost_updates(run)})
+    which = f"{_share(named, runs)} ({', '.join(named)})"
+    members = list(named.values())
+    lost: set[str] = set().union(*map(lost_updates, members))
     if lost:
-        return (
-            f"no update was used in {_share(named, runs)} ({', '.join(named)}), so the model is still the first one:"
-            f" {'; '.join(lost[:3])}"
-        )
-    asked = sum(len(run.ues["status"]) for run in named.values())
-    infeasible = sum(int((run.ues["status"] == "infeasible").sum()) for run in named.values())
-    config = next(iter(named.values())).folder / "config.toml"
+        reasons = "; ".join(sorted(lost)[:3])
+        return f"no update was used in {which}, so the model is still the first one: {reasons}"
+
+    asked = sum(len(run.ues["status"]) for run in members)
+    infeasible = sum(int((run.ues["status"] == "infeasible").sum()) for run in members)
     return (
-        f"nobody was ever heard in {_share(named, runs)} ({', '.join(named)}): no update was decoded, so the model is"
+        f"nobody was ever heard in {which}: no update was decoded, so the model is"
         f" still the first one; {infeasible} of the {asked} UEs selected could not take part;"
-        f" for the reasons see: autofl plan {quoted(config)}"
+        f" for the reasons see: autofl plan {quoted(members[0].folder / 'config.toml')}"
     )
 
 

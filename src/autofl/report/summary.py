@@ -1,63 +1,40 @@
-"""What runs say side by side: one row per algorithm, means over seeds with intervals."""
+"""Runs side by side: what is read off each of them, and the table that `autofl report` shows."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from autofl.quality import convergence_round, mean_interval, time_to_accuracy
 from autofl.records import Run
+from autofl.report.results import NONE, Column, cells
 from autofl.report.runs import group, guarded_share
 from autofl.report.table import Table
+from autofl.results import Results, plain
 from autofl.units import Array
 
 METRICS = ("adapted", "global")
-SHORT = 24
-"""Letters up to which a label stands in a heading."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One algorithm: values of each seed, in the order of `seeds`; NaN where a target was not
-    reached.
-    """
-
-    label: str
-    seeds: tuple[int, ...]
-    values: dict[str, Array]
-
-
-def summarise(runs: Sequence[Run], target: float) -> list[Row]:
-    """Rows in the order in which the algorithms come."""
-    return [
-        Row(
-            label=label,
-            seeds=tuple(int(run.manifest["seed"]) for run in members),
-            values={
-                name: np.array([measure(run, target)[name] for run in members]) for name in _NAMES
-            },
-        )
-        for label, members in group(runs).items()
-    ]
-
-
 PARTS = ("computing", "sending", "downlink", "overhead")
 """What a round's time is made of."""
 ROUNDING = 1e-9
 """Share of a round up to which what is left of it beside its parts is the rounding of sums of up to
 1e6 rounds.
 """
-_NAMES = (
-    *(f"{quantity}_{metric}" for metric in METRICS for quantity in ("time", "final", "rounds")),
-    "energy",
-    "energy_to_target",
-    "sim_time",
-    "guarded",
-    "round_time",
-    *PARTS,
-)
+SHORT = 24
+"""Letters up to which a label stands in a heading."""
+
+
+def summarise(runs: Sequence[Run], target: float) -> Results:
+    """What each run gave, in the order in which the algorithms come."""
+    members = [(label, run) for label, of_arm in group(runs).items() for run in of_arm]
+    return Results.of(
+        arms=[{"algorithm": label} for label, _ in members],
+        seeds=[int(run.manifest["seed"]) for _, run in members],
+        measured=[measure(run, target) for _, run in members],
+        names=[run.folder.name for _, run in members],
+        target=target,
+    )
 
 
 def measure(run: Run, target: float) -> dict[str, float]:
@@ -65,20 +42,25 @@ def measure(run: Run, target: float) -> dict[str, float]:
     quantities: dict[str, float] = {}
     for metric in METRICS:
         rounds, sim_time, accuracy = run.evaluated(f"{metric}_accuracy")
+        was_evaluated = len(accuracy) > 0
         quantities[f"time_{metric}"] = time_to_accuracy(sim_time, accuracy, target)
-        quantities[f"final_{metric}"] = float(accuracy[-1]) if len(accuracy) else math.nan
+        quantities[f"final_{metric}"] = float(accuracy[-1]) if was_evaluated else math.nan
         quantities[f"rounds_{metric}"] = (
-            convergence_round(rounds, accuracy) if len(accuracy) else math.nan
+            convergence_round(rounds, accuracy) if was_evaluated else math.nan
         )
+
+    # A UE that sends spends energy, decoded or not.
     energy = run.rounds["energy"].astype(np.float64)
     sim_time = run.rounds["sim_time"].astype(np.float64)
-    senders = float((run.ues["energy"].astype(np.float64) > 0.0).sum())  # decoded or not
+    senders = int((run.ues["energy"].astype(np.float64) > 0.0).sum())
     quantities["energy"] = float(energy.sum()) / senders if senders else math.nan
+
+    # Up to the target energy is a mean over all UEs, since who sends changes from round to round.
     reached = quantities["time_adapted"]
-    before = float(energy[sim_time <= reached].sum()) / float(
-        run.manifest.get("num_ue") or math.nan
-    )
-    quantities["energy_to_target"] = math.nan if math.isnan(reached) else before
+    num_ue = float(run.manifest.get("num_ue") or math.nan)
+    until = float(energy[sim_time <= reached].sum()) / num_ue
+    quantities["energy_to_target"] = math.nan if math.isnan(reached) else until
+
     quantities["sim_time"] = float(sim_time[-1]) if len(sim_time) else math.nan
     quantities["guarded"] = guarded_share(run)
     return quantities | average_round(run)
@@ -89,111 +71,83 @@ def average_round(run: Run) -> dict[str, float]:
     downlink, the rest.
     """
     trained = run.rounds["round"].astype(np.int64) > 0
-    if not trained.any():
+    num_rounds = int(trained.sum())
+    if num_rounds == 0:
         return dict.fromkeys(("round_time", *PARTS), math.nan)
-    compute, upload = (run.ues[name].astype(np.float64) for name in ("compute_time", "upload_time"))
-    order = np.lexsort((compute + upload, run.ues["round"].astype(np.int64)))
-    slowest = order[
-        np.diff(run.ues["round"].astype(np.int64)[order], append=-1) != 0
-    ]  # the last one of each round
-    told = "downlink_time" in run.rounds  # by runs of earlier versions it is not
-    down = float(run.rounds["downlink_time"].astype(np.float64)[trained].sum()) if told else 0.0
-    parts = np.array([compute[slowest].sum(), upload[slowest].sum(), down]) / int(trained.sum())
+
+    # The slowest UE of a round is the last one of it, once they are sorted by round and time.
+    index = run.ues["round"].astype(np.int64)
+    compute = run.ues["compute_time"].astype(np.float64)
+    upload = run.ues["upload_time"].astype(np.float64)
+    order = np.lexsort((compute + upload, index))
+    slowest = order[np.diff(index[order], append=-1) != 0]
+
+    down = 0.0
+    if "downlink_time" in run.rounds:  # runs of earlier versions do not say it
+        down = float(run.rounds["downlink_time"].astype(np.float64)[trained].sum())
+    known = np.array([compute[slowest].sum(), upload[slowest].sum(), down]) / num_rounds
     whole = float(run.rounds["round_time"].astype(np.float64)[trained].mean())
-    rest = whole - float(parts.sum())
+    rest = whole - float(known.sum())
     overhead = rest if rest > ROUNDING * whole else 0.0
-    return {"round_time": whole, **dict(zip(PARTS, [*parts.tolist(), overhead], strict=True))}
+    parts = zip(PARTS, [*known.tolist(), overhead], strict=True)
+    return {"round_time": whole, **dict(parts)}
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of the table: its heading, the value it shows, a factor to the unit shown, and
-    digits.
-    """
-
-    heading: str
-    name: str
-    factor: float
-    digits: int
-
-
-def columns(target: float) -> list[Column]:
-    percent = f"{100 * target:g} %"
-    return [
-        Column(f"time to {percent} adapted [s]", "time_adapted", 1.0, 1),
-        Column(f"time to {percent} global [s]", "time_global", 1.0, 1),
+def table(results: Results) -> Table:
+    """A line for each arm: mean and interval of each quantity, and time relative to the first."""
+    target = results.target_text
+    columns = [
+        Column(f"time to {target} adapted [s]", "time_adapted", 1.0, 1),
+        Column(f"time to {target} global [s]", "time_global", 1.0, 1),
         Column("final adapted [%]", "final_adapted", 100.0, 1),
         Column("final global [%]", "final_global", 100.0, 1),
         Column("K* [rounds]", "rounds_adapted", 1.0, 0),
         Column("energy per UE and round [mJ]", "energy", 1e3, 2),
-        Column(f"energy per UE to {percent} [mJ]", "energy_to_target", 1e3, 1),
+        Column(f"energy per UE to {target} [mJ]", "energy_to_target", 1e3, 1),
         Column("average round [ms]", "round_time", 1e3, 1),
     ]
-
-
-def cell_text(values: Array, column: Column) -> str:
-    """Mean ± half the 95 % interval over the seeds that have a value; how many do, where some do
-    not.
-    """
-    there = values[~np.isnan(values)] * column.factor
-    if len(there) == 0:
-        return "–"
-    mean, half = mean_interval(there)
-    digits = (
-        3 if column.digits == 1 and abs(mean) < 1.0 else column.digits
-    )  # seconds may be milliseconds
-    text = f"{mean:.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
-    return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)})"
-
-
-def parts_text(row: Row) -> str:
-    """The parts of an average round [ms], means over seeds."""
-    parts = [1e3 * float(row.values[name].mean()) for name in PARTS]
-    return "–" if math.isnan(sum(parts)) else " + ".join(f"{part:.3g}" for part in parts)
-
-
-def speed_text(row: Row, first: Row) -> str:
-    """Time to the target relative to the first row's, paired by seed (geometric mean)."""
-    if row.seeds != first.seeds:
-        return "–"
-    own = row.values["time_adapted"]
-    other = first.values["time_adapted"]
-    both = (own > 0.0) & (
-        other > 0.0
-    )  # not reached is NaN, reached before training is 0: neither has a ratio
-    ratio = own[both] / other[both]
-    return f"{np.exp(np.log(ratio).mean()):.2f}" if len(ratio) else "–"
-
-
-def table(rows: Sequence[Row], target: float) -> Table:
-    """A line for each row: mean and interval of each quantity, and time relative to the first."""
-    shown = columns(target)
-    first = rows[0].label if len(rows[0].label) <= SHORT else "first row"
-    made_of = f"its {', '.join(PARTS)} [ms]"
-    headings = ["algorithm", *(column.heading for column in shown), made_of, f"time / {first}"]
-    body = [
-        [
-            row.label,
-            *(cell_text(row.values[column.name], column) for column in shown),
-            parts_text(row),
-            speed_text(row, rows[0]),
-        ]
-        for row in rows
+    arms = results.by_arm()
+    first = arms[0].label if len(arms[0].label) <= SHORT else "first row"
+    headings = [
+        "algorithm",
+        *(column.heading for column in columns),
+        f"its {', '.join(PARTS)} [ms]",
+        f"time / {first}",
     ]
-    return Table(headings, body)
+    rows = [
+        [arm.label, *cells(arm, columns), parts_text(arm), speed_text(arm, arms[0])] for arm in arms
+    ]
+    return Table(headings, rows)
 
 
-def note(rows: Sequence[Row]) -> str:
+def parts_text(arm: Results) -> str:
+    """The parts of an average round [ms], means over seeds."""
+    parts = [1e3 * float(arm.values[name].mean()) for name in PARTS]
+    return NONE if math.isnan(sum(parts)) else " + ".join(f"{part:.3g}" for part in parts)
+
+
+def speed_text(arm: Results, first: Results) -> str:
+    """Time to the target relative to the first arm's, paired by seed (geometric mean)."""
+    if arm.seeds != first.seeds:
+        return NONE
+    own = arm.values["time_adapted"]
+    other = first.values["time_adapted"]
+    # Not reached is NaN and reached before training is 0: neither has a ratio.
+    both = (own > 0.0) & (other > 0.0)
+    if not both.any():
+        return NONE
+    return f"{np.exp(np.log(own[both] / other[both]).mean()):.2f}"
+
+
+def note(results: Results) -> str:
     """What the numbers of the table are, in words."""
-    counts = {len(row.seeds) for row in rows}
-    seeds = (
-        f"{max(counts)} seeds" if len(counts) == 1 else "the seeds of a row, where it has several"
-    )
-    many = (
-        f"mean ± half a 95 % interval over {seeds}"
-        if max(counts) > 1
-        else "one seed, so no interval"
-    )
+    counts = {len(arm.seeds) for arm in results.by_arm()}
+    if max(counts) == 1:
+        many = "one seed, so no interval"
+    elif len(counts) == 1:
+        many = f"mean ± half a 95 % interval over {max(counts)} seeds"
+    else:
+        many = "mean ± half a 95 % interval over the seeds of a row, where it has several"
     return (
         f"{many}; time: when the mean of three evaluations in a row passes the target; adapted: after one step on each"
         " UE's own data, whose length the UE measures where learning.inner_lr is auto (AutoFL-J), or the model an"
@@ -203,27 +157,19 @@ def note(rows: Sequence[Row]) -> str:
     )
 
 
-def as_json(rows: Sequence[Row], target: float) -> dict[str, Any]:
+def as_json(results: Results) -> dict[str, Any]:
     """The same for machines, SI units, with each seed's value."""
+    rows = []
+    for arm in results.by_arm():
+        row: dict[str, Any] = {"label": arm.label, "seeds": list(arm.seeds)}
+        rows.append(row | {name: _over_seeds(values) for name, values in arm.values.items()})
+    return {"target_accuracy": results.target, "rows": rows}
 
-    def plain(value: float) -> float | None:
-        return None if math.isnan(value) else value
 
+def _over_seeds(values: Array) -> dict[str, Any]:
+    mean, half = mean_interval(values[~np.isnan(values)])
     return {
-        "target_accuracy": target,
-        "rows": [
-            {
-                "label": row.label,
-                "seeds": list(row.seeds),
-                **{
-                    name: {
-                        "mean": plain(mean_interval(values[~np.isnan(values)])[0]),
-                        "half_width_95": plain(mean_interval(values[~np.isnan(values)])[1]),
-                        "values": [plain(float(value)) for value in values],
-                    }
-                    for name, values in row.values.items()
-                },
-            }
-            for row in rows
-        ],
+        "mean": plain(mean),
+        "half_width_95": plain(half),
+        "values": [plain(value) for value in values.tolist()],
     }

@@ -1,228 +1,199 @@
-"""What a sweep gave: a tidy table with a row for each combination and seed, as CSV, JSON, text and
-a picture.
-"""
+"""What a sweep gave, as a table, CSV, JSON and a picture: views of its `Results`."""
 
 import csv
 import hashlib
 import io
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autofl.experiments.sweep import Point, short, value_text
+from autofl.experiments.sweep import short, value_text
 from autofl.files import write_whole
-from autofl.quality import mean_interval
+from autofl.report.results import Column, cells
 from autofl.report.table import Table, drawn_text
-from autofl.units import Array
+from autofl.results import Results
 from autofl.version import __version__, commit_of_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Values = Mapping[str, float]
 FORECAST = ("forecast_rounds", "forecast_time", "forecast_energy")
 """Medians of a forecast to the target; `_low_95` and `_high_95` stand beside them."""
-QUANTITIES = {
-    "round_time": ("round time [s]", 1.0),
-    "energy": ("energy of all UEs [mJ]", 1e3),
-    "num_samples": ("samples, sum over UEs", 1.0),
-    "num_feasible": ("UEs that take part", 1.0),
-    "forecast_rounds": ("forecast rounds to target", 1.0),
-    "forecast_time": ("forecast time to target [s]", 1.0),
-    "forecast_energy": ("forecast energy of a UE to target [mJ]", 1e3),
-    "time_adapted": ("time to target adapted [s]", 1.0),
-    "final_adapted": ("final adapted accuracy [%]", 100.0),
-    "energy_to_target": ("energy of a UE to target [mJ]", 1e3),
-}
-"""What is shown of the columns, in words, and the factor to the unit shown."""
-SHOWN = {
-    "planned": ("round_time", "energy", "num_samples", "num_feasible"),
-    "forecast": ("round_time", "num_feasible", "forecast_time", "forecast_energy"),
-    "simulated": ("time_adapted", "final_adapted", "energy_to_target"),
+TITLES = {
+    "planned": "Planned rounds",
+    "forecast": "Planned rounds and forecasts",
+    "simulated": "Simulated runs",
 }
 GEOMETRIC = 20.0
 """Ratio of the ends of an axis from which it is drawn logarithmic."""
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """A row for each point: its values, its seed, the name of its run, and what came of it in SI
-    units.
+def kind_of(results: Results) -> str:
+    """Whether rounds were planned, planned with a forecast, or simulated."""
+    if "time_adapted" in results.values:
+        return "simulated"
+    return "planned" if results.target is None else "forecast"
 
-    The end of a name is the start of a SHA-256 of all settings of that row.
+
+def columns(results: Results) -> list[Column]:
+    """What is shown of a sweep of this kind."""
+    round_time = Column("round time [s]", "round_time", 1.0)
+    feasible = Column("UEs that take part", "num_feasible", 1.0)
+    if results.target is None:
+        return [
+            round_time,
+            Column("energy of all UEs [mJ]", "energy", 1e3),
+            Column("samples, sum over UEs", "num_samples", 1.0),
+            feasible,
+        ]
+    target = results.target_text
+    if kind_of(results) == "forecast":
+        return [
+            round_time,
+            feasible,
+            Column(f"forecast time to {target} [s]", "forecast_time", 1.0),
+            Column(f"forecast energy of a UE to {target} [mJ]", "forecast_energy", 1e3),
+        ]
+    return [
+        Column(f"time to {target} adapted [s]", "time_adapted", 1.0),
+        Column("final adapted accuracy [%]", "final_adapted", 100.0),
+        Column(f"energy of a UE to {target} [mJ]", "energy_to_target", 1e3),
+    ]
+
+
+def sweep_table(results: Results) -> Table:
+    """A line for each combination: means over seeds, ± half a 95 % interval."""
+    shown = columns(results)
+    headings = [*map(short, results.arms[0]), *(column.heading for column in shown)]
+    rows = [
+        [*map(value_text, arm.arms[0].values()), *cells(arm, shown)] for arm in results.by_arm()
+    ]
+    return Table(headings, rows)
+
+
+def sweep_json(results: Results) -> dict[str, Any]:
+    return {
+        "kind": kind_of(results),
+        "target_accuracy": results.target,
+        "rows": results.rows(),
+    }
+
+
+def write_sweep(results: Results, algorithm: str, base: str, folder: Path) -> list[Path]:
+    """sweep.csv, sweep.json, sweep.png and sweep.svg.
+
+    Args:
+        algorithm: of all rows, unless it is varied.
+        base: the TOML that every row varies.
     """
-
-    kind: str  # planned, forecast or simulated
-    points: tuple[Point, ...]
-    results: tuple[Values, ...]
-    target: float | None = None
-
-    @property
-    def keys(self) -> list[str]:
-        return list(self.points[0].values)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Plain values; None for what is not there."""
-        return [
-            {**point.values, "seed": point.settings.seed, "name": point.name}
-            | {name: None if math.isnan(value) else value for name, value in result.items()}
-            for point, result in zip(self.points, self.results, strict=True)
-        ]
-
-    def grouped(self) -> list[tuple[Mapping[str, Any], dict[str, Array]]]:
-        """The rows of each combination together: its values, and each column over seeds."""
-        members: dict[str, list[int]] = {}
-        for place, point in enumerate(self.points):
-            members.setdefault(json.dumps(point.values), []).append(place)
-        return [
-            (
-                self.points[places[0]].values,
-                {
-                    name: np.array([self.results[place][name] for place in places])
-                    for name in self.results[0]
-                },
-            )
-            for places in members.values()
-        ]
-
-    def heading(self, name: str) -> str:
-        """A quantity in words; where it has a target, which."""
-        words = QUANTITIES[name][0]
-        return words if self.target is None else words.replace("target", f"{100 * self.target:g} %")
-
-    @property
-    def table(self) -> Table:
-        """A line for each combination: means over seeds, ± half a 95 % interval."""
-        shown = SHOWN[self.kind]
-        headings = [*map(short, self.keys), *(self.heading(name) for name in shown)]
-        rows = [
-            [
-                *(value_text(value) for value in values.values()),
-                *(_cell(columns[name], name) for name in shown),
-            ]
-            for values, columns in self.grouped()
-        ]
-        return Table(headings, rows)
-
-
-def _cell(values: Array, name: str) -> str:
-    """Mean and half its interval, over the seeds that have a value; how many do, where some do not."""
-    there = values[~np.isnan(values)] * QUANTITIES[name][1]
-    if not len(there):
-        return "–"
-    mean, half = mean_interval(there)
-    text = f"{mean:.4g}" + ("" if math.isnan(half) else f" ± {half:.2g}")
-    return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)})"
-
-
-def write_sweep(sweep: Sweep, folder: Path, base: str) -> list[Path]:
-    """sweep.csv, sweep.json, sweep.png and sweep.svg; `base` is the TOML that every row varies."""
     from autofl.report.plots import save
 
     folder.mkdir(parents=True, exist_ok=True)
-    rows = sweep.rows()
+    said = sweep_json(results)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, list(said["rows"][0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: _plain(value) for key, value in row.items()} for row in rows)
+    for row in said["rows"]:
+        writer.writerow({key: _csv_cell(value) for key, value in row.items()})
+
     about = {
-        "kind": sweep.kind,
-        "over": {key: _distinct(sweep, key) for key in sweep.keys},
-        "seeds": sorted({point.settings.seed for point in sweep.points}),
-        "target_accuracy": sweep.target,
+        "kind": said["kind"],
+        "over": {key: values_of(results, key) for key in results.arms[0]},
+        "seeds": sorted(set(results.seeds)),
+        "target_accuracy": said["target_accuracy"],
         "version": __version__,
         "commit": commit_of_source(),
         "settings_sha256": hashlib.sha256(base.encode()).hexdigest(),
         "sweep.csv_sha256": write_whole(folder / "sweep.csv", text.getvalue()),
-        "rows": rows,
+        "rows": said["rows"],
     }
     write_whole(folder / "sweep.json", json.dumps(about, indent=2) + "\n")
-    return [folder / "sweep.csv", folder / "sweep.json", *save(draw_sweep(sweep), folder / "sweep")]
+    pictures = save(draw_sweep(results, algorithm), folder / "sweep")
+    return [folder / "sweep.csv", folder / "sweep.json", *pictures]
 
 
-def _plain(value: Any) -> Any:
-    """A cell of a CSV file: lists and laws as JSON, nothing for None."""
+def _csv_cell(value: Any) -> Any:
+    """Lists and laws as JSON, nothing for None."""
     return json.dumps(value) if isinstance(value, list | dict | bool) else value
 
 
-def _distinct(sweep: Sweep, key: str) -> list[Any]:
-    texts = dict.fromkeys(json.dumps(point.values[key]) for point in sweep.points)
+def values_of(results: Results, key: str) -> list[Any]:
+    """The values of a setting, each once, in their order."""
+    texts = dict.fromkeys(json.dumps(arm[key]) for arm in results.arms)
     return [json.loads(text) for text in texts]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def along(sweep: Sweep) -> str:
+def along(results: Results) -> str:
     """The setting on the horizontal axis: of those with numbers alone the one with most values,
     else the first.
     """
-    numeric = [
-        key for key in sweep.keys if all(_is_number(value) for value in _distinct(sweep, key))
-    ]
-    return max(numeric or sweep.keys[:1], key=lambda key: len(_distinct(sweep, key)))
+    keys = list(results.arms[0])
+    numeric = [key for key in keys if _are_numbers(values_of(results, key))]
+    return max(numeric or keys[:1], key=lambda key: len(values_of(results, key)))
 
 
-def draw_sweep(sweep: Sweep) -> "Figure":
+def draw_sweep(results: Results, algorithm: str) -> "Figure":
     """Each quantity over one setting, a curve for each combination of the others: mean and range
     over seeds.
     """
     from autofl.report.plots import band, figure_of, legend
 
-    key = along(sweep)
-    shown = SHOWN[sweep.kind]
-    values = _distinct(sweep, key)
-    numeric = all(_is_number(value) for value in values)
-    curves: dict[str, list[tuple[float, dict[str, Array]]]] = {}
-    for point, columns in sweep.grouped():
-        others = [
-            drawn_text(f"{short(name)} = {value_text(v)}")
-            for name, v in point.items()
-            if name != key
-        ]
-        where = float(point[key]) if numeric else float(values.index(point[key]))
-        curves.setdefault(", ".join(others), []).append((where, columns))
+    shown = columns(results)
+    key = along(results)
+    curves = _curves(results, key)
     with figure_of(3.0 * len(shown) + 0.6, 3.2) as figure:
         panels = figure.subplots(1, len(shown), squeeze=False)[0]
-        for axes, name in zip(panels, shown, strict=True):
-            for place, (label, points) in enumerate(curves.items()):
-                points.sort(key=lambda pair: pair[0])
-                x = np.array([place_on_axis for place_on_axis, _ in points])
-                over_seeds = np.stack([columns[name] for _, columns in points], axis=-1)
-                band(axes, x, QUANTITIES[name][1] * over_seeds, place, label)
+        for axes, column in zip(panels, shown, strict=True):
+            for index, (label, points) in enumerate(curves.items()):
+                x = np.array([where for where, _ in points])
+                values = np.stack([arm.values[column.name] for _, arm in points], axis=-1)
+                band(axes, x, column.factor * values, index, label)
             axes.set_xlabel(key)
-            axes.set_title(sweep.heading(name), fontsize=9)
-            if not numeric:
-                axes.set_xticks(
-                    range(len(values)),
-                    [drawn_text(value_text(value)) for value in values],
-                    rotation=30,
-                    ha="right",
-                )
-            elif min(values) > 0 and max(values) >= GEOMETRIC * min(values):
-                axes.set_xscale("log")
+            axes.set_title(column.heading, fontsize=9)
+            _scale(axes, values_of(results, key))
         if len(curves) > 1:
             legend(panels[-1])
-        figure.suptitle(drawn_text(_title(sweep)), fontsize=10)
+        figure.suptitle(drawn_text(_title(results, algorithm)), fontsize=10)
         return figure
 
 
-def _title(sweep: Sweep) -> str:
-    seeds = len({point.settings.seed for point in sweep.points})
-    first = sweep.points[0].settings
-    words = {
-        "planned": "Planned rounds",
-        "forecast": "Planned rounds and forecasts",
-        "simulated": "Simulated runs",
-    }
-    names = [] if "algorithm" in sweep.keys else [first.algorithm]
-    target = [] if sweep.target is None else [f"target {100 * sweep.target:g} %"]
-    return ", ".join(
-        [words[sweep.kind], *names, *target, f"{seeds} seed{'s' if seeds > 1 else ''}"]
-    )
+def _curves(results: Results, key: str) -> dict[str, list[tuple[float, Results]]]:
+    """For each combination of the other settings the arms along this one, and where they lie."""
+    values = values_of(results, key)
+    curves: dict[str, list[tuple[float, Results]]] = {}
+    for arm in results.by_arm():
+        settings = arm.arms[0]
+        others = [f"{short(name)} = {value_text(v)}" for name, v in settings.items() if name != key]
+        value = settings[key]
+        where = float(value) if _are_numbers(values) else float(values.index(value))
+        curves.setdefault(", ".join(map(drawn_text, others)), []).append((where, arm))
+    for points in curves.values():
+        points.sort(key=lambda point: point[0])
+    return curves
+
+
+def _scale(axes: Any, values: Sequence[Any]) -> None:
+    """Words have a place each; numbers far apart lie on a logarithmic axis."""
+    if not _are_numbers(values):
+        words = [drawn_text(value_text(value)) for value in values]
+        axes.set_xticks(range(len(values)), words, rotation=30, ha="right")
+    elif min(values) > 0 and max(values) >= GEOMETRIC * min(values):
+        axes.set_xscale("log")
+
+
+def _title(results: Results, algorithm: str) -> str:
+    words = [TITLES[kind_of(results)]]
+    if "algorithm" not in results.arms[0]:
+        words.append(algorithm)
+    if results.target is not None:
+        words.append(f"target {results.target_text}")
+    num_seeds = len(set(results.seeds))
+    words.append(f"{num_seeds} seed{'s' if num_seeds > 1 else ''}")
+    return ", ".join(words)

@@ -1,11 +1,16 @@
 """A table of text: aligned on a terminal, as HTML in a notebook, as Markdown on a page."""
 
+import io
 import re
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
+from typing import TYPE_CHECKING
 from unicodedata import category
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 NUMERIC = "0123456789-–<>"
 """How the text of a number may begin, `–` standing for one that is not there."""
@@ -18,20 +23,18 @@ backslashes before it.
 
 
 def printable(text: str) -> str:
-    """Text without what a terminal would obey: a run's words and settings may be anybody's."""
+    """Text without what a terminal would obey: a run's words and settings may be anybody's.
+
+    Surrogates stay. They stand for odd bytes of a file's name, which our streams spell out.
+    """
     if text.isprintable():
         return text
-    fine = (
-        "Cs",
-        "\n",
-        "\t",
-    )  # surrogates stand for odd bytes of a file's name, which our streams spell out
-    return "".join(
-        "\ufffd"
-        if category(letter)[0] == "C" and not {category(letter), letter} & set(fine)
-        else letter
-        for letter in text
-    )
+    return "".join("\ufffd" if _commands(letter) else letter for letter in text)
+
+
+def _commands(letter: str) -> bool:
+    kind = category(letter)
+    return kind.startswith("C") and kind != "Cs" and letter not in "\n\t"
 
 
 def drawn_text(text: str) -> str:
@@ -50,11 +53,13 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 WIDTH = 80
-"""Letters in a line of a terminal."""
-
-
-def _width(heading: Sequence[str], cells: Sequence[str]) -> int:
-    return max(map(len, [*heading, *cells]))
+"""Letters in a line where nobody says how many there are."""
+GAP = 2
+"""Blanks between two columns."""
+WORD = 24
+"""Length from which a word, such as a path, may be broken."""
+LABEL = 32
+"""Width from which the first column is wrapped."""
 
 
 @dataclass(frozen=True)
@@ -69,62 +74,102 @@ class Table:
         object.__setattr__(self, "headings", [printable(heading) for heading in self.headings])
         object.__setattr__(self, "rows", [[printable(cell) for cell in row] for row in self.rows])
 
-    @property
+    @cached_property
     def numeric(self) -> list[bool]:
         """Which columns hold numbers and are aligned on the right; never the first, which says what
         a row is.
         """
-        return [
-            place > 0 and all(row[place][:1] in NUMERIC for row in self.rows if row[place])
-            for place in range(len(self.headings))
+        numbers = [
+            all(cell[0] in NUMERIC for cell in self._column(column) if cell)
+            for column in range(1, len(self.headings))
         ]
+        return [False, *numbers]
 
     def __str__(self) -> str:
-        """At most 80 letters wide: long headings take several lines, and columns without room go
-        below the others.
-        """
-        columns = [[row[place] for row in self.rows] for place in range(len(self.headings))]
-        headings = [[text] for text in self.headings]
-        if sum(_width(*column) + 2 for column in zip(headings, columns, strict=True)) - 2 > WIDTH:
-            headings = [
-                textwrap.wrap(text, max(map(len, [*text.split(), *column])))
-                for text, column in zip(self.headings, columns, strict=True)
-            ]
-        widths = [_width(*column) for column in zip(headings, columns, strict=True)]
+        return self.text(WIDTH)
 
-        blocks = [[0]]
-        room = WIDTH - widths[0]
-        for place in range(1, len(widths)):
-            if len(blocks[-1]) > 1 and widths[place] + 2 > room:
-                blocks.append([0])
-                room = WIDTH - widths[0]
-            blocks[-1].append(place)
-            room -= widths[place] + 2
+    def text(self, width: int) -> str:
+        """The table in lines of at most so many letters."""
+        from rich.console import Console
+
+        lines = io.StringIO()
+        self.show_on(Console(file=lines, width=width, markup=False, highlight=False))
+        return "\n".join(line.rstrip() for line in lines.getvalue().splitlines())
+
+    def show_on(self, console: "Console") -> None:
+        """Text is wrapped, numbers never are. What is still too wide is shown in pieces one below
+        the other, each with the first column.
+        """
+        from rich import box
+        from rich.table import Table as Drawn
 
         numeric = self.numeric
-
-        def line(texts: Mapping[int, str], block: Sequence[int]) -> str:
-            padded = (
-                texts[place].rjust(widths[place])
-                if numeric[place]
-                else texts[place].ljust(widths[place])
-                for place in block
+        least = self._least_widths()
+        for number, columns in enumerate(_pieces(least, console.width)):
+            drawn = Drawn(
+                title=self.title if number == 0 else None,
+                title_justify="left",
+                box=box.SIMPLE_HEAD,
+                show_edge=False,
+                pad_edge=False,
+                padding=(0, GAP - 1, 0, 0),
             )
-            return "  ".join(padded).rstrip()
+            letters = self._widths(least, columns, console.width)
+            for column in columns:
+                drawn.add_column(
+                    self.headings[column],
+                    justify="right" if numeric[column] else "left",
+                    overflow="fold",
+                    width=letters[column],
+                )
+            for row in self.rows:
+                drawn.add_row(*(row[column] for column in columns))
+            if number > 0:
+                console.print()
+            console.print(drawn)
 
-        lines = [self.title] if self.title else []
-        for block in blocks:
-            lines += [""] if block is not blocks[0] else []
-            tall = max(len(headings[place]) for place in block)
-            above = {
-                place: [""] * (tall - len(headings[place])) + headings[place] for place in block
-            }
-            lines += [
-                line({place: above[place][row] for place in block}, block) for row in range(tall)
-            ]
-            lines.append("  ".join("-" * widths[place] for place in block))
-            lines += [line(dict(enumerate(row)), block) for row in self.rows]
-        return "\n".join(lines)
+    def _column(self, column: int) -> list[str]:
+        return [row[column] for row in self.rows]
+
+    def _least_widths(self) -> list[int]:
+        """The letters that each column needs: of numbers the longest, of text and headings the
+        longest word.
+        """
+        widths = []
+        for column, heading in enumerate(self.headings):
+            cells = self._column(column)
+            words = " ".join(cells).split()
+            if self.numeric[column]:
+                needed = _longest(cells)
+            elif column == 0:
+                needed = min(LABEL, _longest(cells))
+            else:
+                needed = min(WORD, _longest(words))
+            widths.append(max(needed, min(WORD, _longest(heading.split()))))
+        return widths
+
+    def _widths(self, least: Sequence[int], columns: Sequence[int], width: int) -> dict[int, int]:
+        """Letters of each of these columns: what it needs, and a fair share of what is left where
+        that saves a line.
+        """
+        spare = width - sum(least[column] for column in columns) - GAP * (len(columns) - 1)
+        missing = {
+            column: _longest([self.headings[column], *self._column(column)]) - least[column]
+            for column in columns
+        }
+
+        # Text comes first, since of numbers only the headings are wrapped. Whoever misses least
+        # is served first, so that what it leaves is shared by the others.
+        order = sorted(columns, key=lambda column: (self.numeric[column], missing[column]))
+        widths = {}
+        for kind in (False, True):
+            waiting = [column for column in order if self.numeric[column] == kind]
+            for served, column in enumerate(waiting):
+                share = spare // (len(waiting) - served)
+                given = max(0, min(missing[column], share))
+                widths[column] = min(width, least[column] + given)
+                spare -= given
+        return widths
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -150,3 +195,22 @@ class Table:
         return "\n".join(
             "| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in lines
         )
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max(map(len, texts), default=0)
+
+
+def _pieces(least: Sequence[int], width: int) -> list[list[int]]:
+    """Columns that fit side by side, the first one in each piece; a column that fits nowhere stands
+    alone.
+    """
+    pieces = [[0]]
+    used = least[0]
+    for column, needed in enumerate(least[1:], start=1):
+        if used + GAP + needed > width and len(pieces[-1]) > 1:
+            pieces.append([0])
+            used = least[0]
+        pieces[-1].append(column)
+        used += GAP + needed
+    return pieces

@@ -1,0 +1,55 @@
+"""How `Results` are shown: the columns of a table and the cells of an arm."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofl.quality import mean_interval
+from autofl.results import Results
+from autofl.units import Array
+
+NONE = "–"
+"""A number that is not there."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A quantity as people read it: its heading, its name in `Results`, and the factor to the unit
+    shown.
+
+    Fields:
+        digits: after the point; None for four digits in all.
+    """
+
+    heading: str
+    name: str
+    factor: float
+    digits: int | None = None
+
+
+def cell_text(values: Array, column: Column) -> str:
+    """Mean ± half the 95 % interval over the seeds that have a value; how many do, where some do
+    not.
+    """
+    there = values[~np.isnan(values)] * column.factor
+    if len(there) == 0:
+        return NONE
+    mean, half = mean_interval(there)
+
+    # A column of seconds with one digit may hold milliseconds.
+    digits = column.digits
+    if digits == 1 and abs(mean) < 1.0:
+        digits = 3
+    text = f"{mean:.4g}" if digits is None else f"{mean:.{digits}f}"
+    if not math.isnan(half):
+        text += f" ± {half:.2g}" if digits is None else f" ± {half:.{digits}f}"
+    if len(there) < len(values):
+        text += f" ({len(there)} of {len(values)})"
+    return text
+
+
+def cells(arm: Results, columns: Sequence[Column]) -> list[str]:
+    """The cells of an arm's line."""
+    return [cell_text(arm.values[column.name], column) for column in columns]
