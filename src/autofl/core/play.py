@@ -236,7 +236,7 @@ def _is_due(run: Training, this: Round, after: Checkpoint) -> bool:
 
 def _evaluated(
     world: World,
-    numbers: Sequence[int],
+    going: Sequence[int],
     runs: Sequence[Training],
     settled: Sequence[tuple[Round, Checkpoint]],
 ) -> list[Evaluation | None]:
@@ -245,7 +245,7 @@ def _evaluated(
     quality: list[Evaluation | None] = [None] * len(runs)
     if due:
         models = [settled[row][1].judged for row in due]
-        evaluations = world.evaluate([numbers[row] for row in due], models)
+        evaluations = world.evaluate([going[row] for row in due], models)
         for row, evaluation in zip(due, evaluations, strict=True):
             quality[row] = evaluation
     return quality
