@@ -4,7 +4,7 @@ import contextlib
 import importlib.util
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -143,11 +143,10 @@ def _run_into(
     from autofl.deploy.commands import progress_of, run
     from autofl.records import check_no_run
 
+    # Now, before anything starts, and again once nobody else can write there.
     keep = not resume and not force
     if keep:
-        check_no_run(
-            place
-        )  # now, before anything starts, and again once nobody else can write there
+        check_no_run(place)
     say(f"{settings.arm_name}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
     told: list[str] = []
@@ -185,44 +184,43 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
     if state["processes"]:
         rows = [[name, "runs" if on else "gone"] for name, on in state["processes"].items()]
         show_table(Table(["process", "state"], rows))
-    if state["processes"] or state["up"] or "problem" in state:
-        seen = (
-            f"{state.get('online', 0)} SuperNodes online; {len(state.get('runs', []))} runs so far"
-        )
-        say(
-            state.get("problem")
-            or f"{seen}; {'a run is under way; others must wait' if state['busy'] else 'free for a run'}"
-        )
+    if "problem" in state:
+        say(state["problem"])
+    elif state["processes"] or state["up"]:
+        busy = "a run is under way; others must wait" if state["busy"] else "free for a run"
+        online = state.get("online", 0)
+        say(f"{online} SuperNodes online; {len(state.get('runs', []))} runs so far; {busy}")
     else:
         say(f"{folder}: nothing is up")
-    if (newest := state.get("newest")) is not None:
-        ended = "diverged" if newest.get("stop") == "diverged" else newest.get("status")
-        say(f"{newest['folder']}: {newest.get('problem') or ended}")
-        if "resume" in newest:
-            say(f"continue it with {newest['resume']}", whole=True)
-    if newest is not None and "devices" in newest:
-        say(f"round {newest['rounds']} of {newest['of']}")
-        rows = [
-            [
-                f"UE {ue}" if ue >= 0 else "no UE",
-                str(one["used"]),
-                str(one["left_out"]),
-                one["last"],
-            ]
-            for ue, one in newest["devices"].items()
-        ]
-        show_table(Table(["device", "updates used", "left out", "last"], rows))
-        for line in newest["notes"]:
-            say(line)
-    if newest is not None and newest.get("asked"):
+    if "newest" in state:
+        _tell_newest(state["newest"])
+    return None
+
+
+def _tell_newest(newest: dict[str, Any]) -> None:
+    """The progress of the newest run and of each device in it, as far as its folder can be read."""
+    ended = "diverged" if newest.get("stop") == "diverged" else newest.get("status")
+    say(f"{newest['folder']}: {newest.get('problem') or ended}")
+    if "resume" in newest:
+        say(f"continue it with {newest['resume']}", whole=True)
+    if "devices" not in newest:
+        return
+    say(f"round {newest['rounds']} of {newest['of']}")
+    rows = []
+    for ue, one in newest["devices"].items():
+        name = f"UE {ue}" if ue >= 0 else "no UE"
+        rows.append([name, str(one["used"]), str(one["left_out"]), one["last"]])
+    show_table(Table(["device", "updates used", "left out", "last"], rows))
+    for line in newest["notes"]:
+        say(line)
+    if newest["asked"]:
         rows = [
             [f"UE {ue}", one["transport"], _milli(one.get("overhead"))]
             for ue, one in newest["asked"].items()
         ]
         show_table(Table(["device", "asked over", "overhead [ms]"], rows))
-        if newest["overhead"] is not None:
-            say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
-    return None
+    if newest["overhead"] is not None:
+        say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
 
 
 def _milli(seconds: float | None) -> str:
@@ -255,9 +253,9 @@ def prepare_command(
 ) -> None:
     """Make certificates and keys for several machines, and print the commands for each."""
     need_flower()
-    from autofl.deploy.several import commands
+    from autofl.deploy.several import prepare
 
-    typer.echo(commands(settings_for(config, nodes, overrides), folder, host, port, force))
+    typer.echo(prepare(settings_for(config, nodes, overrides), folder, host, port, force))
 
 
 def settings_for(config: Path | None, nodes: int | None, overrides: list[str] | None) -> "Settings":
