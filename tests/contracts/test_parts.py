@@ -393,7 +393,7 @@ def test_compressed_updates_are_the_mean_of_what_each_ue_sends_alone(name, feder
     compressor = find("compressor", name).build({}, CONTEXT)
     model = build(mlp, (784,), 10, stream(1, "init"))
     params = params_of(model, torch.float64)
-    algorithm = find("algorithm", "autofl").build({}, CONTEXT)
+    algorithm = find("algorithm", "per-fedavg").build({}, CONTEXT)
     batches = federated.draw(UE, NUM_SAMPLES, 1, seed=1, round_index=2)
     updates = make_engine("low_rank", model)(algorithm, params, batches, UE)
     num = sum(p.numel() for p in params.values())

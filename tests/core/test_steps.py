@@ -1,6 +1,5 @@
 """rounds.csv holds the step sizes of each round."""
 
-import csv
 import math
 from dataclasses import replace
 
@@ -13,7 +12,6 @@ from autofl.evaluation.evaluator import RATES
 from autofl.experiments.build import build_simulation
 from autofl.experiments.run import manifest_of
 from autofl.experiments.write import write_run
-from autofl.records import read_run
 from reference.runs import simulate_together
 
 SHORT = [
@@ -79,25 +77,3 @@ def test_a_batch_of_runs_writes_the_same_columns():
         alone = list(simulate(sims[r]))[record.k][0]
         told = [(one.inner_lr, one.outer_lr, one.evaluation.adapt_lr) for one in (record, alone)]
         np.testing.assert_array_equal(*told)
-
-
-def test_runs_of_before_lack_these_columns_and_are_read(tmp_path):
-    settings = load_settings(overrides=SHORT).resolved()
-    sim = build_simulation(settings)
-    write_run(sim, tmp_path, dump_settings(settings), manifest_of(settings, sim, {}))
-    path, new = tmp_path / "rounds.csv", {"inner_lr", "outer_lr", "step_length", "adapt_lr"}
-    with open(path, encoding="utf-8", newline="") as file:
-        rows = [
-            {name: cell for name, cell in row.items() if name not in new}
-            for row in csv.DictReader(file)
-        ]
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    (tmp_path / "manifest.json").write_text(
-        '{"algorithm": "autofl", "seed": 1, "status": "finished"}'
-    )  # no sums then
-    run = read_run(tmp_path)
-    assert not new & set(run.rounds)
-    assert run.rounds["round"].tolist() == [0, 1, 2, 3]
