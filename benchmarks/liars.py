@@ -441,7 +441,7 @@ shortening, `checks.shorten = 0`, unless a column says "default": they show what
 ## Long updates are shortened
 
 An update longer than 1.5 times the usual length, for each local step, counts as one of that length (`checks.shorten`,
-on by default, `rounds/screen.py`). Without it, liars who know `checks.norm_bound` send 4.9 medians, which passes. Where
+on by default, `robust/screen.py`). Without it, liars who know `checks.norm_bound` send 4.9 medians, which passes. Where
 nobody lies it costs next to nothing here, and up to 0.6 points in other settings
 ([table](#what-it-costs-if-nobody-lies)). "Later" means from round {LATE} on. Mean of {FEW} seeds.
 
@@ -459,7 +459,7 @@ equal.
 ## Liars are recognised by their history
 
 With `checks.history = 0.3` the server may leave out up to 30 % of the UEs: those whose updates, over the rounds so far,
-point against the others' (`rounds/history.py`). The check comes before any aggregator, in simulations and in
+point against the others' (`robust/history.py`). The check comes before any aggregator, in simulations and in
 deployments. Within one round, the updates of honest UEs with different labels are nearly orthogonal, so a single round
 says little; the sum over many rounds says more. The table has seeds {", ".join(map(str, main))}.
 
@@ -477,7 +477,7 @@ How far the honest UEs alone are behind depends on how long training lasts, so a
   {len(one) * ROUNDS * NUM_SELECTED:,} among {MANY} UEs.
 - A first lie may pass: a UE is judged from its second update on, unless its first is clearly against the others. When
   a UE is first left out, the contribution of its first 5 updates is removed from the model; it is restored if the UE
-  passes later (`rounds/undo.py`). What honest UEs learnt from a misled model stays.
+  passes later (`robust/undo.py`). What honest UEs learnt from a misled model stays.
 - An update that another check leaves out counts as opposition, so a UE that sends crude lies is left out later too,
   when its lies are shorter.
 - Replays are told by their numbers. A deployment without a compressor sees w_i and not w_i - w, so it recognises an old
@@ -523,7 +523,7 @@ bytes first would have it refused as a replay; over TLS it cannot.
 Little-is-enough sends the mean of the honest updates, moved by some standard deviations in every weight. Such an
 update is too even: all its weights differ from the others' mean by the same number of deviations. Honest updates do so
 only where they differ in one direction, as with two classes and many samples; then all are even, and nobody is judged.
-`checks.evenness` (0.995, on by default, `rounds/evenness.py`) leaves out and names these at once, in rounds of five
+`checks.evenness` (0.995, on by default, `robust/evenness.py`) leaves out and names these at once, in rounds of five
 updates and 1,000 weights or more. Of the {len(main) * ROUNDS * NUM_SELECTED:,} updates of the runs without liars the
 default checks leave out {nobody_mean}. A liar who draws the number of deviations anew for every weight is not found,
 and one update far longer than the others blinds the check for a round. Simulations make these checks only if there is
@@ -543,7 +543,7 @@ Mean of {len(every)} seed{"s" if len(every) > 1 else ""}.
 {table(rows, ["attack", "liars", *({"mean": "mean, not shortened"}.get(rule, rule) for rule in RULES)])}
 
 "mean, not shortened" is the default but for `checks.shorten = 0`: the weighted mean, by the plan, of the updates that
-pass the server's checks (finite, new, not 0, not too long: `checks.norm_bound`, see `rounds/screen.py`; not too even:
+pass the server's checks (finite, new, not 0, not too long: `checks.norm_bound`, see `robust/screen.py`; not too even:
 `checks.evenness`). "mean, unchecked" has the last two switched off; the other rules are checked too. Rules
 with a `share` allow for 30 % of liars, their default.
 "lost": the model diverged.

@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING, Any
 from autofl.version import __version__
 
 if TYPE_CHECKING:
-    from autofl.aggregators import Aggregator as Aggregator
-    from autofl.aggregators import Arrived as Arrived
-    from autofl.aggregators import Mean as Mean
     from autofl.algorithms import Algorithm as Algorithm
     from autofl.algorithms import Averaging as Averaging
     from autofl.algorithms import FedAvg as FedAvg
@@ -89,6 +86,9 @@ if TYPE_CHECKING:
     from autofl.report.make import make_report as make_report
     from autofl.report.plots import plot as plot
     from autofl.report.table import Table as Table
+    from autofl.robust.aggregators import Aggregator as Aggregator
+    from autofl.robust.aggregators import Arrived as Arrived
+    from autofl.robust.aggregators import Mean as Mean
     from autofl.selection import ByData as ByData
     from autofl.selection import Candidates as Candidates
     from autofl.selection import Selected as Selected
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from autofl.selection import Uniform as Uniform
 
 _HOME = {
-    "autofl.aggregators": ("Aggregator", "Arrived", "Mean"),
+    "autofl.robust.aggregators": ("Aggregator", "Arrived", "Mean"),
     "autofl.algorithms": ("Algorithm", "Averaging", "FedAvg", "PerFedAvg", "State", "minus", "num_steps", "step_of"),
     "autofl.api": ("Runs", "arm", "compare", "part", "simulation_of"),
     "autofl.channels": (

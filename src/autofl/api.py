@@ -17,7 +17,6 @@ import tomli_w
 from matplotlib.figure import Figure
 from torch import nn
 
-from autofl.aggregators import Aggregator
 from autofl.algorithms import Algorithm
 from autofl.channels import Channel, PathLoss, Rayleigh
 from autofl.compressors import Compressor
@@ -50,6 +49,7 @@ from autofl.report.runs import group
 from autofl.report.summary import summarise, table
 from autofl.report.table import Table
 from autofl.rng import stream
+from autofl.robust.aggregators import Aggregator
 from autofl.selection import Selection
 from autofl.units import PathLike
 

@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from autofl.aggregators import Arrived
 from autofl.algorithms import Algorithm, is_stateful
-from autofl.attacks import Attacked
 from autofl.config import load_settings
-from autofl.core.simulation import Here as Here
 from autofl.core.simulation import simulated
 from autofl.data.federated import federate
 from autofl.engines import ClientMemory, CompressedUpdates, flat, make_engine, pick_engine, shaped
@@ -28,6 +25,8 @@ from autofl.planner import Observing
 from autofl.quality import Evaluation
 from autofl.registry import PARTS, find
 from autofl.rng import stream
+from autofl.robust.aggregators import Arrived
+from autofl.robust.attacks import Attacked
 from autofl.selection import Candidates
 from compressors.cases import updates_of
 from reference.updates import NUM_SAMPLES, UE, received

@@ -12,7 +12,6 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 
 from typer.testing import CliRunner
 
-from autofl.aggregators import Mean
 from autofl.cli.main import app
 from autofl.config import dump_settings
 from autofl.data import ByLabels, write_device
@@ -27,6 +26,7 @@ from autofl.experiments.data import build_data
 from autofl.experiments.run import run as simulate
 from autofl.records import RunWriter, has_checkpoint, read_manifest
 from autofl.report.runs import diverged_words
+from autofl.robust.aggregators import Mean
 from autofl.version import __version__
 from deploy.loopback import make_nodes, node_of
 from deploy.test_fleet import NUM_UE, at_training, changed, deployed, settings_of

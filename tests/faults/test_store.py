@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-from autofl.aggregators import Mean
 from autofl.cli.main import run as run_cli
 from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.core.stop import Stop, watched
@@ -29,6 +28,7 @@ from autofl.lock import FolderLock
 from autofl.quality import Evaluation, convergence_round
 from autofl.records import RunWriter, read_manifest, read_weights
 from autofl.records.checks import OWN_SUM, sealed
+from autofl.robust.aggregators import Mean
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fault_files

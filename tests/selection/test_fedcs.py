@@ -5,7 +5,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from autofl.aggregators.unbiased import Unbiased
 from autofl.algorithms import FedAvg
 from autofl.config import load_settings
 from autofl.core.arm import Arm
@@ -14,6 +13,7 @@ from autofl.experiments.run import run
 from autofl.network import Cell, round_cost
 from autofl.planner import FixedPlanner
 from autofl.rng import stream
+from autofl.robust.aggregators.unbiased import Unbiased
 from autofl.selection import Candidates
 from autofl.selection.fedcs import FedCS
 

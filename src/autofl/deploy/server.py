@@ -54,7 +54,7 @@ from autofl.records import (
     read_checkpoint,
     read_manifest,
 )
-from autofl.rounds.checks import Bounds, Checks
+from autofl.robust.checks import Bounds, Checks
 
 log = logging.getLogger("autofl")
 

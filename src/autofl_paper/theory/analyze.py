@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from autofl.aggregators import Mean
 from autofl.algorithms import PerFedAvg, is_independent
 from autofl.channels import PathLoss
 from autofl.config import Settings
@@ -25,6 +24,7 @@ from autofl.forecast.participation import participation
 from autofl.models import Params, loss_of
 from autofl.planner import Observing
 from autofl.rng import stream
+from autofl.robust.aggregators import Mean
 from autofl.selection import ByData, Uniform
 from autofl.selection.fedcs import FedCS
 from autofl.units import Array
