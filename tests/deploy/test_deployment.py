@@ -3,6 +3,7 @@ authentication.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -492,5 +493,9 @@ def manifest(folder: Path):
 
 
 def kill(site, name):
-    """kill -9 of a program and of what it started, as a power failure would."""
-    end_all(processes_of(site.folder, name))
+    """kill -9 of a program and of its group. A SuperLink's helper and its server apps have groups of
+    their own.
+    """
+    word = "flower-superlink" if name == "superlink" else "flower-supernode"
+    program = min(processes_of(site.folder, name, word), key=lambda process: process.create_time())
+    os.killpg(program.pid, signal.SIGKILL)

@@ -276,10 +276,13 @@ def test_code_of_ones_own_that_is_missing_is_named_before_the_start_and_flowers_
     monkeypatch.setattr(
         FakeFlower, "meanwhile", lambda self: pytest.fail("it began"), raising=False
     )
-    for section, own in (("model", ModelSettings(name="nix:nix")), ("algorithm", "nix:nix")):
-        with pytest.raises(AutoFLError, match=f"{section} nix:nix: no module 'nix' in"):
+    for kind, own in (
+        ("model", {"model": ModelSettings(name="nix:nix")}),
+        ("algorithm", {"arm": "nix:nix"}),
+    ):
+        with pytest.raises(AutoFLError, match=f"{kind} nix:nix: no module 'nix' in"):
             commands.run(
-                settings_of().model_copy(update={section: own}),
+                settings_of().model_copy(update=own),
                 site.folder,
                 tmp_path / "run",
                 print,
