@@ -23,7 +23,7 @@ from autofl.cli.shared import (
     Workers,
     device_for,
     free_folder,
-    leave,
+    interruptible,
     num_workers,
     options,
     report_new_runs,
@@ -90,17 +90,16 @@ def command(
     from autofl.experiments.jobs import run_comparison
 
     count = num_workers(workers, settings.simulation.threads)
-    with ProgressBar(len(names) * number * settings.stop.rounds) as bar:
-        try:
-            again = resume is not None
-            runs = run_comparison(
-                settings, folder, force=force, resume=again, workers=count, ray=ray, on_progress=bar
-            )
-        except KeyboardInterrupt as error:
-            leave(
-                folder,
-                resuming("autofl compare", folder, settings),
-                error,
-                (folder / "config.toml").is_file(),
-            )
+    again = resuming("autofl compare", folder, settings)
+    bar = ProgressBar(len(names) * number * settings.stop.rounds)
+    with bar, interruptible(folder, again):
+        runs = run_comparison(
+            settings,
+            folder,
+            force=force,
+            resume=resume is not None,
+            workers=count,
+            ray=ray,
+            on_progress=bar,
+        )
     report_new_runs(runs, folder, settings.compare.target_accuracy, as_json)

@@ -16,7 +16,7 @@ from autofl.cli.shared import (
     Out,
     Set,
     free_folder,
-    leave,
+    interruptible,
     print_json,
     report_new_runs,
     resuming,
@@ -145,9 +145,8 @@ def _run_into(
 
     keep = not resume and not force
     if keep:
-        check_no_run(
-            place
-        )  # now, before anything starts, and again once nobody else can write there
+        # Now, before anything starts, and again once nobody else can write there.
+        check_no_run(place)
     say(f"{settings.algorithm}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
     told: list[str] = []
@@ -159,16 +158,9 @@ def _run_into(
                 say(line)
             bar(progress_of(run))
 
-        try:
+        where = "" if folder == usual else f" --folder {quoted(folder)}"
+        with interruptible(place, resuming(f"{command}{where}", place, settings)):
             run(settings, folder, place, on_round, resume, keep)
-        except KeyboardInterrupt as error:
-            where = "" if folder == usual else f" --folder {quoted(folder)}"
-            leave(
-                place,
-                resuming(f"{command}{where}", place, settings),
-                error,
-                (place / "config.toml").is_file(),
-            )
 
 
 @deploy_app.command("status", epilog="Example: autofl deploy status --json")

@@ -3,9 +3,10 @@
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from autofl.config import Settings
     from autofl.records import Run
     from autofl.report.make import Report
+
+Number = TypeVar("Number", int, float)
 
 
 def keys_like(incomplete: str) -> list[str]:
@@ -101,6 +104,8 @@ Resume = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing runs.")]
 
+CONFIG = "config.toml"
+"""In every folder of results: its settings."""
 BAD_INPUT = 2
 DIVERGED = 3
 INTERRUPTED = 130
@@ -208,42 +213,44 @@ def report(
     runs = [read_run(one) if isinstance(one, Path) else one for one in made_or_there]
     say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
     made = make_report(runs, out, target)
-    more = _more_forms(made, html, latex)
-    if as_json:
-        for warning in made.warnings:
-            say(warning)
-        print_json(made.json())
-        return made
-    for line in made.warnings:
-        say(line)
-    show_table(made.table)
-    for line in made.notes:
-        say(line)
-    names = [str(path) for path in made.pictures if path.suffix == ".png"]
-    say(
-        f"pictures: {', '.join(names)} (and .svg); report: {', '.join(str(path) for path in (made.path, *more))}"
-    )
-    return made
-
-
-def _more_forms(made: "Report", html: bool, latex: bool) -> list[Path]:
-    """The report in the other forms that were asked for."""
-    files = []
+    pages = [made.path]
     if html:
         from autofl.report.page import write_html
 
-        files.append(write_html(made))
+        pages.append(write_html(made))
     if latex:
         from autofl.report.latex import write_latex
 
-        files.append(write_latex(made))
-    return files
+        pages.append(write_latex(made))
+
+    for line in made.warnings:
+        say(line)
+    if as_json:
+        print_json(made.json())
+    else:
+        show_table(made.table)
+        for line in made.notes:
+            say(line)
+        pictures = [str(path) for path in made.pictures if path.suffix == ".png"]
+        say(f"pictures: {', '.join(pictures)} (and .svg); report: {', '.join(map(str, pages))}")
+    return made
 
 
 def report_new_runs(runs: "Sequence[Run | Path]", out: Path, target: float, as_json: bool) -> None:
     """Report on runs that were just made; if every one of them diverged, the exit status says so."""
     if report(runs, out, target, as_json).all_diverged:
         raise typer.Exit(DIVERGED)
+
+
+def numbers(option: str, text: str | None, kind: type[Number]) -> list[Number]:
+    """The numbers of an option that takes several with commas; none where it is not given."""
+    if text is None:
+        return []
+    try:
+        return [kind(word) for word in text.removesuffix(",").split(",")]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise AutoFLError(f"{option} {text}: write {what} with commas, for example 2,5") from None
 
 
 def num_workers(given: int | None, threads: int = 1) -> int:
@@ -258,16 +265,21 @@ def free_folder(kind: str) -> Path:
     return make_folder(Path("runs") / kind)
 
 
-def leave(folder: Path, command: str, error: KeyboardInterrupt, begun: bool = True) -> NoReturn:
-    """What an interrupted command says, and its exit status; one that had not begun has nothing to
-    go on with.
+@contextmanager
+def interruptible(folder: Path, again: str) -> Iterator[None]:
+    """Around long work into a folder: when interrupted, it says what is there and which command
+    continues, and ends with the status of the signal.
     """
-    so_far = f"the rounds so far are in {folder} (autofl report {quoted(folder)}); {command} continues from here"
-    say(
-        f"interrupted; {so_far if begun else 'nothing was written yet, so give the command again'}",
-        whole=True,
-    )
-    raise typer.Exit(exit_status(error))
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if any(folder.rglob(CONFIG)):
+            show = f"autofl report {quoted(folder)}"
+            words = f"the rounds so far are in {folder} ({show}); {again} continues from here"
+        else:
+            words = "nothing was written yet, so give the command again"
+        say(f"interrupted; {words}", whole=True)
+        raise typer.Exit(exit_status(error)) from None
 
 
 def resuming(command: str, folder: Path, settings: "Settings") -> str:
@@ -298,7 +310,7 @@ def settings_to_resume(
         )
     if has_begun(resume) and one_run:
         check_begun(resume)
-    elif one_run or has_begun(resume) or not (resume / "config.toml").is_file():
+    elif one_run or has_begun(resume) or not (resume / CONFIG).is_file():
         raise AutoFLError(
             f"{resume}: no {'run' if one_run else 'comparison'} there to resume; if it was killed before it began, give"
             " its command again"
@@ -314,7 +326,7 @@ def settings_in(folder: Path, said: Sequence[str]) -> "Settings":
     from autofl.config.load import check_asked
     from autofl.files import read_toml
 
-    path = folder / "config.toml"
+    path = folder / CONFIG
     check_asked(path, read_toml(path), said)
     settings = load_settings(path, said)
     if said and dump_settings(settings) != dump_settings(

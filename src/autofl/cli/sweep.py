@@ -18,7 +18,7 @@ from autofl.cli.shared import (
     Set,
     Workers,
     device_for,
-    exit_status,
+    interruptible,
     keys_like,
     num_workers,
     options,
@@ -167,13 +167,7 @@ def _simulate(
     num_runs = len({point.name for point in points})
     say(f"{num_runs} runs, {len(left)} of them to be made, into {folder}")
     total = sum(point.settings.stop.rounds for point in left)
-    with ProgressBar(max(1, total), each_run=len(left) <= 20) as bar:
-        try:
-            folders = run_points(points, store, workers=workers, ray=ray, on_progress=bar)
-        except KeyboardInterrupt as error:
-            say(
-                f"interrupted; the same command continues from here (finished runs are in {store})",
-                whole=True,
-            )
-            raise typer.Exit(exit_status(error)) from None
+    bar = ProgressBar(max(1, total), each_run=len(left) <= 20)
+    with bar, interruptible(store, "the same command"):
+        folders = run_points(points, store, workers=workers, ray=ray, on_progress=bar)
     return [measure(read_run(made), target) for made in folders]

@@ -19,8 +19,9 @@ from autofl.cli.shared import (
     Workers,
     device_for,
     free_folder,
-    leave,
+    interruptible,
     num_workers,
+    numbers,
     options,
     print_json,
 )
@@ -90,40 +91,38 @@ def command(
         raise AutoFLError("--resume: name the folder to resume (--out)")
     if seeds < 1:
         raise AutoFLError(f"--seeds {seeds}: at least 1 is needed")
-    d, tau, num_selected = (
-        [_whole(text, option) for text in _values(given)]
-        for given, option in ((samples, "--samples"), (steps, "--steps"), (selected, "--selected"))
-    )
-    budget = [_number(text, "--bits") for text in _values(bits)]
-    shares = [_number(text, "--frequency") for text in _values(frequency)]
     from autofl.experiments.tuned import Grid, tune
 
-    grid = Grid(d, tau, budget, num_selected, shares)
+    grid = Grid(
+        num_samples=numbers("--samples", samples, int),
+        local_steps=numbers("--steps", steps, int),
+        bits=numbers("--bits", bits, float),
+        num_selected=numbers("--selected", selected, int),
+        frequency=numbers("--frequency", frequency, float),
+    )
     folder = out if out is not None else free_folder("tune")
     target = settings.compare.target_accuracy if target is None else target
     count = len(list(grid))
-    total = len(list(grid)) * seeds
+    total = count * seeds
     say(f"{count} constants, {seeds} seed{'s' if seeds > 1 else ''} each; into {folder}")
-    with ProgressBar(total * settings.stop.rounds, each_run=total <= 20) as bar:
-        try:
-            tuned = tune(
-                settings,
-                grid,
-                folder,
-                seeds=range(settings.seed, settings.seed + seeds),
-                target=target,
-                force=force,
-                resume=resume,
-                workers=num_workers(workers, settings.simulation.threads),
-                ray=ray,
-                on_progress=bar,
-            )
-        except KeyboardInterrupt as error:
-            leave(folder, f"the same command with --out {quoted(folder)} --resume", error)
-    chosen_settings = tuned.best_settings
+    bar = ProgressBar(total * settings.stop.rounds, each_run=total <= 20)
+    again = f"the same command with --out {quoted(folder)} --resume"
+    with bar, interruptible(folder, again):
+        tuned = tune(
+            settings,
+            grid,
+            folder,
+            seeds=range(settings.seed, settings.seed + seeds),
+            target=target,
+            force=force,
+            resume=resume,
+            workers=num_workers(workers, settings.simulation.threads),
+            ray=ray,
+            on_progress=bar,
+        )
     file = folder / "tuned.toml"
-    if chosen_settings is not None:
-        write_whole(file, dump_settings(chosen_settings))
+    if tuned.best_settings is not None:
+        write_whole(file, dump_settings(tuned.best_settings))
     _show(tuned, folder, file, as_json)
 
 
@@ -161,38 +160,20 @@ def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
 
 def _row(trial: "Trial") -> list[str]:
     constants = trial.constants
-    row = trial.row()
+    reached_by_half = trial.row()["median_time"] is not None
     return [
         constants.name,
         str(constants.num_samples),
         str(constants.local_steps),
-        "–" if constants.bits is None else f"{constants.bits:g}",
-        "–" if constants.num_selected is None else str(constants.num_selected),
-        "–" if constants.frequency is None else f"{constants.frequency:g}",
-        "–" if row["median_time"] is None else f"{trial.median_time:.3g}",
+        _known(constants.bits),
+        _known(constants.num_selected),
+        _known(constants.frequency),
+        f"{trial.median_time:.3g}" if reached_by_half else "–",
         f"{trial.num_reached}/{len(trial.times)}",
-        percent(row["median_accuracy"], 1),
+        percent(trial.row()["median_accuracy"], 1),
         trial.remark,
     ]
 
 
-def _values(text: str | None) -> list[str]:
-    return [] if text is None else [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _whole(text: str, option: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise AutoFLError(
-            f"{option} {text}: not a whole number; give values with commas, for example 5,20"
-        ) from None
-
-
-def _number(text: str, option: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise AutoFLError(
-            f"{option} {text}: not a number; give values with commas, for example 2,4"
-        ) from None
+def _known(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"

@@ -24,7 +24,7 @@ def title_of(runs: Sequence[Run]) -> str:
     """What the runs have in common: data, who owns it, how many UEs and seeds."""
     run = runs[0]
     data = run.config.get("data", {})
-    source = run.manifest.get("data")
+    source = run.manifest.get("data", "")
     laws = {"labels": f"l = {data.get('labels')}", "iid": "i.i.d.", "dirichlet": "Dirichlet", "own": "own partition"}  # fmt: skip
     parts = [DATA_NAMES.get(source, source)]
     if source != OWN_DATA:

@@ -79,7 +79,7 @@ def write_latex(report: "Report") -> Path:
     pictures = plot_runs(report.runs, folder, report.target, endings=(".pdf",))
     commit = commit_of_source() or "unknown"
     first_line = f"% autofl {__version__}, commit {commit}; {escaped(report.title)}\n"
-    body = []
+    body: list[str] = []
     for section in report.sections():
         name = section.heading.lower()
         if section.table is None:
