@@ -25,7 +25,7 @@ from autofl.explore.launch import Busy, Launcher
 from autofl.explore.runs import NoSuchRun, Store, spelled
 from autofl.files import finite_or_null
 from autofl.records import is_run
-from autofl.registry import PARTS
+from autofl.registry import PARTS, Kind
 from autofl.version import __version__
 
 STATIC = Path(__file__).parent / "static"
@@ -100,6 +100,11 @@ def make_app(roots: Sequence[Path], token: str, port: int) -> Guard:
     return Guard(app, token, port)
 
 
+def _table(asked: schema.Question) -> dict[str, Any]:
+    """The settings that a page asks about."""
+    return planning.table_of(asked.scenario, asked.settings, asked.file)
+
+
 def _handle_problems(app: FastAPI) -> None:
     """Errors are answered in one line, and bad input never with a 500."""
 
@@ -156,21 +161,15 @@ def _add_planning(app: FastAPI) -> None:
         return {
             "version": __version__,
             "scenarios": [{"name": name, "what": scenario_line(name)} for name in scenario_names()],
-            "planners": [
-                {"name": name, "what": entry.label} for name, entry in PARTS["planner"].items()
-            ],
-            "algorithms": [
-                {"name": name, "what": entry.label} for name, entry in PARTS["algorithm"].items()
-            ],
+            "planners": _named("planner"),
+            "algorithms": _named("algorithm"),
         }
 
     @app.post("/api/plan", tags=["plan"], responses={200: {"model": schema.PlanAnswer}})
     def plan(asked: schema.PlanQuestion, request: Request) -> Response:
         """One round, planned by the code of `autofl plan --json`, with what a map needs."""
         with room:
-            made = planning.answer(
-                planning.table_of(asked.scenario, asked.settings, asked.file), asked.digits
-            )
+            made = planning.answer(_table(asked), asked.digits)
         return _json(made, request)
 
     @app.post("/api/toml", tags=["plan"], responses={200: {"content": {"application/toml": {}}}})
@@ -179,9 +178,7 @@ def _add_planning(app: FastAPI) -> None:
         `plan`.
         """
         with room:
-            text = planning.toml_to_plan(
-                planning.table_of(asked.scenario, asked.settings, asked.file)
-            )
+            text = planning.toml_to_plan(_table(asked))
         return Response(text, media_type="application/toml")
 
     @app.post("/api/curve", tags=["plan"], responses={200: {"model": schema.CurveAnswer}})
@@ -190,13 +187,7 @@ def _add_planning(app: FastAPI) -> None:
         |A_k|.
         """
         with study:
-            return _json(
-                planning.curve(
-                    planning.table_of(asked.scenario, asked.settings, asked.file),
-                    asked.over,
-                    asked.target,
-                )
-            )
+            return _json(planning.curve(_table(asked), asked.over, asked.target))
 
     @app.post(
         "/api/forecast", tags=["plan"], responses={200: {"content": {"application/x-ndjson": {}}}}
@@ -209,14 +200,16 @@ def _add_planning(app: FastAPI) -> None:
         """
 
         def begin() -> planning.Coming:
-            return planning.Coming(
-                planning.table_of(asked.scenario, asked.settings, asked.file), asked.target
-            )
+            return planning.Coming(_table(asked), asked.target)
 
         coming = await anyio.to_thread.run_sync(begin)
         return StreamingResponse(
             _forecast(request, coming, study), media_type="application/x-ndjson"
         )
+
+
+def _named(kind: Kind) -> list[dict[str, str]]:
+    return [{"name": name, "what": entry.label} for name, entry in PARTS[kind].items()]
 
 
 def _add_runs(app: FastAPI, store: Store) -> None:
@@ -231,7 +224,7 @@ def _add_runs(app: FastAPI, store: Store) -> None:
     @app.post("/api/runs", tags=["runs"], response_model=schema.RunRow)
     def start(asked: schema.StartQuestion) -> dict[str, Any]:
         """Start `autofl simulate` with these settings, in a folder of its own."""
-        table = planning.table_of(asked.scenario, asked.settings, asked.file)
+        table = _table(asked)
         table["stop"] = {**table.get("stop", {}), "rounds": asked.rounds}
         table["evaluation"] = {**table.get("evaluation", {}), "every": asked.every}
         return store.row(store.launcher.start(planning.toml_of(table)))
@@ -343,13 +336,10 @@ def _json(value: Any, request: Request | None = None) -> Response:
     """
     body = _text(value).encode()
     headers = {"Vary": "Accept-Encoding"}
-    if (
-        request is not None
-        and len(body) >= PACKED
-        and "gzip" in request.headers.get("accept-encoding", "")
-    ):
+    accepted = "" if request is None else request.headers.get("accept-encoding", "")
+    if len(body) >= PACKED and "gzip" in accepted:
         body = gzip.compress(body, 1, mtime=0)
-        headers = headers | {"Content-Encoding": "gzip"}
+        headers["Content-Encoding"] = "gzip"
     return Response(body, media_type="application/json", headers=headers)
 
 

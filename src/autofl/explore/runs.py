@@ -101,26 +101,26 @@ class Store:
         }
         try:
             manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
-            row["settings"] = self._flat(folder)
+            settings = self._flat(folder)
         except AutoFLError as error:
             return row | {"status": "damaged", "problem": spelled(str(error))}
+
+        # What its process says counts before its manifest, and what its files say before both.
         status = str(manifest.get("status") or "damaged")
         problem = manifest.get("problem")
         if own is not None:
             status = own.status(status if manifest else None)
             problem = own.problem() or problem
-        damage = self._damage(folder, manifest)
-        if damage is not None:
+        if (damage := self._damage(folder, manifest)) is not None:
             status = "damaged"
             problem = damage
+
+        label = manifest.get("label") or manifest.get("algorithm")
         seed = manifest.get("seed")
-        rounds = row["settings"].get("stop.rounds")
+        rounds = settings.get("stop.rounds")
         return row | {
-            "label": str(
-                manifest.get("label")
-                or manifest.get("algorithm")
-                or row["settings"].get("algorithm", "autofl")
-            ),
+            "label": str(label or settings.get("algorithm", "autofl")),
+            "settings": settings,
             "seed": seed if isinstance(seed, int) else None,
             "status": status,
             "problem": spelled(str(problem)) if problem and status not in QUIET else None,
