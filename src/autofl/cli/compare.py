@@ -22,7 +22,7 @@ from autofl.cli.shared import (
     Set,
     Workers,
     device_for,
-    free_folder,
+    folder_for,
     interruptible,
     num_workers,
     options,
@@ -31,6 +31,7 @@ from autofl.cli.shared import (
     say_foregone,
     settings_to_resume,
 )
+from autofl.report.table import counted
 
 EXAMPLE = "Example: autofl compare --seeds 5 --set data.name=mnist; autofl compare --algorithms autofl,mine:Rule"
 
@@ -82,10 +83,10 @@ def command(
         folder = resume
     else:
         settings = load_settings(config, said, scenario)
-        folder = out if out is not None else free_folder("compare")
+        folder = folder_for(out, "compare")
     names = settings.compare.algorithms
     number = settings.compare.seeds
-    say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
+    say(f"{', '.join(names)}; {counted(number, 'seed')} each; into {folder}")
     say_foregone(*(settings.model_copy(update={"algorithm": name}) for name in names))
     from autofl.experiments.jobs import run_comparison
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from autofl.cli.screen import say, show_line, show_table
 from autofl.cli.shared import sets
-from autofl.report.table import Table
+from autofl.report.table import NONE, Table, number_text
 
 if TYPE_CHECKING:
     from autofl.analysis.choose import Candidate, Choice
@@ -21,6 +21,7 @@ REASONS = {
     "data": "own too few samples",
 }
 """Why a UE takes no part, by the words of `RoundPlan.reasons`."""
+NEVER = "never"
 DECIDED = {
     "local_steps": ("steps", 1.0, "{:.0f}"),
     "bits_per_weight": ("bits", 1.0, "{:.3g}"),
@@ -109,7 +110,7 @@ def _round_row(ue: dict[str, Any], decided: Sequence[str]) -> list[str]:
     for name in decided:
         _, factor, form = DECIDED[name]
         # What is decided for a UE that takes no part means nothing.
-        shown.append("–" if ue["num_samples"] == 0 else form.format(factor * ue[name]))
+        shown.append(NONE if ue["num_samples"] == 0 else form.format(factor * ue[name]))
     status = ue["status"].replace("_", " ")
     if ue["infeasible_because"]:
         status += f" ({ue['infeasible_because']})"
@@ -119,7 +120,7 @@ def _round_row(ue: dict[str, Any], decided: Sequence[str]) -> list[str]:
         str(ue["num_samples"]),
         *shown,
         f"{1e3 * ue['tx_power']:.3f}",
-        f"{10 * math.log10(ue['snr']):.1f}" if ue["snr"] > 0 else "–",
+        f"{10 * math.log10(ue['snr']):.1f}" if ue["snr"] > 0 else NONE,
         f"{1e3 * ue['compute_time']:.2f}",
         f"{1e3 * ue['upload_time']:.1f}",
         f"{1e3 * ue['energy']:.3f}",
@@ -143,7 +144,7 @@ def say_forecast(coming: "Forecast", settings: "Settings") -> None:
         ("energy per UE [mJ]", 1e3, coming.energy),
     ):
         median, low, high = (factor * value for value in quantity)
-        rows.append([name, f"{median:.3g}", f"{low:.3g} to {_or_never(high)}"])
+        rows.append([name, f"{median:.3g}", f"{low:.3g} to {number_text(high, '.3g', NEVER)}"])
     settings = settings.resolved()
     metric = settings.stop.metric
     to = f"{settings.algorithm} to {100 * coming.target:g} % {metric}"
@@ -180,10 +181,6 @@ def coarse_words(coarse: int, num_pilots: int, target: float) -> str:
         " rounds and pace say how often accuracy was measured, not how fast it grows; make pilots and plan with"
         " --set evaluation.every=1"
     )
-
-
-def _or_never(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else "never"
 
 
 def say_choice(choice: "Choice", given: Sequence[str]) -> None:
@@ -231,7 +228,7 @@ def _candidate_row(one: "Candidate", choice: "Choice") -> list[str]:
         f"{100 * coming.target:g} %",
         f"{coming.rounds[0]:.1f}",
         f"{median:.3g}",
-        f"{low:.3g} to {_or_never(high)}",
+        f"{low:.3g} to {number_text(high, '.3g', NEVER)}",
         f"{1e3 * coming.energy[0]:.3g}",
         ", ".join(remark for remark, holds in remarks.items() if holds),
     ]
@@ -280,11 +277,11 @@ MORE_WORDS = {
 
 def show_explained(explained: "Explained", best: "Candidate") -> None:
     """The waterfall, what each decision is worth alone, and what more of a resource would gain."""
-    rows = [_step_row(explained.before, "–")]
-    rows += [_step_row(step, _times(step.factor)) for step in explained.waterfall]
+    rows = [_step_row(explained.before, NONE)]
+    rows += [_step_row(step, number_text(step.factor, ".2f")) for step in explained.waterfall]
     title = f"Time to {100 * best.forecast.target:g} %, decisions switched on one after another"
     show_table(Table(["decision", "time [s]", "times faster", ""], rows, title))
-    rows = [_step_row(step, _times(step.factor)) for step in explained.left_out]
+    rows = [_step_row(step, number_text(step.factor, ".2f")) for step in explained.left_out]
     show_table(Table(["left out alone", "time [s]", "times slower", ""], rows))
 
     rows = []
@@ -300,10 +297,6 @@ def show_explained(explained: "Explained", best: "Candidate") -> None:
     )
 
 
-def _times(factor: float) -> str:
-    return f"{factor:.2f}" if math.isfinite(factor) else "–"
-
-
 def _step_row(step: "Step", factor: str) -> list[str]:
-    time = f"{step.time:.4g}" if math.isfinite(step.time) else "never"
-    return [step.decision, time, factor, "extrapolates" if step.outside else ""]
+    remark = "extrapolates" if step.outside else ""
+    return [step.decision, number_text(step.time, ".4g", NEVER), factor, remark]

@@ -13,6 +13,7 @@ import typer
 from autofl.cli.screen import say, show_table
 from autofl.errors import AutoFLError, Terminated
 from autofl.files import finite_or_null, make_folder, quoted
+from autofl.report.table import counted
 
 if TYPE_CHECKING:
     from autofl.config import Settings
@@ -171,9 +172,12 @@ def words_of(
     config: Path | None, scenario: str | None, overrides: Sequence[str] | None
 ) -> list[str]:
     """What a command was given, as another one is given it on a command line."""
-    named = [] if config is None else [quoted(config)]
-    begun = [] if scenario is None else ["--scenario", shlex.quote(scenario)]
-    return [*named, *begun, *sets(overrides or ())]
+    words = []
+    if config is not None:
+        words.append(quoted(config))
+    if scenario is not None:
+        words += ["--scenario", shlex.quote(scenario)]
+    return words + sets(overrides or ())
 
 
 def sets(overrides: Sequence[str]) -> list[str]:
@@ -211,7 +215,7 @@ def report(
     from autofl.report.make import make_report
 
     runs = [read_run(one) if isinstance(one, Path) else one for one in made_or_there]
-    say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
+    say(f"drawing {counted(len(runs), 'run')} into {out}")
     made = make_report(runs, out, target)
     pages = [made.path]
     if html:
@@ -260,9 +264,11 @@ def num_workers(given: int | None, threads: int = 1) -> int:
     return given if given is not None else max(1, (os.cpu_count() or 1) // threads)
 
 
-def free_folder(kind: str) -> Path:
-    """runs/KIND-N with the first free N, made at once so that no two commands get the same."""
-    return make_folder(Path("runs") / kind)
+def folder_for(out: Path | None, kind: str) -> Path:
+    """The folder that is named; or runs/KIND-N with the first free N, made at once so that no two
+    commands get the same.
+    """
+    return make_folder(Path("runs") / kind) if out is None else out
 
 
 @contextmanager

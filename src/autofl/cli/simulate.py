@@ -20,7 +20,7 @@ from autofl.cli.shared import (
     Scenario,
     Set,
     device_for,
-    free_folder,
+    folder_for,
     interruptible,
     load_planned,
     options,
@@ -70,7 +70,7 @@ def command(
         folder = resume
     else:
         settings = load_planned(config, scenario, said, planner)
-        folder = out if out is not None else free_folder("simulate")
+        folder = folder_for(out, "simulate")
     keep = resume is None and not force
     if keep:
         # Now, since importing takes seconds, and again once nobody else can write there.

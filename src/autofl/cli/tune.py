@@ -18,7 +18,7 @@ from autofl.cli.shared import (
     Set,
     Workers,
     device_for,
-    free_folder,
+    folder_for,
     interruptible,
     num_workers,
     numbers,
@@ -27,7 +27,7 @@ from autofl.cli.shared import (
 )
 from autofl.errors import AutoFLError
 from autofl.files import quoted, write_whole
-from autofl.report.table import Table, percent
+from autofl.report.table import Table, counted, number_text, percent
 
 if TYPE_CHECKING:
     from autofl.experiments.tuned import Trial, Tuned
@@ -100,11 +100,11 @@ def command(
         num_selected=numbers("--selected", selected, int),
         frequency=numbers("--frequency", frequency, float),
     )
-    folder = out if out is not None else free_folder("tune")
+    folder = folder_for(out, "tune")
     target = settings.compare.target_accuracy if target is None else target
     count = len(list(grid))
     total = count * seeds
-    say(f"{count} constants, {seeds} seed{'s' if seeds > 1 else ''} each; into {folder}")
+    say(f"{count} constants, {counted(seeds, 'seed')} each; into {folder}")
     bar = ProgressBar(total * settings.stop.rounds, each_run=total <= 20)
     again = f"the same command with --out {quoted(folder)} --resume"
     with bar, interruptible(folder, again):
@@ -160,20 +160,15 @@ def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
 
 def _row(trial: "Trial") -> list[str]:
     constants = trial.constants
-    reached_by_half = trial.row()["median_time"] is not None
     return [
         constants.name,
         str(constants.num_samples),
         str(constants.local_steps),
-        _known(constants.bits),
-        _known(constants.num_selected),
-        _known(constants.frequency),
-        f"{trial.median_time:.3g}" if reached_by_half else "–",
+        number_text(constants.bits),
+        number_text(constants.num_selected),
+        number_text(constants.frequency),
+        number_text(trial.row()["median_time"], ".3g"),
         f"{trial.num_reached}/{len(trial.times)}",
         percent(trial.row()["median_accuracy"], 1),
         trial.remark,
     ]
-
-
-def _known(value: float | None) -> str:
-    return "–" if value is None else f"{value:g}"

@@ -27,9 +27,9 @@ MOST_REFUSED = 5
 def facts(run: Run) -> dict[str, Any]:
     """Measured and modelled cost of a deployment, SI units; None where nothing was measured."""
     refused: Counter[str] = Counter()
-    for ue, why in zip(run.devices["ue"], run.devices["outcome"], strict=True):
-        if str(why).startswith(OTHERS):
-            refused[f"UE {ue}: {why}" if int(ue) >= 0 else str(why)] += 1
+    for ue, why in _asked(run):
+        if why.startswith(OTHERS):
+            refused[why if ue == NOBODY else f"UE {ue}: {why}"] += 1
 
     run = _updates(run)
     ok = run.devices["outcome"] == "ok"
@@ -55,12 +55,18 @@ def facts(run: Run) -> dict[str, Any]:
 
 def _updates(run: Run) -> Run:
     """The run with the rows of devices that were asked for an update, and no others."""
-    asked = [
-        ue != NOBODY and not str(outcome).startswith(OTHERS)
-        for ue, outcome in zip(run.devices["ue"], run.devices["outcome"], strict=True)
-    ]
-    there = np.array(asked, dtype=np.bool_)
+    there = np.array([_is_update(*row) for row in _asked(run)], dtype=np.bool_)
     return replace(run, devices={name: column[there] for name, column in run.devices.items()})
+
+
+def _asked(run: Run) -> list[tuple[int, str]]:
+    """Who was asked, and what came of it."""
+    devices = run.devices
+    return list(zip(devices["ue"].astype(int).tolist(), devices["outcome"].tolist(), strict=True))
+
+
+def _is_update(ue: int, outcome: str) -> bool:
+    return ue != NOBODY and not outcome.startswith(OTHERS)
 
 
 def _booked_bytes(run: Run) -> Array:
@@ -149,10 +155,9 @@ def lines(run: Run) -> list[str]:
         used += f"; left out: {lost}"
     said = [used]
     if costs["refused"]:
-        some = [
-            why if num == 1 else f"{why} ({num} times)"
-            for why, num in list(costs["refused"].items())[:MOST_REFUSED]
-        ]
+        some = []
+        for why, num in list(costs["refused"].items())[:MOST_REFUSED]:
+            some.append(why if num == 1 else f"{why} ({num} times)")
         said.append(f"other replies refused: {', '.join(some)}")
 
     round_time = f"a round: {_text(costs['round_time'], 's')} ({_way(run)})"
@@ -198,9 +203,8 @@ def _text(both: dict[str, float | None], unit: str) -> str:
 
 
 def _number(value: float | None, unit: str) -> str:
-    if value is None:
-        return "not"
-    return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.3g} {unit}"
+    form = ".0f" if unit == "bytes" else ".3g"
+    return "not" if value is None else f"{value:{form}} {unit}"
 
 
 def plot_devices(runs: Sequence[Run], folder: PathLike) -> list[Path]:

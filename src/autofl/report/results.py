@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from autofl.quality import mean_interval
+from autofl.report.table import NONE
 from autofl.units import Array
-
-NONE = "–"
-"""A number that is not there."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +72,9 @@ class Results:
 
     def rows(self) -> list[dict[str, Any]]:
         """Plain values, row by row; None for what is not there."""
-        rows: list[dict[str, Any]] = [
-            {**arm, "seed": seed, "name": name}
-            for arm, seed, name in zip(self.arms, self.seeds, self.names, strict=True)
-        ]
+        rows = []
+        for arm, seed, name in zip(self.arms, self.seeds, self.names, strict=True):
+            rows.append({**arm, "seed": seed, "name": name})
         for name, column in self.values.items():
             for row, value in zip(rows, column.tolist(), strict=True):
                 row[name] = plain(value)
@@ -117,9 +114,10 @@ def cell_text(values: Array, column: Column) -> str:
     digits = column.digits
     if digits == 1 and abs(mean) < 1.0:
         digits = 3
-    text = f"{mean:.4g}" if digits is None else f"{mean:.{digits}f}"
+    form, form_of_half = (".4g", ".2g") if digits is None else (f".{digits}f", f".{digits}f")
+    text = format(mean, form)
     if not math.isnan(half):
-        text += f" ± {half:.2g}" if digits is None else f" ± {half:.{digits}f}"
+        text += f" ± {half:{form_of_half}}"
     if len(there) < len(values):
         text += f" ({len(there)} of {len(values)})"
     return text

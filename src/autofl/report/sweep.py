@@ -13,7 +13,7 @@ import numpy as np
 from autofl.experiments.sweep import short, value_text
 from autofl.files import write_whole
 from autofl.report.results import Column, Results, cells
-from autofl.report.table import Table, drawn_text
+from autofl.report.table import Table, counted, drawn_text
 from autofl.version import __version__, commit_of_source
 
 if TYPE_CHECKING:
@@ -194,5 +194,5 @@ def _title(results: Results, algorithm: str) -> str:
     if results.target is not None:
         words.append(f"target {results.target_text}")
     num_seeds = len(set(results.seeds))
-    words.append(f"{num_seeds} seed{'s' if num_seeds > 1 else ''}")
+    words.append(counted(num_seeds, "seed"))
     return ", ".join(words)
