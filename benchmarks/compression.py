@@ -60,7 +60,7 @@ def rounds(num_ue: int, samples: int, repeats: int, names: list[str]) -> dict[st
             updates = engine(algorithm, params, data.draw(ue, num, 1, 1, k), ue)
             if compressor is not None:
                 bits = np.full(num_ue, compressor.update_bits(weights) / weights)
-                updates = CompressedUpdates(updates, params, compressor, bits, 1, k, ClientMemory())
+                updates = CompressedUpdates(updates, compressor, bits, 1, k, ClientMemory())
             updates.mean(weight)
             if k:  # the first repeat warms up
                 times[name].append(time.process_time() - begin)

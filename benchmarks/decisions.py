@@ -197,7 +197,7 @@ def defaults(lab, tasks=TASKS[:-1]):
     end.
     """
     tasks = lab.among(tasks)
-    plain = ("algorithm=autofl-j",)
+    plain = ("arm=autofl-j",)
     orders = []
     for task in tasks:
         for seed in task.seeds[: lab.most]:
@@ -215,7 +215,7 @@ def defaults(lab, tasks=TASKS[:-1]):
                     partial(lab.run, "defaults", f"{task}|before|{seed}", task, seed, plain, "old")
                 )
 
-    thrifty = (*plain, "joint.thrift=1.0")
+    thrifty = (*plain, "planner.thrift=1.0")
     for task in tasks:
         for seed in SEEDS[: lab.most] if str(task) in FRONT else ():
             orders.append(
@@ -230,7 +230,7 @@ def images(lab):
 
 
 AUTO = tuple(f"learning.{name}=auto" for name in STEPS)
-UNDECIDED = tuple(f"joint.{name}=false" for name in ("admission", "frequency", "band", "bits"))
+UNDECIDED = tuple(f"planner.{name}=false" for name in ("admission", "frequency", "band", "bits"))
 
 
 def chain(task):
@@ -239,21 +239,21 @@ def chain(task):
     bits = ("compressor.name=entropy", "compressor.bits=0.2")
     whole = ("downlink.name=none",) if task.scenario else ()
     arms = {
-        "AutoFL as printed": ("algorithm=autofl",),
-        "step sizes by the rule": ("algorithm=autofl", *AUTO),
-        "all UEs, in the same band": ("algorithm=autofl", *AUTO, *all_ues),
-        "0.2 bit a weight, coded": ("algorithm=autofl", *AUTO, *all_ues, *bits),
-        "local steps and samples": ("algorithm=autofl-j", *UNDECIDED, *all_ues, *bits, *whole),
+        "AutoFL as printed": ("arm=autofl",),
+        "step sizes by the rule": ("arm=autofl", *AUTO),
+        "all UEs, in the same band": ("arm=autofl", *AUTO, *all_ues),
+        "0.2 bit a weight, coded": ("arm=autofl", *AUTO, *all_ues, *bits),
+        "local steps and samples": ("arm=autofl-j", *UNDECIDED, *all_ues, *bits, *whole),
         "band, power, frequency": (
-            "algorithm=autofl-j",
+            "arm=autofl-j",
             *UNDECIDED[:1],
             *UNDECIDED[3:],
             *bits,
             *whole,
         ),
-        "admission, bits of each round": ("algorithm=autofl-j", *whole),
+        "admission, bits of each round": ("arm=autofl-j", *whole),
     }
-    return arms | ({"the downlink": ("algorithm=autofl-j",)} if task.scenario else {})
+    return arms | ({"the downlink": ("arm=autofl-j",)} if task.scenario else {})
 
 
 def parts(lab):
@@ -300,9 +300,9 @@ def constants(task, choice):
     name, _, bits = choice["downlink"].partition(" ")
     down = (f"downlink.name={name}", *((f"downlink.bits={bits}",) if bits else ()))
     return (
-        "algorithm=autofl-j",
-        "joint.name=fixed",
-        f"joint.num_samples={choice['num_samples']}",
+        "arm=autofl-j",
+        "planner.name=fixed",
+        f"planner.num_samples={choice['num_samples']}",
         f"simulation.num_selected={choice['num_selected']}",
         f"cell.total_bandwidth={task.band}",
         "compressor.name=entropy",
@@ -381,7 +381,7 @@ def judged(lab):
                 *constants(task, drawn(found[str(task)]["alpha measured"])),
                 *MEASURED_ALPHA,
             ),
-            "FedAvg-J": ("algorithm=fedavg-j",),
+            "FedAvg-J": ("arm=fedavg-j",),
         }
         limit = 10.0 * LIMIT[task.name]
         orders = []
@@ -405,7 +405,7 @@ def alone(lab, task, seed, ours):
         return
     own = ours[f"{task}|now|{seed if seed in SEEDS else SEEDS[0]}"]
     budgets = [[time, energy / 20] for time, energy in zip(own["time"], own["energy"], strict=True)]
-    told = ["algorithm=autofl-j", f"data.name={task.data}", *task.settings]
+    told = ["arm=autofl-j", f"data.name={task.data}", *task.settings]
     order = {
         "kind": "alone",
         "seed": seed,
@@ -424,7 +424,7 @@ def guesses(lab):
             for factor in (10.0, 0.1):
                 for seed in SEEDS[:5][: lab.most]:
                     key = f"{task}|{constant} × {factor:g}|{seed}"
-                    asked = partial(lab.run, "guesses", key, task, seed, ("algorithm=autofl-j",))
+                    asked = partial(lab.run, "guesses", key, task, seed, ("arm=autofl-j",))
                     orders.append(partial(asked, times={constant: factor}))
     lab.each(orders)
 

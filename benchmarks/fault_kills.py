@@ -26,13 +26,14 @@ from autofl.cli.main import run as run_cli
 from autofl.config import Settings, dump_settings, parse_settings
 from autofl.data import ByLabels, load, write_device
 from autofl.experiments import jobs, write
-from autofl.experiments.jobs import Job, run_comparison, run_with_progress
+from autofl.experiments.job import Job
+from autofl.experiments.jobs import run_comparison, run_with_progress
 from autofl.records import is_run, read_manifest, tables
 from autofl_paper import recipes
 
 ROOT = Path(__file__).parents[1]
 REMEMBERING = {
-    "algorithm": "scaffold",
+    "arm": "scaffold",
     "compressor": {"name": "top-k"},
     "downlink": {"name": "quantise"},
 }
@@ -110,7 +111,7 @@ def works() -> dict[str, Work]:
     tiny = replace(recipes.SCALES["smoke"], rounds=2, test_samples=5)
 
     def simulate(settings: Settings, folder: Path, resume: bool) -> None:
-        run_with_progress(Job(settings, folder, "", resume), lambda _: None)
+        run_with_progress(Job(settings, folder, "", resume=resume), lambda _: None)
 
     def reproduce(folder: Path, resume: bool) -> None:
         recipes.SCALES["smoke"] = tiny
@@ -165,7 +166,7 @@ def works() -> dict[str, Work]:
         """
         ends = [{"stop": {"rounds": 3 + 2 * (seed == 1)}, "seed": seed} for seed in (1, 2, 3)]
         runs = [
-            Job(parse_settings({**SMALL, **one}), folder / str(one["seed"]), "", resume)
+            Job(parse_settings({**SMALL, **one}), folder / str(one["seed"]), "", resume=resume)
             for one in ends
         ]
         jobs._run_together(runs, lambda _: None)

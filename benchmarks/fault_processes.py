@@ -28,7 +28,7 @@ SMALL = {
     "simulation": {"num_selected": 2, "device": "cpu"},
     "stop": {"rounds": 3},
     "evaluation": {"every": 2, "test_samples": 5, "train_samples": 20},
-    "compare": {"algorithms": ["autofl", "autofl-j"], "seeds": 1},
+    "compare": {"arms": ["autofl", "autofl-j"], "seeds": 1},
 }
 
 

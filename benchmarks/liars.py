@@ -102,8 +102,8 @@ MANY, ONE = 100, 0.01
 FRESH = range(31, 47)
 """Seeds that no rule was made on."""
 OTHERS = {
-    "FedAvg-1": ["algorithm=fedavg-1"],
-    "Per-FedAvg, 5 samples": ["algorithm=per-fedavg"],
+    "FedAvg-1": ["arm=fedavg-1"],
+    "Per-FedAvg, 5 samples": ["arm=per-fedavg"],
     "pixels not standardised": ["data.standardise=false"],
     "Dirichlet(0.1) data": ["data.partition=dirichlet", "data.concentration=0.1"],
     "2 labels per UE": ["data.labels=2"],
@@ -168,7 +168,7 @@ def measure(
             marks[str(record.k)] = round(record.evaluation.adapted_accuracy, 5)
     assert record is not None
     assert record.evaluation is not None
-    by_ue = sim.evaluator.prepare(sim.model, sim.data, sim.seed).by_ue(params)[1][1]
+    by_ue = sim.evaluator.prepare(sim.model, sim.data, sim.seed).by_ue(params)[0][3]
     return {
         "adapted": record.evaluation.adapted_accuracy,
         "marks": marks,
@@ -565,7 +565,7 @@ of the rounds.
   Use `checks.history` if the same UEs take part again and share labels. If not, `krum` and `mixed` withstand
   most of what 10 % of liars do within a single round; they cost accuracy if nobody lies.
 - `autofl compare --attack sign-flip --attackers 0.2 --set checks.history=0.3` measures it with your own settings.
-  `autofl parts aggregator` lists the rules, and `autofl parts attack` lists the lies.
+  `autofl list parts aggregator` lists the rules, and `autofl list parts attack` lists the lies.
 - Every rule but the mean looks at single updates, so they must be formed: memory grows with UEs times weights.
 """
     PAGE.write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import io
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -28,16 +29,18 @@ def said(*words: str) -> object:
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         sys.argv = ["autofl", "--quiet", *words, "--json"]
         autofl()
-    return _lasting(json.loads(printed.getvalue()))
+    return lasting(json.loads(printed.getvalue()))
 
 
-def _lasting(value: object) -> object:
-    """A value without what is measured or names a place."""
+def lasting(value: object) -> object:
+    """A value without what is measured or names a place; a run's name ends in a hash of the text of
+    its settings.
+    """
     if isinstance(value, dict):
-        return {key: _lasting(inner) for key, inner in value.items() if key not in MEASURED}
+        return {key: lasting(inner) for key, inner in value.items() if key not in MEASURED}
     if isinstance(value, list):
-        return [_lasting(inner) for inner in value]
-    return value
+        return [lasting(inner) for inner in value]
+    return re.sub(r"(-seed\d+)-[0-9a-f]{12}$", r"\1", value) if isinstance(value, str) else value
 
 
 def settings_of(name: str) -> list[str]:
@@ -87,7 +90,7 @@ def main() -> int:
             if record:
                 kept.write_text(json.dumps({"machine": fingerprint(), **now}, indent=1) + "\n")
             else:
-                before = json.loads(kept.read_text())
+                before = lasting(json.loads(kept.read_text()))
                 differ += [
                     f"{name}: {command}" for command in now if now[command] != before[command]
                 ]

@@ -25,7 +25,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ALGORITHMS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
+ARMS = ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
+PLANNED = ("autofl", "fedavg-2")
+"""Arms that plan: the settings of a fixed planner are not for them, nor another planner for the rest."""
 SHORT = ("stop.rounds=12", "evaluation.every=4", "evaluation.test_samples=60")
 MATRIX = {
     "default": SHORT,
@@ -46,8 +48,8 @@ MATRIX = {
     "i.i.d., computed power": (
         *SHORT,
         "data.partition=iid",
-        "baseline.power=computed",
-        "baseline.num_samples=20",
+        "planner.power=computed",
+        "planner.num_samples=20",
         "simulation.num_selected=10",
     ),
     "far": (*SHORT, "cell.distance={disc=900}", "data.labels=2", "seed=4"),
@@ -144,6 +146,12 @@ def lines_of(path: Path, columns: tuple[str, ...]) -> list[str]:
     return [",".join(row[name] for name in columns) for row in rows]
 
 
+def told(overrides: tuple[str, ...], arm: str) -> list[str]:
+    """Those of the overrides that concern an arm."""
+    others = ("planner.power", "planner.num_samples") if arm in PLANNED else ("planner.name",)
+    return [word for word in overrides if not word.startswith(others)]
+
+
 def runs_of(tree: Path, with_cifar: bool) -> dict[str, dict[str, str]]:
     """The whole matrix, made by the code in this tree."""
     found = {}
@@ -151,16 +159,16 @@ def runs_of(tree: Path, with_cifar: bool) -> dict[str, dict[str, str]]:
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as scratch:
         for name, overrides in matrix.items():
-            for algorithm in ALGORITHMS:
+            for arm in ARMS:
                 folder = Path(scratch) / f"{len(found)}"
-                sets = [word for each in overrides for word in ("--set", each)]
+                sets = [word for each in told(overrides, arm) for word in ("--set", each)]
                 command = [
                     sys.executable,
                     "-m",
                     "autofl",
                     "simulate",
-                    "--algorithm",
-                    algorithm,
+                    "--arm",
+                    arm,
                     "--device",
                     "cpu",
                 ]
@@ -172,8 +180,8 @@ def runs_of(tree: Path, with_cifar: bool) -> dict[str, dict[str, str]]:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                 )
-                found[f"{name}: {algorithm}"] = digests(folder)
-                print(f"{name}: {algorithm}", file=sys.stderr, flush=True)
+                found[f"{name}: {arm}"] = digests(folder)
+                print(f"{name}: {arm}", file=sys.stderr, flush=True)
     return found
 
 

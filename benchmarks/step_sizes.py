@@ -29,11 +29,10 @@ from autofl.algorithms import Algorithm, minus
 from autofl.algorithms.base import length_of
 from autofl.algorithms.hessian import hessian_product
 from autofl.config import load_settings
-from autofl.config.settings import MNIST_STEPS, PAPER_STEPS
+from autofl.config.settings import TABLE_I
 from autofl.core.simulation import Simulation, simulate
 from autofl.data.batch import Batch, Batches
 from autofl.engines import ClientMemory, Updates
-from autofl.engines.compressed import flat
 from autofl.experiments.build import build_simulation
 from autofl.models import Params, loss_of
 from autofl.units import Array, IntArray
@@ -321,14 +320,8 @@ class Stepped:
         self.k += 1
         chosen = self.rule.algorithm(Here(self.sim, algorithm, self.k, sent, ue))
         if isinstance(self.rule, Noise):
-            updates, first = self.sim.engine(chosen, sent, batches, ue, memory), next(iter(sent))
-            parts = [some for _, some in updates.each()]
-            rows = [
-                flat({name: p[i] for name, p in some.items()})
-                for some in parts
-                for i in range(len(some[first]))
-            ]
-            self.rule.see(rows)
+            updates = self.sim.engine(chosen, sent, batches, ue, memory)
+            self.rule.see([change for _, change in updates])
         return self.sim.engine(chosen, sent, batches, ue, memory)
 
 
@@ -351,7 +344,7 @@ HAND = {"outer_lr": 0.25, "lr_decay": 0.1, "grad_clip": 5.0, "guard": 1.0}
 
 
 def _paper(data: str) -> tuple[str, ...]:
-    _, beta = PAPER_STEPS.get(data, MNIST_STEPS)
+    _, beta = TABLE_I.get(data, TABLE_I["mnist"])
     return _learning(outer_lr=beta, lr_decay=0.0, grad_clip=0.0, guard=0.0)
 
 
@@ -423,7 +416,7 @@ MAIN = ("mnist", "fashion")
 def measure(task: Task, rule: Entry, seed: int) -> dict[str, Any]:
     """Simulated seconds and rounds to the task's targets, None where a run does not get there."""
     name = task.settings[0].removeprefix("data.name=")
-    own = [f"seed={seed}", "algorithm=autofl-j", "evaluation.every=1", f"stop.rounds={task.rounds}"]
+    own = [f"seed={seed}", "arm=autofl-j", "evaluation.every=1", f"stop.rounds={task.rounds}"]
     sim = build_simulation(load_settings(overrides=[*own, *task.settings, *rule.settings(name)]))
     if rule.make is not None:
         sim = replace(sim, engine=Stepped(sim, rule.make()))

@@ -13,7 +13,6 @@ from autofl.compressors.entropy import MEASURED, Entropy
 from autofl.config import load_settings
 from autofl.core.simulation import simulate
 from autofl.engines import ClientMemory
-from autofl.engines.compressed import flat
 from autofl.experiments.build import build_simulation
 from autofl.rng import stream
 
@@ -29,7 +28,7 @@ def main() -> None:
     given = parser.parse_args()
     settings = load_settings(
         overrides=[
-            "algorithm=autofl-j",
+            "arm=autofl-j",
             "seed=101",
             f"stop.rounds={ROUNDS[-1]}",
             "evaluation.every=1000",
@@ -44,14 +43,12 @@ def main() -> None:
         algorithm = sim.arm.algorithm.at(k)  # type: ignore[attr-defined]
         num, steps = np.full(5, NUM_SAMPLES), np.full(5, LOCAL_STEPS)
         batches = sim.data.draw(ue, num, steps, sim.seed, k, algorithm.split)
-        for _, changes in sim.engine(algorithm, params, batches, ue, ClientMemory()).each():
-            for row in range(len(next(iter(changes.values())))):
-                change = flat({name: p[row] for name, p in changes.items()})
-                for bits in variances:
-                    sent, _ = compressor(change, bits, lambda k=k: stream(1, "variance", k), {})  # type: ignore[misc]
-                    variances[bits].append(
-                        float((sent.received - change).square().sum() / change.square().sum())
-                    )
+        for _, change in sim.engine(algorithm, params, batches, ue, ClientMemory()):
+            for bits in variances:
+                sent, _ = compressor(change, bits, lambda k=k: stream(1, "variance", k), {})  # type: ignore[misc]
+                variances[bits].append(
+                    float((sent.received - change).square().sum() / change.square().sum())
+                )
     print(
         "| bits a weight | variance, mean | lowest | highest | in compressors/entropy.py |\n|---|---|---|---|---|"
     )

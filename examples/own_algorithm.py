@@ -2,7 +2,7 @@
 same planner.
 
     python examples/own_algorithm.py
-    autofl compare --algorithms autofl,own_algorithm:PerFedAvgM    # in the folder of this file
+    autofl compare --arms autofl,own_algorithm:PerFedAvgM    # in the folder of this file
 
 An algorithm is a frozen dataclass with `init`, `client_update` and `server_update`. Here the client
 is that of Per-FedAvg, and the server remembers its last move.

@@ -1,7 +1,7 @@
 """Your own planner: a UE whose channel is worse than usual waits for a better round.
 
     python examples/own_planner.py
-    autofl compare --algorithms autofl --planner own_planner:Patient    # in the folder of this file
+    autofl compare --arms autofl --planner own_planner:Patient    # in the folder of this file
 
 A planner gives the plan of a round and remembers what it likes: `init` is the memory before the
 first round, for the whole cell, and each call takes it and returns the next one. `make_plan` fills

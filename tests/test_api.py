@@ -81,6 +81,22 @@ def test_runs_are_a_table_and_a_figure(data):
     assert len(runs[:2]) == 2
 
 
+def test_an_arm_can_be_had_by_its_name(data, tmp_path):
+    assert fl.arm("autofl") == fl.Arm(fl.PerFedAvg(0.03, 0.07), fl.PaperPlanner(0.02))
+    rival = fl.arm("per-fedavg", "planner.num_samples=7", "simulation.num_selected=3")
+    assert (rival.planner, rival.selection) == (fl.FixedPlanner(7, "max"), fl.Uniform(3))
+    file = tmp_path / "mine.toml"
+    file.write_text('title = "Mine"\nalgorithm = "fedprox"\nlearning = {mu = 0.3}\n')
+    assert fl.arm(str(file)) == fl.arm("fedprox", "learning.mu=0.3")
+    arms = {"AutoFL-J": fl.arm("autofl-j"), "AutoFL": fl.arm("autofl")}
+    runs = fl.compare(
+        arms, fl.Cell.disc(), data, fl.mlp, rounds=2, seeds=1, folder=tmp_path, progress=False
+    )
+    assert runs[0].ues["bits_per_weight"].max() < 32.0 == runs[1].ues["bits_per_weight"].max()
+    with pytest.raises(fl.AutoFLError, match="arm 'sgd' is unknown"):
+        fl.arm("sgd")
+
+
 class OddSize:
     """A compressor whose updates have a size that single precision cannot hold."""
 

@@ -50,7 +50,7 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(path, tmp_path, monkeyp
 @pytest.mark.parametrize(
     "settings",
     [
-        ["algorithm=own_algorithm:PerFedAvgM", "learning.momentum=0.5"],
+        ["arm=own_algorithm:PerFedAvgM", "learning.momentum=0.5"],
         ["model.name=own_model:smooth", "model.width=16"],
         ["channel.name=own_channel:Shadowed", "channel.m=1"],
         ["planner.name=own_planner:Patient", "planner.share=0.4"],

@@ -15,8 +15,8 @@ from autofl.registry import PARTS
 TESTS = Path(__file__).parent
 ROOT = Path(__file__).parents[1] / "src" / "autofl"
 ROWS = [
-    ["version", "errors", "units", "rng", "registry", "files", "lock"],
-    ["quality"],
+    ["version", "errors", "units", "rng", "ranges", "registry", "files", "lock"],
+    ["quality", "results"],
     ["network", "theory"],
     ["channels", "selection", "compressors"],
     ["planner"],
@@ -50,6 +50,7 @@ THIRD_PARTY = {
     "rounds": {"numpy", "torch"},
     "core": {"numpy", "torch"},
     "quality": {"numpy", "scipy"},
+    "results": {"numpy"},
     "deploy": {"numpy", "torch", "flwr", "grpc", "cryptography", "tomli_w"},
 }
 

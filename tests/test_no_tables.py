@@ -12,7 +12,7 @@ from autofl.registry import PARTS
 
 SRC = Path(autofl.__file__).parent
 ALLOWED = {
-    ("config/settings.py", "PAPER_STEPS"),  # Table I
+    ("config/settings.py", "TABLE_I"),
     ("config/settings.py", "MODEL_WEIGHTS"),
     ("registry.py", "PARTS"),
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from autofl.algorithms import num_steps as num_steps
     from autofl.algorithms import step_of as step_of
     from autofl.api import Runs as Runs
+    from autofl.api import arm as arm
     from autofl.api import compare as compare
     from autofl.api import part as part
     from autofl.api import simulation_of as simulation_of
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
 _HOME = {
     "autofl.aggregators": ("Aggregator", "Mean"),
     "autofl.algorithms": ("Algorithm", "Averaging", "FedAvg", "PerFedAvg", "State", "minus", "num_steps", "step_of"),
-    "autofl.api": ("Runs", "compare", "part", "simulation_of"),
+    "autofl.api": ("Runs", "arm", "compare", "part", "simulation_of"),
     "autofl.channels": (
         "Channel", "Exponential", "Fading", "NoFading", "PathLoss", "Radio", "Rayleigh", "success_probability"
     ),

@@ -22,19 +22,20 @@ from autofl.algorithms import Algorithm
 from autofl.channels import Channel, PathLoss, Rayleigh
 from autofl.compressors import Compressor
 from autofl.compressors.downlink import downlink_bits
-from autofl.config.load import FROM_OBJECTS
+from autofl.config.load import FROM_OBJECTS, load_settings
 from autofl.config.parts import checked_settings
 from autofl.core.arm import Arm
-from autofl.core.round import ChannelAir, Round
+from autofl.core.round import Round
 from autofl.core.simulation import Simulation
 from autofl.core.stop import Stop
 from autofl.data import PartitionLaw
 from autofl.data.federated import FederatedData
-from autofl.engines import make_engine, pick_engine
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
-from autofl.experiments.cell import update_bits
-from autofl.experiments.jobs import OnProgress, Progress, file_names
+from autofl.experiments.build import assemble, build_algorithm
+from autofl.experiments.cell import build_arm, build_compressor, build_downlink, update_bits
+from autofl.experiments.job import OnProgress, Progress
+from autofl.experiments.jobs import file_names
 from autofl.experiments.run import facts_of
 from autofl.experiments.write import write_run
 from autofl.files import inside
@@ -76,10 +77,34 @@ def part(kind: Kind, name: str, **settings: object) -> object:
     """A part by its name, as settings find it: `part("algorithm", "fedprox", outer_lr=0.07,
     mu=0.1)`.
 
-    One of ours (`autofl parts`), or `module:object` of your own.
+    One of ours (`autofl list parts`), or `module:object` of your own.
     """
     wanted = find(kind, name)
     return wanted.build(checked_settings(wanted, settings))
+
+
+def arm(name: str, *overrides: str) -> Arm:
+    """An arm by its name, as `autofl list arms` has it, for `compare` and `simulation_of`.
+
+    A file of your own will do too, and so will an algorithm: `arm("mine.toml")`, `arm("fedprox")`.
+    Without `simulation.num_selected` five UEs are asked in a round: what a cell is, is not known here.
+
+    Args:
+        overrides: settings as after --set, such as "planner.thrift=0.5".
+    """
+    settings = load_settings(overrides=[f"arm={name}", *overrides])
+    asked = {"num_selected": settings.simulation.num_selected}
+    simulation = settings.simulation.model_copy(update=asked)
+    settings = settings.model_copy(update={"simulation": simulation}).resolved()
+    robust = settings.aggregator.name != "mean"
+    return build_arm(
+        settings,
+        None,
+        build_compressor(settings),
+        build_downlink(settings),
+        algorithm=build_algorithm(settings),
+        aggregator=settings.aggregator.build() if robust else None,
+    )
 
 
 class Runs(Sequence[Run]):
@@ -171,8 +196,7 @@ def simulation_of(
         made = build(model, data.sample_shape, data.num_classes, stream(seed, "init"))
     check_model(made, data.sample_shape, data.num_classes)
     made = made.to(data.x.device)
-    params = params_of(made, data.dtype)
-    weights = num_weights(algorithm.init(params).sent)
+    weights = num_weights(algorithm.init(params_of(made, data.dtype)).sent)
     fitted = replace(
         cell,
         data_size=data.partition.train_size.astype(float),
@@ -180,20 +204,18 @@ def simulation_of(
         num_weights=float(weights),
         downlink_bits=downlink_bits(weights, arm.downlink),
     )
-    name = pick_engine(engine, made, algorithm)
-    return Simulation(
-        arm=arm,
-        air=ChannelAir(fitted, channel or DEFAULT_CHANNEL),
-        params=params,
-        stop=stop or Stop(200),
+    return assemble(
+        arm,
+        fitted,
+        channel or DEFAULT_CHANNEL,
+        data,
+        made,
         seed=seed,
+        stop=stop or Stop(200),
         outage=outage,
         evaluate_every=evaluate_every,
-        model=made,
-        data=data,
-        engine=make_engine(name, made),
-        engine_name=name,
         evaluator=evaluator or Evaluator(inner_lr=float(getattr(algorithm, "inner_lr", 0.03))),
+        engine=engine,
     )
 
 
@@ -312,9 +334,6 @@ def _telling(
 
     def on_round(record: Round) -> None:
         if record.evaluation is not None:
-            accuracy = record.evaluation.adapted_accuracy
-            spent = time.perf_counter() - begin
-            done = record.stop is not None
-            tell(Progress(label, record.k, num_rounds, record.sim_time, accuracy, spent, done))
+            tell(Progress.of(label, num_rounds, record, time.perf_counter() - begin))
 
     return on_round

@@ -12,15 +12,13 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from autofl.errors import AutoFLError
+from autofl.ranges import Setting, check, settings_of
 
 Kind = Literal[
     "algorithm",
@@ -37,52 +35,18 @@ Kind = Literal[
 ]
 
 
-PlannedBy = Literal["planner", "baseline", "joint"]
-
-
 @dataclass(frozen=True)
 class Entry:
-    """A line of the registry: where a part is, what to call it, and what goes with it."""
+    """A line of the registry: where a part is, and what to call it."""
 
     target: str  # module:object
     label: str
-    plan: "PlannedBy" = "planner"  # of an algorithm: the section of settings that plans for it
-    brings: "Mapping[str, Mapping[str, Any]]" = field(
-        default_factory=dict
-    )  # settings it has unless others are given
 
-
-JOINT: dict[str, dict[str, Any]] = {
-    "compressor": {"name": "entropy"},
-    "downlink": {"name": "nearest"},
-    "learning": {"split": [0.1, 0.8, 0.1]},
-}
-"""What goes with the joint planner: messages that are small, and samples where they help most.
-
-The downlink only where it takes time."""
-THRIFTY = {**JOINT, "joint": {"thrift": 0.5}}
-"""The same with rounds that are half as long again: another point of the front between time and
-energy.
-"""
 
 PARTS: dict[Kind, dict[str, Entry]] = {
     "algorithm": {
-        "autofl": Entry("autofl.algorithms.perfedavg:PerFedAvg", "AutoFL"),
-        "per-fedavg": Entry("autofl.algorithms.perfedavg:PerFedAvg", "Per-FedAvg", plan="baseline"),
-        "fedavg-1": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-1", plan="baseline"),
-        "fedavg-2": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg-2"),
-        "autofl-j": Entry(
-            "autofl.algorithms.perfedavg:PerFedAvg", "AutoFL-J", plan="joint", brings=JOINT
-        ),
-        "autofl-j-thrifty": Entry(
-            "autofl.algorithms.perfedavg:PerFedAvg",
-            "AutoFL-J, thrifty",
-            plan="joint",
-            brings=THRIFTY,
-        ),
-        "fedavg-j": Entry(
-            "autofl.algorithms.fedavg:FedAvg", "FedAvg-J", plan="joint", brings=JOINT
-        ),
+        "per-fedavg": Entry("autofl.algorithms.perfedavg:PerFedAvg", "Per-FedAvg"),
+        "fedavg": Entry("autofl.algorithms.fedavg:FedAvg", "FedAvg"),
         "fedprox": Entry("autofl.algorithms.fedprox:FedProx", "FedProx"),
         "ditto": Entry("autofl.algorithms.ditto:Ditto", "Ditto"),
         "scaffold": Entry("autofl.algorithms.scaffold:Scaffold", "SCAFFOLD"),
@@ -94,7 +58,6 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "joint": Entry(
             "autofl.planner.joint:JointPlanner",
             "every decision at once, for the least learning time",
-            brings=JOINT,
         ),
         "fixed": Entry("autofl.planner.fixed:FixedPlanner", "fixed samples"),
         "adaquantfl": Entry(
@@ -196,39 +159,6 @@ PARTS: dict[Kind, dict[str, Entry]] = {
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A parameter of a part: its type, its default (`inspect.Parameter.empty` for none) and what it
-    means.
-    """
-
-    type: Any
-    default: Any
-    meaning: str
-
-    @property
-    def is_needed(self) -> bool:
-        return self.default is inspect.Parameter.empty
-
-
-@lru_cache(maxsize=1024)
-def _parameters(target: Any) -> Mapping[str, Setting]:
-    """Of a class or a function, as its signature and its hints say."""
-    function = target.__init__ if inspect.isclass(target) else target
-    try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except Exception:  # a hint that cannot be resolved says nothing
-        hints = {}
-    settings = {}
-    for name, parameter in inspect.signature(target).parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        hint = hints.get(name, Any)
-        words = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, str)]
-        settings[name] = Setting(hint, parameter.default, words[0] if words else "")
-    return MappingProxyType(settings)
-
-
-@dataclass(frozen=True)
 class Part:
     """A part that was found: how it is made, and where it came from."""
 
@@ -236,7 +166,6 @@ class Part:
     name: str
     label: str
     target: Any  # a class or a function that makes the part, or the part itself
-    plan: PlannedBy = "planner"
 
     @property
     def is_factory(self) -> bool:
@@ -245,7 +174,14 @@ class Part:
     @property
     def settings(self) -> Mapping[str, Setting]:
         """The parameters of the part by name; none for one that is made already."""
-        return _parameters(self.target) if self.is_factory else {}
+        return settings_of(self.target) if self.is_factory else {}
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Refuse in one line a setting that the part does not have, or a value out of its range."""
+        for name in given:
+            if name not in self.settings:
+                raise AutoFLError(unknown_key(f"{self.kind} {self.name}", name, self.settings))
+        check(f"{self.kind} {self.name}", self.settings, given)
 
     def build(
         self, given: Mapping[str, Any] | None = None, context: Mapping[str, Any] | None = None
@@ -257,15 +193,12 @@ class Part:
         """
         given = given or {}
         context = context or {}
-        settings = self.settings
-        for name in given:
-            if name not in settings:
-                raise AutoFLError(unknown_key(f"{self.kind} {self.name}", name, settings))
+        self.check(given)
         if not self.is_factory:
             check_part(self.kind, self.target, self.name)
             return self.target
         values = dict(given)
-        for name, setting in settings.items():
+        for name, setting in self.settings.items():
             if name in values:
                 continue
             if name in context:
@@ -365,7 +298,7 @@ def find(kind: Kind, name: str) -> Part:
     """
     entry = PARTS[kind].get(name)
     if entry is not None:
-        return Part(kind, name, entry.label, _object(entry.target), entry.plan)
+        return Part(kind, name, entry.label, _object(entry.target))
     check_name(kind, name)
     target = _own(kind, name)
     return Part(kind, name, str(getattr(target, "label", name.rpartition(":")[2])), target)

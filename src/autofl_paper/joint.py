@@ -17,7 +17,7 @@ BEYOND = 0.005
 TUNING_SEED = 101
 """The first of the seeds on which constants are tuned."""
 THRIFT = 0.5
-"""joint.thrift of the arm that saves energy."""
+"""planner.thrift of the arm that saves energy."""
 
 
 @dataclass(frozen=True)
@@ -113,17 +113,17 @@ def tune_command(cell: str, algorithm: str) -> str:
         f"--set '{setting}'" if "{" in setting else f"--set {setting}" for setting in settings
     )
     num_seeds = 4 if cell in ("physical", "tight") else 2
-    return f"autofl tune --algorithm {algorithm} --target 0.9 {GRIDS[cell, algorithm]} --seeds {num_seeds} {words}"
+    return f"autofl tune --arm {algorithm} --target 0.9 {GRIDS[cell, algorithm]} --seeds {num_seeds} {words}"
 
 
 def carried_out(constants: Constants, algorithm: str) -> tuple[str, ...]:
     """Constants with the update, step sizes and compressor of the joint planner's algorithm."""
     own = {"num_samples": constants.num_samples, "frequency": constants.frequency}
     return (
-        f"algorithm={algorithm}",
+        f"arm={algorithm}",
         *_given(constants),
-        "joint.name=fixed",
-        *(f"joint.{name}={value}" for name, value in own.items() if value is not None),
+        "planner.name=fixed",
+        *(f"planner.{name}={value}" for name, value in own.items() if value is not None),
     )
 
 
@@ -187,17 +187,17 @@ def arms_of(cell: str) -> dict[str, tuple[str, ...]]:
     """Every arm in a cell by name, without what all runs share."""
     maml = TUNED[cell, "autofl-j"]
     fedavg = TUNED.get((cell, "fedavg-j"), maml)
-    work = f"joint.num_samples={maml.num_samples}"
+    work = f"planner.num_samples={maml.num_samples}"
     quantised = [word for word in _given(maml) if not word.startswith("compressor.")]
     return {
-        **{label: (f"algorithm={name}",) for name, label in ALGORITHMS.items()},
-        AUTOFL_J: ("algorithm=autofl-j",),
-        THRIFTY: ("algorithm=autofl-j", f"joint.thrift={THRIFT}"),
-        FEDAVG_J: ("algorithm=fedavg-j",),
-        PLAIN: ("algorithm=autofl-j", "compressor.name=none"),
+        **{label: (f"arm={name}",) for name, label in ALGORITHMS.items()},
+        AUTOFL_J: ("arm=autofl-j",),
+        THRIFTY: ("arm=autofl-j", f"planner.thrift={THRIFT}"),
+        FEDAVG_J: ("arm=fedavg-j",),
+        PLAIN: ("arm=autofl-j", "compressor.name=none"),
         TUNED_MAML: carried_out(maml, "autofl-j"),
         TUNED_FEDAVG: carried_out(fedavg, "fedavg-j"),
-        YANG: ("algorithm=autofl-j", *_given(maml), "joint.name=yang", work),
+        YANG: ("arm=autofl-j", *_given(maml), "planner.name=yang", work),
         FEDCS: (
             *carried_out(maml, "autofl-j"),
             "selection.name=fedcs",
@@ -206,10 +206,10 @@ def arms_of(cell: str) -> dict[str, tuple[str, ...]]:
             f"selection.deadline={deadline(maml)}",
         ),
         ADAQUANT: (
-            "algorithm=autofl-j",
+            "arm=autofl-j",
             *quantised,
             "compressor.name=quantise",
-            "joint.name=adaquantfl",
+            "planner.name=adaquantfl",
             work,
         ),
     }
@@ -249,9 +249,9 @@ def ternary(scale: JointScale) -> list[Arm]:
     tuned = [
         word for word in carried_out(constants, "autofl-j") if not word.startswith("compressor.")
     ]
-    told = {"AutoFL": ("algorithm=autofl",)} | {
+    told = {"AutoFL": ("arm=autofl",)} | {
         name: (*more, "compressor.name=ternary")
-        for name, more in ((AUTOFL_J, ("algorithm=autofl-j",)), (TUNED_MAML, tuple(tuned)))
+        for name, more in ((AUTOFL_J, ("arm=autofl-j",)), (TUNED_MAML, tuple(tuned)))
     }
     shared = (*digits(scale), *CELLS["physical"])
     return [
@@ -275,9 +275,9 @@ def ablation(scale: JointScale) -> list[Arm]:
     """Each decision left out, and each alone; what is not decided is AutoFL's: tau = 1, d =
     1/epsilon, 1 bit.
     """
-    joint = ("algorithm=autofl-j",)
-    off = {name: f"joint.{name}=false" for name in DECISIONS}
-    told: dict[str, tuple[str, ...]] = {"AutoFL": ("algorithm=autofl",), AUTOFL_J: joint}
+    joint = ("arm=autofl-j",)
+    off = {name: f"planner.{name}=false" for name in DECISIONS}
+    told: dict[str, tuple[str, ...]] = {"AutoFL": ("arm=autofl",), AUTOFL_J: joint}
     told |= {f"without {words}": (*joint, off[name]) for name, words in DECISIONS.items()}
     if scale.every_arm:
         told[NOTHING] = (*joint, *off.values())
@@ -320,7 +320,7 @@ def guesses(scale: JointScale) -> list[Arm]:
     is no guess.
     """
     right = PACE_THEN
-    told: dict[str, tuple[str, ...]] = {AUTOFL_J: ("algorithm=autofl-j",)}
+    told: dict[str, tuple[str, ...]] = {AUTOFL_J: ("arm=autofl-j",)}
     for place, name in enumerate(PACE_NAMES):
         if right[place] == 0.0:
             continue
@@ -328,7 +328,7 @@ def guesses(scale: JointScale) -> list[Arm]:
             wrong = [
                 value * factor if place == other else value for other, value in enumerate(right)
             ]
-            told[f"{name} {sign} 2"] = ("algorithm=autofl-j", f"joint.pace={wrong}")
+            told[f"{name} {sign} 2"] = ("arm=autofl-j", f"planner.pace={wrong}")
     if not scale.every_arm:
         told = {name: more for name, more in told.items() if not name.endswith("/ 2")}
     shared = (*digits(scale), *CELLS["physical"])
@@ -367,7 +367,7 @@ def choices(scale: JointScale) -> list[Arm]:
     arms = []
     for cell, selected in CHOSEN.items():
         shared = (*digits(scale), *CELLS[cell])
-        own = (*shared, "algorithm=autofl-j", f"simulation.num_selected={selected}")
+        own = (*shared, "arm=autofl-j", f"simulation.num_selected={selected}")
         arms.append(Arm("joint-choice", CHOICE, own, scale.choice_seeds, reading=cell))
         frequency = TUNED[cell, "autofl-j"].frequency if (cell, "autofl-j") in TUNED else 1.0
         for num_selected in (5, 10, 20):
@@ -400,8 +400,8 @@ STEPS_THEN: dict[bool, tuple[str, ...]] = {
 }
 """Steps of the -j arms on digits, and on CIFAR-10."""
 PLANNER_THEN: dict[bool, tuple[str, ...]] = {
-    False: (f"joint.pace={PACE_THEN}",),
-    True: (f"joint.pace={PACE_THEN}", "joint.least_samples=20", "joint.most_samples=50"),
+    False: (f"planner.pace={PACE_THEN}",),
+    True: (f"planner.pace={PACE_THEN}", "planner.least_samples=20", "planner.most_samples=50"),
 }
 """What their planner knew."""
 
@@ -411,11 +411,11 @@ def as_measured(arm: Arm) -> Arm:
     such runs.
     """
     words = arm.overrides
-    if not {"algorithm=autofl-j", "algorithm=fedavg-j"} & set(words):
+    if not {"arm=autofl-j", "arm=fedavg-j"} & set(words):
         return arm
     images = "data.name=cifar10" in words
     held = ("simulation.num_selected=5", "learning.lr_decay=0.1", *STEPS_THEN[images])
-    if not any(word.startswith("joint.name=") for word in words):
+    if not any(word.startswith("planner.name=") for word in words):
         held += PLANNER_THEN[images]
     set_here = {word.partition("=")[0] for word in words}
     own = tuple(word for word in held if word.partition("=")[0] not in set_here)

@@ -14,7 +14,7 @@ import numpy as np
 from autofl.errors import AutoFLError
 from autofl.files import write_whole
 from autofl.report.plots import save
-from autofl.report.summary import Column, cell_text
+from autofl.report.results import Column, cell_text
 from autofl.report.table import Table
 from autofl_paper.adaptation_page import adaptation_table, rows_of
 from autofl_paper.claims import CLAIMS

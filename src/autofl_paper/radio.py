@@ -116,7 +116,7 @@ def arms(scale: RadioScale) -> list[Arm]:
 def _told(cell: RadioCell, scale: RadioScale) -> Iterable[tuple[str, tuple[str, ...]]]:
     """The arms of a cell by name, less what all share."""
     for name, label in ALGORITHMS.items():
-        own = f"algorithm={name}"
+        own = f"arm={name}"
         yield label, (own,)
         yield iid(label), (own, "data.partition=iid")
         for radius in cell.radii[1:]:
@@ -126,7 +126,7 @@ def _told(cell: RadioCell, scale: RadioScale) -> Iterable[tuple[str, tuple[str, 
     for d in scale.sizes:
         yield (
             with_size(d),
-            ("algorithm=per-fedavg", "baseline.power=computed", f"baseline.num_samples={d}"),
+            ("arm=per-fedavg", "planner.power=computed", f"planner.num_samples={d}"),
         )
 
 

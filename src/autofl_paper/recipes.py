@@ -224,21 +224,21 @@ def _cifar(scale: Scale) -> tuple[str, ...]:
 def _four(study: str, shared: tuple[str, ...], num_seeds: int, x: int = 0) -> list[Arm]:
     """The paper's four algorithms."""
     return [
-        Arm(study, label, (*shared, f"algorithm={name}"), num_seeds, x)
+        Arm(study, label, (*shared, f"arm={name}"), num_seeds, x)
         for name, label in ALGORITHMS.items()
     ]
 
 
 def _sizes(study: str, scale: Scale, shared: tuple[str, ...], num_seeds: int) -> list[Arm]:
     """AutoFL, and Per-FedAvg with several d and PowerComputation's power."""
-    fixed = ("algorithm=per-fedavg", "baseline.power=computed")
+    fixed = ("arm=per-fedavg", "planner.power=computed")
     return [
-        Arm(study, "AutoFL", (*shared, "algorithm=autofl"), num_seeds),
+        Arm(study, "AutoFL", (*shared, "arm=autofl"), num_seeds),
         *(
             Arm(
                 study,
                 f"Per-FedAvg, d = {d}",
-                (*shared, *fixed, f"baseline.num_samples={d}"),
+                (*shared, *fixed, f"planner.num_samples={d}"),
                 num_seeds,
             )
             for d in scale.sizes

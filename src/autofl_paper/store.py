@@ -11,7 +11,8 @@ from pathlib import Path
 
 from autofl.config import Settings, dump_settings, load_settings, name_of
 from autofl.data import find
-from autofl.experiments.jobs import Job, OnProgress, run_jobs
+from autofl.experiments.job import Job, OnProgress
+from autofl.experiments.jobs import run_jobs
 from autofl.experiments.write import is_finished
 from autofl_paper.recipes import SENSITIVITY, STUDIES, Arm, Scale
 

@@ -172,7 +172,7 @@ def study_testbed(
                         load_settings(None, words), site, tell, testbed
                     )  # from the second on it mends what has ended
                     _make(
-                        [*words, f"algorithm={name}"],
+                        [*words, f"arm={name}"],
                         site,
                         folder / f"{name}-seed{seed}",
                         slow,

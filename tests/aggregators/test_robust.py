@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from autofl.aggregators import Arrived, Mean
-from autofl.engines import StackedUpdates
 from autofl.errors import AutoFLError
 from autofl.registry import find
+from reference.updates import received
 
 SENT = {
     "w": torch.linspace(-1.0, 1.0, 6, dtype=torch.float64).reshape(2, 3),
@@ -27,7 +27,7 @@ def aggregated(name, table, weight=None, **settings):
     }
     weight = np.ones(len(table)) if weight is None else weight
     arrived = Arrived(
-        StackedUpdates(np.arange(len(table)), stack, SENT),
+        received(np.arange(len(table)), stack, SENT),
         weight,
         np.full(len(table), 0.5),
         len(table),
@@ -177,7 +177,7 @@ def test_one_liar_is_enough_for_the_mean(rng):
         "w": torch.tensor(attacked(rng, 1)[:, :6]).reshape(-1, 2, 3),
         "b": torch.zeros(11, 2, dtype=torch.float64),
     }
-    arrived = Arrived(StackedUpdates(np.arange(11), stack, SENT), np.ones(11), np.full(11, 0.5), 11)
+    arrived = Arrived(received(np.arange(11), stack, SENT), np.ones(11), np.full(11, 0.5), 11)
     assert Mean()(SENT, arrived)["w"].abs().max() > 1e3
 
 

@@ -7,14 +7,14 @@ import torch
 from autofl.aggregators import Arrived, Mean
 from autofl.aggregators.unbiased import Unbiased
 from autofl.config import load_settings
-from autofl.engines import StackedUpdates
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation, heard_probability
+from reference.updates import received
 
 
 def arrived(ue, moves, probability, num_ue):
     stack = {"w": torch.tensor(moves, dtype=torch.float64)[:, None]}
-    updates = StackedUpdates(np.array(ue), stack, {"w": torch.zeros(1, dtype=torch.float64)})
+    updates = received(np.array(ue), stack, {"w": torch.zeros(1, dtype=torch.float64)})
     return Arrived(updates, np.ones(len(ue)), np.array(probability), num_ue)
 
 

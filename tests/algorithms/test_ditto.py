@@ -38,7 +38,7 @@ def test_a_ue_that_has_not_trained_begins_with_and_uses_the_global_model():
 def test_the_accuracy_called_adapted_is_that_of_the_ue_s_own_models():
     settings = load_settings(
         overrides=[
-            "algorithm=ditto",
+            "arm=ditto",
             "stop.rounds=4",
             "evaluation.every=4",
             "simulation.num_selected=20",

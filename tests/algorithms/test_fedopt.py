@@ -64,7 +64,7 @@ def test_a_server_that_takes_the_whole_move_and_forgets_is_fedavg():
 
 def test_runs_in_one_batch_take_the_server_s_step_too():
     overrides = [
-        "algorithm=fedopt",
+        "arm=fedopt",
         "stop.rounds=4",
         "evaluation.every=4",
         "evaluation.test_samples=20",

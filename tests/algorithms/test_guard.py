@@ -82,8 +82,6 @@ def test_only_an_algorithm_that_is_set_to_and_computes_its_own_update_is_guarded
     assert not is_guarded(Own(0.1, 0.1))
     with pytest.raises(AutoFLError, match="Own computes its own update, which they do not reach"):
         Own(0.1, 0.1, guard=1.0)
-    with pytest.raises(AutoFLError, match=r"guard: -1\.0 is not >= 0"):
-        PerFedAvg(0.1, 0.1, guard=-1.0)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +105,7 @@ def test_engines_count_the_same_steps(problem, variant):
         updates = make_engine(engine, model)(algorithm, params, batches, UE)
         updates.mean(np.ones(5))
         alone = make_engine(engine, model)(algorithm, params, batches, UE)
-        assert sum(len(rows) for rows, _ in alone.each()) == 5
+        assert len(alone.table()) == 5
         np.testing.assert_array_equal(updates.guarded, alone.guarded)
         counts.append(updates.guarded.tolist())
     assert counts[0] == counts[1] == counts[2]

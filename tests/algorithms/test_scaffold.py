@@ -76,7 +76,7 @@ def test_it_ends_at_the_optimum_where_fedavg_does_not():
 
 def test_an_update_has_twice_the_numbers_and_the_radio_pays_for_them():
     plain, scaffold = (
-        build_simulation(load_settings(overrides=[f"algorithm={name}"]))
+        build_simulation(load_settings(overrides=[f"arm={name}"]))
         for name in ("fedavg-2", "scaffold")
     )
     assert scaffold.cell.update_bits[0] == 2 * plain.cell.update_bits[0]

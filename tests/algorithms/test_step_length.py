@@ -176,10 +176,6 @@ def test_a_subclass_that_computes_its_own_update_is_refused_in_one_line():
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(AutoFLError, match="an infinite step needs longest_step"):
         FedAvg(math.inf)
-    with pytest.raises(AutoFLError, match=r"longest_step: -0\.1"):
-        FedAvg(0.1, longest_step=-0.1)
-    with pytest.raises(AutoFLError, match="lr_decay: nan"):
-        FedAvg(0.1, lr_decay=math.nan)
     with pytest.raises(TypeError):
         Scaffold(0.1, longest_step=0.3)  # its control variates need a step size that is known
 

@@ -64,7 +64,7 @@ def test_a_number_of_ues_and_a_thrift_that_are_set_are_kept(pilots):
     assert {one.num_selected for one in choice.candidates} == {5}
     thrifty = choose(settings_of("planner.thrift=0.7"), target=0.85, pilots=pilots, **QUICK)
     assert thrifty.best.thrift == 0.7
-    arm = autofl.load_settings(overrides=["algorithm=autofl-j-thrifty", *CELL])
+    arm = autofl.load_settings(overrides=["arm=autofl-j-thrifty", *CELL])
     assert choose(arm, target=0.85, pilots=pilots, **QUICK).best.thrift == 0.5
 
 
@@ -163,7 +163,7 @@ def test_the_joint_planner_brings_the_same_to_autofl_as_autofl_j_has(data):
     sizes.
     """
     ours = autofl.load_settings(overrides=["planner.name=joint", f"data.name={data}"]).resolved()
-    theirs = autofl.load_settings(overrides=["algorithm=autofl-j", f"data.name={data}"]).resolved()
+    theirs = autofl.load_settings(overrides=["arm=autofl-j", f"data.name={data}"]).resolved()
     assert ours.compressor == theirs.compressor
     assert ours.learning == theirs.learning
     one, two = (draw_horizon(build_network(its), 3) for its in (ours, theirs))
@@ -174,7 +174,7 @@ def test_the_joint_planner_brings_the_same_to_autofl_as_autofl_j_has(data):
 def test_a_plan_is_made_by_the_planner_that_a_run_has():
     for algorithm in ("autofl", "autofl-j", "per-fedavg", "fedavg-2"):
         settings = autofl.load_settings(
-            overrides=[f"algorithm={algorithm}", "simulation.num_selected=20"]
+            overrides=[f"arm={algorithm}", "simulation.num_selected=20"]
         )
         planned, first = plan(settings).round, draw_horizon(build_network(settings), 1)
         np.testing.assert_allclose(first.round_time[0], planned.cost.time, rtol=1e-12)
@@ -188,7 +188,7 @@ def test_the_waterfall_goes_from_exact_to_the_joint_figure(pilots):
         best.time * np.prod([step.factor for step in told.waterfall]), rel=1e-9
     )
     exact = autofl.load_settings(
-        overrides=[*CELL, "algorithm=autofl-j", "joint.name=exact", "compressor.name=none",
+        overrides=[*CELL, "arm=autofl-j", "planner.name=exact", "compressor.name=none",
                    f"simulation.num_selected={best.num_selected}",
                    f"cell.total_bandwidth={best.settings.cell.total_bandwidth!r}",
                    *(f"learning.{name}=auto" for name in ("inner_lr", "outer_lr", "lr_decay", "guard", "grad_clip"))]

@@ -39,7 +39,7 @@ def test_a_horizon_is_the_networks_side_of_a_simulation_to_the_bit(algorithm):
     settings = autofl.load_settings(
         overrides=[
             *QUICK,
-            f"algorithm={algorithm}",
+            f"arm={algorithm}",
             "preset=physical",
             "cell.distance={disc=400}",
             "seed=4",
@@ -294,12 +294,12 @@ def test_a_label_that_is_hardly_heard_is_said_and_widens_the_interval(distance, 
         ["cell.num_ue=50", "stop.metric=global", "learning.outer_lr=0.1"],
         ["data.partition=dirichlet", "data.concentration=0.3", "data.standardise=false"],
         [
-            "algorithm=fedprox",
+            "arm=fedprox",
             "learning.mu=0.2",
             "aggregator.name=trimmed-mean",
             "aggregator.share=0.1",
         ],
-        ["algorithm=autofl-j", "selection.name=by-data", "learning.split=[0.2, 0.6, 0.2]"],
+        ["arm=autofl-j", "selection.name=by-data", "learning.split=[0.2, 0.6, 0.2]"],
         ["data.name=cifar10", "compressor.name=top-k", "learning.variant=first-order"],
         [
             "attack.name=sign-flip",
@@ -309,7 +309,7 @@ def test_a_label_that_is_hardly_heard_is_said_and_widens_the_interval(distance, 
         ],
         ["evaluation.adapt_samples=5", "evaluation.num_ue=3", "downlink.name=quantise"],
         ["planner.name=joint", "data.concentration=0.4", "learning.guard=0.5"],
-        ["algorithm=fedavg-1", "baseline.name=joint", "data.labels=3", "cell.num_ue=30"],
+        ["arm=fedavg-1", "planner.name=joint", "data.labels=3", "cell.num_ue=30"],
     ],
 )
 def test_another_problem_gets_the_complete_command_for_its_pilots(overrides):
@@ -330,7 +330,7 @@ def test_another_problem_gets_the_complete_command_for_its_pilots(overrides):
 
 
 PROBLEM = {
-    "algorithm": "fedprox",
+    "arm": "fedprox",
     "cell.num_ue": 30,
     "selection.name": "by-data",
     "compressor.name": "top-k",
@@ -368,7 +368,7 @@ shows it; some count only beside another setting.
 FITTED = {"data.labels", "learning.local_steps", "simulation.num_selected", "evaluation.every"}
 """Settings that are variables of the fit."""
 NETWORK = {
-    "preset", "channel.name", "link.name", "link.tries", "planner.name", "baseline.name", "joint.name",
+    "preset", "channel.name", "link.name", "link.tries", "planner.name", "scenario",
     "simulation.outage", "knowledge.error_db", "knowledge.age", "knowledge.outage", "cell.distance", "cell.positions",
     "cell.small_scale_gain", "cell.cycles_per_sample", "cell.cpu_frequency", "cell.min_cpu_frequency", "cell.data_size",
     "cell.max_energy", "cell.max_power", "cell.bandwidth", "cell.total_bandwidth", "cell.noise_dbm_per_hz",
@@ -397,7 +397,7 @@ WARNED = {
 NOTHING = {
     "seed", "data.folder", "learning.engine", "simulation.device", "simulation.threads", "stop.rounds",
     "stop.target_accuracy", "stop.sim_time", "stop.gradient_norm_sq", "stop.plateau", "stop.stalled",
-    "evaluation.train_samples", "compare.algorithms", "compare.seeds", "compare.target_accuracy", "deploy.transport",
+    "evaluation.train_samples", "compare.arms", "compare.seeds", "compare.target_accuracy", "deploy.transport",
     "deploy.port", "deploy.deadline", "deploy.join", "deploy.channel", "deploy.overhead", "deploy.delta",
 }  # fmt: skip
 """Settings that change neither how fast a model is learned nor how that is measured: draws,

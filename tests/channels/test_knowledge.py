@@ -119,7 +119,7 @@ def test_settings_make_any_channel_uncertain():
     assert isinstance(channel, Knowledge)
     assert (channel.error_db, channel.age, channel.outage) == (2.0, 1, 0.1)
     assert build_network(settings).air.cell.tries == 2
-    with pytest.raises(AutoFLError, match="not a probability"):
+    with pytest.raises(AutoFLError, match="Knowledge: outage: must be > 0 and < 1"):
         Knowledge(channel, outage=1.0)
 
 

@@ -149,7 +149,6 @@ def test_below_its_least_distance_a_law_is_taken_there_and_beyond_the_largest_re
         ("rma", Site(60e9, 35.0, 1.5), "3e"),
         ("uma", Site(3.5e9, 25.0, 30.0), "ue_height = 30"),
         ("rma", Site(0.7e9, 200.0, 1.5), "bs_height = 200"),
-        ("rma", Site(0.7e9, 35.0, 1.5, building_height=60.0), "building_height = 60"),
     ],
 )
 def test_what_the_standard_has_no_law_for_is_refused(name, site, words):

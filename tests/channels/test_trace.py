@@ -60,15 +60,10 @@ def test_a_bad_file_ends_in_one_line(tmp_path, capsys, text, words):
     assert "\n" not in said
 
 
-def test_an_array_of_three_dimensions_and_gaps_without_a_number_are_refused(tmp_path, file):
+def test_an_array_of_three_dimensions_is_refused(tmp_path):
     np.savez(tmp_path / "deep.npz", gain=np.ones((2, 3, 4)))
     with pytest.raises(AutoFLError, match=r"deep\.npz: shape \(2, 3, 4\)"):
         Trace(str(tmp_path / "deep.npz"))
-    np.savez(tmp_path / "timed.npz", gain=GAINS, time=np.arange(2.0))
-    with pytest.raises(AutoFLError, match="longest_gap = nan"):
-        Trace(str(tmp_path / "timed.npz"), longest_gap=float("nan"))
-    with pytest.raises(AutoFLError, match="interval = nan"):
-        Trace(file, interval=float("nan"))
 
 
 def test_a_missing_file_and_a_missing_array(tmp_path):

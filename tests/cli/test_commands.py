@@ -481,7 +481,7 @@ def test_data_lists_what_is_here_and_draws_a_partition(capsys, tmp_path):
         ["pilot", "--labels", "two"],
         ["pilot", "--labels", "0"],
         ["analyze", "--points", "1"],
-        ["analyze", "--set", "algorithm=fedavg-1"],
+        ["analyze", "--set", "arm=fedavg-1"],
         ["fly"],
         ["compare", "--seeds", "zero"],
         ["compare", "--seeds", "0"],
@@ -683,7 +683,7 @@ def test_a_planner_is_named_along_with_settings_that_only_it_has(capsys, algorit
         "--planner",
         "fixed",
         "--set",
-        f"algorithm={algorithm}",
+        f"arm={algorithm}",
         "--set",
         f"{section}.num_samples=7",
     )

@@ -67,7 +67,7 @@ def test_a_comparison_exits_with_3_only_if_every_run_diverged(capsys, tmp_path):
     steps = [
         "learning.inner_lr=1000",
         "learning.outer_lr=10",
-        'compare.algorithms=["autofl", "fedavg-2"]',
+        'compare.arms=["autofl", "fedavg-2"]',
     ]
     comparison = ["compare", "--seeds", 1, "--workers", 1, *sets(*QUICK)]
     status, _, err = answer(capsys, *comparison, *sets(*steps), "--out", tmp_path / "some")
@@ -78,9 +78,7 @@ def test_a_comparison_exits_with_3_only_if_every_run_diverged(capsys, tmp_path):
     assert stops == {"autofl": "diverged", "fedavg-2": "rounds"}
     assert status == 0
     assert "1 of 2 runs diverged: AutoFL seed 1 in round" in err
-    four = (
-        'compare.algorithms=["autofl", "per-fedavg", "fedavg-1", "fedavg-2"]'  # AutoFL-J is guarded
-    )
+    four = 'compare.arms=["autofl", "per-fedavg", "fedavg-1", "fedavg-2"]'  # AutoFL-J is guarded
     status, _, err = answer(capsys, *comparison, *sets(*DIVERGING, four), "--out", tmp_path / "all")
     assert status == 3
     assert "4 of 4 runs diverged" in err
@@ -157,7 +155,7 @@ for command in ("simulate", "compare", "sweep --plan --over data.labels=2,5"):
 def test_commands_work_where_standard_error_is_closed(tmp_path):
     """As after `2>&-`: there was no word and no folder, or a table got the number of the stream."""
     few = (
-        "compare.algorithms=['fedavg-1']",
+        "compare.arms=['fedavg-1']",
         "compare.seeds=1",
         "stop.rounds=1",
         "cell.num_ue=5",

@@ -28,7 +28,9 @@ OUTPUTS = benchmark()
 
 
 def kept(name):
-    return json.loads((OUTPUTS.SETTINGS / f"{name}.json").read_text(encoding="utf-8"))
+    return OUTPUTS.lasting(
+        json.loads((OUTPUTS.SETTINGS / f"{name}.json").read_text(encoding="utf-8"))
+    )
 
 
 def assert_alike(now, before, where=""):

@@ -2,32 +2,32 @@
 
 import pytest
 
-from autofl.config import dump_settings, load_settings, parse_settings
-from autofl.registry import PARTS
+from autofl.config import dump_said, dump_settings, load_settings, parse_settings
+from autofl.config.arms import arm_names
 
 
 def test_an_algorithm_brings_its_settings_unless_others_are_set():
-    brought = load_settings(overrides=["algorithm=autofl-j"]).resolved()
+    brought = load_settings(overrides=["arm=autofl-j"]).resolved()
     assert brought.compressor.name == "entropy"
     assert brought.learning.split == [0.1, 0.8, 0.1]
     kept = load_settings(
-        overrides=["algorithm=autofl-j", "compressor.name=quantise", "learning.guard=0.5"]
+        overrides=["arm=autofl-j", "compressor.name=quantise", "learning.guard=0.5"]
     ).resolved()
     assert (kept.compressor.name, kept.learning.guard, kept.learning.lr_decay) == (
         "quantise",
         0.5,
         "auto",
     )
-    assert load_settings(overrides=["algorithm=autofl"]).resolved().compressor.name == "none"
+    assert load_settings(overrides=["arm=autofl"]).resolved().compressor.name == "none"
 
 
 def test_a_joint_arm_brings_a_downlink_with_open_bits_where_sending_down_takes_time():
-    def settings(*overrides, algorithm="autofl-j"):
-        return load_settings(overrides=[f"algorithm={algorithm}", *overrides]).resolved()
+    def settings(*overrides, arm="autofl-j"):
+        return load_settings(overrides=[f"arm={arm}", *overrides]).resolved()
 
     costly = "cell.downlink_power=1.0"
-    for algorithm in ("autofl-j", "fedavg-j"):
-        made = settings(costly, algorithm=algorithm)
+    for arm in ("autofl-j", "fedavg-j"):
+        made = settings(costly, arm=arm)
         assert (made.downlink.name, made.downlink.given, made.decides_downlink) == (
             "nearest",
             {},
@@ -38,8 +38,8 @@ def test_a_joint_arm_brings_a_downlink_with_open_bits_where_sending_down_takes_t
         )  # what is written is read as the same
     for fixed in (
         settings(),
-        settings(costly, algorithm="autofl"),
-        settings(costly, "joint.name=fixed"),
+        settings(costly, arm="autofl"),
+        settings(costly, "planner.name=fixed"),
         settings(costly, "downlink.name=none"),
         settings(costly, "downlink.name=entropy"),
         settings(costly, "downlink.name=nearest", "downlink.bits=2.0"),
@@ -50,14 +50,18 @@ def test_a_joint_arm_brings_a_downlink_with_open_bits_where_sending_down_takes_t
 
 
 def test_what_is_foregone_is_told(tmp_path):
-    assert load_settings(overrides=["algorithm=autofl-j"]).foregone() == []
+    assert load_settings(overrides=["arm=autofl-j"]).foregone() == []
     assert load_settings().foregone() == []
     file = tmp_path / "config.toml"
     file.write_text(
         dump_settings(load_settings().resolved()), encoding="utf-8"
     )  # names its compressor: none
-    other = load_settings(file, ["algorithm=autofl-j"])
-    assert other.foregone() == ["compressor.name = none instead of entropy"]
+    other = load_settings(file, ["arm=autofl-j"])
+    assert other.foregone() == [
+        "compressor.name = none instead of entropy",
+        "learning.inner_lr = 0.03 instead of auto",
+        "learning.outer_lr = 0.07 instead of auto",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,10 +71,8 @@ def test_the_settings_of_a_comparison_read_back_give_every_algorithm_what_it_bri
     tmp_path, given
 ):
     settings, file = load_settings(overrides=given), tmp_path / "config.toml"
-    file.write_text(dump_settings(settings, of_many=True), encoding="utf-8")
+    file.write_text(dump_said(settings), encoding="utf-8")
     again = load_settings(file)
-    for name in PARTS["algorithm"]:
-        one, two = (
-            each.model_copy(update={"algorithm": name}).resolved() for each in (settings, again)
-        )
+    for name in arm_names():
+        one, two = (each.with_arm(name).resolved() for each in (settings, again))
         assert dump_settings(one) == dump_settings(two)

@@ -12,6 +12,7 @@ from autofl.algorithms import FedAvg, State
 from autofl.channels import Channel
 from autofl.compressors import Sent
 from autofl.data import Dataset
+from autofl.engines import moved
 from autofl.errors import AutoFLError
 from autofl.network import Law, decoded, make_plan, round_cost
 from autofl.planner import MIN_SAMPLES, Memoryless
@@ -159,11 +160,7 @@ class Median:
     """The median of each weight over the updates."""
 
     def __call__(self, sent, arrived):
-        parts = [changes for _, changes in arrived.updates.each()]
-        return {
-            name: p + torch.cat([part[name] for part in parts]).median(dim=0).values
-            for name, p in sent.items()
-        }
+        return moved(sent, arrived.updates.table().median(dim=0).values)
 
 
 def tiny(sample_shape, num_classes, width=8):

@@ -11,10 +11,10 @@ from autofl.algorithms import PerFedAvg
 from autofl.data import Iid, find, load
 from autofl.data.batch import Batch
 from autofl.data.federated import federate
-from autofl.engines import StackedUpdates, make_engine, pick_engine
+from autofl.engines import make_engine, pick_engine, shaped
 from autofl.models import build, lenet5, mlp, params_of
 from autofl.rng import stream
-from reference.updates import ALGORITHMS, NUM_SAMPLES, UE, InMemory
+from reference.updates import ALGORITHMS, NUM_SAMPLES, UE, InMemory, received
 
 # float64 sums in another order: a few ulp of the largest terms. float32: the same, 2^29 times
 # coarser.
@@ -45,11 +45,8 @@ def equal(left, right, tolerance, algorithm=""):
 
 def one_by_one(updates, params):
     """Client parameters from the single updates, in the order of the rows."""
-    rows, changes = zip(*updates.each(), strict=True)
-    order = np.argsort(np.concatenate(rows))
-    return {
-        name: params[name] + torch.cat([some[name] for some in changes])[order] for name in params
-    }
+    changes = [shaped(row, params) for row in updates.table()]
+    return {name: p + torch.stack([own[name] for own in changes]) for name, p in params.items()}
 
 
 WEIGHT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
@@ -187,10 +184,10 @@ def test_auto_takes_low_rank_only_where_it_is_exact():
 def test_the_average_is_the_same_to_the_bit_in_whatever_order_updates_arrive(rng):
     stack = torch.from_numpy(rng.normal(size=(30, 50)).astype(np.float32))
     ue, weight = rng.permutation(1000)[:30], rng.random(30)
-    expected = StackedUpdates(ue, {"w": stack}, {"w": stack[0]}).mean(weight)["w"]
+    expected = received(ue, {"w": stack}, {"w": stack[0]}).mean(weight)["w"]
     for _ in range(20):
         order = rng.permutation(30)
-        arrived = StackedUpdates(ue[order], {"w": stack[torch.from_numpy(order)]}, {"w": stack[0]})
+        arrived = received(ue[order], {"w": stack[torch.from_numpy(order)]}, {"w": stack[0]})
         assert torch.equal(arrived.mean(weight[order])["w"], expected)
     slow = sum(w * p for w, p in zip(weight, stack.double().numpy(), strict=True)) / weight.sum()
     np.testing.assert_allclose(expected.numpy(), slow, rtol=1e-4, atol=1e-6)

@@ -17,8 +17,7 @@ from autofl.config import load_settings
 from autofl.core.simulation import Here as Here
 from autofl.core.simulation import simulated
 from autofl.data.federated import federate
-from autofl.engines import ClientMemory, CompressedUpdates, StackedUpdates, make_engine, pick_engine
-from autofl.engines.compressed import flat
+from autofl.engines import ClientMemory, CompressedUpdates, flat, make_engine, pick_engine, shaped
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
@@ -31,7 +30,7 @@ from autofl.registry import PARTS, find
 from autofl.rng import stream
 from autofl.selection import Candidates
 from compressors.cases import updates_of
-from reference.updates import NUM_SAMPLES, UE
+from reference.updates import NUM_SAMPLES, UE, received
 
 OWN = {
     "algorithm": "contracts.own_parts:ServerMomentum",
@@ -401,17 +400,17 @@ def test_compressed_updates_are_the_mean_of_what_each_ue_sends_alone(name, feder
     num = sum(p.numel() for p in params.values())
     bits = np.full(len(UE), compressor.update_bits(num) / num)
     weight = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    mean = CompressedUpdates(updates, params, compressor, bits, 9, 2, ClientMemory()).mean(weight)
+    mean = CompressedUpdates(updates, compressor, bits, 9, 2, ClientMemory()).mean(weight)
     slow = torch.zeros(num, dtype=torch.float64)
     loop = make_engine("loop", model)(algorithm, params, batches, UE)
-    for rows, changes in loop.each():
+    for row, change in loop:
         one, _ = compressor(
-            flat({key: changes[key][0] for key in params}),
+            change,
             bits[0],
-            lambda ue=int(UE[rows[0]]): stream(9, "compression", 2, ue),
+            lambda ue=int(UE[row]): stream(9, "compression", 2, ue),
             compressor.init(num),
         )
-        slow += weight[rows[0]] / weight.sum() * one.received
+        slow += weight[row] / weight.sum() * one.received
     off = (flat(mean) - flat(params) - slow).norm() / slow.norm()
     assert off < 0.02  # a rounding that falls the other way moves single weights, not the update
 
@@ -430,7 +429,7 @@ def test_an_aggregate_does_not_depend_on_the_order_of_updates(name, rng):
 
     def aggregate(order):
         index = torch.from_numpy(order)
-        updates = StackedUpdates(ue[order], {key: p[index] for key, p in stack.items()}, sent)
+        updates = received(ue[order], {key: p[index] for key, p in stack.items()}, sent)
         return aggregator(sent, Arrived(updates, weight[order], np.full(7, 0.25), 12))
 
     first = aggregate(np.arange(7))
@@ -445,7 +444,7 @@ def test_an_aggregate_does_not_depend_on_the_order_of_updates(name, rng):
 def test_updates_that_change_nothing_leave_the_model(name):
     aggregator = find("aggregator", name).build({}, CONTEXT)
     sent = {"w": torch.randn(5, dtype=torch.float64)}
-    updates = StackedUpdates(np.arange(4), {"w": sent["w"].repeat(4, 1)}, sent)
+    updates = received(np.arange(4), {"w": sent["w"].repeat(4, 1)}, sent)
     same = aggregator(sent, Arrived(updates, np.ones(4), np.full(4, 0.5), 12))
     torch.testing.assert_close(same["w"], sent["w"], rtol=1e-12, atol=0)
 
@@ -524,11 +523,8 @@ def remembered(algorithm, sent):
 
 def singles(updates):
     """All single updates, in the order of the rows."""
-    found = {}
-    for rows, changes in updates.each():
-        for place, row in enumerate(rows.tolist()):
-            found[row] = {key: p[place] for key, p in changes.items()}
-    return {key: torch.stack([found[row][key] for row in range(len(found))]) for key in found[0]}
+    changes = [shaped(row, updates.sent) for row in updates.table()]
+    return {key: torch.stack([own[key] for own in changes]) for key in updates.sent}
 
 
 @pytest.mark.parametrize("name", names("algorithm"))
@@ -583,7 +579,7 @@ def test_a_run_takes_every_part_and_gives_the_same_bytes_twice(kind, name, tmp_p
 
     if kind == "data" and name in PARTS["data"] and find_data(name) is None:
         pytest.skip(f"{name} is not here")
-    key = {"algorithm": "algorithm", "data": "data.name", "partition": "data.partition"}.get(
+    key = {"algorithm": "arm", "data": "data.name", "partition": "data.partition"}.get(
         kind, f"{kind}.name"
     )
     np.savetxt(

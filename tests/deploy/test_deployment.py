@@ -151,7 +151,7 @@ def test_the_joint_planner_on_devices_is_the_simulators_to_the_bit_and_packed_by
     words = ("deploy", "run", "--folder", site.folder, "--out", tmp_path / "run")
     # The site was set up for another algorithm: what this one brings along and decides is its own
     # all the same.
-    autofl(*words, *sets("algorithm=autofl-j", "stop.rounds=5"))
+    autofl(*words, *sets("arm=autofl-j", "stop.rounds=5"))
     run = read_run(tmp_path / "run")
     assert (run.config["simulation"]["num_selected"], run.config["cell"]["total_bandwidth"]) == (
         3,

@@ -95,7 +95,7 @@ def test_joint_does_far_more_in_a_round_that_costs_10_s_than_in_one_of_10_ms(few
     steps = {}
     for overhead in (0.01, 10.0):
         words = [
-            "algorithm=autofl-j",
+            "arm=autofl-j",
             "cell.num_ue=10",
             "stop.rounds=4",
             "evaluation.every=10",

@@ -15,7 +15,7 @@ from autofl.config import parse_settings
 from autofl.data import Dataset
 from autofl.data.batch import Batch
 from autofl.data.federated import federate
-from autofl.engines import ClientMemory, CompressedUpdates, make_engine, pick_engine
+from autofl.engines import ClientMemory, CompressedUpdates, make_engine, pick_engine, shaped
 from autofl.experiments.build import LONGEST, build_algorithm
 from autofl.models import build, mlp, params_of
 from autofl.rng import stream
@@ -64,11 +64,7 @@ def length(params):
 
 def moved(updates):
     """How far each UE went, by its row."""
-    found = {}
-    for rows, changes in updates.each():
-        for place, row in enumerate(rows.tolist()):
-            found[row] = length({name: p[place] for name, p in changes.items()})
-    return np.array([found[row] for row in range(len(updates.ue))])
+    return updates.table().double().norm(dim=1).numpy()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -120,16 +116,14 @@ def test_several_steps_are_those_of_a_slow_loop(problem, engine):
     longest = 0.3 / np.sqrt(4) * length(params)
     updates = make_engine(engine, model)(at_round(RULED["fedavg"], 4, params), params, batches, UE)
     checked = 0
-    for rows, changes in updates.each():
-        for place, row in enumerate(rows.tolist()):
-            own = batches.take(np.array([row]))
-            own = Batch(own.x[:, 0], own.y[:, 0], own.mask[:, 0])
-            expected = slow_update(model, params, own, longest, steps[row])
-            for name, p in params.items():
-                torch.testing.assert_close(
-                    changes[name][place], expected[name] - p, rtol=1e-7, atol=1e-9
-                )
-            checked += 1
+    for row, change in updates:
+        changes = shaped(change, params)
+        own = batches.take(np.array([row]))
+        own = Batch(own.x[:, 0], own.y[:, 0], own.mask[:, 0])
+        expected = slow_update(model, params, own, longest, steps[row])
+        for name, p in params.items():
+            torch.testing.assert_close(changes[name], expected[name] - p, rtol=1e-7, atol=1e-9)
+        checked += 1
     assert checked == 5
 
 
@@ -173,9 +167,7 @@ def test_what_is_compressed_has_the_same_length(problem, engine):
     batches = data.draw(UE, NUM_SAMPLES, 1, seed=1, round_index=2)
     updates = make_engine(engine, model)(at_round(RULED["exact"], 1, params), params, batches, UE)
     watching = Watching()
-    CompressedUpdates(updates, params, watching, np.full(5, 1.6), 1, 1, ClientMemory()).mean(
-        np.ones(5)
-    )
+    CompressedUpdates(updates, watching, np.full(5, 1.6), 1, 1, ClientMemory()).mean(np.ones(5))
     np.testing.assert_allclose(watching.seen, np.full(5, 0.3 * length(params)), rtol=EXACT)
 
 
@@ -253,38 +245,35 @@ def test_gradients_of_fedavg_are_cut_as_a_slow_loop_cuts_them(problem, engine):
     algorithm = FedAvg(0.4, grad_clip=clip)
     updates = make_engine(engine, model)(algorithm, params, batches, UE)
     cut = np.zeros(5, dtype=int)
-    for rows, changes in updates.each():
-        for place, row in enumerate(rows.tolist()):
-            own, local = batches.take(np.array([row])), params
-            for step in range(steps):
-                x, y, mask = (
-                    torch.cat([role[0, step] for role in part]) for part in (own.x, own.y, own.mask)
-                )
-                leaves = {name: p.clone().requires_grad_() for name, p in local.items()}
-                output = torch.func.functional_call(model, leaves, (x,))
-                loss = (
-                    nn.functional.cross_entropy(output, y, reduction="none") * mask
-                ).sum() / mask.sum()
-                gradient = dict(
-                    zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True)
-                )
-                whole = length(gradient)
-                cut[row] += whole > clip
-                local = {
-                    name: p - 0.4 * min(1.0, clip / whole) * gradient[name]
-                    for name, p in local.items()
-                }
-            for name, p in params.items():
-                torch.testing.assert_close(
-                    changes[name][place], local[name] - p, rtol=1e-7, atol=1e-9
-                )
+    for row, change in updates:
+        changes = shaped(change, params)
+        own, local = batches.take(np.array([row])), params
+        for step in range(steps):
+            x, y, mask = (
+                torch.cat([role[0, step] for role in part]) for part in (own.x, own.y, own.mask)
+            )
+            leaves = {name: p.clone().requires_grad_() for name, p in local.items()}
+            output = torch.func.functional_call(model, leaves, (x,))
+            loss = (
+                nn.functional.cross_entropy(output, y, reduction="none") * mask
+            ).sum() / mask.sum()
+            gradient = dict(
+                zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True)
+            )
+            whole = length(gradient)
+            cut[row] += whole > clip
+            local = {
+                name: p - 0.4 * min(1.0, clip / whole) * gradient[name] for name, p in local.items()
+            }
+        for name, p in params.items():
+            torch.testing.assert_close(changes[name], local[name] - p, rtol=1e-7, atol=1e-9)
     assert updates.guarded.tolist() == cut.tolist()
     assert 0 < cut.sum() < 15
 
 
 def test_what_auto_means_is_this_rule():
     for arm in ("autofl-j", "fedavg-j"):
-        algorithm = build_algorithm(parse_settings({"algorithm": arm}))
+        algorithm = build_algorithm(parse_settings({"arm": arm}).resolved())
         sent = {"w": torch.tensor([3.0, 4.0])}
         for k in (1, 4):
             now = at_round(algorithm, k, sent)

@@ -19,7 +19,7 @@ SMALL = {
     "simulation": {"num_selected": 3, "device": "cpu"},
     "stop": {"rounds": 4},
     "evaluation": {"every": 2, "test_samples": 10},
-    "compare": {"algorithms": ["autofl", "fedavg-2"], "seeds": 2},
+    "compare": {"arms": ["autofl", "fedavg-2"], "seeds": 2},
 }
 
 
@@ -65,8 +65,8 @@ def test_the_ues_of_one_run_spread_over_two_workers_give_the_same_bits(
         "data": {"name": "npz", "file": str(tmp_path / "own.npz"), "partition": "iid"},
         "simulation": {"num_selected": num_ue, "device": "cpu"},
         "learning": {"engine": engine},
-        "algorithm": "per-fedavg",
-        "baseline": {"num_samples": 24},
+        "arm": "per-fedavg",
+        "planner": {"num_samples": 24},
         "stop": {"rounds": 2},
     }
     settings = parse_settings(table)

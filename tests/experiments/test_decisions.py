@@ -1,7 +1,6 @@
 """Each decision is named with its reason, by every door; what the user fixed says so."""
 
 import json
-import tomllib
 
 import pytest
 
@@ -17,12 +16,15 @@ from autofl.report.make import make_report
 from autofl.report.page import html_page
 from autofl_paper.theory.analyze import analyze
 
-JOINT = ["algorithm=autofl-j", "stop.rounds=1", "evaluation.test_samples=5"]
+JOINT = ["arm=autofl-j", "stop.rounds=1", "evaluation.test_samples=5"]
 
 
 def told(*overrides, made=False):
     settings = load_settings(overrides=[*JOINT, *overrides])
-    return {row.decision: row for row in decisions_of(settings, plan(settings) if made else None)}
+    return {
+        row.decision: row
+        for row in decisions_of(settings.resolved(), plan(settings) if made else None)
+    }
 
 
 def test_by_default_every_decision_is_the_planners_and_none_the_users():
@@ -51,7 +53,7 @@ def test_a_planned_round_says_what_they_come_to():
         ("simulation.num_selected=8", "UEs", "8 of 20 asked"),
         ("simulation.num_selected=8", "band", "8 MHz"),
         ("cell.total_bandwidth=3e6", "band", "3 MHz"),
-        ("joint.steps=false", "steps, samples, bits", "by the planner in every round"),
+        ("planner.steps=false", "steps, samples, bits", "by the planner in every round"),
         (
             "learning.outer_lr=0.25",
             "local step",
@@ -79,11 +81,12 @@ def test_a_compressor_of_the_downlink_that_is_set_is_the_users():
 
 def test_an_algorithm_without_a_rule_and_one_without_the_joint_planner():
     rows = {
-        row.decision: row for row in decisions_of(load_settings(overrides=["algorithm=scaffold"]))
+        row.decision: row
+        for row in decisions_of(load_settings(overrides=["arm=scaffold"]).resolved())
     }
     assert rows == {}
-    auto = load_settings(overrides=["algorithm=scaffold", 'learning.outer_lr="auto"'])
-    rows = {row.decision: row for row in decisions_of(auto)}
+    auto = load_settings(overrides=["arm=scaffold", 'learning.outer_lr="auto"'])
+    rows = {row.decision: row for row in decisions_of(auto.resolved())}
     assert rows["local step"][1:] == ("beta = 0.07", "Table I, since scaffold has no rule")
 
 
@@ -95,12 +98,12 @@ def test_a_cell_of_many_asks_a_sample():
 
 def test_the_run_folder_its_report_and_its_settings_read_back_have_the_same_reasons(tmp_path):
     settings = load_settings(overrides=[*JOINT, "evaluation.train_samples=20"])
-    rows = [list(row) for row in decisions_of(settings)]
+    rows = [list(row) for row in decisions_of(settings.resolved())]
     made = run(settings, tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["decisions"] == rows
     back = parse_settings(read_toml(tmp_path / "run" / "config.toml"))
-    assert [list(row) for row in decisions_of(back)] == rows
+    assert [list(row) for row in decisions_of(back.resolved())] == rows
     assert dump_settings(back.resolved()) == dump_settings(settings.resolved())
     report = make_report(made, tmp_path / "report")
     for text in (report.markdown(), html_page(report)):
@@ -111,14 +114,12 @@ def test_the_run_folder_its_report_and_its_settings_read_back_have_the_same_reas
 def test_in_one_comparison_each_algorithm_has_its_own_ues_and_its_file_resumes_to_the_same(
     tmp_path,
 ):
-    settings = load_settings(
-        overrides=['compare.algorithms=["autofl", "autofl-j"]', "compare.seeds=1"]
-    )
+    settings = load_settings(overrides=['compare.arms=["autofl", "autofl-j"]', "compare.seeds=1"])
     paper, joint = (job.settings.resolved() for job in comparison(settings, tmp_path))
     assert (paper.simulation.num_selected, paper.cell.total_bandwidth) == (5, None)
     assert (joint.simulation.num_selected, joint.cell.total_bandwidth) == (20, 5e6)
     assert (paper.learning.outer_lr, joint.learning.outer_lr) == (0.07, "auto")
-    back = parse_settings(tomllib.loads(dump_settings(settings, of_many=True)))
+    back = parse_settings(settings.said())
     again = [dump_settings(job.settings.resolved()) for job in comparison(back, tmp_path)]
     assert again == [dump_settings(one) for one in (paper, joint)]
 
@@ -147,7 +148,7 @@ def test_the_theory_asks_for_numbers(setting):
 
 def test_an_algorithm_without_a_rule_takes_table_i_and_says_so(caplog):
     algorithm = build_algorithm(
-        load_settings(overrides=["algorithm=scaffold", 'learning.outer_lr="auto"'])
+        load_settings(overrides=["arm=scaffold", 'learning.outer_lr="auto"']).resolved()
     )
     assert algorithm.outer_lr == 0.07
     assert "scaffold: its beta cannot be found by the rule, so it is 0.07" in caplog.text

@@ -12,8 +12,9 @@ import pytest
 
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
-from autofl.experiments import jobs
-from autofl.experiments.jobs import Job, run_jobs, run_with_progress
+from autofl.experiments import jobs, processes
+from autofl.experiments.job import Job
+from autofl.experiments.jobs import run_jobs, run_with_progress
 from autofl.records import read_manifest, read_run
 
 SMALL = [
@@ -23,11 +24,11 @@ SMALL = [
     "simulation.device=cpu",
 ]
 MIXED = (
-    ["algorithm=autofl"],
-    ["algorithm=autofl", "data.partition=iid"],
-    ["algorithm=per-fedavg", "data.standardise=false", "seed=2"],
-    ["algorithm=per-fedavg", "cell.distance={disc=900}"],
-    ["algorithm=fedavg-1", "simulation.num_selected=10"],
+    ["arm=autofl"],
+    ["arm=autofl", "data.partition=iid"],
+    ["arm=per-fedavg", "data.standardise=false", "seed=2"],
+    ["arm=per-fedavg", "cell.distance={disc=900}"],
+    ["arm=fedavg-1", "simulation.num_selected=10"],
 )
 
 
@@ -66,22 +67,22 @@ def test_runs_that_differ_in_anything_share_batches_and_give_what_they_give_alon
 def test_a_finished_run_is_kept_and_one_of_other_settings_is_not_gone_on_with(tmp_path):
     job, other, *_ = mixed(tmp_path)
     run_jobs([job])
-    ended = read_manifest(job.place)["ended_at"]
+    ended = read_manifest(job.folder)["ended_at"]
     run_jobs([replace(job, resume=True)])
-    assert read_manifest(job.place)["ended_at"] == ended
+    assert read_manifest(job.folder)["ended_at"] == ended
     run_jobs([job])
-    assert read_manifest(job.place)["ended_at"] > ended
+    assert read_manifest(job.folder)["ended_at"] > ended
     with pytest.raises(AutoFLError, match=r"other settings is there \(data.partition"):
-        run_jobs([replace(other, place=job.place, resume=True)])
+        run_jobs([replace(other, folder=job.folder, resume=True)])
 
 
 def test_a_worker_told_to_end_between_two_runs_says_nothing_and_takes_no_other(capfd):
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, jobs._begin_worker) as pool:
+    with ProcessPoolExecutor(1, context, processes._begin_worker) as pool:
         os.kill(pool.submit(os.getpid).result(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             pool.submit(
-                jobs._pool_unit, run_with_progress, mixed(Path("nowhere"))[0], print
+                processes._pool_unit, run_with_progress, mixed(Path("nowhere"))[0], print
             ).result()
     assert capfd.readouterr().err == ""
 
@@ -91,7 +92,7 @@ def test_what_carries_the_words_of_workers_outlives_a_signal_to_all_processes():
     command's own line.
     """
     with_manager = SyncManager(ctx=multiprocessing.get_context("spawn"))
-    with_manager.start(jobs._begin_manager)
+    with_manager.start(processes._begin_manager)
     with with_manager as manager:
         queue = manager.Queue()
         os.kill(manager._process.pid, signal.SIGTERM)

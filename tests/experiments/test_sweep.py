@@ -43,7 +43,7 @@ def answer(capsys, *argv):
         ("cell.snr_threshold_db=30:0:4", [30, 20, 10, 0]),
         ("data.labels=1,2,5", [1, 2, 5]),
         ("planner.name=paper, exact", ["paper", "exact"]),
-        ("algorithm=autofl,mine:Rule", ["autofl", "mine:Rule"]),
+        ("arm=autofl,mine:Rule", ["autofl", "mine:Rule"]),
         ("cell.distance={disc=100},{uniform=[1, 2]}", [{"disc": 100}, {"uniform": [1, 2]}]),
         ('data.name="a,b",c', ["a,b", "c"]),
     ],

@@ -2,16 +2,17 @@
 
 import csv
 import json
-from dataclasses import replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from autofl.cli.main import run as run_cli
-from autofl.config import dump_settings, load_settings
+from autofl.config import load_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.run import run
-from autofl.experiments.tuned import Constants, Grid, Trial, Tuned, tune
+from autofl.experiments.tuned import Constants, best_of, grid, ranked, times_of, trial_json, tune
+from autofl.results import Results
 
 SMALL = [
     "cell.num_ue=8",
@@ -44,30 +45,31 @@ def slow_time(folder, target):
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuned")
-    grid = Grid(num_samples=[5, 20], local_steps=[1, 4], bits=[2, 4])
-    return tune(small(), grid, folder, seeds=[3, 4, 5], target=0.6), folder
+    tried = grid(num_samples=[5, 20], local_steps=[1, 4], bits=[2, 4])
+    return tune(small(), tried, folder, seeds=[3, 4, 5], target=0.6), folder
+
+
+def constants_of(arm):
+    return Constants(**arm.arms[0])
 
 
 def test_the_best_has_the_least_median_time_of_all(tuned):
     result, folder = tuned
     medians = {}
-    for trial in result.trials:
-        times = [
-            slow_time(folder / f"{trial.constants.name}-seed{seed}", 0.6) for seed in (3, 4, 5)
-        ]
-        np.testing.assert_allclose(trial.times, times, rtol=1e-12)
-        medians[trial.constants] = sorted(times)[1]
+    for arm in ranked(result):
+        constants = constants_of(arm)
+        times = [slow_time(folder / f"{constants.name}-seed{seed}", 0.6) for seed in (3, 4, 5)]
+        np.testing.assert_allclose(times_of(arm), times, rtol=1e-12)
+        medians[constants] = sorted(times)[1]
     assert len(medians) == 8
-    assert result.best is not None
-    assert medians[result.best.constants] == min(medians.values()) < np.inf
+    assert medians[best_of(result)] == min(medians.values()) < np.inf
     assert len(set(medians.values())) > 3
-    assert [trial.median_time for trial in result.trials] == sorted(medians.values())
+    assert [np.median(times_of(arm)) for arm in ranked(result)] == sorted(medians.values())
 
 
 def test_every_run_has_its_constants_in_every_round(tuned):
     result, folder = tuned
-    for trial in result.trials:
-        constants = trial.constants
+    for constants in map(constants_of, result.by_arm()):
         with (folder / f"{constants.name}-seed3" / "ues.csv").open() as file:
             rows = [row for row in csv.DictReader(file) if row["status"] != "infeasible"]
         assert {int(row["num_samples"]) for row in rows} <= {constants.num_samples}
@@ -78,45 +80,41 @@ def test_every_run_has_its_constants_in_every_round(tuned):
 
 def test_constants_that_nobody_can_pay_for_are_reported(tuned):
     result, _ = tuned
-    unheard = [trial for trial in result.trials if not trial.heard]
-    assert {(trial.constants.num_samples, trial.constants.local_steps) for trial in unheard} == {
+    unheard = [arm for arm in result.by_arm() if not arm.values["heard"].any()]
+    assert {(arm.arms[0]["num_samples"], arm.arms[0]["local_steps"]) for arm in unheard} == {
         (20, 4)
     }
-    for trial in unheard:
-        assert trial.remark == "nobody is heard"
-        assert trial.row()["median_time"] is None
-        assert trial.num_reached == 0
+    for row in map(trial_json, unheard):
+        assert row["remark"] == "nobody is heard"
+        assert row["median_time"] is None
+        assert row["reached"] == 0
 
 
-def test_a_run_takes_the_best_settings_and_a_seed_that_did_not_tune(tuned, tmp_path):
+def test_a_run_takes_the_best_constants(tuned, tmp_path):
     result, _ = tuned
-    (tmp_path / "best.toml").write_text(dump_settings(result.best_settings))
-    settings = load_settings(tmp_path / "best.toml")
-    assert settings.seed == 6
-    assert settings.stop.target_accuracy is None
-    done = run(settings, tmp_path / "run")
+    best = best_of(result)
+    done = run(best.applied(small(), 6), tmp_path / "run")
     sent = done.ues["num_samples"] > 0
-    assert set(done.ues["num_samples"][sent].tolist()) == {result.best.constants.num_samples}
+    assert set(done.ues["num_samples"][sent].tolist()) == {best.num_samples}
 
 
-def test_where_no_constants_reach_the_target_there_is_no_best(tuned):
-    result, _ = tuned
-    out = tuple(replace(trial, times=(np.inf, np.inf, 1.0)) for trial in result.trials)
-    assert Tuned(out, 0.99, (1, 2, 3), small()).best is None
-    assert Tuned(out, 0.99, (1, 2, 3), small()).best_settings is None
-    assert Trial(Constants(5, 1), (2.0, np.inf, 1.0), (0.9, 0.1, 0.9), True, 1).median_time == 2.0
+def test_where_no_constants_reach_the_target_there_is_no_best():
+    def made(times):
+        measured = [{"time": t, "accuracy": 0.9, "heard": 1.0, "diverged": 0.0} for t in times]
+        arms = [asdict(Constants(5, 1))] * len(times)
+        return Results.of(arms, range(len(times)), measured, [""] * len(times), 0.99)
+
+    assert best_of(made([np.nan, np.nan, 1.0])) is None
+    assert best_of(made([2.0, np.nan, 1.0])) == Constants(5, 1)
+    assert trial_json(made([2.0, np.nan, 1.0]))["median_time"] == 2.0
 
 
-def test_baselines_are_tuned_in_their_own_section():
-    one = Constants(7, 2, num_selected=4).applied(small('algorithm="fedavg-1"'), 9)
-    assert (one.baseline.name, one.baseline.given["num_samples"], one.planner.name) == (
-        "fixed",
-        7,
-        "paper",
-    )
-    assert one.baseline.given["power"] == "computed"  # what the energy allows, unless it is set
-    said = small('algorithm="fedavg-1"', 'baseline.power="max"')
-    assert Constants(7, 2).applied(said, 9).baseline.given["power"] == "max"
+def test_an_arm_of_constants_is_tuned_too():
+    one = Constants(7, 2, num_selected=4).applied(small('arm="fedavg-1"'), 9)
+    assert (one.planner.name, one.planner.given["num_samples"]) == ("fixed", 7)
+    assert one.planner.given["power"] == "computed"  # what the energy allows, unless it is set
+    said = small('arm="fedavg-1"', 'planner.power="max"')
+    assert Constants(7, 2).applied(said, 9).planner.given["power"] == "max"
     assert (one.learning.local_steps, one.simulation.num_selected, one.seed) == (2, 4, 9)
     sparse = Constants(7, 2, bits=1.5).applied(
         load_settings(overrides=['compressor.name="top-k"']), 9
@@ -127,19 +125,20 @@ def test_baselines_are_tuned_in_their_own_section():
 def test_a_share_of_the_frequency_is_tried_and_carried_out(tmp_path):
     result = tune(
         small("stop.rounds=2"),
-        Grid([5], [1], frequency=[0.5, 1.0]),
+        grid([5], [1], frequency=[0.5, 1.0]),
         tmp_path,
         seeds=[3],
         target=0.6,
     )
-    assert {trial.constants.name for trial in result.trials} == {"d5-tau1-f0.5", "d5-tau1-f1"}
+    names = {constants_of(arm).name for arm in result.by_arm()}
+    assert names == {"d5-tau1-f0.5", "d5-tau1-f1"}
     for share, hertz in ((0.5, 5e8), (1.0, 1e9)):
         with (tmp_path / f"d5-tau1-f{share:g}-seed3" / "ues.csv").open() as file:
             assert {float(row["cpu_frequency"]) for row in csv.DictReader(file)} == {hertz}
 
 
 @pytest.mark.parametrize(
-    ("grid", "more", "says"),
+    ("values", "more", "says"),
     [
         ({"num_samples": [2]}, {}, "num_samples: 2 is too few"),
         ({"num_samples": [5], "local_steps": [0]}, {}, "local_steps"),
@@ -153,15 +152,15 @@ def test_a_share_of_the_frequency_is_tried_and_carried_out(tmp_path):
         ({"num_samples": [5]}, {"seeds": [1, 1]}, "seeds"),
     ],
 )
-def test_nonsense_is_refused_before_anything_runs(tmp_path, grid, more, says):
+def test_nonsense_is_refused_before_anything_runs(tmp_path, values, more, says):
     with pytest.raises(AutoFLError, match=says):
-        tune(small(), Grid(**grid), tmp_path / "none", **{"seeds": [1], "target": 0.6, **more})
+        tune(small(), grid(**values), tmp_path / "none", **{"seeds": [1], "target": 0.6, **more})
     assert not (tmp_path / "none").exists()
 
 
 def test_bits_without_a_compressor_are_refused(tmp_path):
     with pytest.raises(AutoFLError, match=r"need a compressor; set compressor\.name"):
-        tune(load_settings(), Grid([5], bits=[4]), tmp_path / "none", seeds=[1], target=0.6)
+        tune(load_settings(), grid([5], bits=[4]), tmp_path / "none", seeds=[1], target=0.6)
 
 
 def test_the_command_shows_a_table_and_writes_settings_that_simulate_takes(tmp_path, capsys):
@@ -187,10 +186,13 @@ def test_the_command_shows_a_table_and_writes_settings_that_simulate_takes(tmp_p
     assert told["best"]["reached"] == 2
     assert json.loads((tmp_path / "t" / "tuned.json").read_text()) == told
     assert "best: d5" in err
+    best = load_settings(told["settings"])
+    assert best.seed == 3  # the first that did not tune
+    assert best.stop.target_accuracy is None
     alone = tune(
-        small(), Grid([5], [1, 4]), tmp_path / "alone", seeds=[1, 2], target=0.5
+        small(), grid([5], [1, 4]), tmp_path / "alone", seeds=[1, 2], target=0.5
     )  # one worker, the same
-    assert [trial.row() for trial in alone.trials] == told["trials"]
+    assert [trial_json(arm) for arm in ranked(alone)] == told["trials"]
     assert (
         run_cli(
             ["simulate", told["settings"], "--out", str(tmp_path / "s"), "--set", "stop.rounds=2"]

@@ -80,7 +80,7 @@ def test_with_two_classes_many_samples_and_raw_pixels_no_honest_ue_is_left_out(t
     )
     settings = parse_settings(
         {
-            "algorithm": "fedavg-1",
+            "arm": "fedavg-1",
             "data": {
                 "name": "npz",
                 "file": str(tmp_path / "two.npz"),
@@ -89,7 +89,7 @@ def test_with_two_classes_many_samples_and_raw_pixels_no_honest_ue_is_left_out(t
             },
             "cell": {"num_ue": 10, "max_energy": 10.0, "snr_threshold_db": -60.0, "distance": 50.0},
             "simulation": {"num_selected": 10},
-            "baseline": {"name": "fixed", "num_samples": 200},
+            "planner": {"name": "fixed", "num_samples": 200},
             "stop": {"rounds": 10},
             "evaluation": {"every": 10},
             "attack": {"name": "zeros", "share": 0.0},  # nobody lies, and the checks are made
@@ -130,7 +130,7 @@ def test_the_checks_of_a_server_name_it_and_need_no_history():
         np.vstack([table, table.mean(axis=0) - 0.5 * table.std(axis=0)]), dtype=torch.float32
     )
     norm, ones = changes.double().norm(dim=1).numpy(), np.ones(10, dtype=np.int64)
-    said = Checks(Bounds(5.0, 0.0, LIMIT))(
+    said, _ = Checks(Bounds(5.0, 0.0, LIMIT))(
         np.arange(20, 30), norm, ones, 50 * ones, 10.0, lambda: changes
     )
     assert list(said) == [29]
@@ -164,7 +164,7 @@ def test_where_nobody_lies_nobody_is_even(few_digits, algorithm):
                 "evaluation.every=40",
             ),
             *(
-                f"algorithm={algorithm}",
+                f"arm={algorithm}",
                 "attack.name=zeros",
                 "attack.share=0.01",
             ),  # of 12 UEs that is nobody

@@ -20,12 +20,12 @@ from autofl.cli.main import run as run_cli
 from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.core.stop import Stop, watched
 from autofl.core.suspects import suspects_of
-from autofl.engines import UnpackedUpdates
+from autofl.engines import ReceivedUpdates
 from autofl.errors import AutoFLError, Terminated, raise_when_told_to_end
 from autofl.experiments.build import build_simulation
 from autofl.experiments.run import run
-from autofl.experiments.write import Recording, write_together
-from autofl.lock import FolderLock, Locked, is_locked
+from autofl.experiments.write import Recording, play_into
+from autofl.lock import FolderLock
 from autofl.quality import Evaluation, convergence_round
 from autofl.records import RunWriter, read_manifest, read_weights
 from autofl.records.checks import OWN_SUM, sealed
@@ -84,7 +84,7 @@ def test_a_run_stopped_after_its_last_round_only_ends(tmp_path):
 
 def test_a_planner_that_remembers_a_number_goes_on_to_the_same_bytes(tmp_path):
     """A checkpoint once made an array of it."""
-    settings = parse_settings({**SMALL, "algorithm": "autofl-j", "stop": {"rounds": 6}})
+    settings = parse_settings({**SMALL, "arm": "autofl-j", "stop": {"rounds": 6}})
 
     def stopped(record):
         if record.k == 3:
@@ -121,7 +121,7 @@ def test_a_run_is_alive_as_long_as_its_lock_is_held(tmp_path):
         command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "a live run whose process number is nobody's here" in done.stdout
+    assert "a live run" in done.stdout
 
 
 def test_a_run_told_to_end_leaves_a_checkpoint_and_the_reason(tmp_path):
@@ -254,9 +254,7 @@ def test_a_suspect_is_far_longer_than_the_others(lengths, suspects):
     changes = [torch.tensor([0.0, length]) for length in lengths]
     num, sent = len(lengths), {"w": torch.zeros(2)}
     ue, steps = 10 + np.arange(num), np.ones(num, dtype=np.int64)
-    updates = UnpackedUpdates(
-        ue, steps, changes, np.full(num, 64.0), sent, np.zeros(num, dtype=np.int64)
-    )
+    updates = ReceivedUpdates(ue, changes, sent, steps, 0 * steps)
     assert suspects_of(updates) == suspects
 
 
@@ -287,7 +285,7 @@ def go_on_alone(settings, folder):
 def go_on_in_a_batch(settings, folder):
     sim = build_simulation(settings)
     recording = Recording(sim, folder, dump_settings(settings), {}, resume=True)
-    write_together([recording], lambda *_: None)
+    play_into([recording], lambda *_: None)
 
 
 @pytest.mark.parametrize("go_on", [go_on_alone, go_on_in_a_batch])
@@ -304,7 +302,8 @@ def test_rounds_whose_checkpoints_are_all_damaged_are_not_lost_without_a_questio
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
     before = contents(tmp_path / "run")
     with pytest.raises(
-        AutoFLError, match=r"checkpoint-0: damaged .* to begin the run anew, .* --force"
+        AutoFLError,
+        match=r"checkpoint-0: not a whole checkpoint .* to begin the run anew, .* --force",
     ):
         go_on(settings, tmp_path / "run")
     assert contents(tmp_path / "run") == before
@@ -340,37 +339,9 @@ def test_a_link_as_lock_is_refused_and_what_it_points_at_stays(tmp_path):
         (tmp_path / folder / ".lock").unlink(missing_ok=True)
         (tmp_path / folder / ".lock").symlink_to(thesis)
     for act in (lambda: FolderLock(tmp_path / "new"), lambda: read_manifest(tmp_path / "old")):
-        with pytest.raises(AutoFLError, match=r"\.lock: not a regular file; remove it$"):
+        with pytest.raises(AutoFLError, match=r"\.lock: .*; remove it$"):
             act()
     assert thesis.read_text() == "years of work " * 100
-
-
-def test_a_lock_from_a_time_to_come_counts_as_silent(tmp_path):
-    lock = FolderLock(tmp_path)
-    lock.release()
-    path = tmp_path / ".lock"
-    path.write_text(
-        json.dumps(
-            {**json.loads(path.read_text()), "state": "held", "machine": "other", "boot": "other"}
-        )
-    )
-    os.utime(path, (2**31, 2**31))
-    FolderLock(tmp_path).release()
-
-
-def test_the_number_of_attempts_does_not_run_out(tmp_path):
-    (tmp_path / ".lock").write_text(json.dumps({"attempt": 2**53 - 1, "state": "free"}))
-    lock = FolderLock(tmp_path)
-    lock.check()
-    lock.release()
-
-
-def test_a_lock_with_an_endless_attempt_counts_as_none(tmp_path):
-    (tmp_path / ".lock").write_text('{"attempt": ' + "9" * 4040 + "}")
-    lock = FolderLock(tmp_path)
-    assert lock.attempt == 1
-    lock.check()
-    lock.release()
 
 
 @pytest.mark.parametrize("value", ["nan", "-1e999", "inf"])
@@ -393,16 +364,13 @@ def test_a_function_of_pythons_own_is_no_part(tmp_path, capfd, words):
     assert "os:system" in said
 
 
-def test_a_run_of_an_older_format_is_read_and_a_finished_one_without_its_seal_is_not(tmp_path):
+def test_a_manifest_without_its_seal_is_refused(tmp_path):
     folder = run(parse_settings(SMALL), tmp_path).folder
     manifest = json.loads((folder / "manifest.json").read_text())
-    without = {key: value for key, value in manifest.items() if key != OWN_SUM}
-    (folder / "manifest.json").write_text(json.dumps(without))
+    del manifest[OWN_SUM]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(AutoFLError, match="not what the run wrote"):
         read_manifest(folder)
-    del without["format"]
-    (folder / "manifest.json").write_text(json.dumps(without))
-    assert read_manifest(folder)["seed"] == 1
 
 
 def test_an_ascii_terminal_gets_the_whole_table(tmp_path):
@@ -492,28 +460,6 @@ def test_a_run_that_rises_slowly_has_not_stalled_and_one_that_only_scatters_has(
 
 def test_convergence_is_still_the_first_quiet_window():
     assert convergence_round(np.arange(40.0), np.array([0.1] * 10 + [0.5] * 30)) == 10.0
-
-
-def test_a_lock_of_another_boot_counts_until_its_holder_is_silent(tmp_path, monkeypatch):
-    lock = FolderLock(tmp_path)
-    lock.release()
-    path = tmp_path / ".lock"
-    note = {
-        **json.loads(path.read_text()),
-        "state": "held",
-        "boot": "another",
-        "machine": "elsewhere",
-    }
-    path.write_text(json.dumps(note))
-    assert is_locked(tmp_path)
-    monkeypatch.setattr("autofl.lock.PATIENCE", 0.0)
-    with pytest.raises(Locked, match="on elsewhere"):
-        FolderLock(tmp_path)
-    os.utime(path, (time.time() - 601, time.time() - 601))
-    assert not is_locked(tmp_path)
-    second = FolderLock(tmp_path)
-    assert second.attempt == lock.attempt + 1
-    second.release()
 
 
 def test_a_removed_folder_stops_its_writer(tmp_path):

@@ -241,7 +241,7 @@ def test_constants_are_carried_out_as_tune_does():
     constants = Constants(7, 3, 0.4, frequency=0.6)
     told = load_settings(overrides=carried_out(constants, "autofl-j"))
     asked = constants.applied(
-        load_settings(overrides=["algorithm=autofl-j", "compressor.name=entropy"]), 1
+        load_settings(overrides=["arm=autofl-j", "compressor.name=entropy"]), 1
     )
     planners = [
         replace(build_planner(settings), local_steps=None) for settings in (told, asked)
@@ -258,7 +258,7 @@ def test_constants_are_carried_out_as_tune_does():
 def test_the_command_that_tunes_is_one_that_can_be_typed(cell):
     words = shlex.split(tune_command(cell, "autofl-j"))
     overrides = [after for word, after in pairwise(words) if word == "--set"]
-    settings = load_settings(overrides=[*overrides, "algorithm=autofl-j"])
+    settings = load_settings(overrides=[*overrides, "arm=autofl-j"])
     assert settings.seed == TUNING_SEED
     assert load_settings(overrides=CELLS[cell]).cell == settings.cell
 
@@ -304,7 +304,7 @@ def is_plain(config):
     """Whether a run belongs to AutoFL or AutoFL-J of the paper's cell."""
     cell = config["cell"]
     return (
-        config["joint"]["name"] == "joint"
+        config["planner"]["name"] in ("paper", "joint")
         and cell["overhead"] == 0
         and "downlink_power" not in cell
     )

@@ -128,8 +128,8 @@ def test_a_ue_that_its_own_band_is_too_wide_for_takes_no_part_where_bands_are_no
     """At P_max it misses phi in its own band; a narrower one would do, but is not to be had."""
     settings = autofl.load_settings(
         overrides=[
-            "algorithm=autofl-j",
-            "joint.band=false",
+            "arm=autofl-j",
+            "planner.band=false",
             "preset=physical",
             "cell.distance={disc=500}",
         ]
@@ -147,7 +147,7 @@ def test_somebody_takes_part_in_every_round_in_which_somebody_can():
     the same.
     """
     settings = autofl.load_settings(
-        overrides=["algorithm=autofl-j", "simulation.num_selected=2", "cell.distance={disc=400}",
+        overrides=["arm=autofl-j", "simulation.num_selected=2", "cell.distance={disc=400}",
                    "cell.cpu_frequency={uniform=[0.2e9, 2e9]}", "cell.max_energy={uniform=[0.0005, 0.005]}"]
     )  # fmt: skip
     assert draw_horizon(build_network(settings), 24).decoded.any(axis=1).all()

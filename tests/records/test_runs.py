@@ -121,7 +121,7 @@ def test_a_run_reads_back_what_was_simulated_and_as_a_frame(tmp_path):
 
 
 def test_a_comparison_gives_the_runs_one_would_get_one_by_one(tmp_path):
-    table = {**SMALL, "compare": {"algorithms": ["autofl", "fedavg-1"], "seeds": 2}}
+    table = {**SMALL, "compare": {"arms": ["autofl", "fedavg-1"], "seeds": 2}}
     runs = run_comparison(parse_settings(table), tmp_path / "all")
     assert [path.name for path in find_runs([tmp_path / "all"])] == [
         "autofl-seed1",
@@ -131,16 +131,14 @@ def test_a_comparison_gives_the_runs_one_would_get_one_by_one(tmp_path):
     ]
     for each in runs:
         alone = parse_settings(
-            {**table, "algorithm": each.manifest["algorithm"], "seed": each.manifest["seed"]}
+            {**table, "arm": each.manifest["algorithm"], "seed": each.manifest["seed"]}
         )
         run(alone, tmp_path / "alone")
         assert digest(tmp_path / "alone") == digest(each.folder)
 
 
 def test_runs_in_parallel_processes_are_the_same_to_the_bit_and_tell_their_progress(tmp_path):
-    settings = parse_settings(
-        {**SMALL, "compare": {"algorithms": ["autofl", "fedavg-1"], "seeds": 2}}
-    )
+    settings = parse_settings({**SMALL, "compare": {"arms": ["autofl", "fedavg-1"], "seeds": 2}})
     one_by_one, parallel = [], []
     run_comparison(settings, tmp_path / "one", on_progress=one_by_one.append)
     run_comparison(settings, tmp_path / "two", workers=2, on_progress=parallel.append)
@@ -178,7 +176,7 @@ def test_a_comparison_as_one_batch_writes_the_same_runs(tmp_path, monkeypatch):
 
 
 def test_runs_are_not_overwritten_unless_told_to(tmp_path):
-    settings = parse_settings({**SMALL, "compare": {"algorithms": ["fedavg-1"], "seeds": 1}})
+    settings = parse_settings({**SMALL, "compare": {"arms": ["fedavg-1"], "seeds": 1}})
     run_comparison(settings, tmp_path)
     with pytest.raises(AutoFLError, match="--force"):
         run_comparison(settings, tmp_path)

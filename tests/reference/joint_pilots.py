@@ -20,7 +20,7 @@ def rounds_to(target: float, K: float) -> float:
 def write(path, *overrides, law=LAW, num_rounds=400):
     """A file of pilots of these settings, each evaluated in every round."""
     problem = problem_of(
-        autofl.load_settings(overrides=["algorithm=autofl-j", *overrides]).resolved().table()
+        autofl.load_settings(overrides=["arm=autofl-j", *overrides]).resolved().table()
     )
     rates = np.array(Entropy().rates())
     pilots = []

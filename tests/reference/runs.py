@@ -30,7 +30,7 @@ def written(
     each, if heard.
     """
     writer = RunWriter(
-        folder, f'algorithm = "{algorithm}"\nseed = {seed}\n{config}',
+        folder, f'arm = "{algorithm}"\nseed = {seed}\n{config}',
         {"algorithm": algorithm, "seed": seed, "num_ue": 4, "data": "mnist5k"},
     )  # fmt: skip
     for k, accuracy in enumerate(accuracies):

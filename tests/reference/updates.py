@@ -7,6 +7,7 @@ import torch
 
 from autofl.algorithms import FedAvg, PerFedAvg
 from autofl.data.batch import Batch
+from autofl.engines import ReceivedUpdates, flat
 from autofl.units import IntArray
 
 ALGORITHMS = {
@@ -46,3 +47,12 @@ class InMemory:
 
     def narrowed(self) -> tuple["InMemory", None]:
         return self, None
+
+
+def received(ue, stack, sent):
+    """Updates of one local step, whose client parameters are stacked along a leading axis."""
+    changes = [
+        flat({name: p[row] - sent[name] for name, p in stack.items()}) for row in range(len(ue))
+    ]
+    nothing = np.zeros(len(ue), dtype=np.int64)
+    return ReceivedUpdates(np.asarray(ue), changes, sent, nothing + 1, nothing)

@@ -106,10 +106,17 @@ def test_the_picture_is_drawn(run, tmp_path):
     assert "not finite" in paths[1].read_text()
 
 
-def test_a_table_is_cut_back_to_the_round_a_run_goes_on_from(run):
-    writer = RunWriter.go_on(run.folder, after=1)
+def test_a_table_is_cut_back_to_the_round_a_run_goes_on_from(tmp_path):
+    writer = RunWriter(tmp_path, "seed = 1\n", {"algorithm": "autofl", "seed": 1})
+    writer.write(Round(0))
+    for k in (1, 2):
+        writer.write(hand_made(k, 0.2 * k, 0.2, [0, 1], [1e-3, 1e-3], [True, True], Evaluation()))
+        writer.write_devices(k, [DeviceRecord(0, "ok"), DeviceRecord(1, "ok")])
+        if k == 1:
+            writer.write_checkpoint({}, {"round": 1})
     writer.close()
-    again = read_run(run.folder)
+    RunWriter.go_on(tmp_path, after=1).close()
+    again = read_run(tmp_path)
     assert again.rounds["round"].tolist() == [0, 1]
     assert again.ues["round"].tolist() == [1, 1]
     assert again.devices["outcome"].tolist() == ["ok", "ok"]

@@ -85,7 +85,7 @@ def test_settings_show_what_was_changed_and_who_shares_it(tmp_path):
     )
     assert rows["cell.max_energy"][1] == "0.003"
     assert list(settings_table(runs[1:]).rows) == [
-        ["algorithm", "fedavg-1", "autofl"]
+        ["arm", "fedavg-1", "autofl"]
     ]  # 0.003 is the default
 
 

@@ -14,9 +14,9 @@ def test_what_an_algorithm_brings_is_no_difference_and_what_is_set_is_one(tmp_pa
     def played(name, *more):
         return run(load_settings(overrides=[*QUICK, *more]), tmp_path / name)
 
-    ours = [played("a", "algorithm=autofl"), played("j", "algorithm=autofl-j")]
+    ours = [played("a", "arm=autofl"), played("j", "arm=autofl-j")]
     assert list(group(ours)) == ["AutoFL", "AutoFL-J"]
-    other = played("k", "algorithm=autofl-j", "learning.lr_decay=0.3")
+    other = played("k", "arm=autofl-j", "learning.lr_decay=0.3")
     assert list(group([*ours, other])) == [
         "AutoFL, learning.lr_decay = unset",
         "AutoFL-J, learning.lr_decay = auto",
@@ -37,15 +37,19 @@ def test_a_title_names_how_many_are_asked_only_where_all_runs_ask_as_many(tmp_pa
 JOINT = "".join(
     f"{key} = true\n" for key in ("admission", "band", "bits", "steps", "samples", "frequency")
 )
-SECTIONS = f"[planner]\nname = '{{}}'\n{{}}[baseline]\nname = 'fixed'\npower = 'max'\n[joint]\nname = 'joint'\n{JOINT}"
+FIXED = "num_samples = 5\npower = 'max'\n"
+PLANNER = "[planner]\nname = '{}'\n{}"
 
 
 def test_another_planner_is_named_and_its_own_settings_are_not(tmp_path):
-    arms = [(name, "paper", "") for name in ("autofl", "per-fedavg", "autofl-j")] + [
-        ("fedavg-2", "joint", JOINT)
+    arms = [
+        ("autofl", "paper", ""),
+        ("per-fedavg", "fixed", FIXED),
+        ("autofl-j", "joint", JOINT),
+        ("fedavg-2", "joint", JOINT),
     ]
     runs = [
-        written(tmp_path / name, name, 1, [0.1], 1.0, SECTIONS.format(*planner))
+        written(tmp_path / name, name, 1, [0.1], 1.0, PLANNER.format(*planner))
         for name, *planner in arms
     ]
     assert list(group(runs[:3])) == ["AutoFL", "Per-FedAvg", "AutoFL-J"]

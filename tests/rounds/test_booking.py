@@ -12,6 +12,7 @@ import autofl as fl
 from autofl.compressors.quantise import Quantise
 from autofl.core.decide import with_bits
 from autofl.core.simulation import simulate
+from autofl.engines import moved
 from autofl.network import rate, round_cost
 from autofl.records import read_run
 
@@ -42,8 +43,8 @@ class First:
     """Takes the first update and looks at no other."""
 
     def __call__(self, sent, arrived):
-        _, changes = next(iter(arrived.updates.each()))
-        return {name: p + changes[name][0] for name, p in sent.items()}
+        _, change = next(iter(arrived.updates))
+        return moved(sent, change)
 
 
 def played(data, compressor, aggregator=None, rounds=2):

@@ -19,7 +19,7 @@ from autofl.core.downlink import decided_bits, received_model
 from autofl.core.horizon import draw_horizon
 from autofl.core.simulation import simulate, simulated
 from autofl.data import ByOwner, Dataset
-from autofl.engines.compressed import flat
+from autofl.engines import flat
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.cell import build_network, plan
@@ -124,9 +124,9 @@ TABLE = {
 LABEL = np.array([0, 0, 0, 1])
 
 
-def simulation(own=None, algorithm="fedavg-1", **sections):
+def simulation(own=None, arm="fedavg-1", **sections):
     changed = {name: {**TABLE.get(name, {}), **more} for name, more in sections.items()}
-    settings = parse_settings({**TABLE, **changed, "algorithm": algorithm})
+    settings = parse_settings({**TABLE, **changed, "arm": arm})
     dataset = Dataset("ones", np.ones((80, 1), np.float32), LABEL[OWNER], 2)
     model = nn.Linear(1, 2, bias=False)
     model.weight.data = torch.tensor([0.3, 0.1]).view(2, 1)
@@ -174,10 +174,8 @@ def test_without_a_compressor_the_ues_have_the_model_itself():
 
 @pytest.mark.parametrize("algorithm", ["fedavg-1", "per-fedavg", "scaffold", "fedopt", "ditto"])
 def test_a_compressor_that_loses_nothing_changes_nothing(algorithm):
-    plain = [state for _, state in simulate(simulation(algorithm=algorithm))]
-    whole = [
-        state for _, state in simulate(simulation(algorithm=algorithm, own={"downlink": Whole()}))
-    ]
+    plain = [state for _, state in simulate(simulation(arm=algorithm))]
+    whole = [state for _, state in simulate(simulation(arm=algorithm, own={"downlink": Whole()}))]
     for one, other in zip(plain, whole, strict=True):
         for name, p in one.sent.items():
             torch.testing.assert_close(other.sent[name], p, rtol=1e-5, atol=1e-6)
@@ -220,7 +218,7 @@ def test_a_lossy_downlink_may_be_free():
     [
         ({"name": "zip"}, "compressor 'zip' is unknown"),
         ({"bits": 4}, "compressor none: unknown setting 'bits'; it has none"),
-        ({"name": "quantise", "bits": 99}, "bits: 99 is not between 2 and 16"),
+        ({"name": "quantise", "bits": 99}, "bits: must be from 2 to 16"),
     ],
 )
 def test_nonsense_is_refused(section, words):
@@ -312,7 +310,7 @@ def test_a_message_of_all_bits_is_the_model_to_the_bit():
 
 
 JOINT = [
-    "algorithm=autofl-j",
+    "arm=autofl-j",
     "stop.rounds=6",
     "evaluation.every=6",
     "evaluation.test_samples=5",

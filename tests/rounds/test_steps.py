@@ -34,7 +34,7 @@ def length(params):
 
 
 def test_steps_by_the_rule_have_a_length_that_falls_and_no_beta(tmp_path):
-    settings = load_settings(overrides=[*SHORT, "algorithm=autofl-j"]).resolved()
+    settings = load_settings(overrides=[*SHORT, "arm=autofl-j"]).resolved()
     sim = build_simulation(settings)
     run = write_run(sim, tmp_path, dump_settings(settings), manifest_of(settings, sim, {}))
     rounds = list(simulate(sim))
@@ -53,7 +53,7 @@ def test_steps_by_the_rule_have_a_length_that_falls_and_no_beta(tmp_path):
 def test_with_numbers_they_are_those_of_the_settings():
     (_, paper), (_, falling) = (
         played(),
-        played("algorithm=fedavg-2", "learning.lr_decay=1.0", "learning.grad_clip=2.0"),
+        played("arm=fedavg-2", "learning.lr_decay=1.0", "learning.grad_clip=2.0"),
     )
     for record, _ in paper[1:]:
         assert (record.inner_lr, record.outer_lr, record.evaluation.adapt_lr) == (0.03, 0.07, 0.03)
@@ -65,7 +65,7 @@ def test_with_numbers_they_are_those_of_the_settings():
 
 
 def test_a_bound_is_told_beside_the_number_it_bounds():
-    sim, rounds = played("algorithm=autofl-j", "learning.outer_lr=0.25")
+    sim, rounds = played("arm=autofl-j", "learning.outer_lr=0.25")
     last = rounds[1][0]
     assert (last.outer_lr, last.step_length) == pytest.approx(
         (0.25, 0.3 * length(sim.params)), rel=1e-5

@@ -19,31 +19,31 @@ SMALL = {
     "preset": "physical",
 }
 REMEMBERING = {
-    "compressor": {"algorithm": "fedavg-1", "compressor": {"name": "top-k"}},
+    "compressor": {"arm": "fedavg-1", "compressor": {"name": "top-k"}},
     "SCAFFOLD, the history of updates, and a liar's first update": {
-        "algorithm": "scaffold",
+        "arm": "scaffold",
         "attack": {"name": "replay", "share": 0.25},
         "checks": {"history": 0.3},
     },
     "personal models, and the model at the UEs": {
-        "algorithm": "ditto",
+        "arm": "ditto",
         "downlink": {"name": "top-k"},
     },
     "the server's moments, and the planner's powers": {
-        "algorithm": "fedopt",
+        "arm": "fedopt",
         "planner": {"name": "paper"},
     },
     "the planner's losses": {
-        "algorithm": "fedavg-2",
+        "arm": "fedavg-2",
         "planner": {"name": "adaquantfl"},
         "compressor": {"name": "quantise"},
     },
     "a downlink whose bits are decided": {
-        "algorithm": "autofl-j",
+        "arm": "autofl-j",
         "cell": {"num_ue": 8, "downlink_power": 0.1, "receive_power": 0.001},
     },
     "places and fading": {
-        "algorithm": "autofl",
+        "arm": "autofl",
         "channel": {"name": "radio", "mobility": "waypoint"},
     },
 }

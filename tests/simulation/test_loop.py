@@ -62,8 +62,7 @@ def test_all_algorithms_of_a_seed_see_the_same_network_fading_selection_and_firs
     few_digits,
 ):
     sims = [
-        small(few_digits, algorithm=name)
-        for name in ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
+        small(few_digits, arm=name) for name in ("autofl", "per-fedavg", "fedavg-1", "fedavg-2")
     ]
     runs = [list(simulate(sim)) for sim in sims]
     for run, sim in zip(runs[1:], sims[1:], strict=True):
@@ -77,13 +76,11 @@ def test_all_algorithms_of_a_seed_see_the_same_network_fading_selection_and_firs
 
 
 def test_fedavg_2_uses_autofls_samples_and_power(few_digits):
-    one, two = (
-        list(simulate(small(few_digits, algorithm=name))) for name in ("autofl", "fedavg-2")
-    )
+    one, two = (list(simulate(small(few_digits, arm=name))) for name in ("autofl", "fedavg-2"))
     for (left, _), (right, _) in zip(one, two, strict=True):
         np.testing.assert_array_equal(left.plan.num_samples, right.plan.num_samples)
         np.testing.assert_array_equal(left.plan.tx_power, right.plan.tx_power)
-    fixed = [record for record, _ in simulate(small(few_digits, algorithm="per-fedavg"))][1:]
+    fixed = [record for record, _ in simulate(small(few_digits, arm="per-fedavg"))][1:]
     assert all(
         (record.plan.num_samples == 5).all() and (record.plan.tx_power == 0.01).all()
         for record in fixed
@@ -154,7 +151,7 @@ def test_a_diverging_run_stops_with_the_last_finite_model(few_digits):
 
 def test_four_local_steps_take_four_times_the_computing(few_digits):
     def first_round(tau):
-        sim = small(few_digits, learning__local_steps=tau, algorithm="per-fedavg")
+        sim = small(few_digits, learning__local_steps=tau, arm="per-fedavg")
         return next(record for record, _ in simulate(sim) if record.k == 1)
 
     one, four = first_round(1), first_round(4)

@@ -32,7 +32,7 @@ def run(bits_per_hertz=BITS_PER_HERTZ, rounds=1, engine="auto", lr_decay=None, *
     """FedAvg with beta = 1 at 1 m from the base station: five samples at P_max, no fading."""
     settings = parse_settings(
         {
-            "algorithm": "fedavg-1",
+            "arm": "fedavg-1",
             "cell": {
                 "num_ue": 4,
                 "distance": 1.0,

@@ -32,7 +32,7 @@ def simulations(few_digits, algorithms, **sections):
     sims, pool = [], None
     for name in algorithms:
         for seed in (1, 2):
-            settings = parse_settings({**base, "algorithm": name, "seed": seed})
+            settings = parse_settings({**base, "arm": name, "seed": seed})
             data = build_data(settings, few_digits)
             pool = pool or data
             sim = build_simulation(settings, data=dataclasses.replace(data, x=pool.x, y=pool.y))

@@ -31,8 +31,7 @@ class Aggregator(Protocol):
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
         """The aggregate, in the form of what was sent down; at least one update has arrived.
 
-        `arrived.updates.mean(weight)` never forms a single update where the engine can do without;
-        what needs them one by one takes `arrived.updates.each()`, to its end: what a UE remembers
-        is written as its update is formed.
+        `arrived.updates.mean(weight)` forms no single update where the engine can do without;
+        `arrived.updates.table()` has them all, w_i - w of each in one row.
         """
         ...

@@ -6,15 +6,13 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
 from autofl.aggregators.median import weighted_median
-from autofl.aggregators.rows import aggregate
-from autofl.errors import AutoFLError
-from autofl.models import Params
+from autofl.aggregators.rows import RowRule
+from autofl.ranges import Range
 
 
 @dataclass(frozen=True)
-class CentredClipping:
+class CentredClipping(RowRule):
     """v <- v + sum_i a_i (x_i - v) min(1, r / |x_i - v|), a few times (Karimireddy, He and Jaggi,
     ICML 2021).
 
@@ -24,17 +22,10 @@ class CentredClipping:
         remembered and nothing must be tuned.
     """
 
-    radius: Annotated[float, "as a multiple of the median distance from the centre"] = 1.0
-    steps: Annotated[int, "steps of the iteration"] = 3
-
-    def __post_init__(self) -> None:
-        if not self.radius > 0.0 or self.steps < 1:
-            raise AutoFLError(
-                f"radius, steps: {self.radius}, {self.steps}; more than 0, at least 1"
-            )
-
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(self.rule, sent, arrived)
+    radius: Annotated[
+        float, Range(gt=0), "as a multiple of the median distance from the centre"
+    ] = 1.0
+    steps: Annotated[int, Range(ge=1), "steps of the iteration"] = 3
 
     def rule(self, table: Tensor, weight: Tensor) -> Tensor:
         centre = weighted_median(table, weight)

@@ -6,14 +6,12 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import aggregate
-from autofl.errors import AutoFLError
-from autofl.models import Params
+from autofl.aggregators.rows import RowRule
+from autofl.ranges import Range
 
 
 @dataclass(frozen=True)
-class GeometricMedian:
+class GeometricMedian(RowRule):
     """argmin_z sum_i a_i |w_i - z|, smoothed: RFA (Pillutla, Kakade and Harchaoui, IEEE Trans.
     Signal Process. 2022).
 
@@ -22,17 +20,10 @@ class GeometricMedian:
     nu is 1e-6 of the median distance. Liars with less than half of the weight cannot carry it away.
     """
 
-    steps: Annotated[int, "most steps of Weiszfeld's iteration"] = 100
-    tolerance: Annotated[float, "length of the last step, relative to the median distance"] = 1e-6
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or not self.tolerance > 0.0:
-            raise AutoFLError(
-                f"steps, tolerance: {self.steps}, {self.tolerance}; at least 1, more than 0"
-            )
-
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(self.rule, sent, arrived)
+    steps: Annotated[int, Range(ge=1), "most steps of Weiszfeld's iteration"] = 100
+    tolerance: Annotated[
+        float, Range(gt=0), "length of the last step, relative to the median distance"
+    ] = 1e-6
 
     def rule(self, table: Tensor, weight: Tensor) -> Tensor:
         centre = table.median(dim=0).values  # the mean would begin where liars put it

@@ -5,13 +5,11 @@ from typing import Annotated
 
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import aggregate, check_share, distances_sq, num_liars
-from autofl.models import Params
+from autofl.aggregators.rows import LIARS, RowRule, distances_sq, num_liars
 
 
 @dataclass(frozen=True)
-class Krum:
+class Krum(RowRule):
     """Mean of the m - f updates with the smallest sum of |w_i - w_j|^2 over their m - f - 2
     nearest.
 
@@ -19,13 +17,7 @@ class Krum:
     + 2 < m; f is cut to what m allows.
     """
 
-    share: Annotated[float, "share of the updates that may be lies"] = 0.3
-
-    def __post_init__(self) -> None:
-        check_share(self.share)
-
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(self.rule, sent, arrived)
+    share: Annotated[float, LIARS, "share of the updates that may be lies"] = 0.3
 
     def rule(self, table: Tensor, weight: Tensor) -> Tensor:
         num = len(table)

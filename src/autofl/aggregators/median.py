@@ -4,21 +4,19 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import aggregate
-from autofl.models import Params
+from autofl.aggregators.rows import RowRule
 
 
 @dataclass(frozen=True)
-class Median:
+class Median(RowRule):
     """w + the weighted median of w_i - w, weight by weight (Yin et al., ICML 2018).
 
     Liars with less than half of the weight move no coordinate beyond the honest updates. Where data
     are not i.i.d. the median of few differs from their mean, liars or not.
     """
 
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(weighted_median, sent, arrived)
+    def rule(self, table: Tensor, weight: Tensor) -> Tensor:
+        return weighted_median(table, weight)
 
 
 def weighted_median(table: Tensor, weight: Tensor) -> Tensor:

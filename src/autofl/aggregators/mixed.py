@@ -8,14 +8,12 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import aggregate, check_share, distances_sq, num_liars
+from autofl.aggregators.rows import LIARS, RowRule, distances_sq, num_liars
 from autofl.aggregators.trimmed_mean import TrimmedMean
-from autofl.models import Params
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(RowRule):
     """Each update is replaced by the mean of its m - f nearest, itself among them; then the trimmed
     mean.
 
@@ -24,13 +22,7 @@ class Mixed:
     updates, rounded up.
     """
 
-    share: Annotated[float, "share of the updates that may be lies"] = 0.3
-
-    def __post_init__(self) -> None:
-        check_share(self.share)
-
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(self.rule, sent, arrived)
+    share: Annotated[float, LIARS, "share of the updates that may be lies"] = 0.3
 
     def rule(self, table: Tensor, weight: Tensor) -> Tensor:
         num = len(table)

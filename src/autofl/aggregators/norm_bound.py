@@ -6,26 +6,23 @@ from typing import Annotated
 import torch
 
 from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import moved, table_of
-from autofl.errors import AutoFLError
+from autofl.aggregators.rows import table_of
+from autofl.engines import moved
 from autofl.models import Params
+from autofl.ranges import Checked, Range
 
 
 @dataclass(frozen=True)
-class NormBound:
+class NormBound(Checked):
     """The weighted mean, each w_i - w cut to a multiple of the median length (Sun et al. 2019).
 
     Where none is longer it is the mean, to the bit.
     """
 
-    bound: Annotated[float, "longest change, as a multiple of the median"] = 3.0
-
-    def __post_init__(self) -> None:
-        if not self.bound >= 1.0:
-            raise AutoFLError(f"bound: {self.bound} is not >= 1")
+    bound: Annotated[float, Range(ge=1), "longest change, as a multiple of the median"] = 3.0
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        table, weight = table_of(sent, arrived)
+        table, weight = table_of(arrived)
         length = table.norm(dim=1)
         most = self.bound * float(length.median())
         if not (length > most).any():

@@ -1,44 +1,46 @@
 """The updates of a round as a table, for aggregators that look at each of them."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from autofl.aggregators.base import Arrived
-from autofl.engines.compressed import flat, shaped
-from autofl.errors import AutoFLError
+from autofl.engines import moved
 from autofl.models import Params
+from autofl.ranges import Checked, Range
+
+LIARS = Range(ge=0, lt=0.5)
+"""Of the share of the updates that may be lies: no rule withstands half of them."""
 
 
-def table_of(sent: Params, arrived: Arrived) -> tuple[Tensor, Tensor]:
+class RowRule(Checked, ABC):
+    """An aggregator that is a rule for the table of the updates; a frozen dataclass of its
+    settings.
+    """
+
+    def __call__(self, sent: Params, arrived: Arrived) -> Params:
+        return moved(sent, self.rule(*table_of(arrived)))
+
+    @abstractmethod
+    def rule(self, table: Tensor, weight: Tensor) -> Tensor:
+        """What the server takes for the mean change, shape (num_weights,), from those of
+        `table_of`.
+        """
+
+
+def table_of(arrived: Arrived) -> tuple[Tensor, Tensor]:
     """w_i - w of each update in one row, in the order of the UEs' numbers, and the plan's weights,
     of sum 1.
 
     In double precision, shapes (num_updates, num_weights) and (num_updates,): distances are sums of
     many squares.
     """
-    rows: list[Tensor | None] = [None] * len(arrived.updates.ue)
-    for places, changes in arrived.updates.each():
-        for place, row in enumerate(places.tolist()):
-            rows[row] = flat({name: changes[name][place] for name in sent}).double()
     order = np.argsort(arrived.updates.ue, kind="stable")
+    table = arrived.updates.table().double()[torch.from_numpy(order)]
     weight = torch.from_numpy(arrived.weight[order] / arrived.weight[order].sum())
-    there = [row for row in (rows[place] for place in order.tolist()) if row is not None]
-    table = torch.stack(there)
     return table, weight.to(table)
-
-
-def moved(sent: Params, change: Tensor) -> Params:
-    """w with a change in one row added to it."""
-    like = next(iter(sent.values()))
-    return {name: sent[name] + p for name, p in shaped(change.to(like), sent).items()}
-
-
-def aggregate(rule: Callable[[Tensor, Tensor], Tensor], sent: Params, arrived: Arrived) -> Params:
-    """The model moved by what a rule makes of the table and the weights."""
-    return moved(sent, rule(*table_of(sent, arrived)))
 
 
 def num_liars(share: float, num: int, most: int) -> int:
@@ -46,13 +48,6 @@ def num_liars(share: float, num: int, most: int) -> int:
     withstands.
     """
     return max(0, min(int(np.ceil(share * num - 1e-9)), most))
-
-
-def check_share(share: float) -> None:
-    if not 0.0 <= share < 0.5:
-        raise AutoFLError(
-            f"share: {share} is not >= 0 and < 0.5; no rule withstands half of the updates"
-        )
 
 
 def distances_sq(table: Tensor) -> Tensor:

@@ -6,13 +6,11 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from autofl.aggregators.base import Arrived
-from autofl.aggregators.rows import aggregate, check_share, num_liars
-from autofl.models import Params
+from autofl.aggregators.rows import LIARS, RowRule, num_liars
 
 
 @dataclass(frozen=True)
-class TrimmedMean:
+class TrimmedMean(RowRule):
     """The mean of w_i - w without the f largest and the f smallest of each weight (Yin et al., ICML
     2018).
 
@@ -20,14 +18,8 @@ class TrimmedMean:
     """
 
     share: Annotated[
-        float, "share of the updates that may be lies; as many are cut at each end"
+        float, LIARS, "share of the updates that may be lies; as many are cut at each end"
     ] = 0.3
-
-    def __post_init__(self) -> None:
-        check_share(self.share)
-
-    def __call__(self, sent: Params, arrived: Arrived) -> Params:
-        return aggregate(self.rule, sent, arrived)
 
     def rule(self, table: Tensor, weight: Tensor) -> Tensor:
         num = len(table)

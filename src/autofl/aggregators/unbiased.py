@@ -6,13 +6,13 @@ from typing import Annotated
 import numpy as np
 
 from autofl.aggregators.base import Arrived
-from autofl.errors import AutoFLError
 from autofl.models import Params
+from autofl.ranges import Checked, Range
 from autofl.units import Array
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one truth value
-class Unbiased:
+class Unbiased(Checked):
     """w + sum_i (w_i - w) / (n q_i) over the UEs that are heard, q_i = P(selected) P(decoded |
     selected).
 
@@ -25,20 +25,15 @@ class Unbiased:
     seed.
     """
 
-    heard_probability: Array | list[float] | float = 1.0  # P(decoded | selected) of each UE
-    largest: Annotated[float, "largest weight of one update, as a multiple of 1/n"] = 100.0
+    heard_probability: Annotated[Array | list[float] | float, Range(gt=0, le=1)] = (
+        1.0  # P(decoded | selected) of each UE
+    )
+    largest: Annotated[float, Range(ge=1), "largest weight of one update, as a multiple of 1/n"] = (
+        100.0
+    )
 
     needs_everybody = True
     """The rule of selection must reach everybody: no weight makes up for a probability of 0."""
-
-    def __post_init__(self) -> None:
-        heard = np.asarray(self.heard_probability, dtype=np.float64)
-        if not ((heard > 0.0) & (heard <= 1.0)).all():
-            raise AutoFLError(
-                "heard_probability: each must be > 0 and <= 1; a UE that is never heard has no weight"
-            )
-        if not self.largest >= 1.0:
-            raise AutoFLError(f"largest: {self.largest} is not >= 1")
 
     def __call__(self, sent: Params, arrived: Arrived) -> Params:
         heard = np.broadcast_to(

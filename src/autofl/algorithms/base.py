@@ -10,6 +10,7 @@ from torch import Tensor
 from autofl.data.batch import THIRDS, Batch, MetaBatch, Split
 from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
+from autofl.ranges import Checked, Range
 
 
 def minus(a: Params, scale: float | Tensor, b: Params) -> Params:
@@ -95,7 +96,12 @@ def is_stateful(algorithm: object) -> TypeGuard[Stateful]:
     return isinstance(algorithm, Stateful)
 
 
-class Stepping:
+STEP = Range(gt=0, finite=False)
+NOT_NEGATIVE = Range(ge=0)
+"""Of beta, which may be infinite; of what 0 switches off."""
+
+
+class Stepping(Checked):
     """An algorithm whose local steps may be bounded, measured by the model's own length, and
     shorter in later rounds.
 
@@ -119,11 +125,7 @@ class Stepping:
     unit: bool = False  # gradients are taken at length 1: what beta = inf becomes in a round
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.lr_decay < math.inf:
-            raise AutoFLError(f"lr_decay: {self.lr_decay} is not >= 0; 0 keeps the step size")
-        for name in ("grad_clip", "longest_step"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise AutoFLError(f"{name}: {getattr(self, name)} is not >= 0; 0 switches it off")
+        super().__post_init__()
         if math.isinf(self.outer_lr) and self.longest_step == 0.0:
             raise AutoFLError("outer_lr: an infinite step needs longest_step, which bounds it")
 

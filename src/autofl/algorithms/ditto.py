@@ -6,10 +6,9 @@ from typing import Annotated
 import torch
 from torch.func import grad
 
-from autofl.algorithms.base import minus, num_steps, step_of
+from autofl.algorithms.base import NOT_NEGATIVE, minus, num_steps, step_of
 from autofl.algorithms.fedavg import FedAvg
 from autofl.data.batch import Batch, MetaBatch
-from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 
 TRAINED = "trained"
@@ -27,12 +26,9 @@ class Ditto(FedAvg):
     global model.
     """
 
-    pull: Annotated[float, "lambda, how strongly a UE's own model is drawn to the global one"] = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.pull >= 0.0:
-            raise AutoFLError(f"pull: {self.pull} is not >= 0; 0 lets each UE learn alone")
+    pull: Annotated[
+        float, NOT_NEGATIVE, "lambda, how strongly a UE's own model is drawn to the global one"
+    ] = 0.1
 
     def client_init(self, sent: Params) -> Params:
         return {**sent, TRAINED: next(iter(sent.values())).new_zeros(())}

@@ -1,12 +1,22 @@
 """FedAvg: plain gradient steps (McMahan et al. 2017), as the paper's baselines use it."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.func import grad
 
-from autofl.algorithms.base import Averaging, Stepping, check_reached, minus, num_steps, step_of
+from autofl.algorithms.base import (
+    NOT_NEGATIVE,
+    STEP,
+    Averaging,
+    Stepping,
+    check_reached,
+    minus,
+    num_steps,
+    step_of,
+)
 from autofl.data.batch import MetaBatch
 from autofl.models import Loss, Params
 
@@ -15,10 +25,10 @@ from autofl.models import Loss, Params
 class FedAvg(Stepping, Averaging):
     """tau steps of SGD, each on its own d samples."""
 
-    outer_lr: float  # beta
-    lr_decay: float = field(default=0.0, kw_only=True)
-    grad_clip: float = field(default=0.0, kw_only=True)
-    longest_step: float = field(default=0.0, kw_only=True)
+    outer_lr: Annotated[float, STEP]  # beta
+    lr_decay: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
+    grad_clip: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
+    longest_step: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
     unit: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:

@@ -9,8 +9,8 @@ import torch
 
 from autofl.algorithms.base import State, minus
 from autofl.algorithms.fedavg import FedAvg
-from autofl.errors import AutoFLError
 from autofl.models import Params
+from autofl.ranges import Range
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,10 @@ class FedOpt(FedAvg):
     """
 
     server: Annotated[Literal["adam", "momentum"], "rule of the server"] = "adam"
-    server_lr: Annotated[float, "eta"] = 0.01
-    momentum: Annotated[float, "b1"] = 0.9
-    decay: Annotated[float, "b2 of Adam"] = 0.99
-    floor: Annotated[float, "tau of Adam, added to the root in the denominator"] = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (
-            self.server_lr > 0.0
-            and self.floor > 0.0
-            and 0.0 <= self.momentum < 1.0
-            and 0.0 <= self.decay < 1.0
-        ):
-            raise AutoFLError(
-                f"server_lr = {self.server_lr}, floor = {self.floor}: must be > 0;"
-                f" momentum = {self.momentum}, decay = {self.decay}: must lie in [0, 1)"
-            )
+    server_lr: Annotated[float, Range(gt=0), "eta"] = 0.01
+    momentum: Annotated[float, Range(ge=0, lt=1), "b1"] = 0.9
+    decay: Annotated[float, Range(ge=0, lt=1), "b2 of Adam"] = 0.99
+    floor: Annotated[float, Range(gt=0), "tau of Adam, added to the root in the denominator"] = 1e-3
 
     def init(self, params: Params) -> FedOptState:
         first = {name: torch.zeros_like(p) for name, p in params.items()}

@@ -5,9 +5,17 @@ from typing import Annotated
 
 from torch.func import grad
 
-from autofl.algorithms.base import Averaging, Stepping, check_reached, minus, num_steps, step_of
+from autofl.algorithms.base import (
+    NOT_NEGATIVE,
+    STEP,
+    Averaging,
+    Stepping,
+    check_reached,
+    minus,
+    num_steps,
+    step_of,
+)
 from autofl.data.batch import MetaBatch
-from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
 
 
@@ -15,17 +23,15 @@ from autofl.models import Loss, Params
 class FedProx(Stepping, Averaging):
     """tau steps of SGD on f_i(w) + (mu/2) |w - w_k|^2, each on its own d samples."""
 
-    outer_lr: float  # beta
-    lr_decay: float = field(default=0.0, kw_only=True)
-    grad_clip: float = field(default=0.0, kw_only=True)
-    longest_step: float = field(default=0.0, kw_only=True)
+    outer_lr: Annotated[float, STEP]  # beta
+    lr_decay: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
+    grad_clip: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
+    longest_step: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
     unit: bool = field(default=False, kw_only=True)
-    mu: Annotated[float, "weight of the proximal term"] = 0.1
+    mu: Annotated[float, NOT_NEGATIVE, "weight of the proximal term; 0 is FedAvg"] = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.mu >= 0.0:
-            raise AutoFLError(f"mu: {self.mu} is not >= 0; 0 is FedAvg")
         check_reached(self, FedProx, "client_update")
 
     def client_update(self, loss: Loss, params: Params, batch: MetaBatch) -> Params:

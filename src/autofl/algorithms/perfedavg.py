@@ -2,15 +2,16 @@
 finite-difference Hessian.
 """
 
-import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 from torch.func import grad
 
 from autofl.algorithms.base import (
+    NOT_NEGATIVE,
+    STEP,
     Averaging,
     Stepping,
     check_reached,
@@ -22,8 +23,8 @@ from autofl.algorithms.base import (
 )
 from autofl.algorithms.hessian import hessian_product
 from autofl.data.batch import THIRDS, Batch, MetaBatch, Split, check_split
-from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
+from autofl.ranges import Range
 
 Variant = Literal["exact", "first-order", "finite-difference"]
 Drawn = Literal["disjoint", "independent"]
@@ -38,31 +39,27 @@ class PerFedAvg(Stepping, Averaging):
         this is Eq. (7).
     """
 
-    inner_lr: float  # alpha
-    outer_lr: float  # beta
+    inner_lr: Annotated[float, NOT_NEGATIVE]  # alpha
+    outer_lr: Annotated[float, STEP]  # beta
     variant: Variant = "exact"
-    difference: float = (
+    difference: Annotated[float, Range(gt=0)] = (
         1e-5  # length of the step for the finite difference: a longer one crosses kinks of a ReLU
     )
-    lr_decay: float = field(default=0.0, kw_only=True)
+    lr_decay: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
     split: Split = field(default=THIRDS, kw_only=True)  # of d into inner, outer and Hessian batch
     batches: Drawn = field(
         default="disjoint", kw_only=True
     )  # the three of a step: no sample twice, or independent
-    guard: float = field(
+    guard: Annotated[float, NOT_NEGATIVE] = field(
         default=0.0, kw_only=True
     )  # c, the most that alpha |H v| may be of |v|; 0 for any
-    grad_clip: float = field(default=0.0, kw_only=True)
-    longest_step: float = field(default=0.0, kw_only=True)
+    grad_clip: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
+    longest_step: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
     unit: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_split(self.split)
-        if self.batches not in ("disjoint", "independent"):
-            raise AutoFLError(f"batches: {self.batches!r} is not disjoint or independent")
-        if not 0.0 <= self.guard < math.inf:
-            raise AutoFLError(f"guard: {self.guard} is not >= 0; 0 switches it off")
         check_reached(self, PerFedAvg, "client_update", "meta_grad")
 
     @property

@@ -6,10 +6,10 @@ from typing import Annotated
 import torch
 from torch.func import grad
 
-from autofl.algorithms.base import State, Stepping, minus, num_steps, step_of
+from autofl.algorithms.base import NOT_NEGATIVE, STEP, State, Stepping, minus, num_steps, step_of
 from autofl.data.batch import MetaBatch
-from autofl.errors import AutoFLError
 from autofl.models import Loss, Params
+from autofl.ranges import Range
 
 PREFIX = "control."
 """A control variate travels beside its weight under this prefix, so an update has twice the
@@ -42,18 +42,11 @@ class Scaffold(Stepping):
         which is the same where everybody selected is decoded.
     """
 
-    outer_lr: float  # beta
-    lr_decay: float = field(default=0.0, kw_only=True)
-    participation: Annotated[float, "share of the UEs selected in a round; default: the run's"] = (
-        0.25
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.participation <= 1.0:
-            raise AutoFLError(
-                f"participation: {self.participation} is not > 0 and <= 1; it is |A_k| / n"
-            )
+    outer_lr: Annotated[float, STEP]  # beta
+    lr_decay: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
+    participation: Annotated[
+        float, Range(gt=0, le=1), "share of the UEs selected in a round; default: the run's"
+    ] = 0.25
 
     def init(self, params: Params) -> ScaffoldState:
         return ScaffoldState(params, {name: torch.zeros_like(p) for name, p in params.items()})

@@ -20,6 +20,7 @@ from autofl.analysis.forecast import Forecast, draw_networks, forecast_of
 from autofl.analysis.pilot_files import problem_of
 from autofl.analysis.pilot_fit import Fitted, Pilots
 from autofl.config import Settings
+from autofl.config.load import written
 from autofl.core.horizon import Horizon
 from autofl.errors import AutoFLError
 from autofl.units import PathLike
@@ -65,7 +66,7 @@ class Candidate:
 
     @property
     def thrift(self) -> float:
-        return float(self.settings.planned_by().given.get("thrift", 0.0))
+        return float(self.settings.planner.given.get("thrift", 0.0))
 
     @property
     def time(self) -> float:
@@ -152,7 +153,7 @@ def choose(
     if total_band is not None and not 0.0 < total_band <= 1e12:
         raise AutoFLError(f"--total-band {total_band:g}: it must be > 0 Hz and <= 1e12 Hz")
     name, limit = next(iter(given.items()))
-    if settings.planned_by().name != "joint":
+    if settings.planner.name != "joint":
         raise AutoFLError(f"--{name}: this needs the joint planner; add --planner joint")
     if target is not None and not 0.0 < target <= 1.0:
         raise AutoFLError(f"--target {target}: must lie between 0 and 1, for example 0.85")
@@ -169,8 +170,8 @@ def choose(
     fits = {target: look.fitted(target)} if target is not None else _fits(look)
     targets = list(fits)
     look = look.at_pace(targets[len(targets) // 2])
-    own = float(look.settings.planned_by().given.get("thrift", 0.0))
-    is_set = own > 0.0 or "thrift" in settings.planned_by().given
+    own = float(look.settings.planner.given.get("thrift", 0.0))
+    is_set = own > 0.0 or "thrift" in settings.planner.given
     asks = look.settings.simulation.num_selected
     points = [(asks, thrift) for thrift in (sorted({*THRIFTS, own}) if name != "within" else [own])]
     if target is not None and settings.chooses_among_all and asks > 1:
@@ -235,8 +236,7 @@ def choose(
 
 def planned_with(settings: Settings, **values: Any) -> Settings:
     """The same with these settings of the planner."""
-    section = settings.planned_by()
-    return settings.model_copy(update={settings.planned_in(): section.model_copy(update=values)})
+    return settings.model_copy(update={"planner": settings.planner.model_copy(update=values)})
 
 
 def changes(
@@ -245,15 +245,14 @@ def changes(
     """What to give to `autofl simulate` with --set, on top of what was given here, so that it runs
     this choice.
     """
-    section = settings.planned_by()
-    where = settings.planned_in()
-    lines = [f"algorithm={settings.algorithm}", f"{where}.name=joint"]
+    section = settings.planner
+    lines = [f"arm={written(settings.arm)}", "planner.name=joint"]
     if own_pace:
         lines.append(
-            f"{where}.pace=[{', '.join(f'{value:.4g}' for value in section.given['pace'])}]"
+            f"planner.pace=[{', '.join(f'{value:.4g}' for value in section.given['pace'])}]"
         )
     if section.given.get("thrift"):
-        lines.append(f"{where}.thrift={section.given['thrift']:g}")
+        lines.append(f"planner.thrift={section.given['thrift']:g}")
     if total_band is not None:
         lines.append(f"cell.total_bandwidth={total_band!r}")
     return lines
@@ -283,7 +282,7 @@ class _Look:
             cell = settings.cell.model_copy(update={"total_bandwidth": total_band})
             settings = settings.model_copy(update={"cell": cell})
         return cls(
-            settings.resolved(), pilots, own and "pace" not in settings.planned_by().given, on_stage
+            settings.resolved(), pilots, own and "pace" not in settings.planner.given, on_stage
         )
 
     def fitted(self, target: float) -> Fitted:

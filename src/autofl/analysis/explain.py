@@ -171,7 +171,7 @@ def explain(
 def _is_on(settings: Settings, decision: str) -> bool:
     if decision == "compressor":
         return settings.compressor.name != "none"
-    return bool(settings.planned_by().given.get(decision, True))
+    return bool(settings.planner.given.get(decision, True))
 
 
 def _only(settings: Settings, on: list[str]) -> Settings:

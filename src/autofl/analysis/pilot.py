@@ -10,18 +10,17 @@ from autofl.analysis.forecast import pilot_of
 from autofl.analysis.pilot_files import Pilot, problem_of, read_pilots
 from autofl.config import PerUE, Settings
 from autofl.config.parts import (
-    BaselineSettings,
     ChannelSettings,
     CompressorSettings,
     DownlinkSettings,
-    JointSettings,
     LinkSettings,
     PlannerSettings,
 )
 from autofl.config.settings import KnowledgeSettings
 from autofl.errors import AutoFLError
 from autofl.experiments.data import contents_of
-from autofl.experiments.jobs import Job, OnProgress, is_same, run_jobs
+from autofl.experiments.job import Job, OnProgress
+from autofl.experiments.jobs import is_same, run_jobs
 from autofl.lock import locked
 from autofl.records import read_run
 from autofl.rng import stream
@@ -96,10 +95,6 @@ def pilot_settings(
                         "planner": PlannerSettings(
                             name="fixed", num_samples=point.num_samples, power="max"
                         ),
-                        "baseline": BaselineSettings(num_samples=point.num_samples, power="max"),
-                        "joint": JointSettings(
-                            name="fixed", num_samples=point.num_samples, power="max"
-                        ),
                         "compressor": _at(settings.compressor, point.bits),
                         **(
                             {"downlink": DownlinkSettings(name="none")}
@@ -122,14 +117,8 @@ def pilot_settings(
 
 
 def design_of(settings: Settings) -> tuple[Point, ...]:
-    """The pilots that these settings need: others for an algorithm that the joint planner plans
-    for.
-    """
-    return (
-        JOINT_DESIGN
-        if settings.planned_by() is settings.joint or settings.planned_by().name == "joint"
-        else DESIGN
-    )
+    """The pilots that these settings need: others where the joint planner plans."""
+    return JOINT_DESIGN if settings.planner.name == "joint" else DESIGN
 
 
 def _at(compressor: CompressorSettings, bits: float | None) -> CompressorSettings:
@@ -194,4 +183,4 @@ def run_pilots(
     ]
     with locked(Path(folder)):
         run_jobs(jobs, workers, on_progress=on_progress)
-    return [pilot_of(read_run(job.place)) for job in jobs]
+    return [pilot_of(read_run(job.folder)) for job in jobs]

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from autofl.config import Settings
+from autofl.config.arms import read_arm
 from autofl.config.load import written
 from autofl.config.parts import DownlinkSettings, ModelSettings
 from autofl.config.settings import DataSettings, EvaluationSettings
@@ -169,11 +170,11 @@ def _own_settings(config: dict[str, Any]) -> dict[str, Any]:
 
 def _update(config: dict[str, Any]) -> str:
     """The client update in words; an algorithm of one's own with its settings."""
-    name = config["algorithm"]
+    name = read_arm(config["arm"])["algorithm"]
     learning = config["learning"]
-    if name in ("autofl", "per-fedavg", "autofl-j", "autofl-j-thrifty"):
+    if name == "per-fedavg":
         return f"Per-FedAvg, {learning['variant']}"
-    if name in ("fedavg-1", "fedavg-2", "fedavg-j"):
+    if name == "fedavg":
         return "FedAvg"
     usual = ("inner_lr", "outer_lr", "local_steps", "engine", "variant", *STEADY)
     own = {key: value for key, value in learning.items() if key not in usual}
@@ -211,28 +212,27 @@ def pilot_command(settings: Settings, target: float, out: str = "pilots.json") -
     target.
     """
     settings = settings.resolved()
-    plans = settings.planned_in()
     if settings.decides_downlink:
         settings = settings.model_copy(update={"downlink": DownlinkSettings()})
-    named = {
-        "algorithm": settings.algorithm,
+    named: dict[str, Any] = {
+        "arm": settings.arm,
         "data": {"name": settings.data.name, "file": settings.data.file},
     }
-    if (
-        settings.planned_by().name == "joint"
-    ):  # it brings settings along and needs pilots of its own
-        named[plans] = {"name": "joint"}
+    plain = Settings.model_validate(named)
+    is_replaced = settings.planner.name == "joint" and plain.planner.name != "joint"
+    if is_replaced:  # it brings settings along and needs pilots of its own
+        named["planner"] = {"name": "joint"}
     ours = settings.table()
     usual = Settings.model_validate(named).resolved().table()
     first = Settings().resolved().table()
-    changed = {"algorithm": ours["algorithm"]} if ours["algorithm"] != first["algorithm"] else {}
+    changed = {"arm": ours["arm"]} if ours["arm"] != first["arm"] else {}
     changed |= {
         f"data.{key}": ours["data"][key]
         for key in ("name", "file")
         if ours["data"].get(key) != first["data"].get(key)
     }
-    if plans in named and first[plans]["name"] != "joint":
-        changed[f"{plans}.name"] = "joint"
+    if is_replaced:
+        changed["planner.name"] = "joint"
     for section, keys in DECIDES.items():
         its = ours.get(section, {})
         others = usual.get(section, {})

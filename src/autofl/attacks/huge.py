@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from autofl.attacks.base import Attacked
+from autofl.ranges import Checked, Range
 
 
 @dataclass(frozen=True)
-class Huge:
+class Huge(Checked):
     """The same finite value everywhere."""
 
-    value: Annotated[float, "change of each weight"] = 1e30
+    value: Annotated[float, Range(), "change of each weight"] = 1e30
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
         return torch.full_like(attacked.own, self.value)

@@ -1,6 +1,5 @@
 """Liars who hide among the honest."""
 
-import math
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from autofl.attacks.base import Attacked
-from autofl.errors import AutoFLError
+from autofl.ranges import Checked, Range
 
 LEAST = 0.3
 """Deviations used by liars who are too few for the paper's formula, which would have them send the
@@ -19,7 +18,7 @@ mean.
 
 
 @dataclass(frozen=True)
-class LittleIsEnough:
+class LittleIsEnough(Checked):
     """mean - z deviation of the honest updates, weight by weight (Baruch, Baruch and Goldberg,
     NeurIPS 2019).
 
@@ -34,15 +33,14 @@ class LittleIsEnough:
 
     z: Annotated[
         float | None,
+        Range(),
         "standard deviations from the mean; default: as in the paper, by the number of liars",
     ] = None
     spread: Annotated[
-        float, "relative deviation of z, which each liar draws anew for every weight; 0: one z"
+        float,
+        Range(ge=0),
+        "relative deviation of z, which each liar draws anew for every weight; 0: one z",
     ] = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.spread < math.inf:
-            raise AutoFLError(f"spread: {self.spread}; at least 0, and finite")
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
         num = len(attacked.honest)

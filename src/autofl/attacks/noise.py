@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from autofl.attacks.base import Attacked
+from autofl.ranges import Checked, Range
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(Checked):
     """Gaussian noise, `scale` times as long as their own update."""
 
-    scale: Annotated[float, "length, as a multiple of their own update's"] = 3.0
+    scale: Annotated[float, Range(), "length, as a multiple of their own update's"] = 3.0
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:
         own = attacked.own

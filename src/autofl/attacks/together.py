@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from autofl.attacks.base import Attacked
+from autofl.ranges import Checked, Range
 
 
 @dataclass(frozen=True)
-class Together:
+class Together(Checked):
     """-scale |w_i - w| m/|m|, m the mean of the honest updates: one direction, each as long as its
     own honest update.
 
@@ -20,9 +21,11 @@ class Together:
     less.
     """
 
-    scale: Annotated[float, "length, as a multiple of their own update's"] = 1.0
+    scale: Annotated[float, Range(), "length, as a multiple of their own update's"] = 1.0
     at: Annotated[
-        float | None, "length, as a multiple of the honest updates' median, instead of scale"
+        float | None,
+        Range(),
+        "length, as a multiple of the honest updates' median, instead of scale",
     ] = None
 
     def __call__(self, attacked: Attacked, rng: np.random.Generator) -> Tensor:

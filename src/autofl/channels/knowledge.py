@@ -3,12 +3,14 @@
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from statistics import NormalDist
+from typing import Annotated
 
 import numpy as np
 
 from autofl.channels.base import Channel, channel_at
 from autofl.errors import AutoFLError
 from autofl.network import Cell
+from autofl.ranges import Checked, Range
 from autofl.rng import stream
 from autofl.units import Array
 
@@ -20,7 +22,7 @@ come from.
 
 
 @dataclass(frozen=True)
-class Knowledge(Channel):
+class Knowledge(Checked, Channel):
     """A channel together with an imperfect estimate of it.
 
         known = true gain of round k - age, times 10^(error_db z / 10), times the margin,    z ~
@@ -39,18 +41,13 @@ class Knowledge(Channel):
     """
 
     channel: Channel
-    error_db: float = 0.0
-    age: int = 0
-    outage: float | None = None  # None: no margin
+    error_db: Annotated[float, Range(ge=0)] = 0.0
+    age: Annotated[int, Range(ge=0)] = 0
+    outage: Annotated[float | None, Range(gt=0, lt=1)] = None  # None: no margin
     whole: "Knowledge | None" = None  # holds the margin where `channel` is that of one moment
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.error_db < np.inf or self.age < 0:
-            raise AutoFLError(
-                f"knowledge: error_db = {self.error_db} and age = {self.age}; both must be >= 0"
-            )
-        if self.outage is not None and not 0.0 < self.outage < 1.0:
-            raise AutoFLError(f"knowledge: outage = {self.outage} is not a probability > 0 and < 1")
+        super().__post_init__()
         if self.age > 0 and channel_at(self.channel, 0.0) is not self.channel:
             raise AutoFLError(
                 "knowledge.age counts rounds, and this channel follows the clock: set its estimate_delay"

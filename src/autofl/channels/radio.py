@@ -31,6 +31,7 @@ from autofl.channels.tr38901 import (
 )
 from autofl.errors import AutoFLError
 from autofl.network import Cell
+from autofl.ranges import Checked, Range
 from autofl.units import Array, BoolArray, db_to_ratio
 
 APART = 1e3
@@ -40,10 +41,8 @@ both.
 MOST_LOOKS = 128
 """Most moments at which the fading within an upload is sampled."""
 MOST = 1e9
-MOST_DB = 300.0
-"""Seconds, metres and speeds beyond the first are typing errors, gains and losses beyond the
-second.
-"""
+DECIBELS = Range(ge=-300, le=300)
+"""Seconds and metres beyond the first are typing errors, gains and losses beyond the second."""
 LOOKED_AT_ONCE = 1 << 18
 """Such moments, of all UEs together, that are computed in one call: memory stays small in a large
 cell.
@@ -61,19 +60,23 @@ class LargeScale(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Radio(Channel):
+class Radio(Checked, Channel):
     """Gains of a link of 3GPP TR 38.901, or of log-distance with an intercept."""
 
     scenario: Annotated[
         Literal["umi", "uma", "rma", "inh-mixed", "inh-open", "log-distance"],
         "path loss, line of sight, shadowing",
     ] = "umi"
-    carrier: Annotated[float, "f_c [Hz]"] = 3.5e9
-    bs_height: Annotated[float | None, "h_BS [m]; default the scenario's"] = None
-    ue_height: Annotated[float | None, "h_UT [m]; default the scenario's"] = None
-    bs_antenna_dbi: Annotated[float, "gain of the base station's antenna"] = 0.0
-    ue_antenna_dbi: Annotated[float, "gain of a UE's antenna"] = 0.0
-    extra_loss_db: Annotated[float, "walls, bodies, cables"] = 0.0
+    carrier: Annotated[float, Range(ge=1e6, le=1e12), "f_c [Hz]"] = 3.5e9
+    bs_height: Annotated[float | None, Range(ge=0, le=1e5), "h_BS [m]; default the scenario's"] = (
+        None
+    )
+    ue_height: Annotated[float | None, Range(ge=0, le=1e5), "h_UT [m]; default the scenario's"] = (
+        None
+    )
+    bs_antenna_dbi: Annotated[float, DECIBELS, "gain of the base station's antenna"] = 0.0
+    ue_antenna_dbi: Annotated[float, DECIBELS, "gain of a UE's antenna"] = 0.0
+    extra_loss_db: Annotated[float, DECIBELS, "walls, bodies, cables"] = 0.0
     indoor: Annotated[
         bool,
         "UEs are indoors: shadows and fading of Table 7.5-6, O2I; extra_loss_db is for the walls",
@@ -81,70 +84,62 @@ class Radio(Channel):
     line_of_sight: Annotated[Literal["by-place", "always", "never"], "which UEs have one"] = (
         "by-place"
     )
-    shadowing_db: Annotated[float | None, "sigma; default the scenario's; 0: none"] = None
-    shadow_distance: Annotated[float | None, "correlation distance [m]; default the scenario's"] = (
-        None
-    )
+    shadowing_db: Annotated[
+        float | None, Range(ge=0, le=MOST), "sigma; default the scenario's; 0: none"
+    ] = None
+    shadow_distance: Annotated[
+        float | None, Range(gt=0, le=MOST), "correlation distance [m]; default the scenario's"
+    ] = None
     small_scale: Annotated[
         Literal["standard", "rayleigh", "rician", "nakagami", "none"],
         "fading; standard: Rician with line of sight, else Rayleigh",
     ] = "standard"
-    k_factor_db: Annotated[float | None, "Rician K; default the scenario's mean"] = None
-    m: Annotated[float, "of Nakagami fading"] = 2.0
-    speed: Annotated[float, "v [m/s] of UEs or, if they are still, of what moves around them"] = (
-        0.83
-    )
+    k_factor_db: Annotated[
+        float | None, Range(ge=-100, le=30), "Rician K; default the scenario's mean"
+    ] = None
+    m: Annotated[float, Range(ge=0.5, le=1000), "of Nakagami fading"] = 2.0
+    speed: Annotated[
+        float,
+        Range(ge=0, lt=SPEED_OF_LIGHT),
+        "v [m/s] of UEs or, if they are still, of what moves around them",
+    ] = 0.83
     upload: Annotated[
-        float, "seconds over which the fading of a round is averaged; 0: fading at its start"
+        float,
+        Range(ge=0, le=MOST),
+        "seconds over which the fading of a round is averaged; 0: fading at its start",
     ] = 0.0
     mobility: Annotated[Literal["still", "waypoint", "track"], "how UEs move"] = "still"
-    pause: Annotated[float, "waypoint: seconds at each point"] = 0.0
-    area: Annotated[float | None, "waypoint: radius [m] in which UEs move; default the cell's"] = (
-        None
-    )
+    pause: Annotated[float, Range(ge=0, le=MOST), "waypoint: seconds at each point"] = 0.0
+    area: Annotated[
+        float | None,
+        Range(gt=0, le=MOST),
+        "waypoint: radius [m] in which UEs move; default the cell's",
+    ] = None
     track: Annotated[str | None, "track: .csv or .npz of positions over time"] = None
-    estimate_delay: Annotated[float, "age [s] of the gains the planner knows"] = 0.0
-    exponent: Annotated[float, "log-distance: n"] = 3.5
-    intercept_db: Annotated[float | None, "log-distance: loss at 1 m; default free space"] = None
-    building_height: Annotated[float, "rma: average [m]"] = 5.0
-    street_width: Annotated[float, "rma: average [m]"] = 20.0
-    interval: Annotated[float, "seconds between rounds if no clock runs"] = 1.0
-    landscape: Annotated[int, "seed of line of sight, shadows and paths; default the run's"] = 1
+    estimate_delay: Annotated[
+        float, Range(ge=0, le=MOST), "age [s] of the gains the planner knows"
+    ] = 0.0
+    exponent: Annotated[float, Range(gt=0, le=MOST), "log-distance: n"] = 3.5
+    intercept_db: Annotated[
+        float | None, DECIBELS, "log-distance: loss at 1 m; default free space"
+    ] = None
+    building_height: Annotated[float, Range(ge=5, le=50), "rma: average [m]"] = 5.0
+    street_width: Annotated[float, Range(ge=5, le=50), "rma: average [m]"] = 20.0
+    interval: Annotated[float, Range(gt=0, le=MOST), "seconds between rounds if no clock runs"] = (
+        1.0
+    )
+    landscape: Annotated[
+        int,
+        Range(ge=0),
+        "seed of line of sight, shadows and paths; default the run's",
+    ] = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_site(self.law, self.site)
         if self.indoor and self.law.indoor is None:
             raise AutoFLError(
                 f"channel radio: indoor: {self.law.label} has no column for UEs in buildings"
-            )
-        for name in ("shadowing_db", "speed", "upload", "pause", "estimate_delay"):
-            if not 0.0 <= (getattr(self, name) or 0.0) <= MOST:
-                raise AutoFLError(
-                    f"channel radio: {name} = {getattr(self, name):g}; it must lie between 0 and {MOST:g}"
-                )
-        for name in ("shadow_distance", "area", "exponent", "interval"):
-            value = getattr(self, name)
-            if value is not None and not 0.0 < value <= MOST:
-                raise AutoFLError(f"channel radio: {name} = {value:g}; it must be a number > 0")
-        if self.landscape < 0:
-            raise AutoFLError(
-                f"channel radio: landscape = {self.landscape}; a seed is a whole number from 0"
-            )
-        if self.speed >= SPEED_OF_LIGHT:
-            raise AutoFLError(f"channel radio: speed = {self.speed:g} m/s; light has 299,792,458")
-        for name in ("bs_antenna_dbi", "ue_antenna_dbi", "extra_loss_db", "intercept_db"):
-            value = getattr(self, name)
-            if value is not None and not -MOST_DB <= value <= MOST_DB:
-                raise AutoFLError(
-                    f"channel radio: {name} = {value:g}; it must lie within {MOST_DB:g} dB of 0"
-                )
-        if not 0.5 <= self.m <= 1000.0:
-            raise AutoFLError(
-                f"channel radio: m = {self.m:g}; Nakagami fading has m from 0.5, and here up to 1000"
-            )
-        if not -100.0 <= (self.k_factor_db or 0.0) <= 30.0:
-            raise AutoFLError(
-                f"channel radio: k_factor_db = {self.k_factor_db:g}; it must lie between -100 and 30 dB"
             )
         if (self.mobility == "track") != (self.track is not None):
             raise AutoFLError('channel radio: mobility = "track" and the file track go together')

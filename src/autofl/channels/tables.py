@@ -67,7 +67,7 @@ def read_table(
 
 
 def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
-    arrays = read_arrays(path, {"time": 8, array: 8}, "a table of numbers")
+    arrays = read_arrays(path, ("time", array), "a table of numbers")
     if array not in arrays:
         raise AutoFLError(
             f"{path}: array '{array}' is missing; save it with numpy.savez(path, {array}=...)"
@@ -142,8 +142,6 @@ def _checked_time(path: Path, time: Array, num_rows: int, longest_gap: float | N
         raise AutoFLError(
             f"{path}: row {row + 2}: time {time[row + 1]:g} s follows {time[row]:g} s; times must rise"
         )
-    if longest_gap is not None and not longest_gap > 0.0:
-        raise AutoFLError(f"longest_gap = {longest_gap:g}; it must be a number > 0")
     limit = BRIDGED * float(np.median(step)) if longest_gap is None else longest_gap
     if step.max() > limit:
         row = int(np.argmax(step))

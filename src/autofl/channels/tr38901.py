@@ -128,8 +128,6 @@ def check_site(scenario: Scenario, site: Site) -> None:
         "carrier": (site.carrier, scenario.carriers, "Hz"),
         "bs_height": (site.bs_height, scenario.bs_heights, "m"),
         "ue_height": (site.ue_height, scenario.ue_heights, "m"),
-        "building_height": (site.building_height, (5.0, 50.0), "m"),
-        "street_width": (site.street_width, (5.0, 50.0), "m"),
     }
     for name, (value, (low, high), unit) in ranges.items():
         if not low <= value <= high:

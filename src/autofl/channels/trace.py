@@ -11,13 +11,14 @@ from autofl.channels.base import Channel
 from autofl.channels.tables import TimeTable, at_time, read_table
 from autofl.errors import AutoFLError
 from autofl.network import Cell
+from autofl.ranges import Checked, Range
 from autofl.units import Array
 
 LEAST = {"gain": 0.0, "gain_db": -np.inf, "snr_db": -np.inf, "rate": 0.0}
 
 
 @dataclass(frozen=True)
-class Trace(Channel):
+class Trace(Checked, Channel):
     """What a table says of UE i, in column i: .csv with commas, or .npz with an array named by
     `quantity`.
 
@@ -41,15 +42,12 @@ class Trace(Channel):
         "gain"
     )
     longest_gap: Annotated[
-        float | None, "largest gap between two rows [s]; default 10 times the median"
+        float | None, Range(gt=0), "largest gap between two rows [s]; default 10 times the median"
     ] = None
-    interval: Annotated[float, "seconds between rounds if no clock runs"] = 1.0
+    interval: Annotated[float, Range(gt=0), "seconds between rounds if no clock runs"] = 1.0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.interval < np.inf:
-            raise AutoFLError(
-                f"channel trace: interval = {self.interval:g}; it must be a number > 0"
-            )
+        super().__post_init__()
         shape = self.table.value.shape  # a bad file is reported as soon as it is named
         if len(shape) != 2:
             raise AutoFLError(

@@ -1,4 +1,4 @@
-"""autofl compare: several algorithms and seeds over the same network."""
+"""autofl compare: several arms and seeds over the same network."""
 
 import json
 from typing import Annotated
@@ -33,16 +33,19 @@ from autofl.cli.shared import (
 )
 from autofl.report.table import counted
 
-EXAMPLE = "Example: autofl compare --seeds 5 --set data.name=mnist; autofl compare --algorithms autofl,mine:Rule"
+EXAMPLE = "Example: autofl compare --seeds 5 --set data.name=mnist; autofl compare --arms autofl,./mine.toml"
 
 
 def command(
     config: Config = None,
     scenario: Scenario = None,
-    algorithms: Annotated[
+    arms: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...", help="Algorithms, separated by commas; your own as module:object."
+            "--arms",
+            "--algorithms",
+            metavar="NAME,...",
+            help="Arms, separated by commas; your own as a file, or an algorithm as module:object.",
         ),
     ] = None,
     planner: PlannerName = None,
@@ -59,16 +62,16 @@ def command(
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Compare algorithms over the same network, fading and data, several seeds each: a table and
+    """Compare arms over the same network, fading and data, several seeds each: a table and
     pictures.
     """
     from autofl.config import load_settings
 
     chosen = options(
         {
-            "compare.algorithms": None
-            if algorithms is None
-            else json.dumps([*map(str.strip, algorithms.split(","))]),
+            "compare.arms": None
+            if arms is None
+            else json.dumps([*map(str.strip, arms.split(","))]),
             "planner.name": planner,
             "compare.seeds": seeds,
             "attack.name": attack,
@@ -84,10 +87,11 @@ def command(
     else:
         settings = load_settings(config, said, scenario)
         folder = folder_for(out, "compare")
-    names = settings.compare.algorithms
+    arms_compared = [settings.with_arm(arm) for arm in settings.compare.arms]
+    names = [one.arm_name for one in arms_compared]
     number = settings.compare.seeds
     say(f"{', '.join(names)}; {counted(number, 'seed')} each; into {folder}")
-    say_foregone(*(settings.model_copy(update={"algorithm": name}) for name in names))
+    say_foregone(*arms_compared)
     from autofl.experiments.jobs import run_comparison
 
     count = num_workers(workers, settings.simulation.threads)

@@ -147,7 +147,7 @@ def _run_into(
     if keep:
         # Now, before anything starts, and again once nobody else can write there.
         check_no_run(place)
-    say(f"{settings.algorithm}, seed {settings.seed}, on devices, into {place}")
+    say(f"{settings.arm_name}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
     told: list[str] = []
     with ProgressBar(settings.stop.rounds, each_round=True) as bar:

@@ -18,13 +18,11 @@ import typer.core
 from autofl.cli import (
     compare,
     explore,
-    parts,
+    listing,
     pilot,
     plan,
     report,
-    scenarios,
     schema,
-    settings,
     simulate,
     sweep,
     tune,
@@ -61,6 +59,8 @@ class _Program(typer.core.TyperGroup):
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in LISTED:
+            raise AutoFLError(f"autofl {cmd_name} is called autofl list {cmd_name} now")
         if cmd_name not in self.commands:
             self._add_further()
         return super().get_command(ctx, cmd_name)
@@ -100,11 +100,11 @@ COMMANDS = {
     "report": report,
     "explore": explore,
     "pilot": pilot,
-    "settings": settings,
+    "list": listing,
     "schema": schema,
-    "parts": parts,
-    "scenarios": scenarios,
 }
+LISTED = ("parts", "scenarios", "settings")
+"""Once commands of their own."""
 for name, module in COMMANDS.items():
     app.command(name, epilog=module.EXAMPLE)(module.command)
 app.add_typer(data_app, name="data")

@@ -17,6 +17,7 @@ from autofl.cli.planned import (
 )
 from autofl.cli.screen import Stages, say
 from autofl.cli.shared import (
+    ArmName,
     Config,
     Json,
     PlannerName,
@@ -53,9 +54,7 @@ def command(
     config: Config = None,
     scenario: Scenario = None,
     planner: PlannerName = None,
-    algorithm: Annotated[
-        str | None, typer.Option(help="Algorithm to plan for, e.g. autofl-j or fedavg-j.")
-    ] = None,
+    arm: ArmName = None,
     target: Annotated[
         float | None,
         typer.Option(help="Forecast rounds, learning time and energy to this adapted accuracy."),
@@ -111,10 +110,8 @@ def command(
         raise AutoFLError("--target, --within and --budget: give one of them")
     if pilots is not None and not goals:
         raise AutoFLError("--pilots is for a forecast; add its accuracy, for example --target 0.85")
-    settings = load_planned(
-        config, scenario, [*(overrides or ()), *options({"algorithm": algorithm})], planner
-    )
-    name = settings.planned_by().name
+    settings = load_planned(config, scenario, [*(overrides or ()), *options({"arm": arm})], planner)
+    name = settings.planner.name
     asked = {
         "--within": within,
         "--budget": budget,
@@ -159,8 +156,9 @@ def command(
         from autofl.analysis.explain import bounds_of
         from autofl.experiments.decisions import decisions_of
 
-        table["decisions"] = [row._asdict() for row in decisions_of(settings, made)]
-        bounds = bounds_of(settings.resolved(), made)
+        whole = settings.resolved()
+        table["decisions"] = [row._asdict() for row in decisions_of(whole, made)]
+        bounds = bounds_of(whole, made)
         for row, bound in zip(table["ues"], bounds, strict=True):
             row["bound"] = bound._asdict()
 

@@ -147,7 +147,7 @@ def say_forecast(coming: "Forecast", settings: "Settings") -> None:
         rows.append([name, f"{median:.3g}", f"{low:.3g} to {number_text(high, '.3g', NEVER)}"])
     settings = settings.resolved()
     metric = settings.stop.metric
-    to = f"{settings.algorithm} to {100 * coming.target:g} % {metric}"
+    to = f"{settings.arm_name} to {100 * coming.target:g} % {metric}"
     show_table(Table([to, "median", "95 % of runs"], rows))
     say(
         f"forecast of the {metric} accuracy of {settings.model.name} on {settings.data.file or settings.data.name}"

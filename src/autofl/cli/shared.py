@@ -36,6 +36,12 @@ def planners_like(incomplete: str) -> list[str]:
     return [name for name in PARTS["planner"] if name.startswith(incomplete)]
 
 
+def arms_like(incomplete: str) -> list[str]:
+    from autofl.config.arms import arm_names
+
+    return [name for name in arm_names() if name.startswith(incomplete)]
+
+
 def scenarios_like(incomplete: str) -> list[str]:
     from autofl.config.scenarios import scenario_names
 
@@ -59,7 +65,7 @@ Scenario = Annotated[
     typer.Option(
         "--scenario",
         metavar="NAME",
-        help="Start from one of `autofl scenarios`; the file and --set override it.",
+        help="Start from one of `autofl list scenarios`; the file and --set override it.",
         autocompletion=scenarios_like,
     ),
 ]
@@ -78,20 +84,29 @@ PlannerName = Annotated[
     str | None,
     typer.Option(
         "--planner",
-        help="One of `autofl parts planner`, or your own as module:object.",
+        help="One of `autofl list parts planner`, or your own as module:object.",
         autocompletion=planners_like,
+    ),
+]
+ArmName = Annotated[
+    str | None,
+    typer.Option(
+        "--arm",
+        "--algorithm",
+        help="One of `autofl list arms`, a file of your own, or an algorithm as module:object.",
+        autocompletion=arms_like,
     ),
 ]
 AggregatorName = Annotated[
     str | None,
     typer.Option(
-        "--aggregator", help="One of `autofl parts aggregator`, or your own as module:object."
+        "--aggregator", help="One of `autofl list parts aggregator`, or your own as module:object."
     ),
 ]
 Attack = Annotated[
     str | None,
     typer.Option(
-        help="What lying UEs send: one of `autofl parts attack`, or your own as module:object."
+        help="What lying UEs send: one of `autofl list parts attack`, or your own as module:object."
     ),
 ]
 Attackers = Annotated[float | None, typer.Option(help="Share of the UEs that lie; default 0.2.")]
@@ -125,7 +140,7 @@ PACED = ("mnist5k", "mnist")
 
 
 def say_foregone(*runs: "Settings") -> None:
-    """Warn where settings override what an algorithm brings along, where its planner knows other
+    """Warn where settings override what an arm brings along, where its planner knows other
     data only, and where the user's own samples are taken for what they may not be.
     """
     from autofl.experiments.data import (
@@ -134,7 +149,7 @@ def say_foregone(*runs: "Settings") -> None:
 
     lines = []
     for settings in runs:
-        section = settings.planned_by()
+        section = settings.planner
         if (
             section.name == "joint"
             and "pace" not in section.given
@@ -143,10 +158,10 @@ def say_foregone(*runs: "Settings") -> None:
             its = f"of MNIST, not of {settings.data.name}"
             lines.append(
                 f"careful: the joint planner goes by the pace {its}; make pilots with autofl pilot, then"
-                f" autofl plan --target ACCURACY --pilots FILE says {settings.planned_in()}.pace to set"
+                f" autofl plan --target ACCURACY --pilots FILE says planner.pace to set"
             )
         if missed := settings.foregone():
-            lines.append(f"careful: {settings.algorithm} runs with {', '.join(missed)}")
+            lines.append(f"careful: {settings.arm_name} runs with {', '.join(missed)}")
     for settings in {settings.data: settings for settings in runs}.values():
         data = settings.data
         if data.name == "npz" and data.values == "auto" and data.file is not None:
@@ -188,18 +203,10 @@ def sets(overrides: Sequence[str]) -> list[str]:
 def load_planned(
     config: Path | None, scenario: str | None, said: list[str], planner: str | None
 ) -> "Settings":
-    """The settings, with the named planner in the section that plans for their algorithm."""
+    """The settings, with the named planner."""
     from autofl.config import load_settings
-    from autofl.registry import PARTS
 
-    if planner is None:
-        return load_settings(config, said, scenario)
-    sections = {entry.plan for entry in PARTS["algorithm"].values()}
-    others = [
-        one for one in said if one.partition(".")[0].strip() not in sections
-    ]  # those may be of this planner only
-    section = load_settings(config, others, scenario).planned_in()
-    return load_settings(config, [*said, f"{section}.name={planner}"], scenario)
+    return load_settings(config, [*said, *options({"planner.name": planner})], scenario)
 
 
 def report(

@@ -1,12 +1,9 @@
 """autofl simulate: one run."""
 
-from typing import Annotated
-
-import typer
-
 from autofl.cli.screen import ProgressBar, say
 from autofl.cli.shared import (
     AggregatorName,
+    ArmName,
     Attack,
     Attackers,
     Config,
@@ -30,16 +27,13 @@ from autofl.cli.shared import (
     settings_to_resume,
 )
 
-EXAMPLE = "Example: autofl simulate --algorithm autofl --set stop.rounds=50"
+EXAMPLE = "Example: autofl simulate --arm autofl --set stop.rounds=50"
 
 
 def command(
     config: Config = None,
     scenario: Scenario = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(help="One of `autofl parts algorithm`, or your own as module:object."),
-    ] = None,
+    arm: ArmName = None,
     planner: PlannerName = None,
     attack: Attack = None,
     attackers: Attackers = None,
@@ -52,12 +46,12 @@ def command(
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate one algorithm and write its run folder."""
+    """Simulate one arm and write its run folder."""
     from autofl.records import check_no_run
 
     chosen = options(
         {
-            "algorithm": algorithm,
+            "arm": arm,
             "attack.name": attack,
             "attack.share": attackers,
             "aggregator.name": aggregator,
@@ -75,12 +69,13 @@ def command(
     if keep:
         # Now, since importing takes seconds, and again once nobody else can write there.
         check_no_run(folder)
-    say(f"{settings.algorithm}, seed {settings.seed}, into {folder}")
+    say(f"{settings.arm_name}, seed {settings.seed}, into {folder}")
     say_foregone(settings)
-    from autofl.experiments.jobs import Job, run_with_progress
+    from autofl.experiments.job import Job
+    from autofl.experiments.jobs import run_with_progress
 
-    label = f"{settings.algorithm} seed {settings.seed}"
-    job = Job(settings, folder, label, resume is not None, keep=keep)
+    label = f"{settings.arm_name} seed {settings.seed}"
+    job = Job(settings, folder, label, resume=resume is not None, keep=keep)
     bar = ProgressBar(settings.stop.rounds, each_round=True)
     with bar, interruptible(folder, resuming("autofl simulate", folder, settings)):
         made = run_with_progress(job, bar, ray=ray)

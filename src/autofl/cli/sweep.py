@@ -29,7 +29,7 @@ from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
     from autofl.config import Settings
-    from autofl.experiments.sweep import Point
+    from autofl.experiments.job import Job
 
 EXAMPLE = (
     "Example: autofl sweep --plan --over cell.max_energy=1e-3:1e-2:10 --over planner.name=paper,exact;"
@@ -74,12 +74,12 @@ def command(
 
     After an interruption, the same command continues; finished runs are kept.
     """
-    from autofl.config import dump_settings, load_settings
-    from autofl.experiments.sweep import parse_axis, points_of
-    from autofl.files import write_whole
+    from autofl.config import dump_said, load_settings
+    from autofl.experiments.sweep import jobs_of, parse_axis
+    from autofl.files import inside, write_whole
     from autofl.lock import locked
-    from autofl.report.results import Results
     from autofl.report.sweep import sweep_json, sweep_table, write_sweep
+    from autofl.results import Results
 
     if not over:
         raise AutoFLError("sweep: say over what, for example --over cell.max_energy=1e-3:1e-2:10")
@@ -93,29 +93,28 @@ def command(
         return load_settings(config, [*said, *more], scenario)
 
     axes = [parse_axis(text) for text in over]
-    points = points_of(axes, load, seeds)
-    # It may be the base of several algorithms.
-    base = dump_settings(load([]), of_many=True)
-    say_foregone(*(point.settings for point in points))
+    base = dump_said(load([]))  # of several arms, perhaps
     asked = repr((base, axes, seeds, planned, target))
     folder = out or Path("runs") / f"sweep-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
-    first = points[0].settings
+    jobs = jobs_of(axes, load, seeds, inside(folder, "runs"))
+    say_foregone(*(job.settings for job in jobs))
+    first = jobs[0].settings
     with locked(folder):
         write_whole(folder / "config.toml", base)
         if planned:
-            rows = _plan(points, target)
+            rows = _plan(jobs, target)
         else:
             target = first.compare.target_accuracy if target is None else target
             count = num_workers(workers, first.simulation.threads)
-            rows = _simulate(points, target, folder, count, ray)
+            rows = _simulate(jobs, target, folder, count, ray)
         results = Results.of(
-            arms=[point.values for point in points],
-            seeds=[point.settings.seed for point in points],
+            arms=[job.values for job in jobs],
+            seeds=[job.settings.seed for job in jobs],
             measured=rows,
-            names=[point.name for point in points],
+            names=[job.folder.name for job in jobs],
             target=target,
         )
-        files = write_sweep(results, first.algorithm, base, folder)
+        files = write_sweep(results, first.arm_name, base, folder)
     if as_json:
         return print_json(sweep_json(results))
     show_table(sweep_table(results))
@@ -123,27 +122,27 @@ def command(
     return None
 
 
-def _plan(points: "Sequence[Point]", target: float | None) -> list[dict[str, float]]:
-    """A planned round of each point, with a target also a forecast."""
+def _plan(jobs: "Sequence[Job]", target: float | None) -> list[dict[str, float]]:
+    """A planned round of each job, with a target also a forecast."""
     from autofl.experiments.sweep import planned
 
     rows = []
     with Stages() as stages:
-        for number, point in enumerate(points, start=1):
-            stages(f"{number} of {len(points)}: {point.label}")
-            row = planned(point.settings)
+        for number, job in enumerate(jobs, start=1):
+            stages(f"{number} of {len(jobs)}: {job.label}")
+            row = planned(job.settings)
             if target is not None:
-                row |= _forecast(point, target)
+                row |= _forecast(job, target)
             rows.append(row)
     return rows
 
 
-def _forecast(point: "Point", target: float) -> dict[str, float]:
+def _forecast(job: "Job", target: float) -> dict[str, float]:
     """Medians and 95 % limits of rounds, time [s] and energy of a UE [J] to the target."""
     from autofl.analysis.forecast import forecast
     from autofl.report.sweep import FORECAST
 
-    told = forecast(point.settings, target).table()
+    told = forecast(job.settings, target).table()
     columns: dict[str, Any] = {}
     for name, key in zip(FORECAST, ("rounds", "sim_time", "energy"), strict=True):
         columns[name] = told[key]["median"]
@@ -154,20 +153,17 @@ def _forecast(point: "Point", target: float) -> dict[str, float]:
 
 
 def _simulate(
-    points: "Sequence[Point]", target: float, folder: Path, workers: int, ray: str | None
+    jobs: "Sequence[Job]", target: float, folder: Path, workers: int, ray: str | None
 ) -> list[dict[str, float]]:
-    """What is read off the run of each point."""
-    from autofl.experiments.sweep import run_points, unfinished
-    from autofl.files import inside
+    """What is read off the run of each job."""
+    from autofl.experiments.jobs import distinct, run_jobs, unfinished
     from autofl.records import read_run
     from autofl.report.summary import measure
 
-    store = inside(folder, "runs")
-    left = unfinished(points, store)
-    num_runs = len({point.name for point in points})
-    say(f"{num_runs} runs, {len(left)} of them to be made, into {folder}")
-    total = sum(point.settings.stop.rounds for point in left)
+    left = unfinished(jobs)
+    say(f"{len(distinct(jobs))} runs, {len(left)} of them to be made, into {folder}")
+    total = sum(job.settings.stop.rounds for job in left)
     bar = ProgressBar(max(1, total), each_run=len(left) <= 20)
-    with bar, interruptible(store, "the same command"):
-        folders = run_points(points, store, workers=workers, ray=ray, on_progress=bar)
-    return [measure(read_run(made), target) for made in folders]
+    with bar, interruptible(folder / "runs", "the same command"):
+        run_jobs(jobs, workers, ray, bar)
+    return [measure(read_run(job.folder), target) for job in jobs]

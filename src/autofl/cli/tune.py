@@ -1,13 +1,13 @@
 """autofl tune: the best constants by grid search."""
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from autofl.cli.screen import ProgressBar, say, show_table
 from autofl.cli.shared import (
+    ArmName,
     Config,
     Device,
     Force,
@@ -29,9 +29,6 @@ from autofl.errors import AutoFLError
 from autofl.files import quoted, write_whole
 from autofl.report.table import Table, counted, number_text, percent
 
-if TYPE_CHECKING:
-    from autofl.experiments.tuned import Trial, Tuned
-
 EXAMPLE = (
     "Example: autofl tune --samples 5,20 --steps 1,4 --bits 2,4 --set compressor.name=quantise"
 )
@@ -40,10 +37,7 @@ EXAMPLE = (
 def command(
     config: Config = None,
     scenario: Scenario = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(help="One of `autofl parts algorithm`, or your own as module:object."),
-    ] = None,
+    arm: ArmName = None,
     samples: Annotated[
         str, typer.Option(metavar="D,...", help="Samples of a local step to try.")
     ] = "5,20,40",
@@ -84,16 +78,16 @@ def command(
     planning.
     """
     from autofl.config import dump_settings, load_settings
+    from autofl.config.load import own_code_named
+    from autofl.experiments.tuned import best_of, grid, ranked, trial_json, tune
 
-    chosen = options({"algorithm": algorithm, "simulation.device": device_for(device, ray)})
+    chosen = options({"arm": arm, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen], scenario)
     if resume and out is None:
         raise AutoFLError("--resume: name the folder to resume (--out)")
     if seeds < 1:
         raise AutoFLError(f"--seeds {seeds}: at least 1 is needed")
-    from autofl.experiments.tuned import Grid, tune
-
-    grid = Grid(
+    tried = grid(
         num_samples=numbers("--samples", samples, int),
         local_steps=numbers("--steps", steps, int),
         bits=numbers("--bits", bits, float),
@@ -102,15 +96,13 @@ def command(
     )
     folder = folder_for(out, "tune")
     target = settings.compare.target_accuracy if target is None else target
-    count = len(list(grid))
-    total = count * seeds
-    say(f"{count} constants, {counted(seeds, 'seed')} each; into {folder}")
+    total = len(tried) * seeds
+    say(f"{len(tried)} constants, {counted(seeds, 'seed')} each; into {folder}")
     bar = ProgressBar(total * settings.stop.rounds, each_run=total <= 20)
-    again = f"the same command with --out {quoted(folder)} --resume"
-    with bar, interruptible(folder, again):
-        tuned = tune(
+    with bar, interruptible(folder, f"the same command with --out {quoted(folder)} --resume"):
+        results = tune(
             settings,
-            grid,
+            tried,
             folder,
             seeds=range(settings.seed, settings.seed + seeds),
             target=target,
@@ -120,55 +112,55 @@ def command(
             ray=ray,
             on_progress=bar,
         )
+
+    # What `simulate` takes: the best constants, and the first seed that did not tune them.
+    best = best_of(results)
     file = folder / "tuned.toml"
-    if tuned.best_settings is not None:
-        write_whole(file, dump_settings(tuned.best_settings))
-    _show(tuned, folder, file, as_json)
+    if best is not None:
+        chosen_settings = best.applied(settings, settings.seed + seeds)
+        write_whole(file, dump_settings(chosen_settings))
 
-
-def _show(tuned: "Tuned", folder: Path, file: Path, as_json: bool) -> None:
-    """The table, and a file of the same; the best constants in a sentence."""
-    from autofl.config.load import own_code_named
-
+    trials = [trial_json(arm) for arm in ranked(results)]
     told = {
-        "target": tuned.target,
-        "metric": tuned.settings.stop.metric,
-        "seeds": list(tuned.seeds),
-        "best": None if tuned.best is None else tuned.best.row(),
-        "settings": None if tuned.best is None else str(file),
-        "trials": [trial.row() for trial in tuned.trials],
+        "target": target,
+        "metric": settings.stop.metric,
+        "seeds": sorted(set(results.seeds)),
+        "best": None if best is None else trials[0],
+        "settings": None if best is None else str(file),
+        "trials": trials,
     }
     write_whole(folder / "tuned.json", json.dumps(told, indent=2) + "\n")
     if as_json:
         print_json(told)
     else:
         headings = ["constants", "d", "tau", "bits", "|A_k|", "frequency"]
-        headings += [f"s to {percent(tuned.target)}", "reached", "accuracy", ""]
-        show_table(Table(headings, [_row(trial) for trial in tuned.trials]))
-    if tuned.best is None or tuned.best_settings is None:
+        headings += [f"s to {percent(target)}", "reached", "accuracy", ""]
+        show_table(Table(headings, [_row(trial) for trial in trials]))
+    if best is None:
         say(
-            f"no constants reach {percent(tuned.target)} in half of their runs; try others, or more stop.rounds"
+            f"no constants reach {percent(target)} in half of their runs; try others, or more stop.rounds"
         )
-    else:
-        own = "".join(f" {words}" for words in own_code_named(tuned.best_settings.table()))
-        say(
-            f"best: {tuned.best.constants.name}; autofl simulate {quoted(file)}{own} runs them on a seed not used for"
-            " tuning",
-            whole=True,
-        )
+        return
+    own = "".join(f" {words}" for words in own_code_named(chosen_settings.table()))
+    say(
+        f"best: {best.name}; autofl simulate {quoted(file)}{own} runs them on a seed not used for tuning",
+        whole=True,
+    )
 
 
-def _row(trial: "Trial") -> list[str]:
-    constants = trial.constants
+CONSTANTS = ("num_samples", "local_steps", "bits", "num_selected", "frequency")
+
+
+def _row(trial: dict[str, Any]) -> list[str]:
+    """A line of the table."""
+    from autofl.experiments.tuned import Constants
+
+    constants = {name: trial[name] for name in CONSTANTS}
     return [
-        constants.name,
-        str(constants.num_samples),
-        str(constants.local_steps),
-        number_text(constants.bits),
-        number_text(constants.num_selected),
-        number_text(constants.frequency),
-        number_text(trial.row()["median_time"], ".3g"),
-        f"{trial.num_reached}/{len(trial.times)}",
-        percent(trial.row()["median_accuracy"], 1),
-        trial.remark,
+        Constants(**constants).name,
+        *map(number_text, constants.values()),
+        number_text(trial["median_time"], ".3g"),
+        f"{trial['reached']}/{len(trial['times'])}",
+        percent(trial["median_accuracy"], 1),
+        trial["remark"],
     ]

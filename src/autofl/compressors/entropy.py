@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from autofl.compressors import enumerative
 from autofl.compressors.base import Randomness, Sent, check_length, fitting_bytes, whole_bytes
 from autofl.errors import AutoFLError
+from autofl.ranges import Checked, Range
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +53,7 @@ Row = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Entropy:
+class Entropy(Checked):
     """Every weight becomes a whole multiple of one step s for the whole update.
 
         q_j = floor(x_j / s + u_j),    received as s q_j,    u_j uniform in [0, 1)
@@ -66,13 +67,7 @@ class Entropy:
     bits are sent as they are.
     """
 
-    bits: Annotated[float, "bits per weight, 0.02 to 12"] = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0.02 <= self.bits <= MOST_BITS:
-            raise AutoFLError(
-                f"bits: {self.bits} is not between 0.02 and 12; 32 bits per weight compress nothing"
-            )
+    bits: Annotated[float, Range(ge=0.02, le=MOST_BITS), "bits per weight"] = 1.0
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
         least = whole_bytes(LEAST_BITS + 2 * -(-num_weights // enumerative.BLOCK))

@@ -9,7 +9,7 @@ import numpy as np
 
 from autofl.compressors.base import Randomness, Sent, whole_bytes
 from autofl.compressors.entropy import MOST_BITS, Entropy, fitted, packed, times
-from autofl.errors import AutoFLError
+from autofl.ranges import Checked, Range
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ the size of the code jumps, which straight lines are slow to find.
 
 
 @dataclass(frozen=True)
-class Nearest:
+class Nearest(Checked):
     """Every weight becomes the nearest whole multiple of one step s, coded as `Entropy` codes it.
 
         q_j = floor(x_j / s + 1/2),    received as s q_j
@@ -46,14 +46,10 @@ class Nearest:
     """
 
     bits: Annotated[
-        float, "bits per weight, 0.02 to 12; on the way down of a joint arm decided unless set"
+        float,
+        Range(ge=0.02, le=MOST_BITS),
+        "bits per weight; on the way down of a joint arm decided unless set",
     ] = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0.02 <= self.bits <= MOST_BITS:
-            raise AutoFLError(
-                f"bits: {self.bits} is not between 0.02 and 12; 32 bits per weight compress nothing"
-            )
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
         return Entropy(self.bits).update_bits(num_weights, bits_per_weight)

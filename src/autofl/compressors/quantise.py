@@ -10,13 +10,14 @@ import numpy as np
 from autofl.compressors.base import Randomness, Sent, check_length, fitting_bytes, whole_bytes
 from autofl.compressors.blocks import SCALE_BYTES, num_blocks, rounded, spread
 from autofl.errors import AutoFLError
+from autofl.ranges import Checked, Range
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Quantise:
+class Quantise(Checked):
     """Each weight becomes one of 2^b - 1 evenly spaced values between -s and s, s the largest of
     its block.
 
@@ -31,16 +32,8 @@ class Quantise:
     determines b.
     """
 
-    bits: Annotated[int, "bits per weight, 2 to 16"] = 4
-    block: Annotated[int, "weights that share a scale"] = 256
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.bits <= 16:
-            raise AutoFLError(
-                f"bits: {self.bits} is not between 2 and 16; 32 bits per weight compress nothing"
-            )
-        if self.block < 1:
-            raise AutoFLError(f"block: {self.block} is too few; at least 1 weight has a scale")
+    bits: Annotated[int, Range(ge=2, le=16), "bits per weight"] = 4
+    block: Annotated[int, Range(ge=1), "weights that share a scale"] = 256
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
         """Z = b N + 16 ceil(N / block), in whole bytes."""

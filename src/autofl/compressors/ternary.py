@@ -10,6 +10,7 @@ import numpy as np
 from autofl.compressors.base import Randomness, Sent, check_length
 from autofl.compressors.blocks import SCALE_BYTES, num_blocks, rounded, spread
 from autofl.errors import AutoFLError
+from autofl.ranges import Checked, Range
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +21,7 @@ POWERS = 3 ** np.arange(TRITS, dtype=np.uint8)
 
 
 @dataclass(frozen=True)
-class Ternary:
+class Ternary(Checked):
     """Each weight becomes -s, 0 or s, s the largest of its block rounded up to half precision (Wen
     et al. 2017).
 
@@ -30,11 +31,7 @@ class Ternary:
     decides. Packed: the scales, then sum_i 3^i (q_i + 1) over each five weights.
     """
 
-    block: Annotated[int, "weights that share a scale"] = 256
-
-    def __post_init__(self) -> None:
-        if self.block < 1:
-            raise AutoFLError(f"block: {self.block} is too few; at least 1 weight has a scale")
+    block: Annotated[int, Range(ge=1), "weights that share a scale"] = 256
 
     def update_bits(self, num_weights: int, bits_per_weight: float | None = None) -> float:
         return 8.0 * (self._scale_bytes(num_weights) + -(-num_weights // TRITS))

@@ -9,6 +9,7 @@ import numpy as np
 
 from autofl.compressors.base import Randomness, Sent, check_length, fitting_bytes, whole_bytes
 from autofl.errors import AutoFLError
+from autofl.ranges import Checked, Range
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +19,7 @@ VALUE_BITS = 32
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Checked):
     """The k largest weights are sent as they are, with their places; the rest is remembered (Stich
     et al. 2018).
 
@@ -29,13 +30,7 @@ class TopK:
     values in the order of their places, then the places.
     """
 
-    share: Annotated[float, "share of the weights that are sent"] = 0.05
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.share <= 1.0:
-            raise AutoFLError(
-                f"share: {self.share} is not > 0 and <= 1; 0.05 sends every twentieth weight"
-            )
+    share: Annotated[float, Range(gt=0, le=1), "share of the weights that are sent"] = 0.05
 
     def num_sent(self, num_weights: int, bits_per_weight: float | None = None) -> int:
         """k, at least 1."""

@@ -1,6 +1,7 @@
 """Settings: what a user writes in TOML, validated at the door."""
 
 from autofl.config.load import (
+    dump_said,
     dump_settings,
     flat_settings,
     load_settings,
@@ -17,6 +18,7 @@ __all__ = [
     "DataSettings",
     "PerUE",
     "Settings",
+    "dump_said",
     "dump_settings",
     "flat_settings",
     "load_settings",

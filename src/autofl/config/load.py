@@ -6,6 +6,7 @@ import json
 import re
 import reprlib
 import shlex
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,11 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from autofl.config.parts import PartSettings
-from autofl.config.scenarios import read_scenario
+from autofl.config.arms import with_files_read
+from autofl.config.layers import sections, without_settings_of_replaced_parts
 from autofl.config.settings import Settings
 from autofl.errors import AutoFLError
-from autofl.files import parse_toml, quoted, read_toml
-from autofl.registry import find
+from autofl.files import quoted, read_toml
 from autofl.units import PathLike
 
 
@@ -28,22 +28,22 @@ def load_settings(
     """Settings of a TOML file (the defaults without one), then each override "section.key=value" on
     top.
 
-    A scenario, one of `scenario_names`, gives the values that neither of them sets. The file of a
-    run may be a stranger's: parts of its own (`module:object`) are imported only if an override
-    names them too.
+    A scenario and the arm that is named give the values that neither of them sets. The file of a run
+    may be a stranger's: parts of its own (`module:object`) are imported only if an override names
+    them too.
     """
-    table = read_toml(path) if path is not None else {}
+    table = with_files_read(read_toml(path)) if path is not None else {}
     overrides = list(overrides)
     if path is not None and _is_of_a_run(Path(path)):
         check_asked(path, table, overrides)
     origin = str(path) if path is not None else "settings"
     if scenario is not None:
-        table = on_top(read_scenario(scenario), table)
+        table["scenario"] = scenario
         origin = f"scenario {scenario}" + (f" and {path}" if path is not None else "")
-    below = _sections(table)
+    below = sections(table)
     for override in overrides:
         _apply(table, override)
-    _leave_out_settings_of_replaced_parts(
+    without_settings_of_replaced_parts(
         table, below, {override.partition("=")[0].strip() for override in overrides}
     )
     return parse_settings(table, origin)
@@ -66,6 +66,7 @@ def check_asked(path: PathLike, table: dict[str, Any], overrides: Iterable[str])
     said: dict[str, Any] = {}
     for override in overrides:
         _apply(said, override)
+    said = with_files_read(said)
     asked = {name for names in _own_code(said).values() for name in names}
     if missing := sorted({name for names in _own_code(table).values() for name in names} - asked):
         words = " ".join(own_code_named(table))
@@ -102,41 +103,34 @@ def resume_words(folder: PathLike, table: dict[str, Any]) -> str:
 
 def written(value: Any) -> str:
     """A value as --set reads it."""
+    return value if isinstance(value, str) else _as_toml(value)
+
+
+def _as_toml(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {written(one)}" for key, one in value.items()) + "}"
-    return value if isinstance(value, str) else json.dumps(value)
+        return "{" + ", ".join(f"{key} = {_as_toml(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_as_toml, value)) + "]"
+    return json.dumps(value)
 
 
 def _own_code(table: dict[str, Any]) -> dict[str, list[str]]:
     """By its key what names parts that are not ours."""
-    flat = {
-        key: value
-        for key, value in flat_settings(table).items()
-        if key.rpartition(".")[2] in NAMING
-    }
-    named = {key: value if isinstance(value, list) else [value] for key, value in flat.items()}
-    own = {key: [str(name) for name in names if ":" in str(name)] for key, names in named.items()}
+    named = {key: _names(key, value) for key, value in flat_settings(table).items()}
+    own = {key: [name for name in names if ":" in name] for key, names in named.items()}
     return {key: names for key, names in own.items() if names}
 
 
-def on_top(below: dict[str, Any], file: dict[str, Any]) -> dict[str, Any]:
-    """A file's table over a scenario's: key by key within a section."""
-    sections = _sections(below)
-    merged = {**below, **file}
-    for section in sections.keys() & _sections(file).keys():
-        merged[section] = {**sections[section], **file[section]}
-    _leave_out_settings_of_replaced_parts(
-        merged,
-        sections,
-        {f"{section}.{key}" for section, values in _sections(file).items() for key in values},
-    )
-    if "positions" in _sections(file).get("cell", {}) and "distance" not in file["cell"]:
-        merged["cell"].pop("distance", None)  # the places of the file, not the drop of the scenario
-    return merged
-
-
-def _sections(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {section: dict(value) for section, value in table.items() if isinstance(value, dict)}
+def _names(key: str, value: Any) -> list[str]:
+    """The parts that a value names; an arm in a list is a name or a table."""
+    if key.rpartition(".")[2] not in NAMING:
+        return []
+    names = list[str]()
+    for one in value if isinstance(value, list) else [value]:
+        inner = flat_settings(one) if isinstance(one, dict) else {}
+        names += [str(one)] if not inner else []
+        names += [name for where, what in inner.items() for name in _names(where, what)]
+    return names
 
 
 CONFIG = "config.toml"
@@ -153,7 +147,7 @@ LEFT_BY_US = (
     "tuned.json",
 )
 """Files by which a folder of results is told, even where one of them was taken away."""
-NAMING = ("algorithm", "algorithms", "name", "partition")
+NAMING = ("arm", "arms", "algorithm", "name", "partition")
 """Keys whose values name parts."""
 FROM_OBJECTS = "made_from_objects"
 """Marks the config.toml of a run that Python objects made: it cannot be repeated from there."""
@@ -176,11 +170,23 @@ def parse_settings(table: dict[str, Any], origin: str = "settings") -> Settings:
         raise AutoFLError(f"{origin}: nested too deep") from None
 
 
-def dump_settings(settings: Settings, of_many: bool = False) -> str:
-    """Settings as TOML text, of one algorithm or of several; `load_settings` reads it back to the
-    same.
-    """
-    return tomli_w.dumps(settings.table(of_many))
+RENAMED = {
+    "algorithm": "algorithm is called arm now",
+    "compare.algorithms": "compare.algorithms is called compare.arms now",
+    "baseline": "[baseline] is [planner] now, the one section for all arms",
+    "joint": "[joint] is [planner] now, the one section for all arms",
+}
+"""Keys of earlier settings files."""
+
+
+def dump_settings(settings: Settings) -> str:
+    """Settings as TOML text; `load_settings` reads it back to the same."""
+    return tomli_w.dumps(settings.table())
+
+
+def dump_said(settings: Settings) -> str:
+    """What is set, as TOML text: for several arms, since each brings defaults of its own."""
+    return tomli_w.dumps(settings.said())
 
 
 def flat_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -196,16 +202,16 @@ def flat_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def name_of(settings: Settings) -> str:
-    """The name of a run in a store: algorithm, seed and a hash of all that is set."""
+    """The name of a run in a store: arm, seed and a hash of all that is set."""
     text = dump_settings(settings.resolved())
-    algorithm = re.sub(r"[^A-Za-z0-9._-]+", "-", settings.algorithm)  # module:object has a colon
-    return f"{algorithm}-seed{settings.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    arm = re.sub(r"[^A-Za-z0-9._-]+", "-", settings.arm_name)  # module:object has a colon
+    return f"{arm}-seed{settings.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def parse_value(text: str) -> Any:
     """The value that a setting is given on a command line: TOML, or a bare word such as exact."""
     try:
-        return parse_toml(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except RecursionError:
         raise AutoFLError(f"{_shortened(text, 60)}: nested too deep") from None
     except ValueError:
@@ -231,36 +237,12 @@ def _apply(table: dict[str, Any], override: str) -> None:
     table[last] = value
 
 
-def _leave_out_settings_of_replaced_parts(
-    table: dict[str, Any], below: dict[str, dict[str, Any]], said: set[str]
-) -> None:
-    """Where the upper table names another part, what the lower one sets for the old part alone is
-    dropped.
-
-    Args:
-        table: both together; below: what lay below; said: "section.key" of what lies on top.
-    """
-    for section, field in Settings.model_fields.items():
-        old = below.get(section, {})
-        new = table.get(section, {})
-        if not isinstance(field.default, PartSettings) or not isinstance(new, dict):
-            continue
-        names = [values.get("name", field.default.name) for values in (old, new)]
-        if names[0] == names[1] or not all(isinstance(name, str) for name in names):
-            continue  # the validation reports what is no text
-        try:
-            before, after = (find(field.default.kind, name).settings for name in names)
-        except AutoFLError:
-            continue  # the validation reports an unknown name
-        for key in set(old) & (before.keys() - after.keys()):
-            if f"{section}.{key}" not in said:
-                del new[key]
-
-
 def _one_line(problem: Any) -> str:
     where = [str(part) for part in problem["loc"]]
     key = ".".join(where)
     given = _shortened(reprlib.repr(problem["input"]), 60)
+    if key in RENAMED:
+        return RENAMED[key]
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(where[-1], _keys_at(where[:-1]), n=1, cutoff=0.0)
         return f"{key}: unknown key; the nearest is {'.'.join([*where[:-1], *close])!r}"

@@ -1,6 +1,5 @@
 """A section of settings that names a part: `name`, and whatever settings that part has."""
 
-import math
 import reprlib
 from typing import Any, ClassVar, Self
 
@@ -8,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core import PydanticCustomError
 
 from autofl.errors import AutoFLError
-from autofl.registry import PARTS, Kind, Part, check_name, find, unknown_key
+from autofl.registry import PARTS, Kind, Part, check_name, find
 
 
 class PartSettings(BaseModel):
@@ -19,17 +18,13 @@ class PartSettings(BaseModel):
     from_run: ClassVar[
         tuple[str, ...]
     ] = ()  # settings that come from other sections unless they are given here
-    usual: ClassVar[
-        dict[str, Any]
-    ] = {}  # settings of the default part in this section, where not its own defaults
 
     name: str = Field(min_length=1)
 
     @property
     def given(self) -> dict[str, Any]:
         """The settings of the part that are set."""
-        usual = self.usual if self.name == type(self).model_fields["name"].default else {}
-        return {**usual, **(self.model_extra or {})}
+        return dict(self.model_extra or {})
 
     @property
     def part(self) -> Part:
@@ -64,58 +59,56 @@ class PartSettings(BaseModel):
 
 
 def checked_settings(part: Part, given: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a part with their types checked; an AutoFLError of one line where something is
-    wrong.
+    """Settings of a part with names, types and ranges checked; an AutoFLError of one line where
+    something is wrong.
     """
-    known = part.settings
-    checked = {}
-    for key, value in given.items():
-        if key not in known:
-            raise AutoFLError(unknown_key(f"{part.kind} {part.name}", key, known))
-        if isinstance(value, float) and not math.isfinite(value):
-            raise AutoFLError(
-                f"{part.kind} {part.name}: {key}: must be a finite number (got {value})"
-            )
-        try:
-            adapter = TypeAdapter(
-                known[key].type, config=ConfigDict(strict=True, arbitrary_types_allowed=True)
-            )
-            checked[key] = adapter.validate_python(value)
-        except ValidationError as error:
-            words = error.errors()[0]["msg"].replace("Input should", "must")
-            raise AutoFLError(
-                f"{part.kind} {part.name}: {key}: {words} (got {reprlib.repr(value)})"
-            ) from None
-    return checked
+    typed = {key: _typed(part, key, value) for key, value in given.items() if key in part.settings}
+    part.check(given | typed)
+    return typed
 
 
+def _typed(part: Part, key: str, value: Any) -> Any:
+    """A value in the type of its setting."""
+    try:
+        return TypeAdapter(part.settings[key].type, config=AS_WRITTEN).validate_python(value)
+    except ValidationError as error:
+        words = error.errors()[0]["msg"].replace("Input should", "must")
+        raise AutoFLError(
+            f"{part.kind} {part.name}: {key}: {words} (got {reprlib.repr(value)})"
+        ) from None
+
+
+AS_WRITTEN = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+"""A number in quotes is no number."""
 PLANNER_FROM_RUN = ("pace", "rates", "least_samples", "most_samples")
 """Settings of a planner that data and compressor give it."""
 
 
 class PlannerSettings(PartSettings):
-    """Who decides for AutoFL, FedAvg-2 and every algorithm of a user's own."""
+    """Who decides for the UEs.
+
+    It may hold settings for the planners of other arms: those of a comparison share their settings.
+    """
 
     kind = "planner"
     from_run = PLANNER_FROM_RUN
     name: str = Field("paper", min_length=1, description=f"one of {', '.join(PARTS['planner'])}")
 
+    @property
+    def given(self) -> dict[str, Any]:
+        extra = self.model_extra or {}
+        return {key: value for key, value in extra.items() if key in self.part.settings}
 
-class BaselineSettings(PartSettings):
-    """Who decides for Per-FedAvg and FedAvg-1."""
+    @property
+    def foreign(self) -> list[str]:
+        """The settings that this planner lacks."""
+        return [key for key in self.model_extra or {} if key not in self.part.settings]
 
-    kind = "planner"
-    from_run = PLANNER_FROM_RUN
-    usual: ClassVar[dict[str, Any]] = {"num_samples": 5, "power": "max"}
-    name: str = Field("fixed", min_length=1, description="planner of Per-FedAvg and FedAvg-1")
-
-
-class JointSettings(PartSettings):
-    """Who decides for AutoFL-J and FedAvg-J."""
-
-    kind = "planner"
-    from_run = PLANNER_FROM_RUN
-    name: str = Field("joint", min_length=1, description="planner of AutoFL-J and FedAvg-J")
+    def resolved(self) -> Self:
+        resolved = super().resolved()
+        for key in self.foreign:
+            del (resolved.model_extra or {})[key]
+        return resolved
 
 
 class ChannelSettings(PartSettings):
@@ -255,3 +248,17 @@ class ModelSettings(PartSettings):
 
     def resolved(self) -> Self:
         return self
+
+
+SECTIONS: dict[str, type[PartSettings]] = {
+    "channel": ChannelSettings,
+    "link": LinkSettings,
+    "selection": SelectionSettings,
+    "planner": PlannerSettings,
+    "compressor": CompressorSettings,
+    "downlink": DownlinkSettings,
+    "aggregator": AggregatorSettings,
+    "attack": AttackSettings,
+    "model": ModelSettings,
+}
+"""The sections of settings that name a part."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autofl.errors import AutoFLError
-from autofl.files import read_bytes, read_toml
+from autofl.files import read_toml
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 
@@ -26,7 +26,7 @@ def read_scenario(name: str) -> dict[str, Any]:
 
 def scenario_line(name: str) -> str:
     """What it is, in one line: the comment its file begins with."""
-    return read_bytes(_path(name)).decode().partition("\n")[0].lstrip("# ")
+    return _path(name).read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
 
 
 def _path(name: str) -> Path:
@@ -34,6 +34,6 @@ def _path(name: str) -> Path:
     if name not in names:
         nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
         raise AutoFLError(
-            f"scenario {name!r} is unknown; the nearest is {nearest!r} (autofl scenarios lists them)"
+            f"scenario {name!r} is unknown; the nearest is {nearest!r} (autofl list scenarios lists them)"
         )
     return FOLDER / f"{name}.toml"

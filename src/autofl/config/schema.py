@@ -4,9 +4,17 @@ written.
 
 from typing import Any
 
-from autofl.config.parts import PartSettings
+from pydantic import TypeAdapter
+
+from autofl.config.arms import arm_names
+from autofl.config.parts import SECTIONS, PartSettings
+from autofl.config.scenarios import scenario_names
 from autofl.config.settings import Settings
+from autofl.ranges import Range, Setting
 from autofl.registry import PARTS, find
+
+OF_A_USER = {"properties": {"name": {"pattern": ":"}}, "required": ["name"]}
+"""A section that names a part of a user's own, whose settings only its code knows."""
 
 
 def schema() -> dict[str, Any]:
@@ -17,13 +25,16 @@ def schema() -> dict[str, Any]:
     """
     drawn = Settings.model_json_schema()
     names = drawn["$defs"]
-    for name, field in Settings.model_fields.items():
-        if isinstance(field.default, PartSettings):
-            section = names[type(field.default).__name__]
-            section["properties"] = {**section["properties"], **_settings_of(field.default)}
-            section["properties"]["name"]["examples"] = [*PARTS[field.default.kind]]
-        if name == "algorithm":
-            drawn["properties"]["algorithm"]["examples"] = [*PARTS["algorithm"]]
+    for section in SECTIONS.values():
+        form = names[section.__name__]
+        form["properties"]["name"]["examples"] = [*PARTS[section.kind]]
+        settings = _settings_of(section)
+        for key, same in settings.items():
+            form["properties"][key] = {"description": same[0].meaning}
+        forms = {key: _either(same) for key, same in settings.items()}
+        form |= {"if": OF_A_USER, "else": {"properties": forms}}
+    drawn["properties"]["arm"]["examples"] = arm_names()
+    drawn["properties"]["scenario"]["examples"] = scenario_names()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **drawn,
@@ -31,12 +42,38 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _settings_of(section: PartSettings) -> dict[str, Any]:
-    """The settings of all parts that a section can name, each with its meaning."""
-    fields = type(section).model_fields
-    return {
-        key: {"description": setting.meaning or key}
-        for name in PARTS[section.kind]
-        for key, setting in find(section.kind, name).settings.items()
-        if setting.meaning and key not in fields
-    }
+def _settings_of(section: type[PartSettings]) -> dict[str, list[Setting]]:
+    """The settings of all parts that a section can name, by key."""
+    settings: dict[str, list[Setting]] = {}
+    for name in PARTS[section.kind]:
+        for key, setting in find(section.kind, name).settings.items():
+            if setting.meaning and key not in section.model_fields:
+                settings.setdefault(key, []).append(setting)
+    return settings
+
+
+def _either(settings: list[Setting]) -> dict[str, Any]:
+    """What a value may be that several parts have under one key."""
+    forms: list[dict[str, Any]] = []
+    for setting in settings:
+        form = TypeAdapter(setting.type).json_schema()
+        if setting.range is not None:
+            _bound(form, setting.range)
+        if form not in forms:
+            forms.append(form)
+    return forms[0] if len(forms) == 1 else {"anyOf": forms}
+
+
+def _bound(form: dict[str, Any], range_: Range) -> None:
+    """Write a range beside every type of number in a form."""
+    if form.get("type") in ("number", "integer"):
+        bounds = {
+            "exclusiveMinimum": range_.gt,
+            "minimum": range_.ge,
+            "exclusiveMaximum": range_.lt,
+            "maximum": range_.le,
+        }
+        form |= {keyword: bound for keyword, bound in bounds.items() if bound is not None}
+    inner = form.get("anyOf", [])
+    for other in [*inner, form["items"]] if "items" in form else inner:
+        _bound(other, range_)

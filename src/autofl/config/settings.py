@@ -3,29 +3,37 @@ name.
 """
 
 import difflib
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from autofl.config.arms import USUAL, Arm, name_of_arm, read_arm, title_of, with_files_read
+from autofl.config.layers import arm_below, layered, sections
 from autofl.config.parts import (
+    SECTIONS,
     AggregatorSettings,
     AttackSettings,
-    BaselineSettings,
     ChannelSettings,
     CompressorSettings,
     DownlinkSettings,
-    JointSettings,
     LinkSettings,
     ModelSettings,
-    PartSettings,
     PlannerSettings,
     SelectionSettings,
     checked_settings,
 )
 from autofl.config.quantity import Bounds, PerUE
 from autofl.errors import AutoFLError
-from autofl.registry import PARTS, Part, find
+from autofl.registry import PARTS, Part, find, unknown_key
 from autofl.rng import stream
 from autofl.units import Array
 
@@ -35,21 +43,13 @@ MODEL_WEIGHTS = {
     ("lenet5", "cifar10"): 62_006,
 }
 """Weights of the models on the data sets they fit, so that planning needs no PyTorch."""
-WITHOUT_OWN_SETTINGS = (
-    "autofl",
-    "per-fedavg",
-    "fedavg-1",
-    "fedavg-2",
-    "autofl-j",
-    "autofl-j-thrifty",
-    "fedavg-j",
-)
-"""Algorithms whose settings are all fields of `LearningSettings`: the paper's four, and three of
-ours.
-"""
-PAPER_STEPS = {"cifar10": (0.06, 0.02)}
-"""alpha and beta of Table I; what is not listed takes MNIST's."""
-MNIST_STEPS = (0.03, 0.07)
+TABLE_I = {"mnist": (0.03, 0.07), "cifar10": (0.06, 0.02)}
+"""alpha and beta of Table I; data that are not listed take MNIST's."""
+GAINS = {
+    "paper": PerUE(law="rayleigh", parameters=(40.0,)),
+    "physical": PerUE(law="exponential", parameters=(1.0,)),
+}
+"""Small-scale gains by preset."""
 MOST_ASKED = 100
 """UEs from which the joint planner chooses in a round; more would be planned for longer than they
 save.
@@ -544,34 +544,49 @@ class CheckSettings(Section):
     )
 
 
-class CompareSettings(Section):
-    """A comparison: which algorithms, over which seeds, judged at which accuracy."""
+Value = TypeVar("Value")
 
-    algorithms: list[str] = Field(
+
+def _read(kind: str, read: Callable[[], Value]) -> Value:
+    """What is read, or the reason why it cannot be as an error of the settings."""
+    try:
+        return read()
+    except AutoFLError as error:
+        raise PydanticCustomError(kind, "{error}", {"error": str(error)}) from None
+
+
+class CompareSettings(Section):
+    """A comparison: which arms, over which seeds, judged at which accuracy."""
+
+    arms: list[Arm] = Field(
         ["autofl", "per-fedavg", "fedavg-1", "fedavg-2", "autofl-j"],
         min_length=1,
         max_length=100,
-        description='in this order; your own as "module:object"',
+        description="in this order, each as `arm` names it",
     )
     seeds: int = Field(3, ge=1, le=10_000, description="how many seeds: seed, seed + 1, ...")
     target_accuracy: float = Field(0.85, gt=0, le=1, description="for time to accuracy")
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        if len(set(self.algorithms)) < len(self.algorithms):
-            raise PydanticCustomError("compare", "algorithms: each may be named once")
+        names = _read("compare", lambda: [name_of_arm(arm) for arm in self.arms])
+        if len(set(names)) < len(names):
+            raise PydanticCustomError("compare", "arms: each may be named once")
         return self
 
 
 class Settings(Section):
-    """Everything a run needs. `autofl settings` prints them all."""
+    """Everything a run needs. `autofl list settings` prints them all."""
 
     seed: int = Field(1, ge=0, le=2**63 - 1, description="seed of everything random")
     preset: Literal["paper", "physical"] = Field(
         "paper", description="small-scale gain: Rayleigh(40) or Exp(1)"
     )
-    algorithm: str = Field(
-        "autofl", min_length=1, description='what simulate runs; your own: "module:object"'
+    arm: Arm = Field(
+        USUAL, description='what simulate runs; your own: a file, or an algorithm "module:object"'
+    )
+    scenario: str | None = Field(
+        None, description="of `autofl list scenarios`: the settings below those of the arm"
     )
     cell: CellSettings = CellSettings()
     channel: ChannelSettings = ChannelSettings()
@@ -579,8 +594,6 @@ class Settings(Section):
     knowledge: KnowledgeSettings = KnowledgeSettings()
     selection: SelectionSettings = SelectionSettings()
     planner: PlannerSettings = PlannerSettings()
-    baseline: BaselineSettings = BaselineSettings()
-    joint: JointSettings = JointSettings()
     compressor: CompressorSettings = CompressorSettings()
     downlink: DownlinkSettings = DownlinkSettings()
     aggregator: AggregatorSettings = AggregatorSettings()
@@ -595,27 +608,56 @@ class Settings(Section):
     compare: CompareSettings = CompareSettings()
     deploy: DeploySettings = DeploySettings()
 
-    @model_validator(mode="after")
-    def _known_parts(self) -> Self:
-        names = dict.fromkeys([self.algorithm, *self.compare.algorithms])
-        for name in names:
-            if ":" not in name and name not in PARTS["algorithm"]:
-                raise PydanticCustomError(
-                    "settings",
-                    "algorithm '{name}' is unknown; there are {known}, or your own as module:object",
-                    {"name": name, "known": ", ".join(PARTS["algorithm"])},
-                )
-        extra = list(self.learning.model_extra or {})
-        if extra and all(name in WITHOUT_OWN_SETTINGS for name in names):
-            nearest = difflib.get_close_matches(
-                extra[0], LearningSettings.model_fields, n=1, cutoff=0.0
-            )[0]
-            raise PydanticCustomError(
-                "settings",
-                "learning.{key}: unknown key; the nearest is '{nearest}'",
-                {"key": extra[0], "nearest": f"learning.{nearest}"},
-            )
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _on_top_of_its_arm(cls, said: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """What is said lies on top of an arm and a scenario; what they give does not count as set."""
+        if not isinstance(said, dict):
+            return validate(said)
+        plain = {
+            name: value.model_dump(exclude_unset=True) if isinstance(value, BaseModel) else value
+            for name, value in said.items()
+        }
+        arm = plain.get("arm", USUAL)
+        if not isinstance(arm, str | dict) or not isinstance(plain.get("scenario", ""), str | None):
+            return validate(plain)  # which says so
+        plain = _read("settings", lambda: with_files_read(plain))
+        settings = validate(_read("settings", lambda: layered(plain)))
+        settings.model_fields_set.intersection_update(plain)
+        for name in type(settings).model_fields:
+            section = getattr(settings, name)
+            if isinstance(section, BaseModel):
+                section.model_fields_set.intersection_update(plain.get(name, ()))
+        settings._check_shared_keys()
+        return settings
+
+    def _check_shared_keys(self) -> None:
+        """Those of [planner] and [learning]: the arms of a comparison share them, so one may lack a
+        key.
+        """
+        is_compared = "arms" in self.compare.model_fields_set
+        is_shared = is_compared and "name" not in self.planner.model_fields_set
+        known = [_planner_of(arm).settings for arm in self.compare.arms] if is_shared else []
+        for key in self.planner.foreign:
+            if not any(key in settings for settings in known):
+                part = self.planner.part
+                words = unknown_key(f"planner {part.name}", key, part.settings)
+                raise PydanticCustomError("part", "{words}", {"words": words})
+
+        if extra := list(self.learning.model_extra or {}):
+            algorithms = {read_arm(arm)["algorithm"] for arm in [self.arm, *self.compare.arms]}
+            parts = _read("settings", lambda: [find("algorithm", name) for name in algorithms])
+            keys = [
+                *LearningSettings.model_fields,
+                *(key for part in parts for key in part.settings),
+            ]
+            for key in extra:
+                if key not in keys:
+                    nearest = difflib.get_close_matches(key, keys, n=1, cutoff=0.0)[0]
+                    said = {"key": key, "nearest": f"learning.{nearest}"}
+                    raise PydanticCustomError(
+                        "settings", "learning.{key}: unknown key; the nearest is '{nearest}'", said
+                    )
 
     @model_validator(mode="after")
     def _enough_ues(self) -> Self:
@@ -628,43 +670,53 @@ class Settings(Section):
             )
         return self
 
-    def planned_by(self) -> PartSettings:
-        """The section that plans for the algorithm; [planner] for one of a user's own."""
-        section: PartSettings = getattr(self, self.planned_in())
-        return section
-
-    def planned_in(self) -> str:
-        """The name of that section."""
-        entry = PARTS["algorithm"].get(self.algorithm)
-        return entry.plan if entry is not None else "planner"
+    @property
+    def arm_name(self) -> str:
+        """What folders and columns call the arm."""
+        return name_of_arm(self.arm)
 
     @property
-    def brings(self) -> dict[str, dict[str, Any]]:
-        """What the algorithm and its planner bring along, by section: settings of a run unless
-        others are given.
-        """
-        entries = (
-            PARTS["algorithm"].get(self.algorithm),
-            PARTS["planner"].get(self.planned_by().name),
-        )
-        brought: dict[str, dict[str, Any]] = {}
-        for entry in entries:
-            for name, values in entry.brings.items() if entry is not None else ():
-                brought[name] = {**brought.get(name, {}), **values}
-        if (
-            self.cell.downlink_power is None or self.planned_by().name != "joint"
-        ):  # it is free, or nobody decides it
-            brought.pop("downlink", None)
-        if self.planned_by().name != "joint":  # another planner knows nothing of its settings
-            brought.pop(self.planned_in(), None)
-        return brought
+    def title(self) -> str:
+        """What tables call the arm."""
+        return title_of(self.arm)
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm of the arm."""
+        return str(read_arm(self.arm)["algorithm"])
+
+    @property
+    def small_scale_gain(self) -> PerUE:
+        """That of the cell, or of the preset."""
+        return self.cell.small_scale_gain or GAINS[self.preset]
+
+    def with_arm(self, arm: Arm) -> "Settings":
+        """The same settings for another arm, as far as they are set and its planner has them."""
+        said = {**self.said(), "arm": arm}
+        planner = said.get("planner", {})
+        if "name" not in planner:
+            known = _planner_of(arm).settings
+            said["planner"] = {key: value for key, value in planner.items() if key in known}
+        return Settings.model_validate(said)
+
+    def said(self) -> dict[str, Any]:
+        """What is set, as a nested table; what arm and scenario give is not in it."""
+        table = {}
+        for name, value in self.table().items():
+            section = getattr(self, name)
+            if not isinstance(section, BaseModel):
+                if name in self.model_fields_set:
+                    table[name] = value
+            elif set_here := section.model_fields_set & value.keys():
+                table[name] = {key: value[key] for key in value if key in set_here}
+        return table
 
     @property
     def decides_downlink(self) -> bool:
         """Whether the bits of the downlink are decided in each round: under the joint planner, if
         they are not set.
         """
-        return self.planned_by().name == "joint" and self.downlink.is_open
+        return self.planner.name == "joint" and self.downlink.is_open
 
     @property
     def chooses_among_all(self) -> bool:
@@ -672,8 +724,7 @@ class Settings(Section):
         number is set.
         """
         return (
-            self.planned_by().name == "joint"
-            and "num_selected" not in self.simulation.model_fields_set
+            self.planner.name == "joint" and "num_selected" not in self.simulation.model_fields_set
         )
 
     def _among_all(self) -> dict[str, BaseModel]:
@@ -701,59 +752,29 @@ class Settings(Section):
         """Band [Hz] of so many UEs, by default the usual number, at the mean of what each has."""
         return float((num_ue or self.usual_number) * self.cell.own_bandwidth(self.seed).mean())
 
-    def _brought(self) -> "Settings":
-        """The same with what is brought along, as far as it is not set."""
-        changed: dict[str, BaseModel] = self._among_all() if self.chooses_among_all else {}
-        for name, values in self.brings.items():
-            section = getattr(self, name)
-            missing = {
-                key: value for key, value in values.items() if key not in section.model_fields_set
-            }
-            if missing:
-                given = {key: getattr(section, key) for key in section.model_fields_set}
-                changed[name] = type(section)(**given, **missing)
-        return self.model_copy(update=changed)
-
     def foregone(self) -> list[str]:
-        """Defaults of the algorithm and its planner that are not used because something else is
-        set, in words.
-        """
-        return [
-            f"{name}.{key} = {value} instead of {usual}"
-            for name, values in self.brings.items()
-            for key, usual in values.items()
-            if (value := getattr(getattr(self._brought(), name), key)) != usual
-        ]
+        """What the arm would have and does not, because something else is set, in words."""
+        instead = []
+        here = self.model_dump()
+        for name, values in sections(arm_below(self.said())).items():
+            is_replaced = "name" in values and here[name]["name"] != values["name"]
+            if name == "planner" and is_replaced:  # by name, and on purpose
+                continue
+            for key in ["name"] if is_replaced else values:
+                if here[name][key] != values[key]:
+                    instead.append(f"{name}.{key} = {here[name][key]} instead of {values[key]}")
+        return instead
 
     def resolved(self) -> "Settings":
         """The same with every default that depends on another setting written out."""
-        return self._brought()._resolved()
+        whole = self.model_copy(update=self._among_all()) if self.chooses_among_all else self
+        return whole._written_out()
 
-    def _resolved(self) -> "Settings":
-        gain = {
-            "paper": PerUE(law="rayleigh", parameters=(40.0,)),
-            "physical": PerUE(law="exponential", parameters=(1.0,)),
-        }
+    def _written_out(self) -> "Settings":
         usual = "lenet5" if self.data.name == "cifar10" else "mlp"
         model = usual if self.model.name == "auto" else self.model.name
-        parts = (
-            "channel",
-            "link",
-            "selection",
-            "planner",
-            "baseline",
-            "joint",
-            "compressor",
-            "downlink",
-            "aggregator",
-            "attack",
-        )
-        inner_lr, outer_lr = PAPER_STEPS.get(self.data.name, MNIST_STEPS)
-        usual_steps: dict[str, float | str] = {"inner_lr": inner_lr, "outer_lr": outer_lr}
-        if self.planned_in() == "joint" or self.planned_by().name == "joint":
-            usual_steps = dict.fromkeys(
-                ("inner_lr", "outer_lr", "lr_decay", "grad_clip", "guard"), "auto"
-            )
+        inner_lr, outer_lr = TABLE_I.get(self.data.name, TABLE_I["mnist"])
+        usual_steps = {"inner_lr": inner_lr, "outer_lr": outer_lr}
         unset = {
             name: value
             for name, value in usual_steps.items()
@@ -764,11 +785,12 @@ class Settings(Section):
                 "cell": self.cell.model_copy(
                     update={
                         "num_ue": self.cell.count,
-                        "small_scale_gain": self.cell.small_scale_gain or gain[self.preset],
+                        "small_scale_gain": self.small_scale_gain,
                     }
                 ),
+                **{name: getattr(self, name).resolved() for name in SECTIONS},
                 "model": self.model.model_copy(update={"name": model}),
-                **{name: getattr(self, name).resolved() for name in parts},
+                "scenario": None,
                 **({"downlink": self.downlink} if self.decides_downlink else {}),
                 "learning": self.learning.model_copy(update=unset),
                 "simulation": self.simulation.model_copy(
@@ -777,19 +799,13 @@ class Settings(Section):
             }
         )
 
-    def table(self, of_many: bool = False) -> dict[str, Any]:
-        """As nested plain values for a TOML file; what is not set is left out.
-
-        With `of_many`, for several algorithms, also the defaults that one of them brings along:
-        they are not set, and would look so.
-        """
-        table = self.model_dump(
+    def table(self) -> dict[str, Any]:
+        """As nested plain values for a TOML file; what is not set is left out."""
+        return self.model_dump(
             exclude_none=True, exclude={"cell": {"distance"}} if self.cell.positions else None
         )
-        for entry in PARTS["algorithm"].values() if of_many else ():
-            for name, values in entry.brings.items():
-                for key in values.keys() - getattr(self, name).model_fields_set:
-                    table[name].pop(key, None)
-        if of_many and "num_selected" not in self.simulation.model_fields_set:
-            table["simulation"].pop("num_selected")  # the planner of one may choose among all
-        return table
+
+
+def _planner_of(arm: Arm) -> Part:
+    """The planner that comes with an arm."""
+    return find("planner", arm_below({"arm": arm}).get("planner", {}).get("name", "paper"))

@@ -7,7 +7,8 @@ from autofl.algorithms.base import minus
 from autofl.compressors import Compressor
 from autofl.compressors.downlink import FACTOR_BITS
 from autofl.core.round import Round
-from autofl.engines.compressed import flat, is_sent, shaped
+from autofl.engines import flat, shaped
+from autofl.engines.compressed import is_sent
 from autofl.errors import AutoFLError
 from autofl.models import Params
 from autofl.planner.downlink import WHOLE, Offer, best_message, offer_of

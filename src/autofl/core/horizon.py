@@ -3,6 +3,7 @@ what cost. NumPy.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -43,14 +44,7 @@ def draw_horizon(network: Network, num_rounds: int) -> Horizon:
     it is the typical.
     """
     shape = (num_rounds, network.air.cell.num_ue)
-    selected = np.zeros(shape, np.bool_)
-    heard = np.zeros(shape, np.bool_)
-    energy = np.zeros(shape)
-    tx_power = np.zeros(shape)
-    plan_weight = np.zeros(shape)
-    num_samples = np.zeros(shape, np.int64)
-    local_steps = np.zeros(shape, np.int64)
-    bits = np.zeros(shape)
+    tables: dict[str, Any] = {name: np.zeros(shape, dtype) for name, dtype in OF_UES.items()}
     round_time = np.zeros(num_rounds)
     pace = np.ones(num_rounds)
     past = before_training(network)
@@ -58,23 +52,29 @@ def draw_horizon(network: Network, num_rounds: int) -> Horizon:
         this, past = without_learning(network, past)
         pace[row] = typical_pace(network, this)
         round_time[row] = this.cost.time
-        selected[row, this.ue] = True
-        energy[row, this.ue] = this.cost.energy
-        heard[row, this.ue] = this.decoded
-        num_samples[row, this.ue] = this.decoded * this.plan.num_samples
-        local_steps[row, this.ue] = this.decoded * this.plan.local_steps
-        bits[row, this.ue] = this.decoded * this.plan.bits_per_weight
-        tx_power[row, this.ue] = this.decoded * this.plan.tx_power
-        plan_weight[row, this.ue] = this.decoded * this.plan.weight
-    return Horizon(
-        selected,
-        heard,
-        num_samples,
-        local_steps,
-        bits,
-        tx_power,
-        energy,
-        plan_weight,
-        round_time,
-        pace,
-    )
+        of_ues = {
+            "selected": True,
+            "energy": this.cost.energy,
+            "decoded": this.decoded,
+            "num_samples": this.decoded * this.plan.num_samples,
+            "local_steps": this.decoded * this.plan.local_steps,
+            "bits_per_weight": this.decoded * this.plan.bits_per_weight,
+            "tx_power": this.decoded * this.plan.tx_power,
+            "plan_weight": this.decoded * this.plan.weight,
+        }
+        for name, values in of_ues.items():
+            tables[name][row, this.ue] = values
+    return Horizon(**tables, round_time=round_time, pace=pace)
+
+
+OF_UES = {
+    "selected": np.bool_,
+    "decoded": np.bool_,
+    "num_samples": np.int64,
+    "local_steps": np.int64,
+    "bits_per_weight": np.float64,
+    "tx_power": np.float64,
+    "energy": np.float64,
+    "plan_weight": np.float64,
+}
+"""Arrays of a horizon that have a column for each UE, and what they hold."""

@@ -15,9 +15,7 @@ from torch import Tensor
 from autofl.attacks import Attack, Attacked
 from autofl.core.round import Round
 from autofl.data.federated import FederatedData
-from autofl.engines import UnpackedUpdates, Updates, bits_of
-from autofl.engines.compressed import flat
-from autofl.models import Params
+from autofl.engines import ReceivedUpdates, Updates, flat
 from autofl.rng import stream
 from autofl.rounds.checks import Bounds, Checks
 from autofl.units import IntArray
@@ -82,41 +80,67 @@ class Liars:
             f"#{ue}": first.cpu().numpy() for ue, first in self._first.items()
         } | self._checks.state()
 
-    def received(self, updates: Updates, sent: Params, this: Round) -> Updates:
+    def received(self, updates: Updates, this: Round) -> Updates:
         """What arrives at the server and passes its checks."""
-        table = _table(updates, sent)
-        rows = np.flatnonzero(np.isin(updates.ue, self.lies.ue))
-        remembers = bool(getattr(self.lies.attack, "remembers", False))
-        for row in rows.tolist() if remembers else ():
-            self._first.setdefault(int(updates.ue[row]), table[row].clone())
-        if self.lies.attack is not None and len(rows) and this.k >= self.lies.begin:
-            whose = updates.ue[rows].tolist()
-            first = torch.stack([self._first[ue] for ue in whose]).to(table) if remembers else None
-            told = self.lies.attack(Attacked(table, rows, first), stream(self.seed, "lies", this.k))
-            table = table.clone()
-            table[torch.from_numpy(rows)] = told.to(table)
+        table = self._told(updates, this.k)
         order = this.row_of(updates.ue)
         steps = this.plan.local_steps[order]
         samples = this.plan.num_samples[order]
+
+        # Any server refuses what is not finite, and what it has had before.
         finite = torch.isfinite(table).all(dim=1).cpu().numpy()
-        norm = table.double().norm(dim=1).cpu().numpy()
-        model_norm = float(flat(sent).double().norm())
-        there = np.flatnonzero(
-            [fine and self._is_new(row, this.k, updates, table) for row, fine in enumerate(finite)]
+        fresh = [
+            is_finite and self._is_new(row, this.k, updates, table)
+            for row, is_finite in enumerate(finite)
+        ]
+        there = np.flatnonzero(fresh)
+
+        refused, added = self._checks(
+            updates.ue[there],
+            table.double().norm(dim=1).cpu().numpy()[there],
+            steps[there],
+            samples[there],
+            float(flat(updates.sent).double().norm()),
+            lambda: table[there.tolist()],
         )
-        ue = updates.ue[there]
-        out = self._checks(
-            ue, norm[there], steps[there], samples[there], model_norm, lambda: table[there.tolist()]
-        )
-        there = there[~np.isin(ue, list(out))]
-        really = bits_of(updates)
-        bits = np.full(len(table), 32.0 * table.shape[1]) if really is None else really
-        moves = self._checks.moves(updates.ue[there], lambda: table[there.tolist()])
+        there = there[~np.isin(updates.ue[there], list(refused))]
         passed = table[there.tolist()]
-        changes = list(passed if moves is None else passed + moves)
-        return UnpackedUpdates(
-            updates.ue[there], steps[there], changes, bits[there], sent, updates.guarded[there]
+        if added is not None:
+            passed = passed + added
+
+        # An update that is not compressed takes 32 bits a weight.
+        bits = updates.bits
+        if bits is None:
+            bits = np.full(len(table), 32.0 * table.shape[1])
+        return ReceivedUpdates(
+            updates.ue[there],
+            list(passed),
+            updates.sent,
+            steps[there],
+            updates.guarded[there],
+            bits[there],
         )
+
+    def _told(self, updates: Updates, k: int) -> Tensor:
+        """w_i - w as each UE sends it, a row for each: the liars see all honest ones first."""
+        attack = self.lies.attack
+        table = updates.table()
+        rows = np.flatnonzero(np.isin(updates.ue, self.lies.ue))
+        if attack is None or not len(rows):
+            return table
+
+        first = None
+        if getattr(attack, "remembers", False):
+            whose = updates.ue[rows].tolist()
+            for row, ue in zip(rows.tolist(), whose, strict=True):
+                self._first.setdefault(ue, table[row].clone())
+            first = torch.stack([self._first[ue] for ue in whose]).to(table)
+        if k < self.lies.begin:
+            return table
+        told = attack(Attacked(table, rows, first), stream(self.seed, "lies", k))
+        table = table.clone()
+        table[torch.from_numpy(rows)] = told.to(table)
+        return table
 
     def _is_new(self, row: int, k: int, updates: Updates, table: Tensor) -> bool:
         """Whether an update changes something and never came before; a compressed one may be 0
@@ -127,15 +151,6 @@ class Liars:
             same w_i again.
         """
         if not bool(table[row].any()):
-            return bits_of(updates) is not None
+            return updates.bits is not None
         digest = sha256(table[row].cpu().numpy().tobytes()).digest()
         return self._checks.again(int(updates.ue[row]), k, digest) is None
-
-
-def _table(updates: Updates, sent: Params) -> Tensor:
-    """w_i - w of each update in one row."""
-    rows: dict[int, Tensor] = {}
-    for places, changes in updates.each():
-        for place, row in enumerate(places.tolist()):
-            rows[row] = flat({name: changes[name][place] for name in sent})
-    return torch.stack([rows[row] for row in range(len(updates.ue))])

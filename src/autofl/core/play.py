@@ -20,7 +20,7 @@ from autofl.core.downlink import decided_bits, received_model
 from autofl.core.round import NAN, Round
 from autofl.core.stop import Stop, watched
 from autofl.core.suspects import suspect_words, suspects_of
-from autofl.engines import Updates, bits_of
+from autofl.engines import Updates
 from autofl.errors import AutoFLError
 from autofl.models import Params, num_weights
 from autofl.planner import Memory, observed
@@ -202,10 +202,9 @@ def _settled(
         arrived = this.decoded & np.isin(this.ue, updates.ue)
         row = this.row_of(updates.ue)
         guarded[row] = updates.guarded
-        really = bits_of(updates)
-        if really is not None and len(row):
+        if updates.bits is not None and len(row):
             # The size of an update is known only once it is formed, so time and energy are settled here.
-            bits[row] = really
+            bits[row] = updates.bits
             this = with_bits(this, arrived, bits, run.outage)
 
     # A UE whose update was lost has paid for it too.

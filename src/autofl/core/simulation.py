@@ -101,7 +101,6 @@ class Here:
         if arm.compressor is not None:
             updates = CompressedUpdates(
                 updates,
-                sent,
                 arm.compressor,
                 orders.bits_per_weight,
                 sim.seed,
@@ -109,7 +108,7 @@ class Here:
                 self._memory,
             )
         if self._liars is not None:
-            updates = self._liars.received(updates, sent, this)
+            updates = self._liars.received(updates, this)
         return updates
 
     def evaluate(self, runs: Sequence[int], models: Sequence[Params]) -> list[Evaluation]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from autofl.engines import Updates
 
@@ -21,23 +20,23 @@ def suspects_of(updates: Updates) -> tuple[tuple[int, float], ...]:
     It is asked only once a round has diverged. A long update is no proof: a UE may be led astray by
     others, and where all are long nobody stands out and nobody is named.
     """
-    length = np.full(len(updates.ue), np.nan)
-    is_formed = False
-    for rows, changes in updates.each():
-        is_formed = True
-        table = torch.cat([p.reshape(len(rows), -1) for p in changes.values()], dim=1)
-        length[rows] = table.double().norm(dim=1).cpu().numpy()
-    if not is_formed:  # a batch of runs forms their averages alone
+    lengths = {row: float(change.double().norm()) for row, change in updates}
+    if not lengths:  # a batch of runs forms their averages alone
         return ()
-    length = np.where(np.isnan(length), np.inf, length)
+    length = np.nan_to_num(
+        [lengths[row] for row in range(len(updates.ue))], nan=np.inf, posinf=np.inf
+    )
     finite = np.sort(length[np.isfinite(length)])
-    median = (
-        float(finite[(len(finite) - 1) // 2]) if len(finite) else 0.0
-    )  # of two the shorter: one may lie
-    ratio = np.where(np.isfinite(length), length / median if median > 0.0 else np.inf, np.inf)
+
+    # Of two the shorter one is the median: the other may lie.
+    ratio = np.full(len(length), np.inf)
+    if len(finite) and (median := finite[(len(finite) - 1) // 2]) > 0.0:
+        ratio = length / median
+
     order = [row for row in np.argsort(-ratio, kind="stable").tolist() if ratio[row] > SUSPECT]
-    standing_out = len(order) < len(ratio) or len(ratio) == 1
-    return tuple((int(updates.ue[row]), float(ratio[row])) for row in order) if standing_out else ()
+    if len(order) == len(ratio) > 1:
+        return ()
+    return tuple((int(updates.ue[row]), float(ratio[row])) for row in order)
 
 
 def suspect_words(suspects: Sequence[tuple[int, float]]) -> str:

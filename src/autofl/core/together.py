@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from autofl.aggregators import Mean
 from autofl.algorithms import FedAvg, PerFedAvg, Personal, State, at_round, is_independent, split_of
@@ -82,10 +82,11 @@ def _in_summed_form(sim: Simulation) -> bool:
 
 
 @dataclass(frozen=True)
-class Averaged:
+class Averaged(Updates):
     """The updates of one run of a batch: their average is all that was formed."""
 
     ue: IntArray
+    sent: Params
     guarded: IntArray
     average: Params
     weight: Array
@@ -94,7 +95,7 @@ class Averaged:
         assert np.array_equal(weight, self.weight)
         return self.average
 
-    def each(self) -> Iterator[tuple[IntArray, Params]]:
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
         """None of them was formed."""
         return iter(())
 
@@ -141,9 +142,10 @@ class Together:
         for row, (this, count) in enumerate(zip(rounds, counts, strict=True)):
             own = None
             if count:
+                ue = this.ue[this.decoded]
                 average = {name: p[row] for name, p in means.items()}
                 weight = this.plan.weight[this.decoded]
-                own = Averaged(this.ue[this.decoded], guarded[row, :count], average, weight)
+                own = Averaged(ue, sent[row], guarded[row, :count], average, weight)
             updates.append(own)
         return updates
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autofl.data.partition import Partition, PartitionLaw, split
 from autofl.errors import AutoFLError
-from autofl.files import opening, read_arrays, read_blocks, read_rest
+from autofl.files import open_packed, opening, read_arrays, read_rest
 from autofl.rng import stream
 from autofl.units import IntArray, PathLike
 
@@ -112,17 +112,17 @@ def read_idx(path: PathLike, name: str = "mnist") -> NDArray[np.uint8]:
     Layout: two zero bytes, type 0x08, number of axes, each axis as a big-endian 32-bit number, then
         the bytes.
     """
-    with opening(path, "a complete idx file of bytes", FETCH.format(name)):
-        first, file = read_blocks(path, 4)
-        with file:
-            num_axes = first[3] if len(first) == 4 else 0
-            if first[:3] != b"\0\0\x08" or not 1 <= num_axes <= 3:
-                raise ValueError("it does not begin like one")
-            axes = file.read(4 * num_axes)
-            shape = tuple(int.from_bytes(axes[4 * k : 4 * k + 4], "big") for k in range(num_axes))
-            if len(axes) < 4 * num_axes or math.prod(shape) > MOST_IDX:
-                raise ValueError(f"shape {shape}; at most {MOST_IDX:,} bytes are read")
-            return read_rest(file, math.prod(shape)).reshape(shape)
+    mend = FETCH.format(name)
+    with opening(path, "a complete idx file of bytes", mend), open_packed(path) as file:
+        first = file.read(4)
+        num_axes = first[3] if len(first) == 4 else 0
+        if first[:3] != b"\0\0\x08" or not 1 <= num_axes <= 3:
+            raise ValueError("it does not begin like one")
+        axes = file.read(4 * num_axes)
+        shape = tuple(int.from_bytes(axes[4 * k : 4 * k + 4], "big") for k in range(num_axes))
+        if len(axes) < 4 * num_axes or math.prod(shape) > MOST_IDX:
+            raise ValueError(f"shape {shape}; at most {MOST_IDX:,} bytes are read")
+        return read_rest(file, math.prod(shape)).reshape(shape)
 
 
 def read_mnist(folder: PathLike, name: str) -> Dataset:
@@ -221,7 +221,7 @@ def write_device(path: PathLike, dataset: Dataset, train: IntArray, test: IntArr
 
 
 def _read_arrays(path: PathLike, extra: str) -> tuple[Dataset, NDArray[Any] | None]:
-    arrays = read_arrays(path, {"num_classes": 8, "y": 8, extra: 8, "x": 8}, texts=("ue",))
+    arrays = read_arrays(path, ("num_classes", "y", extra, "x"), texts=("ue",))
     if missing := {"x", "y"} - set(arrays):
         raise AutoFLError(
             f"{path}: array {min(missing)!r} is missing; save it with numpy.savez(path, x=..., y=...)"

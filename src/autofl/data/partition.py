@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
+from autofl.ranges import Checked, Range
 from autofl.units import Array, IntArray
 
 TRAIN_SHARE = 0.75
@@ -91,7 +92,7 @@ class Iid:
 
 
 @dataclass(frozen=True)
-class ByLabels:
+class ByLabels(Checked):
     """UE u owns labels (u + j) mod num_classes, j < l; each class is cut into uneven pieces among
     its owners.
 
@@ -104,11 +105,7 @@ class ByLabels:
     owners.
     """
 
-    labels: int = 5  # l
-
-    def __post_init__(self) -> None:
-        if self.labels < 1:
-            raise AutoFLError(f"labels: {self.labels} is too few; give each UE at least 1 label")
+    labels: Annotated[int, Range(ge=1), "l, labels of each UE"] = 5
 
     def __call__(
         self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator
@@ -154,16 +151,10 @@ def _uneven_sizes(total: int, pieces: int, least: int, rng: np.random.Generator)
 
 
 @dataclass(frozen=True)
-class Dirichlet:
+class Dirichlet(Checked):
     """Each class is shared among the UEs in proportions drawn from Dirichlet(concentration)."""
 
-    concentration: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.concentration < np.inf:
-            raise AutoFLError(
-                f"concentration: {self.concentration:g} is no Dirichlet concentration; give a finite number > 0"
-            )
+    concentration: Annotated[float, Range(gt=0), "of the Dirichlet law"] = 0.5
 
     def __call__(
         self, label: IntArray, num_classes: int, num_ue: int, rng: np.random.Generator

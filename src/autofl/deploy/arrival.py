@@ -19,7 +19,7 @@ from autofl.deploy.messages import (
     unpacked,
 )
 from autofl.deploy.schema import RefusedError, read
-from autofl.engines.compressed import flat, shaped
+from autofl.engines import flat, shaped
 from autofl.models import Params
 from autofl.rounds.checks import NO_CHANGE
 

@@ -29,7 +29,7 @@ from autofl.deploy.privacy import local_noise
 from autofl.deploy.schema import FIELDS, OWN_VALUES, STAMP, RefusedError, check_parts, read
 from autofl.deploy.session import hold_session, leave
 from autofl.deploy.testbed import be_as_modelled, first_packet_time
-from autofl.engines import ClientMemory, StackedUpdates
+from autofl.engines import ClientMemory, ReceivedUpdates, flat
 from autofl.errors import AutoFLError
 
 log = logging.getLogger("autofl")
@@ -155,7 +155,7 @@ def _train(message: Message, context: Context) -> Message:
         content["params"] = params_record(updates.mean(np.ones(1)))  # a mean of one
     else:
         content["packed"] = packed_record(
-            device.pack(updates, compressor, sent, order, settings.seed, memory)
+            device.pack(updates, compressor, order, settings.seed, memory)
         )
     if "slow" in context.node_config:  # on a testbed
         be_as_modelled(order, float(context.node_config["slow"]), meter.begin)
@@ -174,11 +174,10 @@ def _packed(message: Message, context: Context, reply: Message) -> Message:
     order = Order.of(message.content)
     sent = params_of(message.content)  # checked by `_train`
     memory = _memory(context, device.ue)
-    stacked = {name: p[None] for name, p in params_of(reply.content).items()}
-    updates = StackedUpdates(np.array([device.ue]), stacked, sent)
-    packed = packed_record(
-        device.pack(updates, compressor, sent, order, desk.settings.seed, memory)
-    )
+    change = flat(params_of(reply.content)) - flat(sent)
+    one = np.ones(1, dtype=np.int64)
+    updates = ReceivedUpdates(np.array([device.ue]), [change], sent, one, one)
+    packed = packed_record(device.pack(updates, compressor, order, desk.settings.seed, memory))
     _remember(context, device.ue, memory)
     return Message(
         RecordDict({"packed": packed, "measured": reply.content.metric_records["measured"]}),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tomli_w
 
-from autofl.config import Settings, dump_settings, load_settings
+from autofl.config import Settings, dump_said, dump_settings, load_settings
 from autofl.config.load import check_asked, resume_words
 from autofl.data import write_device
 from autofl.deploy.folder import (
@@ -27,7 +27,7 @@ from autofl.deploy.lease import claimed, held
 from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
-from autofl.experiments.jobs import Progress
+from autofl.experiments.job import Progress
 from autofl.experiments.run import origins_of
 from autofl.files import inside, quoted, read_json, read_toml, write_whole
 from autofl.lock import FolderLock, overrule
@@ -103,9 +103,7 @@ def up(settings: Settings, folder: Path, tell: Tell, testbed: Testbed | None = N
     Only what is not running is started: after a crash `up` repairs the deployment, and a second
         `up` does nothing.
     """
-    text = dump_settings(
-        settings, of_many=True
-    )  # unresolved: a run may be of another algorithm, with its own defaults
+    text = dump_said(settings)  # a run may be of another arm, with its own defaults
     settings = settings.resolved()
     site = Site(folder)
     if site.is_prepared:

@@ -106,15 +106,14 @@ class Device:
         self,
         updates: Updates,
         compressor: Compressor,
-        sent: Params,
         order: Order,
         seed: int,
         memory: ClientMemory,
     ) -> bytes:
         """The bytes of this UE's update, rounded as the simulator would."""
         bits = np.array([order.bits_per_weight])
-        compressed = CompressedUpdates(updates, sent, compressor, bits, seed, order.round, memory)
-        [(_, own)] = compressed.rows()
+        compressed = CompressedUpdates(updates, compressor, bits, seed, order.round, memory)
+        [(_, own)] = compressed.messages()
         return own.pack()
 
     def prepare(

@@ -63,7 +63,6 @@ from autofl.records import (
     read_checkpoint,
     read_manifest,
 )
-from autofl.registry import label_of
 from autofl.rounds.checks import Bounds, Checks
 
 log = logging.getLogger("autofl")
@@ -171,8 +170,8 @@ def _begin(context: Context, settings: Settings, lock: FolderLock) -> tuple[RunW
     if not resume or not has_checkpoint(folder):
         away = ("data", "partition") if has_own_data(context) else ()
         facts = {
-            "algorithm": settings.algorithm,
-            "label": label_of("algorithm", settings.algorithm),
+            "algorithm": settings.arm_name,
+            "label": settings.title,
             "seed": settings.seed,
             "deployed": True,
             "flower": version("flwr"),

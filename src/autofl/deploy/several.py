@@ -5,7 +5,7 @@ import tomllib
 from itertools import count
 from pathlib import Path
 
-from autofl.config import Settings, dump_settings, flat_settings
+from autofl.config import Settings, dump_said, flat_settings
 from autofl.deploy.folder import Site, stream_port
 from autofl.deploy.schema import Host, shown
 from autofl.errors import AutoFLError
@@ -29,9 +29,7 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
     address, everywhere = (
         (f"[{host}]:{port}", "::") if ":" in host else (f"{host}:{port}", "0.0.0.0")
     )
-    text = dump_settings(
-        settings, of_many=True
-    )  # a run may be of another algorithm, with its own defaults
+    text = dump_said(settings)  # a run may be of another arm, with its own defaults
     _check_replaced(site, text, host, port, force)
     site.prepare([host, "localhost", "127.0.0.1"], num_ue)
     site.point_to(address)

@@ -22,8 +22,7 @@ from autofl.deploy.messages import NAN, Order, params_bytes, params_record, pixe
 from autofl.deploy.overhead import Overheads
 from autofl.deploy.post import Answer, Ask, Expected
 from autofl.deploy.schema import FIELDS, OWN_VALUES, SMALL, RefusedError, read, refusing, size_of
-from autofl.engines import StackedUpdates, UnpackedUpdates, Updates
-from autofl.engines.compressed import flat
+from autofl.engines import ReceivedUpdates, Updates, flat
 from autofl.models import Params, num_weights
 from autofl.network import Cell
 from autofl.quality import Evaluation
@@ -177,15 +176,14 @@ class Devices:
                 bytes_up=float(size_of(answer.content)) if answer.content is not None else NAN,
                 send_time=answer.sending,
             )
-        for ue, why in self._odd(arrived, sent, this).items():
+        refused, added = self._checked(arrived, sent, this)
+        for ue, why in refused.items():
             del arrived[ue]
             records[ue] = replace(records[ue], outcome=why)
-        passed = np.array(sorted(arrived), dtype=np.int64)
-        moves = self._checks.moves(passed, lambda: changes_of(arrived, sent))
-        if moves is not None:
+        if added is not None:
             arrived = {
                 ue: arrived[ue].moved(move, sent)
-                for ue, move in zip(passed.tolist(), moves, strict=True)
+                for ue, move in zip(sorted(arrived), added, strict=True)
             }
         away = orders.keys() - contents.keys()
         records |= {ue: DeviceRecord(ue, "not connected") for ue in away}
@@ -208,7 +206,9 @@ class Devices:
         )
         return Expected(("packed", "measured"), whole_bytes(most) / 8 + SMALL, arrival_of)
 
-    def _odd(self, arrived: Mapping[int, Arrival], sent: Params, this: Round) -> dict[int, str]:
+    def _checked(
+        self, arrived: Mapping[int, Arrival], sent: Params, this: Round
+    ) -> tuple[dict[int, str], torch.Tensor | None]:
         ue = np.array(sorted(arrived), dtype=np.int64)
         norm = np.array([arrived[i].norm for i in ue.tolist()])
         row = this.row_of(ue)
@@ -274,18 +274,15 @@ def changes_of(arrived: Mapping[int, Arrival], sent: Params) -> torch.Tensor:
 
 
 def _updates_of(arrived: Mapping[int, Arrival], sent: Params, this: Round) -> Updates:
-    """Both sum in an order that does not depend on the order in which replies came."""
+    """Their mean does not depend on the order in which replies came."""
     ue = np.array(sorted(arrived), dtype=np.int64)
-    guarded = np.array([arrived[i].measured["guarded"] for i in ue.tolist()], dtype=np.int64)
-    updates = [arrived[i].update for i in ue.tolist()]
-    packed = [update for update in updates if isinstance(update, Packed)]
-    if packed:
-        steps = this.plan.local_steps[this.row_of(ue)]
-        bits = np.array([update.bits for update in packed])
-        return UnpackedUpdates(ue, steps, [update.change for update in packed], bits, sent, guarded)
-    params = [update for update in updates if isinstance(update, dict)]
-    stacked = {name: torch.stack([own[name] for own in params]) for name in sent} if params else {}
-    return StackedUpdates(ue, stacked, sent, guarded)
+    arrivals = [arrived[i] for i in ue.tolist()]
+    guarded = np.array([arrival.measured["guarded"] for arrival in arrivals], dtype=np.int64)
+    packed = [arrival.update for arrival in arrivals if isinstance(arrival.update, Packed)]
+    bits = np.array([update.bits for update in packed]) if packed else None
+    changes = [arrival.change(sent) for arrival in arrivals]
+    steps = this.plan.local_steps[this.row_of(ue)]
+    return ReceivedUpdates(ue, changes, sent, steps, guarded, bits)
 
 
 def orders_of(this: Round) -> dict[int, Order]:

@@ -2,23 +2,24 @@
 rounding.
 """
 
-from autofl.engines.compressed import CompressedUpdates, UnpackedUpdates
+from autofl.engines.compressed import CompressedUpdates
 from autofl.engines.memory import ClientMemory
 from autofl.engines.pick import Engine, make_engine, pick_engine
 from autofl.engines.process import use_machine
-from autofl.engines.updates import StackedUpdates, Summed, Updates, added, bits_of
+from autofl.engines.updates import ReceivedUpdates, Summed, Updates, added, flat, moved, shaped
 
 __all__ = [
     "ClientMemory",
     "CompressedUpdates",
     "Engine",
-    "StackedUpdates",
+    "ReceivedUpdates",
     "Summed",
-    "UnpackedUpdates",
     "Updates",
     "added",
-    "bits_of",
+    "flat",
     "make_engine",
+    "moved",
     "pick_engine",
+    "shaped",
     "use_machine",
 ]

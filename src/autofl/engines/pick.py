@@ -17,6 +17,7 @@ from autofl.errors import AutoFLError
 from autofl.models import Params, loss_of
 from autofl.units import IntArray
 
+NAMES = ("loop", "vmap", "low_rank")
 CHUNK = 64
 """UEs in one vmapped call: enough to fill the cores, few enough to keep memory at some 100 MB."""
 
@@ -44,35 +45,21 @@ def make_engine(name: str, model: nn.Module) -> Engine:
     takes any model and algorithm, a chunk of UEs at a time; "low_rank" forms hardly any UE's
     weights and takes what `pick_engine` says.
     """
+    if name not in NAMES:
+        raise AutoFLError(f"engine {name!r} is unknown; there are auto, {', '.join(NAMES)}")
     loss = loss_of(model)
 
-    def loop(
+    def engine(
         algorithm: Algorithm,
         sent: Params,
         batches: Batches,
         ue: IntArray,
         memory: ClientMemory | None = None,
     ) -> Updates:
-        step = client_step(algorithm, loss, sent, memory, one_by_one)
-        return ChunkedUpdates(ue, batches, sent, step, chunk=1)
-
-    def vectorised(
-        algorithm: Algorithm,
-        sent: Params,
-        batches: Batches,
-        ue: IntArray,
-        memory: ClientMemory | None = None,
-    ) -> Updates:
-        step = client_step(algorithm, loss, sent, memory, vmap)
-        return ChunkedUpdates(ue, batches, sent, step, chunk=CHUNK)
-
-    def low_rank(
-        algorithm: Algorithm,
-        sent: Params,
-        batches: Batches,
-        ue: IntArray,
-        memory: ClientMemory | None = None,
-    ) -> Updates:
+        if name != "low_rank":
+            over_ues, chunk = (one_by_one, 1) if name == "loop" else (vmap, CHUNK)
+            step = client_step(algorithm, loss, sent, memory, over_ues)
+            return ChunkedUpdates(ue, batches, sent, step, chunk)
         layers = low_rank_layers(model)
         if layers is None or not low_rank_serves(layers, algorithm):
             raise AutoFLError(
@@ -81,10 +68,7 @@ def make_engine(name: str, model: nn.Module) -> Engine:
         assert isinstance(algorithm, FedAvg | PerFedAvg)
         return LowRankUpdates(ue, batches, sent, layers, algorithm)
 
-    engines: dict[str, Engine] = {"loop": loop, "vmap": vectorised, "low_rank": low_rank}
-    if name not in engines:
-        raise AutoFLError(f"engine {name!r} is unknown; there are auto, {', '.join(engines)}")
-    return engines[name]
+    return engine
 
 
 def pick_engine(name: str, model: nn.Module, algorithm: Algorithm) -> str:

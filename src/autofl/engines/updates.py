@@ -1,58 +1,84 @@
 """The client updates of a round, in whatever form an engine keeps them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from autofl.models import Params
 from autofl.units import Array, IntArray
 
 
-class Updates(Protocol):
-    """What the UEs of a round send up. Those whose size is known only when they are formed have
-    `bits`, of each row.
+class Updates(ABC):
+    """What the UEs of a round send up: an iterator of single changes, and their mean.
+
+        for row, change in updates:  # w_i - w of the UE ue[row], all its weights in one row
+
+    A change is formed when its turn comes, and what the UE remembers is written then. So whoever
+    needs single changes takes all of them.
+
+    Fields:
+        ue: who they are, in any order.
+        sent: w, what the server sent them.
+        guarded: local steps of each row that the algorithm's guard acted on; known once the updates
+            have been formed.
+        bits: really sent, of each row; None where parameters travel as they are.
     """
 
-    @property
-    def ue(self) -> IntArray: ...
+    if TYPE_CHECKING:  # a field of one form is worked out in another
 
-    @property
-    def guarded(self) -> IntArray:
-        """Local steps of each row that the algorithm's guard acted on; known once the updates have
-        been formed.
-        """
-        ...
+        @property
+        @abstractmethod
+        def ue(self) -> IntArray: ...
+        @property
+        @abstractmethod
+        def sent(self) -> Params: ...
+        @property
+        @abstractmethod
+        def guarded(self) -> IntArray: ...
+        @property
+        def bits(self) -> Array | None: ...
+
+    else:
+        bits = None
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]: ...
 
     def mean(self, weight: Array) -> Params:
-        """Weighted average over UEs, summed in an order that does not depend on the order they came
-        in.
+        """sum_i weight_i w_i / sum_i weight_i: here one change is added after another.
+
+        An engine that can do without single changes forms none.
         """
-        ...
+        share = shares(self.ue, weight)
+        total = None
+        for row, change in self:
+            part = change.mul(float(share[row]))
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        return moved(self.sent, total)
 
-    def each(self) -> Iterator[tuple[IntArray, Params]]:
-        """Single updates, a chunk of UEs at a time: their rows, and w_i - w stacked along a leading
-        axis.
-        """
-        ...
+    def table(self) -> Tensor:
+        """All changes, a row for each UE."""
+        changes = dict(self)
+        return torch.stack([changes[row] for row in range(len(self.ue))])
 
 
-class Summed(ABC):
+class Summed(Updates):
     """Updates that are formed a chunk of UEs at a time, so that memory does not grow with UEs.
 
     Chunks are summed by themselves and their sums added in one order, by local steps and then by
     the UEs' numbers: the chunks may be summed anywhere, and the bits stay the same.
     """
 
-    ue: IntArray
-
     @cached_property
     def guarded(self) -> IntArray:
-        """Of each row; filled in by `part` and `changes`."""
+        """Filled in by `part` and `changes`."""
         return np.zeros(len(self.ue), dtype=np.int64)
 
     @property
@@ -91,44 +117,51 @@ class Summed(ABC):
         share = shares(self.ue, weight)
         return self.whole(added(self.part(rows, share[rows]) for rows in self.chunks()))
 
-    def each(self) -> Iterator[tuple[IntArray, Params]]:
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
         for rows in self.chunks():
-            yield rows, self.changes(rows)
+            changes = self.changes(rows)
+            for place, row in enumerate(rows.tolist()):
+                yield row, flat({name: changes[name][place] for name in self.sent})
 
 
 @dataclass(frozen=True)
-class StackedUpdates:
-    """Client parameters that are already computed, stacked along a leading UE axis, in any order of
-    UEs.
+class ReceivedUpdates(Updates):
+    """Updates that are already there, as a server has received them.
+
+    They come in the order in which an engine forms them, so their mean has the bits of
+    `CompressedUpdates`.
     """
 
     ue: IntArray
-    params: Params
+    changes: Sequence[Tensor]  # w_i - w of each row
     sent: Params
-    steps_guarded: IntArray | None = None
+    local_steps: IntArray
+    guarded: IntArray
+    bits: Array | None = None
 
-    @property
-    def guarded(self) -> IntArray:
-        return (
-            np.zeros(len(self.ue), dtype=np.int64)
-            if self.steps_guarded is None
-            else self.steps_guarded
-        )
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
+        for row in np.lexsort((self.ue, self.local_steps)).tolist():
+            yield row, self.changes[row]
 
-    def mean(self, weight: Array) -> Params:
-        """sum_i weight_i w_i / sum_i weight_i, summed in the order of the UEs' numbers."""
-        order = np.argsort(self.ue, kind="stable")
-        share = torch.from_numpy(shares(self.ue, weight)[order])
-        index = torch.from_numpy(order)
-        return {
-            name: torch.einsum("u,u...->...", share.to(stack), stack[index.to(stack.device)])
-            for name, stack in self.params.items()
-        }
 
-    def each(self) -> Iterator[tuple[IntArray, Params]]:
-        rows = np.argsort(self.ue, kind="stable")
-        index = torch.from_numpy(rows)
-        yield rows, {name: self.params[name][index] - p for name, p in self.sent.items()}
+def flat(params: Params) -> Tensor:
+    """All parameters in one row, in the order of their names in the dictionary."""
+    return torch.cat([p.reshape(-1) for p in params.values()])
+
+
+def shaped(row: Tensor, like: Params) -> Params:
+    """The row of `flat` as parameters again."""
+    sizes = [p.numel() for p in like.values()]
+    return {
+        name: part.view_as(p)
+        for (name, p), part in zip(like.items(), torch.split(row, sizes), strict=True)
+    }
+
+
+def moved(sent: Params, change: Tensor) -> Params:
+    """w with a change in one row added to it."""
+    like = next(iter(sent.values()))
+    return {name: sent[name] + p for name, p in shaped(change.to(like), sent).items()}
 
 
 def shares(ue: IntArray, weight: Array) -> Array:
@@ -144,9 +177,3 @@ def added(parts: Iterable[Params]) -> Params:
     for part in parts:
         total = {name: total[name].add_(p) if name in total else p for name, p in part.items()}
     return total
-
-
-def bits_of(updates: Updates) -> Array | None:
-    """Bits really sent, of each row; None where parameters travel as they are."""
-    bits: Array | None = getattr(updates, "bits", None)
-    return bits

@@ -3,7 +3,7 @@ from stationary.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -126,62 +126,42 @@ class PreparedEvaluator:
     personal: PersonalModels | None = None
 
     def __call__(self, params: Params, memory: ClientMemory | None = None) -> Evaluation:
-        loss, accuracy, adapt_lr = self.by_ue(params, memory)
-        train_loss, adapted_loss = loss.mean(axis=1)
-        global_accuracy, adapted_accuracy = accuracy.mean(axis=1)
-        gradient = (
-            gradient_norm_sq(loss_of(self.model), params, self.data, self.evaluator.inner_lr)
-            if self.evaluator.gradient_norm
-            else float("nan")
-        )
-        return Evaluation(
-            train_loss=float(train_loss),
-            adapted_train_loss=float(adapted_loss),
-            global_accuracy=float(global_accuracy),
-            adapted_accuracy=float(adapted_accuracy),
-            gradient_norm_sq=gradient,
-            adapt_lr=adapt_lr,
-        )
+        values, adapt_lr = self.by_ue(params, memory)
+        gradient = float("nan")
+        if self.evaluator.gradient_norm:
+            loss = loss_of(self.model)
+            gradient = gradient_norm_sq(loss, params, self.data, self.evaluator.inner_lr)
+        means = Evaluation(*values.mean(axis=1).tolist())
+        return replace(means, gradient_norm_sq=gradient, adapt_lr=adapt_lr)
 
-    def by_ue(
-        self, params: Params, memory: ClientMemory | None = None
-    ) -> tuple[Array, Array, float]:
-        """Training loss and test accuracy of the global and of the adapted model, each of shape (2,
-        num_ue), and alpha.
-
-        The UEs that are judged are in the order of their numbers; alpha is the mean of those that
-        they measure.
+    def by_ue(self, params: Params, memory: ClientMemory | None = None) -> tuple[Array, float]:
+        """What `judged` says of each UE, in the order of their numbers, shape (4, num_ue), and
+        alpha: the mean of those that they measure.
         """
-        accuracy: list[Array] = []
-        loss: list[Array] = []
-        rates: list[Array] = []
-        alpha = self.evaluator.inner_lr
         measures = self.evaluator.measured and self.personal is None
+        values: list[Array] = []
+        rates: list[Array] = []
+
+        # Where the first layer is linear, inputs that are always 0 are left out.
         data, columns, _ = _inputs(self.data, self.layers)
-        input_params = (
-            params if self.layers is None else narrow_params(self.layers, params, columns)
-        )
+        if self.layers is not None:
+            params = narrow_params(self.layers, params, columns)
         for piece in self.pieces:
             adapt, train, test, grams = piece.kept or _gathered(piece, data)
-            rate: float | Tensor = alpha
+            rate: float | Tensor = self.evaluator.inner_lr
             if measures:
-                best = self._measured_rate(input_params, piece, adapt, train, grams[0])
+                best = self._measured_rate(params, piece, adapt, train, grams[0])
                 rate = torch.tensor(RATES).to(train.mask)[best]
                 rates.append(np.array(RATES)[best.cpu().numpy()])
-            both = self._outputs(input_params, adapt, (train, test), grams, piece.ue, memory, rate)
-            losses = [mean_of(each_loss(output, train.y), train.mask) for output in both[0]]
-            hits = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in both[1]]
-            loss.append(torch.stack(losses).cpu().numpy())
-            accuracy.append(torch.stack(hits).cpu().numpy())
-        order = np.argsort(
-            np.concatenate([piece.ue for piece in self.pieces])
-        )  # sums in the order of the UEs
-        mean_rate = float(np.concatenate(rates)[order].mean()) if rates else alpha
-        return (
-            np.concatenate(loss, axis=1)[:, order],
-            np.concatenate(accuracy, axis=1)[:, order],
-            mean_rate,
-        )
+            on_both = self._outputs(params, adapt, (train, test), grams, piece.ue, memory, rate)
+            values.append(judged(on_both, train, test).cpu().numpy())
+
+        # Pieces have UEs of like numbers of samples; means are summed in the order of the UEs.
+        order = np.argsort(np.concatenate([piece.ue for piece in self.pieces]))
+        alpha = self.evaluator.inner_lr
+        if measures:
+            alpha = float(np.concatenate(rates)[order].mean())
+        return np.concatenate(values, axis=1)[:, order], alpha
 
     def _measured_rate(
         self, params: Params, piece: Piece, adapt: Batch, train: Batch, gram: Tensor | None
@@ -191,21 +171,17 @@ class PreparedEvaluator:
 
         A UE that has no others is judged on those. Shape (num_ue,).
         """
-        used = (
-            piece.train.sample[:, :, None]
-            == np.where(piece.adapt.mask, piece.adapt.sample, -1)[:, None]
-        ).any(-1)
-        fresh = train.mask * torch.from_numpy(~used).to(train.mask)
-        judged = torch.where(fresh.sum(dim=-1, keepdim=True) > 0.0, fresh, train.mask)
+        adapted_with = np.where(piece.adapt.mask, piece.adapt.sample, -1)
+        is_used = (piece.train.sample[:, :, None] == adapted_with[:, None]).any(-1)
+        fresh = train.mask * torch.from_numpy(~is_used).to(train.mask)
+        mask = torch.where(fresh.sum(dim=-1, keepdim=True) > 0.0, fresh, train.mask)
+
         if self.layers is not None:
             tried = outputs_by_rate(self.layers, params, adapt, RATES, train.x, gram)
-            losses = [mean_of(each_loss(output, train.y), judged) for output in tried]
         else:
             gradients = self._gradients(params, adapt)
-            losses = []
-            for rate in RATES:
-                own = {name: p - rate * gradients[name] for name, p in params.items()}
-                losses.append(mean_of(each_loss(self._own_outputs(own, train), train.y), judged))
+            tried = (self._own_outputs(_moved(params, r, gradients), train) for r in RATES)
+        losses = [mean_of(each_loss(output, train.y), mask) for output in tried]
         return torch.stack(losses).nan_to_num(nan=torch.inf).argmin(dim=0)
 
     def _outputs(
@@ -225,13 +201,12 @@ class PreparedEvaluator:
             inputs = [batch.x for batch in on]
             return adapted_outputs(self.layers, params, adapt, rate, inputs, list(grams))
         own = self._adapted(params, adapt, ue, memory, rate)
-        results = []
+        both = []
         for batch in on:
             flat = outputs(self.model, params, batch.x.flatten(0, 1))
-            results.append(
-                (flat.view(*batch.y.shape, flat.shape[-1]), self._own_outputs(own, batch))
-            )
-        return results
+            shared = flat.view(*batch.y.shape, flat.shape[-1])
+            both.append((shared, self._own_outputs(own, batch)))
+        return both
 
     def _own_outputs(self, own: Params, batch: Batch) -> Tensor:
         """Outputs of each UE's own model, shape (num_ue, num, num_classes)."""
@@ -262,17 +237,20 @@ class PreparedEvaluator:
                 return vmap(lambda mine: of(params, mine, {}))(adapt)
             return vmap(lambda mine, own: of(params, mine, own))(adapt, remembered)
         if isinstance(rate, Tensor):
-            gradients = self._gradients(params, adapt)
-            return {
-                name: p - _beside(rate, p[None]) * gradients[name] for name, p in params.items()
-            }
+            return _moved(params, rate, self._gradients(params, adapt))
         loss = loss_of(self.model)
         return vmap(lambda mine: minus(params, rate, grad(loss)(params, mine)))(adapt)
 
 
-def _beside(rate: Tensor, stack: Tensor) -> Tensor:
-    """One value for each UE, to multiply a stack with."""
-    return rate.view(-1, *[1] * (stack.ndim - 1))
+def _moved(params: Params, rate: float | Tensor, gradients: Params) -> Params:
+    """Each UE's model after a step, stacked; UEs may have rates of their own, shape (num_ue,)."""
+
+    def step(gradient: Tensor) -> Tensor:
+        if isinstance(rate, Tensor):
+            return rate.view(-1, *[1] * (gradient.ndim - 1)) * gradient
+        return rate * gradient
+
+    return {name: p - step(gradients[name]) for name, p in params.items()}
 
 
 def _inputs(
@@ -283,6 +261,16 @@ def _inputs(
     """
     first = layers[0] if layers is not None else None
     return (data.narrow, data.columns, first) if isinstance(first, Linear) else (data, None, None)
+
+
+def judged(on_both: Sequence[tuple[Tensor, Tensor]], train: Batch, test: Batch) -> Tensor:
+    """Training loss and test accuracy of each UE, shape (4, num_ue): the loss of the global and of
+    the adapted model, then the accuracy of both, from the outputs of both on `train` and on `test`.
+    """
+    on_train, on_test = on_both
+    loss = [mean_of(each_loss(output, train.y), train.mask) for output in on_train]
+    accuracy = [mean_of(output.argmax(dim=-1) == test.y, test.mask) for output in on_test]
+    return torch.stack([*loss, *accuracy])
 
 
 def each_loss(output: Tensor, label: Tensor) -> Tensor:
@@ -352,30 +340,16 @@ def evaluated_ues(evaluator: Evaluator, num_ue: int, seed: int) -> IntArray:
 def draw_piece(evaluator: Evaluator, data: FederatedData, seed: int, ue: IntArray) -> Piece:
     """The samples on which these UEs are judged."""
     part = data.partition
-    most = (
-        evaluator.test_samples if evaluator.test_samples is not None else int(part.test_size.max())
-    )
+    most = evaluator.test_samples
+    if most is None:
+        most = int(part.test_size.max())
+    train = (part.train, part.train_start, part.train_size)
+    test = (part.test, part.test_start, part.test_size)
     return Piece(
         ue=ue,
-        adapt=_draw(
-            part.train,
-            part.train_start,
-            part.train_size,
-            ue,
-            evaluator.adapt_samples,
-            seed,
-            "adapt",
-        ),
-        train=_draw(
-            part.train,
-            part.train_start,
-            part.train_size,
-            ue,
-            evaluator.train_samples,
-            seed,
-            "train-loss",
-        ),
-        test=_draw(part.test, part.test_start, part.test_size, ue, most, seed, "test"),
+        adapt=_draw(*train, ue, evaluator.adapt_samples, seed, "adapt"),
+        train=_draw(*train, ue, evaluator.train_samples, seed, "train-loss"),
+        test=_draw(*test, ue, most, seed, "test"),
     )
 
 
@@ -383,18 +357,15 @@ def _gathered(piece: Piece, data: FederatedData, first: Linear | None = None) ->
     """The samples of a piece: to use once or, where the first layer is given, to keep with their
     Gram matrices.
     """
-    draws = {"adapt": piece.adapt, "train": piece.train, "test": piece.test}
-    adapt, train, test = (
-        data.batch(draw, purpose if first is None else None) for purpose, draw in draws.items()
-    )
-    if first is None:
-        return Samples(adapt, train, test)
-    return Samples(
-        adapt,
-        train,
-        test,
-        (input_gram(first, train.x, adapt.x), input_gram(first, test.x, adapt.x)),
-    )
+    if first is None:  # in memory that the next piece uses again
+        return Samples(
+            data.batch(piece.adapt, "adapt"),
+            data.batch(piece.train, "train"),
+            data.batch(piece.test, "test"),
+        )
+    adapt, train, test = (data.batch(draw) for draw in (piece.adapt, piece.train, piece.test))
+    grams = (input_gram(first, train.x, adapt.x), input_gram(first, test.x, adapt.x))
+    return Samples(adapt, train, test, grams)
 
 
 def _draw(

@@ -3,19 +3,17 @@
 import logging
 import math
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from autofl.aggregators import Aggregator
 from autofl.algorithms import Algorithm
 from autofl.channels import Channel
-from autofl.compressors import Compressor
 from autofl.config import Settings
 from autofl.config.parts import checked_settings
-from autofl.config.settings import MNIST_STEPS, LearningSettings
+from autofl.config.settings import TABLE_I, LearningSettings
 from autofl.core.arm import Arm
 from autofl.core.decide import Network
 from autofl.core.horizon import draw_horizon
@@ -30,56 +28,35 @@ from autofl.engines import make_engine, pick_engine
 from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.cell import (
+    build_arm,
     build_cell,
     build_channel,
+    build_compressor,
+    build_downlink,
     informed,
-    planned_arm,
 )
 from autofl.experiments.data import load_federated
 from autofl.experiments.steps import DECAY, GUARD, INNER_LR, LONGEST
 from autofl.models import Params, build, check_model, num_weights, params_of
-from autofl.planner import Planner
-from autofl.registry import Lazy, Part, find, unknown_key
+from autofl.network import Cell, Outage
+from autofl.registry import Lazy, Part, find
 from autofl.rng import stream
 from autofl.rounds.checks import Bounds
-from autofl.selection import Selection
 from autofl.units import Array
 
+ALPHA, BETA = TABLE_I["mnist"]
+"""Where no rule finds the steps of an algorithm."""
 LAW_ROUNDS = 2_000
 """Rounds of the network alone from which it is learned how likely each UE is to be heard."""
 
 log = logging.getLogger(__name__)
 
 
-class Own(TypedDict, total=False):
-    """Parts of a run that may be given as objects instead of by name."""
-
-    dataset: Dataset | None
-    data: FederatedData | None
-    algorithm: Algorithm | None
-    planner: Planner | None
-    model: nn.Module | None
-    channel: Channel | None
-    selection: Selection | None
-    compressor: Compressor | None
-    downlink: Compressor | None
-    aggregator: Aggregator | None
-
-
 def build_algorithm(settings: Settings) -> Algorithm:
-    """The algorithm of these settings, with its own settings from [learning]."""
-    settings = settings.resolved()
+    """The algorithm of resolved settings, with its own settings from [learning]."""
     part = find("algorithm", settings.algorithm)
     learning = settings.learning
-    own = dict(learning.model_extra or {})
-    compared = [
-        find("algorithm", name)
-        for name in dict.fromkeys([settings.algorithm, *settings.compare.algorithms])
-    ]
-    known = {key: setting for candidate in compared for key, setting in candidate.settings.items()}
-    for key in own:
-        if key not in known:
-            raise AutoFLError(unknown_key("learning", key, known))
+    own = learning.model_extra or {}
     given = checked_settings(
         part, {key: value for key, value in own.items() if key in part.settings}
     )
@@ -112,11 +89,11 @@ def step_sizes(learning: LearningSettings, part: Part) -> dict[str, Any]:
         log.warning(
             "algorithm %s: its beta cannot be found by the rule, so it is %g",
             part.name,
-            MNIST_STEPS[1],
+            BETA,
         )
     by_rule = {
         "inner_lr": INNER_LR,
-        "outer_lr": math.inf if by_length else MNIST_STEPS[1],
+        "outer_lr": math.inf if by_length else BETA,
         "lr_decay": DECAY,
         "grad_clip": 0.0,
         "guard": GUARD,
@@ -142,8 +119,8 @@ def pick_device(name: str) -> torch.device:
 
 
 def build_model(settings: Settings, sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """The model of the settings with its first weights."""
-    section = settings.resolved().model
+    """The model of resolved settings with its first weights."""
+    section = settings.model
     part = section.part
     given = checked_settings(part, section.given)
 
@@ -159,15 +136,15 @@ def build_model(settings: Settings, sample_shape: tuple[int, ...], num_classes: 
 
 
 def build_evaluator(settings: Settings) -> Evaluator:
-    """How models are evaluated."""
-    inner_lr = settings.resolved().learning.inner_lr
+    """How models are evaluated; of resolved settings."""
+    inner_lr = settings.learning.inner_lr
     evaluation = settings.evaluation
     assert inner_lr is not None  # resolved
     measured = inner_lr == "auto"
     if measured and settings.stop.gradient_norm_sq is not None:
         raise AutoFLError(
             "stop.gradient_norm_sq: grad F is of one alpha, and learning.inner_lr = auto has one for each UE; set it to"
-            f" a number, such as learning.inner_lr={MNIST_STEPS[0]}"
+            f" a number, such as learning.inner_lr={ALPHA}"
         )
     return Evaluator(
         inner_lr=INNER_LR if inner_lr == "auto" else inner_lr,
@@ -180,25 +157,6 @@ def build_evaluator(settings: Settings) -> Evaluator:
     )
 
 
-def build_arm(settings: Settings, air: ChannelAir, own: Own) -> Arm:
-    """The algorithm of the settings with everything that goes with it, in this cell; any part may
-    be an own object.
-    """
-    settings = settings.resolved()
-    planned = planned_arm(settings, air.cell)
-    parts = ("planner", "selection", "compressor", "downlink")
-    given: dict[str, Any] = {name: own.get(name) for name in parts if own.get(name) is not None}
-    if "downlink" in given:
-        given["decides_downlink"] = False
-    planned = replace(planned, **given)
-    network = Network(arm=planned, air=air, seed=settings.seed, outage=settings.simulation.outage)
-    aggregator = own.get("aggregator") or settings.aggregator.build(
-        heard_probability=Lazy(lambda: heard_probability(network)), num_ue=settings.cell.count
-    )
-    algorithm = own.get("algorithm") or build_algorithm(settings)
-    return replace(planned, algorithm=algorithm, aggregator=aggregator)
-
-
 def heard_probability(network: Network) -> Array:
     """P(decoded | selected) of each UE, from rounds of the network alone under another seed; never
     0.
@@ -209,13 +167,106 @@ def heard_probability(network: Network) -> Array:
     return np.clip(horizon.decoded.sum(axis=0) / selected, 1.0 / selected, 1.0)
 
 
-def build_training(
-    settings: Settings, params: Params, air: ChannelAir, own: Own | None = None
-) -> Training:
-    """What a run of these settings is, wherever it takes place."""
-    settings = settings.resolved()
+def assemble(
+    arm: Arm,
+    cell: Cell,
+    channel: Channel,
+    data: FederatedData,
+    model: nn.Module,
+    *,
+    seed: int,
+    stop: Stop,
+    outage: Outage,
+    evaluate_every: int,
+    evaluator: Evaluator,
+    engine: str = "auto",
+    lies: Lies | None = None,
+) -> Simulation:
+    """One run of these pieces: every simulation is made here, whether settings or objects say what
+    it is.
+
+    Args:
+        cell: fitted to the data and to what the arm sends.
+        model: with its first weights, on the device of the data.
+    """
+    assert arm.algorithm is not None
+    name = pick_engine(engine, model, arm.algorithm)
+    return Simulation(
+        arm=arm,
+        air=ChannelAir(cell, channel),
+        params=params_of(model, data.dtype),
+        stop=stop,
+        seed=seed,
+        outage=outage,
+        evaluate_every=evaluate_every,
+        model=model,
+        data=data,
+        engine=make_engine(name, model),
+        engine_name=name,
+        evaluator=evaluator,
+        lies=lies,
+    )
+
+
+def build_simulation(settings: Settings, **objects: Any) -> Simulation:
+    """The simulation of these settings; whatever `simulation_from` takes may be given as an object."""
+    return simulation_from(settings.resolved(), **objects)
+
+
+def simulation_from(
+    settings: Settings,
+    *,
+    dataset: Dataset | None = None,
+    data: FederatedData | None = None,
+    model: nn.Module | None = None,
+    channel: Channel | None = None,
+    **parts: Any,
+) -> Simulation:
+    """The simulation of resolved settings.
+
+    Any part of its arm may be given as an object instead, by the name of its kind: algorithm,
+    planner, selection, compressor, downlink, aggregator.
+    """
+    given = {name: part for name, part in parts.items() if part is not None}
+
+    # Data and model lie on one device.
+    data = data or load_federated(settings, dataset)
+    model = model or build_model(settings, data.sample_shape, data.num_classes)
+    check_model(model, data.sample_shape, data.num_classes)
+    device = pick_device(settings.simulation.device)
+    data = data.to(device)
+    model = model.to(device)
+
+    # What is sent decides how long a round takes, and so the cell.
+    algorithm: Algorithm = given.pop("algorithm", None) or build_algorithm(settings)
+    ways = {"compressor": build_compressor, "downlink": build_downlink}
+    if "downlink" in given:
+        given["decides_downlink"] = False
+    sent = {name: given.pop(name, None) or make(settings) for name, make in ways.items()}
+    weights = num_weights(algorithm.init(params_of(model, data.dtype)).sent)
+    cell = build_cell(settings, data.partition.train_size, weights, **sent)
+    channel = build_channel(settings) if channel is None else informed(settings, channel)
+    return assemble(
+        whole_arm(settings, ChannelAir(cell, channel), algorithm, **sent, **given),
+        cell,
+        channel,
+        data,
+        model,
+        seed=settings.seed,
+        stop=Stop(**settings.stop.model_dump()),
+        outage=settings.simulation.outage,
+        evaluate_every=settings.evaluation.every,
+        evaluator=build_evaluator(settings),
+        engine=settings.learning.engine,
+        lies=build_lies(settings, cell.num_ue),
+    )
+
+
+def build_training(settings: Settings, params: Params, air: ChannelAir) -> Training:
+    """What a run of resolved settings is that takes place elsewhere, on devices."""
+    ways = {"compressor": build_compressor(settings), "downlink": build_downlink(settings)}
     return Training(
-        arm=build_arm(settings, air, own or {}),
+        arm=whole_arm(settings, air, build_algorithm(settings), **ways),
         air=air,
         params=params,
         stop=Stop(**settings.stop.model_dump()),
@@ -225,33 +276,16 @@ def build_training(
     )
 
 
-def build_simulation(settings: Settings, **own: Unpack[Own]) -> Simulation:
-    """The simulation of these settings; any part may be given as an object instead."""
-    settings = settings.resolved()
-    data = own.get("data") or load_federated(settings, own.get("dataset"))
-    model = own.get("model") or build_model(settings, data.sample_shape, data.num_classes)
-    check_model(model, data.sample_shape, data.num_classes)
-    device = pick_device(settings.simulation.device)
-    data = data.to(device)
-    model = model.to(device)
-    params = params_of(model, data.dtype)
-    given = own.get("channel")
-    channel = build_channel(settings) if given is None else informed(settings, given)
-    sent = num_weights((own.get("algorithm") or build_algorithm(settings)).init(params).sent)
-    cell = build_cell(
-        settings, data.partition.train_size, sent, own.get("compressor"), own.get("downlink")
+def whole_arm(settings: Settings, air: ChannelAir, algorithm: Algorithm, **given: Any) -> Arm:
+    """The arm of resolved settings that learns in this cell."""
+    arm = build_arm(settings, int(air.cell.num_weights), algorithm=algorithm, **given)
+    if "aggregator" in given:
+        return arm
+    network = Network(arm=arm, air=air, seed=settings.seed, outage=settings.simulation.outage)
+    aggregator = settings.aggregator.build(
+        heard_probability=Lazy(lambda: heard_probability(network)), num_ue=settings.cell.count
     )
-    training = build_training(settings, params, ChannelAir(cell, channel), own)
-    engine = pick_engine(settings.learning.engine, model, training.algorithm)
-    return Simulation(
-        **training.__dict__,
-        model=model,
-        data=data,
-        engine=make_engine(engine, model),
-        engine_name=engine,
-        evaluator=build_evaluator(settings),
-        lies=build_lies(settings, cell.num_ue),
-    )
+    return replace(arm, aggregator=aggregator)
 
 
 def build_lies(settings: Settings, num_ue: int) -> Lies | None:

@@ -152,16 +152,14 @@ def _counted_weights(model: str, source: DataSettings) -> int:
     from autofl.models import num_weights, params_of
 
     dataset, _ = loaded_from(source)
-    settings = Settings(model=ModelSettings.model_validate_json(model), data=source)
+    settings = Settings(model=ModelSettings.model_validate_json(model), data=source).resolved()
     return num_weights(params_of(build_model(settings, dataset.x.shape[1:], dataset.num_classes)))
 
 
 def build_channel(settings: Settings) -> Channel:
     """Where the channel gains come from."""
-    settings = settings.resolved()
-    assert settings.cell.small_scale_gain is not None  # resolved
     channel: Channel = settings.channel.build(
-        fading=settings.cell.small_scale_gain.as_fading(),
+        fading=settings.small_scale_gain.as_fading(),
         num_ue=settings.cell.count,
         landscape=settings.seed,
     )
@@ -184,9 +182,7 @@ def build_link(settings: Settings) -> Law:
 
 def build_selection(settings: Settings) -> Selection:
     """Who takes part in a round."""
-    selection: Selection = settings.selection.build(
-        num_selected=settings.resolved().simulation.num_selected
-    )
+    selection: Selection = settings.selection.build(num_selected=settings.simulation.num_selected)
     return selection
 
 
@@ -206,17 +202,14 @@ def build_downlink(settings: Settings) -> Compressor | None:
     return compressor
 
 
-def build_planner(settings: Settings, num_weights: int | None = None) -> Planner:
-    """The planner that the algorithm of these settings is paired with.
-
-    AutoFL, FedAvg-2 and every algorithm of a user's own plan by [planner], Per-FedAvg and FedAvg-1
-    by [baseline], AutoFL-J and FedAvg-J by [joint].
+def build_planner(
+    settings: Settings, num_weights: int | None = None, compressor: Compressor | None = None
+) -> Planner:
+    """The planner of these settings, for updates of so many weights; without a compressor, for that
+    of the settings.
     """
-    settings = settings.resolved()
-    compressor = build_compressor(settings)
-    planner: Planner = settings.planned_by().build(
-        rates=Lazy(lambda: rates_of(compressor, num_weights))
-    )
+    compressor = compressor or build_compressor(settings)
+    planner: Planner = settings.planner.build(rates=Lazy(lambda: rates_of(compressor, num_weights)))
     check_bits(planner, compressor is not None)
     return planner
 
@@ -242,17 +235,23 @@ def rates_of(compressor: Compressor | None, num_weights: int | None = None) -> l
     return kept or [[compressor.update_bits(num_weights) / num_weights, rates[-1][1]]]
 
 
-def planned_arm(settings: Settings, cell: Cell) -> Arm:
-    """The arm of these settings without its learning."""
-    settings = settings.resolved()
-    return Arm(
-        algorithm=None,
-        planner=build_planner(settings, num_weights=int(cell.num_weights)),
-        selection=build_selection(settings),
-        compressor=build_compressor(settings),
-        downlink=build_downlink(settings),
-        decides_downlink=settings.decides_downlink,
-    )
+def build_arm(
+    settings: Settings,
+    num_weights: int | None,
+    compressor: Compressor | None,
+    downlink: Compressor | None,
+    **given: Any,
+) -> Arm:
+    """The arm of resolved settings; what is given is not built, as the ways up and down are not.
+
+    Planning needs no PyTorch, so algorithm and aggregator are there only if they are given.
+    """
+    chosen: dict[str, Any] = {"algorithm": None, "decides_downlink": settings.decides_downlink}
+    if "planner" not in given:
+        chosen["planner"] = build_planner(settings, num_weights, compressor)
+    if "selection" not in given:
+        chosen["selection"] = build_selection(settings)
+    return Arm(compressor=compressor, downlink=downlink, **chosen | given)
 
 
 def build_network(settings: Settings, cell: Cell | None = None) -> Network:
@@ -263,9 +262,12 @@ def build_network(settings: Settings, cell: Cell | None = None) -> Network:
             `autofl plan` has it.
     """
     settings = settings.resolved()
-    cell = cell or build_cell(settings)
+    compressor = build_compressor(settings)
+    downlink = build_downlink(settings)
+    if cell is None:
+        cell = build_cell(settings, compressor=compressor, downlink=downlink)
     return Network(
-        arm=planned_arm(settings, cell),
+        arm=build_arm(settings, int(cell.num_weights), compressor, downlink),
         air=ChannelAir(cell, build_channel(settings)),
         seed=settings.seed,
         outage=settings.simulation.outage,
@@ -389,8 +391,8 @@ def plan_table(settings: Settings, made: RoundPlan) -> dict[str, Any]:
 
 
 def planned_by(settings: Settings) -> dict[str, str]:
-    """Planner and algorithm of a plan."""
-    return {"planner": settings.planned_by().name, "algorithm": settings.algorithm}
+    """Planner and arm of a plan."""
+    return {"planner": settings.planner.name, "algorithm": settings.arm_name}
 
 
 def places(settings: Settings) -> Array:

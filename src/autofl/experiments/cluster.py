@@ -9,11 +9,13 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from autofl.algorithms import Algorithm, is_stateful
 from autofl.core.simulation import Simulation
@@ -124,7 +126,7 @@ def _run_there(
     data = build_data(job.settings, dataset, owner)
     with tempfile.TemporaryDirectory() as folder:
         run_one(
-            replace(job, place=Path(folder), resume=False, wait=False, keep=False), queue.put, data
+            replace(job, folder=Path(folder), resume=False, wait=False, keep=False), queue.put, data
         )
         return {
             path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name[0] != "."
@@ -133,12 +135,12 @@ def _run_there(
 
 def _unpack(files: dict[str, bytes], job: Any) -> None:
     """The files of a run in their folder, the manifest last: it is what makes a run finished."""
-    lock = FolderLock(job.place)
+    lock = FolderLock(job.folder)
     try:
         if job.keep:
-            check_no_run(job.place)
+            check_no_run(job.folder)
         for name in sorted(files, key=lambda name: name == MANIFEST):
-            write_whole(job.place / name, files[name])
+            write_whole(job.folder / name, files[name])
     finally:
         lock.release()
 
@@ -174,7 +176,7 @@ def spread(sim: Simulation, address: str) -> Simulation:
 
 
 @dataclass(frozen=True)
-class SpreadUpdates:
+class SpreadUpdates(Updates):
     """Updates whose chunks are summed by the cluster and added here, in the order of the UEs'
     numbers.
     """
@@ -184,9 +186,13 @@ class SpreadUpdates:
     updates: Summed
     batches: DrawnBatches
 
-    @property
+    @cached_property
     def ue(self) -> IntArray:
         return self.updates.ue
+
+    @cached_property
+    def sent(self) -> Params:
+        return self.updates.sent
 
     @property
     def guarded(self) -> IntArray:
@@ -212,9 +218,9 @@ class SpreadUpdates:
         parts, self.updates.guarded[rows] = _result(self.ray, answer)
         return parts
 
-    def each(self) -> Iterator[tuple[IntArray, Params]]:
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
         """Single updates are formed here."""
-        return self.updates.each()
+        return iter(self.updates)
 
     def _of(self, rows: list[IntArray], share: Array) -> tuple[Any, Draw, IntArray, list[Array]]:
         """What a worker needs for these rows: the updates without any data, the rows' draws and

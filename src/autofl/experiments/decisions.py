@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autofl.config import Settings
-from autofl.config.settings import MNIST_STEPS, WITHOUT_OWN_SETTINGS
+from autofl.config.settings import TABLE_I
 from autofl.experiments.cell import RoundPlan
 from autofl.experiments.steps import DECAY, LONGEST
 from autofl.registry import find
@@ -26,14 +26,13 @@ class Decision(NamedTuple):
 
 
 def decisions_of(settings: Settings, made: RoundPlan | None = None) -> list[Decision]:
-    """The decisions of these settings; with a planned round also what they come to in it.
+    """The decisions of resolved settings; with a planned round also what they come to in it.
 
     It goes by resolved values alone, so a run that is read back, resumed or deployed has the same
     reasons. Without the joint planner only step sizes can be decided.
     """
-    settings = settings.resolved()
     learning = settings.learning
-    joint = settings.planned_by().name == "joint"
+    joint = settings.planner.name == "joint"
     by_rule = "auto" in (
         learning.inner_lr,
         learning.outer_lr,
@@ -110,12 +109,10 @@ def _downlink(settings: Settings, made: RoundPlan | None) -> Decision:
 
 def _planned(settings: Settings, made: RoundPlan | None) -> Decision:
     """Each UE's own part of a plan, which its table shows."""
-    off = [
-        words for name, words in PLANNED.items() if settings.planned_by().given.get(name) is False
-    ]
+    off = [words for name, words in PLANNED.items() if settings.planner.given.get(name) is False]
     reason = "the most progress per second"
     if off:
-        reason += f"; {', '.join(off)}: set by you ({settings.planned_in()})"
+        reason += f"; {', '.join(off)}: set by you (planner)"
     shown = "by the planner in every round"
     if made is not None and (here := made.round.plan.feasible).any():
         plan = made.round.plan
@@ -129,7 +126,8 @@ def _planned(settings: Settings, made: RoundPlan | None) -> Decision:
 def _local_step(settings: Settings) -> Decision:
     learning = settings.learning
     name = settings.algorithm
-    has_rule = name in WITHOUT_OWN_SETTINGS or "longest_step" in find("algorithm", name).settings
+    known = name in ("per-fedavg", "fedavg")  # without loading PyTorch
+    has_rule = known or "longest_step" in find("algorithm", name).settings
     decay = DECAY if learning.lr_decay == "auto" else learning.lr_decay or 0.0
     falls = "sqrt(k)" if decay == 1.0 else f"sqrt(1 + {decay:g} (k - 1))"
     over = f" / {falls} in round k" if decay else ""
@@ -143,9 +141,10 @@ def _local_step(settings: Settings) -> Decision:
             "local step", of_length + over, f"needs to know nothing of loss and data{because}"
         )
     if learning.outer_lr == "auto":
+        _, beta = TABLE_I["mnist"]
         return Decision(
             "local step",
-            f"beta = {MNIST_STEPS[1]:g}{over}",
+            f"beta = {beta:g}{over}",
             f"Table I, since {name} has no rule{because}",
         )
     bound = f", at most {of_length}" if learning.grad_clip == "auto" and has_rule else ""

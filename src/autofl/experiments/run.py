@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ import torch
 from autofl.config import Settings, dump_settings
 from autofl.core.simulation import Simulation
 from autofl.engines import use_machine
-from autofl.experiments.build import Own, build_simulation
+from autofl.experiments.build import simulation_from
 from autofl.experiments.cluster import spread
 from autofl.experiments.decisions import decisions_of
 from autofl.experiments.write import OnRound, write_run
@@ -34,21 +34,21 @@ def run(
     resume: bool = False,
     wait: bool = False,
     keep: bool = False,
-    **own: Unpack[Own],
+    **own: Any,
 ) -> Run:
     """Simulate these settings into a run folder and read it back.
 
-    `own` takes the objects of `build_simulation`; `ray` is the address of a cluster that shares the
+    `own` takes the objects of `simulation_from`; `ray` is the address of a cluster that shares the
     UEs' work. An interrupted or failed run keeps its rounds, its last weights and a checkpoint, and
     its manifest says so; for `resume`, `wait` and `keep` see `write_run`.
     """
     settings = settings.resolved()
     use_machine(settings.simulation.threads)
     if ray is None:
-        sim = build_simulation(settings, **own)
+        sim = simulation_from(settings, **own)
     else:  # the machines of a cluster compute on their CPUs, and so does this one
         here = settings.simulation.model_copy(update={"device": "cpu"})
-        sim = spread(build_simulation(settings.model_copy(update={"simulation": here}), **own), ray)
+        sim = spread(simulation_from(settings.model_copy(update={"simulation": here}), **own), ray)
     text = dump_settings(settings)
     about = manifest_of(settings, sim, own)
     return write_run(sim, folder, text, about, on_round, resume=resume, wait=wait, keep=keep)
@@ -59,8 +59,7 @@ def manifest_of(settings: Settings, sim: Simulation, own: Mapping[str, Any]) -> 
     given = sorted(
         name for name in own if name not in ("data", "dataset") and own[name] is not None
     )
-    algorithm = find("algorithm", settings.algorithm)
-    said = {"algorithm": settings.algorithm, "label": algorithm.label}
+    said = {"algorithm": settings.arm_name, "label": settings.title}
     if own.get("algorithm") is not None:
         said = {"algorithm": repr(own["algorithm"]), "label": type(own["algorithm"]).__name__}
     return {
@@ -81,7 +80,7 @@ def origins_of(settings: Settings) -> dict[str, dict[str, str]]:
         settings.channel,
         settings.link,
         settings.selection,
-        settings.planned_by(),
+        settings.planner,
         settings.aggregator,
     ]
     sections.append(settings.model)

@@ -1,27 +1,26 @@
 """Sweeps: one plan, or one run for each seed, at every combination of some settings' values.
 
-Planning loads no PyTorch; `run_points` does, when it is called.
+Nothing here loads PyTorch.
 """
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from autofl.config import Settings, name_of, parse_value
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import plan
-
-if TYPE_CHECKING:
-    from autofl.experiments.jobs import OnProgress
+from autofl.experiments.job import Job
 
 MOST_VALUES = 1_000
 """Most values of one setting."""
-MOST_POINTS = 10_000
+MOST_RUNS = 10_000
 """Most plans or runs of one sweep."""
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 RANGE = re.compile(rf"\s*({NUMBER})\s*:\s*({NUMBER})\s*:\s*(\d+)\s*(?::\s*(log|linear)\s*)?")
@@ -100,25 +99,6 @@ def _list(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-@dataclass(frozen=True)
-class Point:
-    """One combination of values with one seed, and its settings."""
-
-    values: Mapping[str, Any]
-    settings: Settings
-
-    @property
-    def name(self) -> str:
-        """What its run is called in the store; its end is a hash of all that is set."""
-        return name_of(self.settings)
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        said = ", ".join(f"{short(key)} {value_text(value)}" for key, value in self.values.items())
-        return f"{said}, seed {self.settings.seed}"
-
-
 def short(key: str) -> str:
     """A setting without its section; the section of a part's name."""
     section, _, name = key.rpartition(".")
@@ -132,11 +112,14 @@ def value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def points_of(
-    axes: Sequence[Axis], load: Callable[[Sequence[str]], Settings], num_seeds: int = 1
-) -> list[Point]:
-    """Every combination of the axes' values, the last axis fastest, each with seeds seed, seed + 1,
-    ...
+def jobs_of(
+    axes: Sequence[Axis],
+    load: Callable[[Sequence[str]], Settings],
+    num_seeds: int,
+    store: Path,
+) -> list[Job]:
+    """A run for every combination of the axes' values, the last axis fastest, with each of the seeds
+    seed, seed + 1, ...; finished runs of the store are kept, stopped ones go on.
 
     Args:
         load: settings with these overrides ("cell.max_energy=0.001") on top; bad ones raise an
@@ -147,22 +130,23 @@ def points_of(
         raise AutoFLError(f"--over: name each setting once, at least one; {HOW}")
     if num_seeds < 1:
         raise AutoFLError(f"--seeds {num_seeds}: at least 1 is needed")
-    count = num_seeds * int(np.prod([len(axis.texts) for axis in axes], dtype=object))
-    if count > MOST_POINTS:
+    count = num_seeds * math.prod(len(axis.texts) for axis in axes)
+    if count > MOST_RUNS:
         raise AutoFLError(
-            f"--over: {count:,} combinations with their seeds; at most {MOST_POINTS:,} are made"
+            f"--over: {count:,} combinations with their seeds; at most {MOST_RUNS:,} are made"
         )
-    return list(_points(axes, load, num_seeds))
 
-
-def _points(
-    axes: Sequence[Axis], load: Callable[[Sequence[str]], Settings], num_seeds: int
-) -> Iterator[Point]:
+    jobs = []
     for texts in product(*(axis.texts for axis in axes)):
-        settings = load([f"{axis.key}={text}" for axis, text in zip(axes, texts, strict=True)])
-        values = {axis.key: parse_value(text) for axis, text in zip(axes, texts, strict=True)}
+        settings = load([f"{key}={text}" for key, text in zip(keys, texts, strict=True)])
+        values = dict(zip(keys, map(parse_value, texts), strict=True))
+        words = ", ".join(f"{short(key)} {value_text(value)}" for key, value in values.items())
         for seed in range(settings.seed, settings.seed + num_seeds):
-            yield Point(values, settings.model_copy(update={"seed": seed}))
+            seeded = settings.model_copy(update={"seed": seed})
+            label = f"{words}, seed {seed}"
+            folder = store / name_of(seeded)
+            jobs.append(Job(seeded, folder, label, values, resume=True, wait=True))
+    return jobs
 
 
 def planned(settings: Settings) -> dict[str, float]:
@@ -187,37 +171,3 @@ def planned(settings: Settings) -> dict[str, float]:
         "compute_time": float(cost.compute_time[last]) * alone,
         "upload_time": float(cost.upload_time[last]) * alone,
     }
-
-
-def run_points(
-    points: Sequence[Point],
-    store: Path,
-    *,
-    workers: int = 1,
-    ray: str | None = None,
-    on_progress: "OnProgress | None" = None,
-) -> list[Path]:
-    """A run of each point in the store, and their folders. Finished runs are kept, stopped ones go
-    on.
-    """
-    from autofl.experiments.jobs import Job, run_jobs
-
-    jobs = {
-        point.name: Job(point.settings, store / point.name, point.label, resume=True, wait=True)
-        for point in points
-    }
-    run_jobs(list(jobs.values()), workers, ray, on_progress)
-    return [jobs[point.name].place for point in points]
-
-
-def unfinished(points: Sequence[Point], store: Path) -> list[Point]:
-    """Points whose run is still to be made, each run once."""
-    from autofl.config import dump_settings
-    from autofl.experiments.write import is_finished
-
-    distinct = {point.name: point for point in points}.values()
-    return [
-        point
-        for point in distinct
-        if not is_finished(store / point.name, dump_settings(point.settings.resolved()))
-    ]

@@ -5,7 +5,7 @@ It is a study, not a planner: constants are carried out by the planner `fixed`, 
 bands and the power that the energy allows. The seeds that tune are not those that judge.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -15,11 +15,13 @@ import numpy as np
 
 from autofl.config import Settings, parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.jobs import Job, OnProgress, check_free, run_jobs
+from autofl.experiments.job import Job, OnProgress
+from autofl.experiments.jobs import check_free, run_jobs
 from autofl.lock import locked
 from autofl.quality import time_to_accuracy
 from autofl.records import Run, read_run
-from autofl.registry import find
+from autofl.results import Results
+from autofl.units import Array
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,13 @@ class Constants:
         included.
         """
         table = settings.table()
-        section = find("algorithm", settings.algorithm).plan
-        own = table[section] if table[section]["name"] == "fixed" else {}
+        asked = settings.planner.model_fields_set if settings.planner.name == "fixed" else set()
+        own = {key: value for key, value in settings.planner.given.items() if key in asked}
         planned = {"power": "computed", **own, "name": "fixed", "num_samples": self.num_samples}
-        table[section] = planned | {"local_steps": self.local_steps}
+        table["planner"] = planned | {"local_steps": self.local_steps}
         table["learning"]["local_steps"] = self.local_steps
         if self.frequency is not None:
-            table[section]["frequency"] = self.frequency
+            table["planner"]["frequency"] = self.frequency
         if self.num_selected is not None:
             table["simulation"]["num_selected"] = self.num_selected
         if self.bits is not None:
@@ -65,105 +67,31 @@ class Constants:
                 whole = int(self.bits) if self.bits == int(self.bits) else self.bits
                 table["compressor"]["bits"] = whole
             else:
-                table[section]["bits_per_weight"] = self.bits
+                table["planner"]["bits_per_weight"] = self.bits
         table["stop"] |= stop
         return parse_settings({**table, "seed": seed}, f"constants {self.name}")
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The constants that are tried: every combination of these values; an empty one leaves the
-    settings' own.
-    """
-
-    num_samples: Sequence[int]
-    local_steps: Sequence[int] = (1,)
-    bits: Sequence[float] = ()
-    num_selected: Sequence[int] = ()
-    frequency: Sequence[float] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("num_samples", "local_steps"):
-            if not len(getattr(self, name)):
-                raise AutoFLError(f"{name}: the grid has no value of it; give at least one")
-
-    def __iter__(self) -> Iterator[Constants]:
-        combinations = product(
-            self.num_samples,
-            self.local_steps,
-            self.bits or (None,),
-            self.num_selected or (None,),
-            self.frequency or (None,),
-        )
-        return iter(dict.fromkeys(Constants(*combination) for combination in combinations))
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What came of some constants, a value for each seed."""
-
-    constants: Constants
-    times: tuple[float, ...]  # simulated seconds to the target; infinite where it is not reached
-    accuracies: tuple[float, ...]  # the best of each run
-    heard: bool  # whether anybody was heard, in any run
-    num_diverged: int
-
-    @property
-    def median_time(self) -> float:
-        return float(np.median(self.times))
-
-    @property
-    def num_reached(self) -> int:
-        return int(np.isfinite(self.times).sum())
-
-    @property
-    def remark(self) -> str:
-        """What is wrong with these constants, empty where nothing is."""
-        if not self.heard:
-            return "nobody is heard"
-        return f"{self.num_diverged} diverged" if self.num_diverged else ""
-
-    def row(self) -> dict[str, Any]:
-        """As plain values for JSON; a time that is not reached is None."""
-        finite = [time if np.isfinite(time) else None for time in (self.median_time, *self.times)]
-        return {
-            **asdict(self.constants),
-            "median_time": finite[0],
-            "times": finite[1:],
-            "reached": self.num_reached,
-            "median_accuracy": float(np.median(self.accuracies)),
-            "remark": self.remark,
-        }
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """All trials, the quickest first, and the question they answer."""
-
-    trials: tuple[Trial, ...]
-    target: float
-    seeds: tuple[int, ...]
-    settings: Settings
-
-    @property
-    def best(self) -> Trial | None:
-        """The least median time to the target; None where no constants reach it in half of the
-        runs.
-        """
-        first = self.trials[0]
-        return first if np.isfinite(first.median_time) else None
-
-    @property
-    def best_settings(self) -> Settings | None:
-        """What `simulate` takes: the best constants, and the first seed that did not tune them."""
-        if self.best is None:
-            return None
-        return self.best.constants.applied(self.settings, max(self.seeds) + 1)
+def grid(
+    num_samples: Sequence[int],
+    local_steps: Sequence[int] = (1,),
+    bits: Sequence[float] = (),
+    num_selected: Sequence[int] = (),
+    frequency: Sequence[float] = (),
+) -> list[Constants]:
+    """Every combination of these values, each once; where there are none, the settings' own."""
+    for name, values in (("num_samples", num_samples), ("local_steps", local_steps)):
+        if not values:
+            raise AutoFLError(f"{name}: the grid has no value of it; give at least one")
+    combinations = product(
+        num_samples, local_steps, bits or (None,), num_selected or (None,), frequency or (None,)
+    )
+    return list(dict.fromkeys(Constants(*combination) for combination in combinations))
 
 
 def tune(
     settings: Settings,
-    grid: Grid,
+    tried: Sequence[Constants],
     folder: Path | str,
     *,
     seeds: Sequence[int],
@@ -173,9 +101,9 @@ def tune(
     workers: int = 1,
     ray: str | None = None,
     on_progress: OnProgress | None = None,
-) -> Tuned:
-    """Every combination of the grid with every seed, a run folder each, until the target; the best
-    by median time.
+) -> Results:
+    """Runs with all of these constants and each seed, until the target: time to it [s] and the best
+    accuracy of each, whether it diverged, and whether anybody was heard.
 
     Args:
         settings: algorithm, compressor, step sizes, cell, data, and how many rounds at most;
@@ -187,44 +115,79 @@ def tune(
         raise AutoFLError(f"target: {target} is not > 0 and <= 1")
     if not seeds or len(set(seeds)) < len(seeds):
         raise AutoFLError(f"seeds: {list(seeds)} must be at least one, each once")
-    places = {
-        (constants, seed): Job(
+    jobs = [
+        Job(
             constants.applied(settings, seed, target_accuracy=target),
             Path(folder) / f"{constants.name}-seed{seed}",
             f"{constants.name} seed {seed}",
-            resume,
+            asdict(constants),
+            resume=resume,
             keep=not (force or resume),
         )
         for seed in seeds
-        for constants in grid
-    }
-    jobs = list(places.values())
+        for constants in tried
+    ]
     with locked(folder):
         check_free(jobs)
         run_jobs(jobs, workers, ray, on_progress)
-        runs = {at: read_run(job.place) for at, job in places.items()}
-    trials = [
-        trial_of(constants, [runs[constants, seed] for seed in seeds], target) for constants in grid
-    ]
-    trials.sort(
-        key=lambda trial: (
-            trial.median_time,
-            -trial.num_reached,
-            -float(np.median(trial.accuracies)),
-        )
+        measured = [outcome(read_run(job.folder), target) for job in jobs]
+    return Results.of(
+        arms=[job.values for job in jobs],
+        seeds=[job.settings.seed for job in jobs],
+        measured=measured,
+        names=[job.folder.name for job in jobs],
+        target=target,
     )
-    return Tuned(tuple(trials), target, tuple(seeds), settings)
 
 
-def trial_of(constants: Constants, runs: Sequence[Run], target: float) -> Trial:
-    """What the runs of some constants tell, by the metric of their settings."""
-    times = []
-    accuracies = []
-    for run in runs:
-        _, sim_time, accuracy = run.evaluated(f"{run.config['stop']['metric']}_accuracy")
-        time = time_to_accuracy(sim_time, accuracy, target)
-        times.append(time if np.isfinite(time) else float("inf"))
-        accuracies.append(float(accuracy.max()))
-    heard = any(run.rounds["num_decoded"].any() for run in runs)
-    diverged = sum(run.manifest.get("stop") == "diverged" for run in runs)
-    return Trial(constants, tuple(times), tuple(accuracies), heard, diverged)
+def outcome(run: Run, target: float) -> dict[str, float]:
+    """What a run tells of its constants, by the metric of its settings."""
+    _, sim_time, accuracy = run.evaluated(f"{run.config['stop']['metric']}_accuracy")
+    return {
+        "time": time_to_accuracy(sim_time, accuracy, target),
+        "accuracy": float(accuracy.max()),
+        "heard": float(run.rounds["num_decoded"].any()),
+        "diverged": float(run.manifest["stop"] == "diverged"),
+    }
+
+
+def times_of(arm: Results) -> Array:
+    """Simulated seconds to the target, a value for each seed; infinite where it is not reached."""
+    return np.nan_to_num(arm.values["time"], nan=np.inf)
+
+
+def ranked(results: Results) -> list[Results]:
+    """The constants by median time to the target, the quickest first; in doubt those that reach it
+    more often, or come closer.
+    """
+
+    def rank(arm: Results) -> tuple[float, ...]:
+        times = times_of(arm)
+        num_reached = np.isfinite(times).sum()
+        return float(np.median(times)), -num_reached, -float(np.median(arm.values["accuracy"]))
+
+    return sorted(results.by_arm(), key=rank)
+
+
+def best_of(results: Results) -> Constants | None:
+    """The least median time to the target; None where no constants reach it in half of the runs."""
+    first = ranked(results)[0]
+    return Constants(**first.arms[0]) if np.isfinite(np.median(times_of(first))) else None
+
+
+def trial_json(arm: Results) -> dict[str, Any]:
+    """What came of some constants as plain values; a time that is not reached is None."""
+    times = times_of(arm)
+    median, *each = [time if np.isfinite(time) else None for time in (np.median(times), *times)]
+    num_diverged = int(arm.values["diverged"].sum())
+    remark = f"{num_diverged} diverged" if num_diverged else ""
+    if not arm.values["heard"].any():
+        remark = "nobody is heard"
+    return {
+        **arm.arms[0],
+        "median_time": median,
+        "times": each,
+        "reached": int(np.isfinite(times).sum()),
+        "median_accuracy": float(np.median(arm.values["accuracy"])),
+        "remark": remark,
+    }

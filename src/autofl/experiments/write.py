@@ -8,6 +8,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from autofl.core.simulation import Simulation, simulated
 from autofl.core.suspects import suspect_words
 from autofl.core.together import play_together
 from autofl.errors import AutoFLError, end_if_told, ending_later, in_own_code
-from autofl.files import opening, quoted, read_bytes, read_toml
+from autofl.files import opening, quoted, read_toml
 from autofl.lock import FolderLock
 from autofl.records import Kept, Run, RunWriter, checkpoints, is_run, read_manifest, read_run
-from autofl.records.run import problem_of
+from autofl.records.writer import problem_of
 from autofl.version import __version__
 
 OnRound = Callable[[Round], None]
@@ -34,38 +35,31 @@ MOST_OF_THE_TIME = 0.05
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Recording:
     """A simulation on its way into a run folder.
 
-    `checkpoint` is where it stands, None before its first round.
+    Fields:
+        resume: it goes on from what is there.
+        keep: a run that is there is an error.
+        lock: of the folder, the caller's to release; None to take one.
+        checkpoint: where it stands, None before its first round.
     """
 
-    def __init__(
-        self,
-        sim: Simulation,
-        folder: Path | str,
-        config_text: str,
-        manifest: Mapping[str, Any],
-        *,
-        resume: bool = False,
-        keep: bool = False,
-        lock: FolderLock | None = None,
-    ) -> None:
-        """With `resume` it goes on from what is there; with `keep` a run that is there is an error.
+    sim: Simulation
+    folder: Path
+    config_text: str
+    manifest: Mapping[str, Any]
+    resume: bool = False
+    keep: bool = False
+    lock: FolderLock | None = None
+    checkpoint: Checkpoint | None = field(default=None, init=False)
+    begin: float = field(default_factory=time.perf_counter, init=False)
+    _writer: RunWriter | None = field(default=None, init=False)
+    _can_pack: bool = field(default=True, init=False)
+    _due: float = field(init=False)
 
-        A `lock` that is given is the caller's to release.
-        """
-        self.sim = sim
-        self.folder = Path(folder)
-        self.checkpoint: Checkpoint | None = None
-        self.begin = time.perf_counter()
-        self._config_text = config_text
-        self._manifest = manifest
-        self._resume = resume
-        self._keep = keep
-        self._lock = lock
-        self._writer: RunWriter | None = None
-        self._can_keep = True
+    def __post_init__(self) -> None:
         self._due = time.monotonic() + BETWEEN_CHECKPOINTS
 
     @property
@@ -80,44 +74,39 @@ class Recording:
     @property
     def is_due(self) -> bool:
         """Whether it is time for a checkpoint."""
-        return self._can_keep and time.monotonic() >= self._due
+        return self._can_pack and time.monotonic() >= self._due
 
-    def kept(self) -> dict[int, Kept]:
+    def found(self) -> dict[int, Kept]:
         """The checkpoints that are there to go on from, by their rounds."""
-        if not self._resume or not is_run(self.folder):
+        if not self.resume or not is_run(self.folder):
             return {}
         if read_manifest(self.folder).get("deployed"):
             raise AutoFLError(
                 f"{self.folder}: a run on devices; autofl deploy run --resume {quoted(self.folder)}"
                 " continues it"
             )
-        if not goes_on(self.folder, self._config_text):
+        if not goes_on(self.folder, self.config_text):
             return {}
-        whole: dict[int, Kept] = {}
-        problems = []
-        for one in checkpoints(self.folder):
-            if isinstance(one, Kept):
-                whole[int(one.facts["round"])] = one
-            else:
-                problems.append(str(one))
-        if problems and not whole:
+        usable, problems = checkpoints(self.folder)
+        if problems and not usable:
             raise AutoFLError(f"{'; '.join(problems)}; {ANEW}")
         for problem in problems:
             log.warning("%s; it resumes from an older checkpoint", problem)
-        return whole
+        return {kept.round: kept for kept in usable}
 
     def start(self, kept: Kept | None) -> None:
         """Open the folder: for a new run, or after this checkpoint."""
         if kept is None:
-            text = self._config_text
-            self._writer = RunWriter(self.folder, text, self._manifest, self._lock, self._keep)
+            self._writer = RunWriter(
+                self.folder, self.config_text, self.manifest, self.lock, self.keep
+            )
             return
         sim = self.sim
         device = str(sim.data.x.device)
-        with opening(self.folder / kept.name, "a checkpoint of this run", f"; {ANEW}"):
+        with opening(kept.path, "a checkpoint of this run", f"; {ANEW}"):
             checkpoint = unpacked(kept.arrays, kept.facts, sim.algorithm, device, sim.params)
             self.begin -= float(kept.facts["host_time"])
-        self._writer = RunWriter.go_on(self.folder, checkpoint.round, kept, self._lock)
+        self._writer = RunWriter.go_on(self.folder, kept.round, self.lock)
         self.checkpoint = checkpoint
 
     def hear(self, step: Step) -> None:
@@ -125,19 +114,19 @@ class Recording:
         self.writer.write(step.round)
         self.checkpoint = step.checkpoint
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """A checkpoint after the last round so far.
 
-        A part of a user's own may remember what no file can hold; such a run cannot go on, but it
-        can run.
+        A part of a user's own may remember what no file can hold; such a run cannot be resumed, but
+        it can be made.
         """
-        if self.checkpoint is None or not self._can_keep:
+        if self.checkpoint is None or not self._can_pack:
             return
         begin = time.monotonic()
         try:
             arrays, facts = packed(self.checkpoint)
         except AutoFLError as error:
-            self._can_keep = False
+            self._can_pack = False
             log.warning("no checkpoints: %s", error)
             return
         facts["host_time"] = time.perf_counter() - self.begin
@@ -204,73 +193,75 @@ def write_run(
     """
     folder = Path(folder)
     lock = FolderLock(folder, wait)
+
+    def alone(
+        sims: Sequence[Simulation], past: Sequence[Checkpoint] | None
+    ) -> Iterator[list[Step]]:
+        return ([step] for step in simulated(sims[0], past[0] if past else None))
+
     try:
         if not (resume and is_finished(folder, config_text)):
-            recording = Recording(
-                sim, folder, config_text, manifest, resume=resume, keep=keep, lock=lock
-            )
-            kept = recording.kept()
-            recording.start(kept[max(kept)] if kept else None)
-            past = recording.checkpoint
-            steps = ([step] for step in simulated(sim, past))
-            record([recording], steps, lambda _, this: on_round(this) if on_round else None)
+            recording = Recording(sim, folder, config_text, manifest, resume, keep, lock)
+            play_into([recording], lambda _, this: on_round(this) if on_round else None, alone)
         return read_run(folder)  # before anybody else can write there
     finally:
         lock.release()
 
 
-def write_together(
-    recordings: Sequence[Recording], on_round: Callable[[Recording, Round], None]
+def play_into(
+    recordings: Sequence[Recording],
+    on_round: Callable[[Recording, Round], None],
+    play: Callable[..., Iterator[list[Step]]] = play_together,
 ) -> None:
-    """Play simulations as one batch into their folders.
+    """Play simulations into their folders side by side, by default as one batch.
 
     All go on after the last round of which every one has a checkpoint.
     """
-    kept = [recording.kept() for recording in recordings]
-    common = set.intersection(*(set(rounds) for rounds in kept))
-    for recording, own in zip(recordings, kept, strict=True):
+    found = [recording.found() for recording in recordings]
+    common = set.intersection(*map(set, found))
+    for recording, own in zip(recordings, found, strict=True):
         recording.start(own[max(common)] if common else None)
     begin = min(recording.begin for recording in recordings)
     for recording in recordings:
-        recording.begin = begin  # they go on side by side
+        recording.begin = begin
+
+    # A run may have been stopped between its last round and its end.
     for recording in recordings:
-        if recording.is_over:  # stopped between its last round and its end
+        if recording.is_over:
             recording.leave("finished")
     going = [recording for recording in recordings if not recording.is_over]
     if going:
         past = [one.checkpoint for one in going if one.checkpoint is not None]
-        record(going, play_together([one.sim for one in going], past or None), on_round)
+        _record(going, play([one.sim for one in going], past or None), on_round)
 
 
-def record(
+def _record(
     recordings: Sequence[Recording],
     steps: Iterator[list[Step]],
     on_round: Callable[[Recording, Round], None],
 ) -> None:
-    """Let each recording hear the rounds of its run, and leave folders that say how they ended.
-
-    All keep their checkpoints after the same round, and once more before one of several leaves the
-    batch: what goes on from there is the same batch, and gives the same bytes.
-    """
+    """Let each recording hear the rounds of its run, and leave folders that say how they ended."""
     going = list(recordings)
     status = "failed"
     problem = None
     try:
-        for batch in () if recordings[0].is_over else steps:
+        for batch in steps:
             for step in batch:
                 recordings[step.run].hear(step)
                 on_round(recordings[step.run], step.round)
+
+            # All save their checkpoints after the same round, and once more before one of several
+            # leaves: what is resumed from there is the same batch, and gives the same bytes.
             ended = [one for one in going if one.is_over]
             splits = 0 < len(ended) < len(going)
             if splits or (not ended and any(one.is_due for one in going)):
                 for one in going:
-                    one.keep()
+                    one.save()
             for one in ended:
                 with ending_later():
                     going.remove(one)
                     one.leave("finished")
             end_if_told()
-        status = "finished"
     except KeyboardInterrupt as error:
         status = "interrupted"
         problem = str(error) or "interrupted by a user"
@@ -282,13 +273,12 @@ def record(
     finally:
         with ending_later():
             for one in going:
-                if one.is_over or status == "finished":
+                if one.is_over:
                     one.leave("finished")
                     continue
-                with contextlib.suppress(
-                    OSError
-                ):  # a full disk: the last one that was kept must do
-                    one.keep()
+                # Where the disk is full, the last checkpoint that was saved must do.
+                with contextlib.suppress(OSError):
+                    one.save()
                 one.leave(status, problem)
 
 
@@ -301,9 +291,9 @@ def is_finished(folder: Path, config_text: str) -> bool:
         return (
             manifest.get("status") == "finished"
             and manifest.get("version") == __version__
-            and read_bytes(folder / "config.toml") == config_text.encode("utf-8")
+            and (folder / "config.toml").read_text(encoding="utf-8") == config_text
         )
-    except (AutoFLError, OSError):
+    except (AutoFLError, OSError, UnicodeDecodeError):
         return False
 
 

@@ -17,6 +17,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingRes
 from fastapi.security import APIKeyQuery, HTTPBearer
 
 from autofl.analysis.forecast import DRAWS
+from autofl.config.arms import arm_names, settings_of, title_of
 from autofl.config.scenarios import scenario_line, scenario_names
 from autofl.errors import AutoFLError
 from autofl.explore import planning, schema
@@ -25,7 +26,7 @@ from autofl.explore.launch import Busy, Launcher
 from autofl.explore.runs import NoSuchRun, Store, spelled
 from autofl.files import finite_or_null
 from autofl.records import is_run
-from autofl.registry import PARTS, Kind
+from autofl.registry import PARTS
 from autofl.version import __version__
 
 STATIC = Path(__file__).parent / "static"
@@ -157,12 +158,21 @@ def _add_planning(app: FastAPI) -> None:
 
     @app.get("/api/about", tags=["plan"])
     def about() -> dict[str, Any]:
-        """The version, and the scenarios, planners and algorithms there are."""
+        """The version, and the scenarios, planners and arms there are."""
         return {
             "version": __version__,
             "scenarios": [{"name": name, "what": scenario_line(name)} for name in scenario_names()],
-            "planners": _named("planner"),
-            "algorithms": _named("algorithm"),
+            "planners": [
+                {"name": name, "what": entry.label} for name, entry in PARTS["planner"].items()
+            ],
+            "arms": [
+                {
+                    "name": name,
+                    "what": title_of(name),
+                    "planner": settings_of(name)["planner"]["name"],
+                }
+                for name in arm_names()
+            ],
         }
 
     @app.post("/api/plan", tags=["plan"], responses={200: {"model": schema.PlanAnswer}})
@@ -206,10 +216,6 @@ def _add_planning(app: FastAPI) -> None:
         return StreamingResponse(
             _forecast(request, coming, study), media_type="application/x-ndjson"
         )
-
-
-def _named(kind: Kind) -> list[dict[str, str]]:
-    return [{"name": name, "what": entry.label} for name, entry in PARTS[kind].items()]
 
 
 def _add_runs(app: FastAPI, store: Store) -> None:

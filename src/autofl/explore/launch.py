@@ -13,7 +13,7 @@ from typing import Literal
 
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
-from autofl.files import make_folder, open_own, read_bytes, write_whole
+from autofl.files import make_folder, open_own, write_whole
 from autofl.records import is_run
 from autofl.records.run import CONFIG
 
@@ -81,8 +81,8 @@ class Started:
         if self.is_alive or self.process.returncode in (0, 143, -signal.SIGTERM):
             return None
         try:
-            lines = read_bytes(self.folder / LOG).decode(errors="replace").split("\n")
-        except (OSError, AutoFLError):
+            lines = (self.folder / LOG).read_text(errors="replace").split("\n")
+        except OSError:
             return None
         return next((line.strip()[:400] for line in reversed(lines) if line.strip()), None)
 

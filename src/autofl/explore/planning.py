@@ -4,6 +4,7 @@ forecast.
 
 import re
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from autofl.analysis.choose import SELECTED
 from autofl.analysis.forecast import DRAWS, FIRST, draw_networks, forecast_of
 from autofl.analysis.pilot_fit import Pilots, PilotsMissing
 from autofl.config import PerUE, Settings, parse_settings
-from autofl.config.load import on_top
+from autofl.config.layers import on_top
 from autofl.config.scenarios import read_scenario
 from autofl.core.horizon import Horizon, draw_horizon
 from autofl.errors import AutoFLError
@@ -30,7 +31,7 @@ from autofl.experiments.cell import (
 )
 from autofl.experiments.decisions import decisions_of
 from autofl.experiments.sweep import planned
-from autofl.files import check_depth, opening, parse_toml
+from autofl.files import opening
 from autofl.network import compute_cost
 from autofl.units import Array
 
@@ -61,17 +62,13 @@ def table_of(scenario: str, settings: dict[str, Any], file: str | None = None) -
     if file is None:
         return on_top(read_scenario(scenario), settings)
     with opening("the file", "valid TOML"):
-        below = parse_toml(file)
+        below = tomllib.loads(file)
     _check_allowed(below)
     return on_top(below, settings)
 
 
 def _check_allowed(settings: dict[str, Any]) -> None:
     """Refuse what a page must not name, before anything is looked up by its name."""
-    try:
-        check_depth(settings, 6)
-    except ValueError as error:
-        raise AutoFLError(f"settings: {error}") from None
     for key, section in settings.items():
         if key not in SECTIONS + VALUES:
             raise AutoFLError(
@@ -162,7 +159,7 @@ def answer(table: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
         "values": _values(settings, made),
         "most_ue": MOST_UE,
         "all_asked": settings.chooses_among_all,
-        "decisions": [list(row) for row in decisions_of(settings, made)],
+        "decisions": [list(row) for row in decisions_of(settings.resolved(), made)],
         "decided": _decided(settings),
         "host_time": time.perf_counter() - begin,
     }
@@ -197,7 +194,7 @@ def _values(settings: Settings, made: RoundPlan) -> dict[str, float | int | None
     radius = float(cell.distance.max())
     if settings.cell.positions is None and settings.cell.distance.law == "disc":
         radius = settings.cell.distance.parameters[0]
-    section = settings.planned_by()
+    section = settings.planner
     return {
         "num_ue": cell.num_ue,
         "radius": radius,
@@ -214,8 +211,8 @@ def _values(settings: Settings, made: RoundPlan) -> dict[str, float | int | None
 
 def _decided(settings: Settings) -> list[str]:
     """Sliders that change nothing under this planner."""
-    name = settings.planned_by().name
-    section = settings.resolved().planned_by()
+    name = settings.planner.name
+    section = settings.resolved().planner
     if name == "joint":
         searched = build_compressor(settings.resolved()) is not None
         return ["local_steps", "epsilon", *(["bits"] if searched else [])]
@@ -319,7 +316,7 @@ def _learning_time(settings: Settings, fitted: Any, networks: int, rounds: int) 
 
 
 def _is_slow(settings: Settings) -> bool:
-    return settings.planned_by().name in SEARCHING
+    return settings.planner.name in SEARCHING
 
 
 def _points(settings: Settings) -> int:

@@ -119,7 +119,7 @@ class Store:
         seed = manifest.get("seed")
         rounds = settings.get("stop.rounds")
         return row | {
-            "label": str(label or settings.get("algorithm", "autofl")),
+            "label": str(label or settings.get("arm", "autofl")),
             "settings": settings,
             "seed": seed if isinstance(seed, int) else None,
             "status": status,

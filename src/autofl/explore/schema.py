@@ -27,7 +27,7 @@ class Question(BaseModel):
     )
     settings: dict[str, Any] = Field(
         default_factory=dict,
-        description="sections and keys as `autofl settings` prints them; no files or own parts",
+        description="sections and keys as `autofl list settings` prints them; no files or own parts",
     )
 
 

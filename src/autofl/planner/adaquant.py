@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan
-from autofl.planner.base import Memory, Quality
+from autofl.planner.base import STEP_SAMPLES, Memory, Quality
 from autofl.planner.fixed import FixedPlanner
+from autofl.ranges import Checked, Range
 from autofl.units import Array
 
 MOST_BITS = 16
@@ -16,7 +16,7 @@ MOST_BITS = 16
 
 
 @dataclass(frozen=True)
-class AdaQuantPlanner:
+class AdaQuantPlanner(Checked):
     """The number of quantisation levels follows the training loss, "Adaptive quantization of model
     updates for communication-efficient federated learning" (arXiv 2102.04487):
 
@@ -35,8 +35,10 @@ class AdaQuantPlanner:
         learning, such as those from which `unbiased` learns how often a UE is heard, plan with s_0.
     """
 
-    levels: Annotated[int, "s_0, levels in the first rounds"] = 2
-    num_samples: Annotated[int, "d"] = 40
+    levels: Annotated[
+        int, Range(ge=1, le=2 ** (MOST_BITS - 1) - 1), "s_0, levels in the first rounds"
+    ] = 2
+    num_samples: Annotated[int, STEP_SAMPLES, "d"] = 40
     power: Annotated[Literal["max", "computed"], "send at P_max, or as PowerComputation says"] = (
         "computed"
     )
@@ -46,15 +48,6 @@ class AdaQuantPlanner:
 
     batched = True
     needs_compressor = True
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.levels < 2 ** (MOST_BITS - 1):
-            raise AutoFLError(
-                f"levels: {self.levels} is not between 1 and {2 ** (MOST_BITS - 1) - 1}"
-            )
-        if self.loss not in ("train", "adapted"):
-            raise AutoFLError(f"loss: {self.loss!r} is not train or adapted")
-        self._rest()
 
     def init(self, cell: Cell) -> Memory:
         return {"first_loss": np.full(1, np.nan), "loss": np.full(1, np.nan)}

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan, Status, snr
+from autofl.ranges import Range
 from autofl.units import Array
 
 Memory = Mapping[str, NDArray[Any]]
@@ -15,8 +16,8 @@ Memory = Mapping[str, NDArray[Any]]
 
 MIN_SAMPLES = 3
 """D_in, D_o and D_h need one sample each, or no MAML step is possible."""
-MOST_SAMPLES = 1_000_000_000
-"""Most samples of a local step; more must be a typing error."""
+STEP_SAMPLES = Range(ge=MIN_SAMPLES, le=1_000_000_000)
+"""Samples of a local step; more must be a typing error."""
 ROUNDING = 1e-9
 """Slack before a number of samples is cut to an integer: 3 mJ / 50 uJ must give 60, not 59."""
 

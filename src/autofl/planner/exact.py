@@ -5,22 +5,18 @@ from typing import Annotated
 
 import numpy as np
 
-from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan, compute_cost, decoded, make_plan
 from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless, affordable_samples, power_limit
 from autofl.planner.power import least_upload, power_computation
+from autofl.ranges import Checked, Range
 from autofl.units import Array
 
-
-def check_epsilon(epsilon: float) -> None:
-    if not 0.0 < epsilon <= 1.0 / MIN_SAMPLES:
-        raise AutoFLError(
-            f"epsilon: {epsilon} is not > 0 and <= 1/{MIN_SAMPLES}; three batches need {MIN_SAMPLES} samples"
-        )
+ACCURACY = Range(gt=0, le=1 / MIN_SAMPLES)
+"""Of epsilon: 1/epsilon samples must be enough for three batches."""
 
 
 @dataclass(frozen=True)
-class ExactPlanner(Memoryless):
+class ExactPlanner(Checked, Memoryless):
     """Joint optimum of (P3) and (P4) for each UE: accuracy first, then time.
 
     Time grows with d and falls with p, so d = min(1/epsilon, D_i) and p is the largest power that
@@ -32,12 +28,9 @@ class ExactPlanner(Memoryless):
     the largest power.
     """
 
-    epsilon: Annotated[float, "accuracy; asks for 1/epsilon samples"] = 0.02
+    epsilon: Annotated[float, ACCURACY, "accuracy; asks for 1/epsilon samples"] = 0.02
 
     batched = True
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         least_power, least_energy = least_upload(cell, channel_gain)

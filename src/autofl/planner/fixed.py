@@ -5,15 +5,15 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan, Status, compute_cost, decoded, make_plan, upload_cost
-from autofl.planner.base import MIN_SAMPLES, MOST_SAMPLES, ROUNDING, Memory, Memoryless, power_limit
+from autofl.planner.base import MIN_SAMPLES, ROUNDING, STEP_SAMPLES, Memory, Memoryless, power_limit
 from autofl.planner.power import power_computation
+from autofl.ranges import Checked, Range
 from autofl.units import Array
 
 
 @dataclass(frozen=True)
-class FixedPlanner(Memoryless):
+class FixedPlanner(Checked, Memoryless):
     """A given number of samples, sent at P_max or at PowerComputation's power: the paper's
     baselines.
 
@@ -22,16 +22,20 @@ class FixedPlanner(Memoryless):
     A UE that owns fewer samples uses them all; one without enough energy takes no part.
     """
 
-    num_samples: Annotated[int, "d"] = 40
+    num_samples: Annotated[int, STEP_SAMPLES, "d"] = 40
     power: Annotated[Literal["max", "computed"], "send at P_max, or as PowerComputation says"] = (
         "computed"
     )
-    local_steps: Annotated[int | None, "tau; default: the run's"] = None
+    local_steps: Annotated[int | None, Range(ge=1), "tau; default: the run's"] = None
     bits_per_weight: Annotated[
-        float | None, "of the update, scales included; default: the compressor's"
+        float | None,
+        Range(gt=0, le=64),
+        "of the update, scales included; default: the compressor's",
     ] = None
     frequency: Annotated[
-        float, "share of vartheta_i at which the CPU runs; never below its minimum"
+        float,
+        Range(gt=0, le=1),
+        "share of vartheta_i at which the CPU runs; never below its minimum",
     ] = 1.0
 
     batched = True
@@ -40,24 +44,6 @@ class FixedPlanner(Memoryless):
     def needs_compressor(self) -> bool:
         """Without a compressor, planned bits would make a round cheaper than what is sent."""
         return self.bits_per_weight is not None
-
-    def __post_init__(self) -> None:
-        if self.num_samples > MOST_SAMPLES:
-            raise AutoFLError(
-                f"num_samples: {self.num_samples} is too many; at most {MOST_SAMPLES:,} of a local step"
-            )
-        if self.num_samples < MIN_SAMPLES:
-            raise AutoFLError(
-                f"num_samples: {self.num_samples} is too few; three batches need at least {MIN_SAMPLES}"
-            )
-        if self.power not in ("max", "computed"):
-            raise AutoFLError(f"power: {self.power!r} is not max or computed")
-        if self.local_steps is not None and self.local_steps < 1:
-            raise AutoFLError(f"local_steps: {self.local_steps} is too few; at least 1")
-        if self.bits_per_weight is not None and not 0.0 < self.bits_per_weight <= 64.0:
-            raise AutoFLError(f"bits_per_weight: {self.bits_per_weight} is not > 0 and <= 64")
-        if not 0.0 < self.frequency <= 1.0:
-            raise AutoFLError(f"frequency: {self.frequency} is not a share > 0 and <= 1")
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         if self.local_steps is not None:

@@ -27,9 +27,10 @@ from autofl.planner.allocation import (
 )
 from autofl.planner.base import MIN_SAMPLES, Memory, power_limit, whole
 from autofl.planner.choices import Options, choose, highest_price, make_options
-from autofl.planner.exact import ExactPlanner, check_epsilon
+from autofl.planner.exact import ACCURACY, ExactPlanner
 from autofl.planner.pace import Pace
 from autofl.planner.task import affordable_beside, task_of
+from autofl.ranges import Checked, Range
 from autofl.units import Array, BoolArray, IntArray
 
 STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32])
@@ -59,7 +60,7 @@ BINDS = 1e-3
 
 
 @dataclass(frozen=True)
-class JointPlanner:
+class JointPlanner(Checked):
     """Every decision of a round at once; each can be switched off, and with all off it is the
     `exact` planner.
 
@@ -73,19 +74,35 @@ class JointPlanner:
     band: Annotated[bool, "share the band; else each UE has its own"] = True
     bits: Annotated[bool, "decide the bits per weight"] = True
     thrift: Annotated[
-        float, "0 to 10: how much longer than the least time a round may take to save energy"
+        float,
+        Range(ge=0, le=MOST_THRIFT),
+        "how much longer than the least time a round may take to save energy",
     ] = 0.0
     floor: Annotated[
-        float, "least share of its rounds in which a UE that can be heard takes part"
+        float,
+        Range(ge=0, le=1),
+        "least share of its rounds in which a UE that can be heard takes part",
     ] = 0.5
     patience: Annotated[
-        int, "rounds by which it may fall behind that share to wait for a better channel"
+        int,
+        Range(ge=0),
+        "rounds by which it may fall behind that share to wait for a better channel",
     ] = 4
-    least_steps: Annotated[int, "fewest local steps"] = 2
-    least_samples: Annotated[int, "fewest samples of a local step"] = 12
-    most_samples: Annotated[int, "most samples of a local step, unless least_samples is more"] = 20
-    least_bits: Annotated[float, "fewest bits per weight, if the compressor offers them"] = 0.15
-    epsilon: Annotated[float, "accuracy; 1/epsilon samples if they are not decided"] = 0.02
+    least_steps: Annotated[int, Range(ge=1, le=int(STEPS[-1])), "fewest local steps"] = 2
+    least_samples: Annotated[
+        int, Range(ge=MIN_SAMPLES, le=int(SAMPLES[-1])), "fewest samples of a local step"
+    ] = 12
+    most_samples: Annotated[
+        int,
+        Range(ge=MIN_SAMPLES, le=MOST_SAMPLES),
+        "most samples of a local step, unless least_samples is more",
+    ] = 20
+    least_bits: Annotated[
+        float, Range(ge=0, le=32), "fewest bits per weight, if the compressor offers them"
+    ] = 0.15
+    epsilon: Annotated[float, ACCURACY, "accuracy; 1/epsilon samples if they are not decided"] = (
+        0.02
+    )
     pace: Annotated[
         list[float] | None, "constant, per_step, per_ue, noise, rounding; default: the package's"
     ] = None
@@ -95,10 +112,7 @@ class JointPlanner:
     ] = None
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        for name, most in (("thrift", MOST_THRIFT), ("floor", 1.0)):
-            if not 0.0 <= getattr(self, name) <= most:
-                raise AutoFLError(f"{name}: {getattr(self, name)} is not between 0 and {most:g}")
+        super().__post_init__()
         told = self.rates or []
         if any(
             len(rate) != 2 or not 0.0 < rate[0] < np.inf or not 0.0 <= rate[1] < np.inf
@@ -106,20 +120,6 @@ class JointPlanner:
         ):
             raise AutoFLError(
                 "rates: each must be [bits per weight > 0, variance >= 0], for example [[1.0, 1.5]]"
-            )
-        if not 0.0 <= self.least_bits <= 32.0:
-            raise AutoFLError(f"least_bits: {self.least_bits} is not between 0 and 32")
-        if self.patience < 0:
-            raise AutoFLError(f"patience: {self.patience} is negative")
-        if not 1 <= self.least_steps <= STEPS[-1]:
-            raise AutoFLError(f"least_steps: {self.least_steps} is not between 1 and {STEPS[-1]}")
-        if not MIN_SAMPLES <= self.most_samples <= MOST_SAMPLES:
-            raise AutoFLError(
-                f"most_samples: {self.most_samples} is not between {MIN_SAMPLES} and {MOST_SAMPLES}"
-            )
-        if not MIN_SAMPLES <= self.least_samples <= SAMPLES[-1]:
-            raise AutoFLError(
-                f"least_samples: {self.least_samples} is not between {MIN_SAMPLES} and {SAMPLES[-1]}"
             )
         _ = self.learning
 

@@ -7,13 +7,14 @@ import numpy as np
 
 from autofl.network import Cell, Plan, compute_cost, decoded, make_plan, upload_cost
 from autofl.planner.base import MIN_SAMPLES, Memory, affordable_samples, power_limit
-from autofl.planner.exact import check_epsilon
+from autofl.planner.exact import ACCURACY
 from autofl.planner.power import least_upload, power_computation
+from autofl.ranges import Checked
 from autofl.units import Array
 
 
 @dataclass(frozen=True)
-class PaperPlanner:
+class PaperPlanner(Checked):
     """Algorithm 2 as printed: one pass of coordinate descent a round (Section IV-C).
 
     d_k^i = SampledDataSize(p_{k-1}^i), then p_k^i = PowerComputation(d_k^i). It remembers
@@ -27,12 +28,9 @@ class PaperPlanner:
         level today is raised to the upload of least energy.
     """
 
-    epsilon: Annotated[float, "accuracy; asks for 1/epsilon samples"] = 0.02
+    epsilon: Annotated[float, ACCURACY, "accuracy; asks for 1/epsilon samples"] = 0.02
 
     batched = True
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
 
     def init(self, cell: Cell) -> Memory:
         return {"power": np.full(cell.num_ue, np.inf)}

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan, Status, make_plan
-from autofl.planner.base import MIN_SAMPLES, Memory, Memoryless
+from autofl.planner.base import MIN_SAMPLES, STEP_SAMPLES, Memory, Memoryless
 from autofl.planner.power import energy_limited_snr
+from autofl.ranges import Checked
 from autofl.units import Array, BoolArray
 
 STEPS = 64
@@ -27,7 +28,7 @@ BLOCK = 8_192
 
 
 @dataclass(frozen=True)
-class YangPlanner(Memoryless):
+class YangPlanner(Checked, Memoryless):
     """Least round time over band, power and CPU frequency, after Yang et al., "Delay minimization
     for federated learning over wireless communication networks" (ICML workshop 2020, arXiv
     2007.03462) and "Energy efficient federated learning over wireless communication networks" (IEEE
@@ -50,18 +51,10 @@ class YangPlanner(Memoryless):
         not here: local work is given.
     """
 
-    num_samples: Annotated[int, "d"] = 40
+    num_samples: Annotated[int, STEP_SAMPLES, "d"] = 40
     reach: Annotated[
         Literal["own", "any"], "who takes part: decodable in its own band, or in a narrower one"
     ] = "own"
-
-    def __post_init__(self) -> None:
-        if self.num_samples < MIN_SAMPLES:
-            raise AutoFLError(
-                f"num_samples: {self.num_samples} is too few; three batches need at least {MIN_SAMPLES}"
-            )
-        if self.reach not in ("own", "any"):
-            raise AutoFLError(f"reach: {self.reach!r} is not own or any")
 
     def __call__(self, cell: Cell, channel_gain: Array, memory: Memory) -> tuple[Plan, Memory]:
         if not cell.link.is_shannon or cell.circuit_power > 0.0 or cell.pa_efficiency < 1.0:

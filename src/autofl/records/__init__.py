@@ -1,24 +1,22 @@
 """Runs on disk. The standard library and NumPy."""
 
-from autofl.records.checkpoints import Kept, has_checkpoint
+from autofl.records.checkpoints import Kept, checkpoints, has_checkpoint
 from autofl.records.devices import DeviceRecord
 from autofl.records.run import (
     OWN_DATA,
     Run,
-    RunWriter,
     check_begun,
     check_no_run,
-    checkpoints,
     find_runs,
     has_begun,
     is_run,
     mark_run,
-    newest_checkpoint,
     read_checkpoint,
     read_manifest,
     read_run,
     read_weights,
 )
+from autofl.records.writer import RunWriter
 
 __all__ = [
     "OWN_DATA",
@@ -34,7 +32,6 @@ __all__ = [
     "has_checkpoint",
     "is_run",
     "mark_run",
-    "newest_checkpoint",
     "read_checkpoint",
     "read_manifest",
     "read_run",

@@ -12,7 +12,6 @@ from autofl.records import Run
 from autofl.report.about import decisions_table, provenance, settings_table, title_of
 from autofl.report.devices import facts, lines, plot_devices
 from autofl.report.plots import plot_runs
-from autofl.report.results import Results
 from autofl.report.runs import (
     diverged_words,
     guarded_words,
@@ -23,6 +22,7 @@ from autofl.report.runs import (
 )
 from autofl.report.summary import as_json, note, summarise, table
 from autofl.report.table import Table, markdown_text
+from autofl.results import Results
 from autofl.units import PathLike
 
 

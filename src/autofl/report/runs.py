@@ -7,22 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from autofl.config import flat_settings
+from autofl.config.arms import arm_names, name_of_arm, read_arm, settings_of, title_of
 from autofl.errors import AutoFLError
 from autofl.files import quoted
 from autofl.records import Run, find_runs, read_run
-from autofl.registry import PARTS
 from autofl.report.table import percent
 from autofl.units import PathLike
 
 SAME_RUN = ("compare.",)
 """Settings that have no effect on a single run."""
-PLANNERS = ("planner.", "baseline.", "joint.")
-"""Sections of which one plans for an algorithm."""
 MOST_IN_LABEL = 4
 """Settings up to which a label names all that differ; beyond, only those that tell the runs apart.
 """
-META = ("autofl", "per-fedavg")
-"""Algorithms with a step of adaptation inside each update."""
 MOSTLY = 0.5
 """The share of guarded steps from which a bound is no longer for exceptions."""
 
@@ -89,11 +85,13 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     if not runs:
         raise AutoFLError("no runs to report on")
     rules = _rules(runs)
-    flat = [_effective(flat_settings(run.config)) for run in runs]
+    flat = [flat_settings(run.config) for run in runs]
+    arms = [_settings_of_arm(run) for run in runs]
 
     # The names of parts come first, since they say most.
-    keys = {key for config in flat for key in config if not key.startswith(SAME_RUN)}
-    differing = [key for key in sorted(keys - {"seed", "algorithm"}) if _differs(key, flat)]
+    passed_over = (*SAME_RUN, "arm.")
+    keys = {key for config in flat for key in config if not key.startswith(passed_over)}
+    differing = [key for key in sorted(keys - {"seed", "arm"}) if _differs(key, flat, arms)]
     differing.sort(key=lambda key: not key.endswith(".name"))
     shown = differing if len(differing) <= MOST_IN_LABEL else _telling(differing, rules, flat)
 
@@ -111,14 +109,14 @@ def _labels(runs: Sequence[Run]) -> list[str]:
 
 
 def _rules(runs: Sequence[Run]) -> list[str]:
-    """What each run does: its algorithm, and whether on devices."""
-    algorithms: dict[str, set[str]] = {}
+    """What each run does: its arm, and whether on devices."""
+    names: dict[str, set[str]] = {}
     for run in runs:
-        algorithms.setdefault(label_of_run(run), set()).add(str(run.manifest.get("algorithm")))
+        names.setdefault(label_of_run(run), set()).add(str(run.manifest.get("algorithm")))
     rules = []
     for run in runs:
         rule = label_of_run(run)
-        if len(algorithms[rule]) > 1:  # two rules of the same name, from two modules
+        if len(names[rule]) > 1:  # two rules of the same name, from two modules
             rule += f" ({run.manifest['algorithm']})"
         if run.devices:
             rule += ", on devices"
@@ -126,20 +124,13 @@ def _rules(runs: Sequence[Run]) -> list[str]:
     return rules
 
 
-def _effective(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings with the planner that plans for the algorithm under `planner`; the other planners
-    have no effect.
-    """
-    entry = PARTS["algorithm"].get(str(config.get("algorithm")))
-    plans = entry.plan if entry is not None else "planner"
-    others = {key: value for key, value in config.items() if not key.startswith(PLANNERS)}
-    start = f"{plans}."
-    own = {
-        f"planner.{key.removeprefix(start)}": value
-        for key, value in config.items()
-        if key.startswith(start)
-    }
-    return others | own
+def _settings_of_arm(run: Run) -> dict[str, Any]:
+    """The settings that go with the arm of a run, under its name; nothing for one that is unknown."""
+    try:
+        arm = run.config["arm"]
+        return {"arm": name_of_arm(arm), **settings_of(arm)}
+    except (AutoFLError, KeyError):
+        return {}
 
 
 def _name_of(key: str) -> str:
@@ -147,18 +138,18 @@ def _name_of(key: str) -> str:
     return f"{key.partition('.')[0]}.name"
 
 
-def _differs(key: str, flat: Sequence[dict[str, Any]]) -> bool:
-    """Whether runs differ in a setting, other than by what an algorithm or a part of another name
-    brings along.
+def _differs(key: str, flat: Sequence[dict[str, Any]], arms: Sequence[dict[str, Any]]) -> bool:
+    """Whether runs differ in a setting, other than by what an arm or a part of another name brings
+    along.
     """
     everywhere = all(key in config for config in flat)
     values: dict[tuple[str, ...], set[str]] = {}
-    for config in flat:
-        entry = PARTS["algorithm"].get(str(config.get("algorithm")))
-        algorithm = str(config.get("algorithm")) if entry is not None and entry.brings else ""
-        planned_in = entry.plan if entry is not None and key.startswith("planner.") else ""
+    for config, arm in zip(flat, arms, strict=True):
+        brings_more = arm.keys() - {"arm", "planner"}
+        name = str(arm["arm"]) if brings_more else ""
+        planner = repr(arm.get("planner")) if key.startswith("planner.") else ""
         part = "" if everywhere or key == _name_of(key) else str(config.get(_name_of(key)))
-        values.setdefault((algorithm, planned_in, part), set()).add(repr(config.get(key)))
+        values.setdefault((name, planner, part), set()).add(repr(config.get(key)))
     return any(len(of_one) > 1 for of_one in values.values())
 
 
@@ -183,9 +174,8 @@ def _telling(
 def label_of_run(run: Run) -> str:
     """What to call the algorithm of a run; one that an own program wrote may not say it."""
     name = str(run.manifest.get("algorithm", "?"))
-    entry = PARTS["algorithm"].get(name)
-    usual = name if entry is None else entry.label
-    return str(run.manifest.get("label") or usual)
+    known = name in arm_names()
+    return str(run.manifest.get("label") or (title_of(name) if known else name))
 
 
 def has_diverged(run: Run) -> bool:
@@ -219,12 +209,20 @@ def diverged_words(runs: Sequence[Run]) -> str | None:
     steps = {run.config.get("learning", {}).get("outer_lr") for run in named.values()} - {None}
     here = sorted(step if isinstance(step, str) else f"{step:g}" for step in steps)
     smaller = "learning.outer_lr" + (f" ({', '.join(here)} here)" if here else "")
-    if any(run.manifest["algorithm"] in META for run in named.values()):
+    if any(_algorithm_of(run) == "per-fedavg" for run in named.values()):
         smaller += ", or of learning.inner_lr, or learning.guard=1, or learning.variant=first-order"
     return (
         f"{_share(named, runs)} diverged: {which}; the weights kept are the last finite ones."
         f" Try a smaller value of {smaller}"
     )
+
+
+def _algorithm_of(run: Run) -> str:
+    """The algorithm of a run; empty where its arm is unknown."""
+    try:
+        return str(read_arm(run.config["arm"])["algorithm"])
+    except (AutoFLError, KeyError):
+        return ""
 
 
 def _suspects(run: Run) -> str:

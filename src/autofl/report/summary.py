@@ -8,9 +8,10 @@ import numpy as np
 
 from autofl.quality import convergence_round, mean_interval, time_to_accuracy
 from autofl.records import Run
-from autofl.report.results import Column, Results, cells, plain
+from autofl.report.results import Column, cells
 from autofl.report.runs import guarded_share, with_labels
 from autofl.report.table import NONE, Table
+from autofl.results import Results, plain
 from autofl.units import Array
 
 METRICS = ("adapted", "global")

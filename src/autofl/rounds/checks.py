@@ -41,7 +41,8 @@ class Checks:
 
     def __init__(self, bounds: Bounds, state: Mapping[str, NDArray[Any]] | None = None) -> None:
         """With the `state` of earlier rounds they go on as if they had never stopped."""
-        state = state or {}
+        if state is None:
+            state = {}
         self._screen = Screen(bounds.norm_bound, bounds.shorten, state)
         self._evenness = bounds.evenness
         past = {
@@ -51,8 +52,6 @@ class Checks:
         }
         self._history = History(bounds.history, past) if bounds.history else None
         self._undo = Undo(past)
-        self._against: set[int] = set()  # who was left out for its history in this round
-        self._part: dict[int, float] = {}  # how much of whose update counts in this round
         digests = state.get("digests", np.zeros((0, 32), np.uint8))
         whose = state.get("whose", np.zeros((0, 2)))
         self._seen = OrderedDict(
@@ -62,7 +61,9 @@ class Checks:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint keeps."""
-        past = {} if self._history is None else self._history.state() | self._undo.state()
+        past = {}
+        if self._history is not None:
+            past = self._history.state() | self._undo.state()
         digests = np.frombuffer(b"".join(self._seen), np.uint8).reshape(
             len(self._seen), -1 if self._seen else 32
         )
@@ -91,44 +92,53 @@ class Checks:
         num_samples: IntArray,
         model_norm: float,
         changes: Callable[[], Tensor],
-    ) -> dict[int, str]:
-        """The UEs whose updates are left out, and why; `changes` gives w_i - w, a row for each,
-        where it is needed.
+    ) -> tuple[dict[int, str], Tensor | None]:
+        """The UEs whose updates are left out, and why; and what is to be added to the w_i - w of
+        the others, a row for each, None where all stay as they are.
+
+        Args:
+            ue: who sent the updates, shape (num_updates,).
+            norm: |w_i - w|.
+            local_steps, num_samples: tau_i and d_i, of the plan.
+            model_norm: |w|.
+            changes: gives w_i - w, a row for each; asked only where weights must be looked at.
         """
-        rows = self._screen(ue, norm, local_steps, num_samples, model_norm)
-        against = {}
-        table = (
-            changes()
-            if self._history is not None or (self._evenness and len(norm) >= FEWEST)
-            else None
-        )
-        if table is not None:
-            judged = np.setdiff1d(np.flatnonzero(norm > 0.0), list(rows))
+        if not len(ue):
+            return {}, None
+        refused = self._screen(ue, norm, local_steps, num_samples, model_norm)
+
+        # An update that is too long, or 0, says nothing of how evenly the others differ.
+        table = None
+        if self._history is not None or (self._evenness and len(ue) >= FEWEST):
+            table = changes()
+            judged = np.setdiff1d(np.flatnonzero(norm > 0.0), list(refused))
             even = too_even(table[judged], norm[judged], self._evenness)
-            rows |= {int(judged[row]): why for row, why in even.items()}
-        if table is not None and self._history is not None:
+            refused |= {int(judged[row]): why for row, why in even.items()}
+
+        # What is refused already counts as opposition, so a crude liar is known by its history too.
+        against = {}
+        if self._history is not None and table is not None:
             judged = np.flatnonzero(np.isfinite(norm) & (norm > 0.0))
-            opposed = self._history(ue[judged], table[judged], np.isin(judged, list(rows)))
+            opposed = self._history(ue[judged], table[judged], np.isin(judged, list(refused)))
             against = {int(judged[row]): why for row, why in opposed.items()}
-        self._against = {int(ue[row]) for row in against}
-        self._part = dict(
-            zip(ue.tolist(), self._screen.parts(norm, local_steps).tolist(), strict=True)
-        )
-        return {int(ue[row]): why for row, why in sorted((rows | against).items())}
 
-    def moves(self, ue: IntArray, changes: Callable[[], Tensor]) -> Tensor | None:
-        """What is to be added to the w_i - w of those that passed, a row for each; None where all
-        stay as they are.
+        # What passes may still be long, or come after lies that have passed before.
+        refused |= against
+        passed = np.setdiff1d(np.arange(len(ue)), list(refused))
+        part = self._screen.parts(norm, local_steps)[passed]
+        added = None
+        if self._history is not None or (part < 1.0).any():
+            kept = (changes() if table is None else table)[passed]
+            added = self._added(ue[list(against)], ue[passed], kept, part)
+        return {int(ue[row]): refused[row] for row in sorted(refused)}, added
 
-        It shortens what is long and takes out of the model what known liars put into it.
-        """
-        part = np.array([self._part[one] for one in ue.tolist()])
-        if self._history is None and (part == 1.0).all():
-            return None
-        table = changes()
-        counted = table * torch.from_numpy(part).to(table)[:, None]
-        undone = None if self._history is None else self._undo(self._against, ue, lambda: counted)
-        if undone is None:
-            return counted - table if (part < 1.0).any() else None
-        log.warning("what known liars have put into the model is taken out again")
-        return counted - table + undone.to(table)
+    def _added(self, against: IntArray, ue: IntArray, kept: Tensor, part: Array) -> Tensor | None:
+        """What shortens what is long, and takes out of the model what known liars put into it."""
+        counted = kept * torch.from_numpy(part).to(kept)[:, None]
+        undone = None
+        if self._history is not None:
+            undone = self._undo(against.tolist(), ue, counted)
+        if undone is not None:
+            log.warning("what known liars have put into the model is taken out again")
+            return counted - kept + undone.to(kept)
+        return counted - kept if (part < 1.0).any() else None

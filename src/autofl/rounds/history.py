@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from autofl.aggregators.rows import num_liars
 from autofl.units import Array, BoolArray, IntArray
 
 FEWEST = 5
@@ -36,11 +37,11 @@ divide the UEs may be nearly as good, and the other one would make liars of the 
 SPREAD = 5.0
 """Median deviations above the others' opposition at which a UE stands out."""
 RECENT = 5
+"""Rounds over which the common direction is measured."""
 PART = 0.5
+"""The part of its best below which the common direction is lost: nobody is judged any more."""
 ENOUGH = 10
-"""Rounds over which the common direction is measured, the part of its best at which nobody is
-judged any more, and how many rounds of judging a verdict needs to outlast it.
-"""
+"""Rounds of judging that a verdict needs to outlast the common direction."""
 
 
 class History:
@@ -72,12 +73,13 @@ class History:
     Where training has come to rest, the honest gradients add up to 0: everybody opposes the others,
     and opposition says nothing. So nothing is learnt about anybody while the common direction is
     lost, that is, while the median g_i of those who are not turned (the median of 5 rounds) is
-    below half of the largest so far. Who was left out stays out,
-    unless fewer than 10 rounds were judged: then the labels of the UEs hardly overlap, and nobody
-        is left out.
+    below half of the largest so far. Who was left out stays out, unless fewer than 10 rounds were
+    judged: that is too little for a verdict that nothing can change any more.
 
     Note:
-        It takes the majority to be honest. Who begins to lie after the common direction is lost is
+        It takes the majority to be honest, and their labels to overlap. Where they hardly do, honest
+        UEs oppose each other and some are left out for good: one in six with one label each
+        (docs/reliability-aggregation.md). Who begins to lie after the common direction is lost is
         not found. The state holds a model's weights for each UE.
     """
 
@@ -99,14 +101,17 @@ class History:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that `History` goes on from, to the bit; nothing in it is changed afterwards."""
-        total = {f"total.{ue}": summed.numpy() for ue, summed in self._total.items()}
-        books = {"pro": self._pro, "con": self._con}
-        common = {
+        return {
+            "ue": self._ue,
+            "num": self._num,
+            "turned": self._turned,
+            "gram": self._gram,
+            "pro": self._pro,
+            "con": self._con,
             "recent": np.array(self._recent),
             "common": np.array([self._best, self._judged], dtype=np.float64),
+            **{f"total.{ue}": total.numpy() for ue, total in self._total.items()},
         }
-        people = {"ue": self._ue, "num": self._num, "turned": self._turned, "gram": self._gram}
-        return {**people, **books, **common, **total}
 
     def __call__(
         self, ue: IntArray, changes: Tensor, lies: BoolArray | None = None
@@ -116,71 +121,100 @@ class History:
         `lies` are rows that another check leaves out: they say nothing of directions, and count as
         opposition.
         """
-        lies = np.zeros(len(ue), dtype=np.bool_) if lies is None else lies
+        if lies is None:
+            lies = np.zeros(len(ue), dtype=np.bool_)
         if lies.all():
             return {}
-        norm = changes.cpu().double().norm(dim=1)
-        unit = (changes.cpu().double() / norm[:, None]).float()
-        weight = norm.numpy() / float(np.median(norm.numpy()[~lies]))  # of the round's median
-        judging = len(self._recent) < RECENT or self._common() >= PART * self._best
-        if judging:
+
+        # A direction is what an update says; its length, over the median, is how loudly.
+        exact = changes.cpu().double()
+        norm = exact.norm(dim=1)
+        unit = (exact / norm[:, None]).float()
+        weight = norm.numpy() / float(np.median(norm.numpy()[~lies]))
+
+        # At rest the honest oppose each other, and nothing is learnt about anybody.
+        is_judging = len(self._recent) < RECENT or self._common() >= PART * self._best
+        if is_judging:
             self._add(ue, unit, np.where(lies, 0.0, np.minimum(weight, 1.0)))
         if len(self._ue) < FEWEST:
             return {}
-        here = np.flatnonzero(np.isin(ue, self._ue))  # while nobody is judged, a UE may be new
-        rows = np.array(
-            [int(np.flatnonzero(self._ue == one)[0]) for one in ue[here].tolist()], dtype=np.int64
-        )
+
+        # Who opposes the rest, by the directions summed over all rounds.
         length = np.sqrt(np.diag(self._gram))
         cosine = self._gram / np.maximum(np.outer(length, length), TINY)
-        most = num_liars(self._share, len(cosine))
-        if judging:
-            known = self._turned & (self._con - self._pro / PRICE > KNOWN)
+        most = num_liars(self._share, len(cosine), len(cosine))
+        if is_judging:
+            known = self._turned & (self._debt > KNOWN)
             self._turned = against(cosine, self._turned, most, known)
             self._judged += 1
-        agreeing = np.where(lies[here], -1.0, self._cosines(rows, unit[here.tolist()], length))
-        if judging:
-            self._book(rows, agreeing, weight[here])
-        followed = ~(self._turned[rows] | lies[here])
-        if followed.any():
-            self._recent.append(float(np.median(agreeing[followed])))
-            self._best = (
-                max(self._best, self._common()) if len(self._recent) == RECENT else self._best
-            )
-        if not judging and self._judged < ENOUGH:
+
+        # A sum can be cancelled by its owner, so what this round's updates say is booked apart.
+        # While nobody is judged a UE may be new, and nothing is known of it.
+        here = np.flatnonzero(np.isin(ue, self._ue))
+        rows = self._rows_of(ue[here])
+        with_others = np.where(lies[here], -1.0, self._cosines(rows, unit[here.tolist()], length))
+        if is_judging:
+            self._book(rows, with_others, weight[here])
+
+        # Whether there still is a common direction, only those who are believed can tell.
+        believed = ~(self._turned[rows] | lies[here])
+        if believed.any():
+            self._recent.append(float(np.median(with_others[believed])))
+            if len(self._recent) == RECENT:
+                self._best = max(self._best, self._common())
+        if not is_judging and self._judged < ENOUGH:
             return {}
-        agreement = agreements(cosine, ~self._turned)
-        debt = self._con - self._pro / PRICE
-        slack = max(AT_ONCE, standing_out(debt)) - debt
-        sure = (self._num > 1) | (agreement < -AT_ONCE)
-        odd = (sure & (self._turned | (agreement < DEVIATIONS / np.sqrt(changes.shape[1])))) | (
-            slack < 0.0
-        )
-        worst = np.where(odd, np.minimum(agreement, slack), np.inf)
-        out = odd & (np.argsort(np.argsort(worst, kind="stable")) < most)
+
+        noise = DEVIATIONS / np.sqrt(changes.shape[1])
+        reasons = self._left_out(agreements(cosine, ~self._turned), noise, most)
         return {
-            int(
-                row
-            ): f"against the others: cosine {agreement[place]:.2g} over {self._num[place]} updates"
-            + (
-                f", {self._con[place]:.2g} against and {self._pro[place]:.2g} with them"
-                if slack[place] < 0.0
-                else ""
-            )
+            int(row): reasons[place]
             for row, place in zip(here.tolist(), rows.tolist(), strict=True)
-            if out[place] and not lies[row]
+            if place in reasons and not lies[row]
         }
+
+    def _left_out(self, agreement: Array, noise: float, most: int) -> dict[int, str]:
+        """Who is left out of all UEs so far, and why: at most so many, the worst ones."""
+        slack = max(AT_ONCE, standing_out(self._debt)) - self._debt
+
+        # A single update is no history, unless it is clearly against the others.
+        is_sure = (self._num > 1) | (agreement < -AT_ONCE)
+        is_odd = (is_sure & (self._turned | (agreement < noise))) | (slack < 0.0)
+        worst_first = np.argsort(
+            np.where(is_odd, np.minimum(agreement, slack), np.inf), kind="stable"
+        )
+
+        reasons = {}
+        for place in worst_first[: min(most, int(is_odd.sum()))].tolist():
+            why = (
+                f"against the others: cosine {agreement[place]:.2g} over {self._num[place]} updates"
+            )
+            if slack[place] < 0.0:
+                why += f", {self._con[place]:.2g} against and {self._pro[place]:.2g} with them"
+            reasons[place] = why
+        return reasons
 
     def _common(self) -> float:
         """How far updates of late agree with what the others have done so far; 0 before the first."""
         return float(np.median(self._recent)) if self._recent else 0.0
+
+    @property
+    def _debt(self) -> Array:
+        """Opposition that agreement does not pay for, of each UE."""
+        return self._con - self._pro / PRICE
+
+    def _rows_of(self, ue: IntArray) -> IntArray:
+        """Where these UEs stand among those that are known."""
+        order = np.argsort(self._ue)
+        return order[np.searchsorted(self._ue, ue, sorter=order)]
 
     def _cosines(self, rows: IntArray, unit: Tensor, length: Array) -> Array:
         """g_i of these updates: cosines with the sum of the directions of the others who are not
         turned.
         """
         trusted = {
-            int(row): self._direction(int(row), length) for row in np.flatnonzero(~self._turned)
+            row: self._total[int(self._ue[row])] / max(float(length[row]), TINY)
+            for row in np.flatnonzero(~self._turned).tolist()
         }
         if not trusted:
             return np.zeros(len(rows))
@@ -191,51 +225,43 @@ class History:
             values.append(float(own @ others) / max(float(others.norm()), TINY))
         return np.array(values)
 
-    def _direction(self, row: int, length: Array) -> Tensor:
-        return self._total[int(self._ue[row])] / max(float(length[row]), TINY)
-
     def _book(self, rows: IntArray, cosine: Array, weight: Array) -> None:
-        pro = self._pro.copy()
-        con = self._con.copy()
+        """What the updates of these UEs say for them and against them."""
         usual = max(float(np.median(cosine)), 0.0)
+        pro = self._pro.copy()
         pro[rows] *= 1.0 - 1.0 / WINDOW
-        con[rows] *= 1.0 - 1.0 / WINDOW
         pro[rows] += np.minimum(weight, 1.0) * np.clip(cosine, 0.0, usual)
-        con[rows] += np.minimum(weight, LONG) * np.maximum(-cosine, 0.0)
         self._pro = pro
+        con = self._con.copy()
+        con[rows] *= 1.0 - 1.0 / WINDOW
+        con[rows] += np.minimum(weight, LONG) * np.maximum(-cosine, 0.0)
         self._con = con
 
     def _add(self, ue: IntArray, unit: Tensor, weight: Array) -> None:
+        """Adds these directions to what their UEs have sent so far; of a new UE that was nothing."""
         new = np.setdiff1d(ue, self._ue)
-        self._ue = np.concatenate([self._ue, new])
-        rows = np.array([int(np.flatnonzero(self._ue == one)[0]) for one in ue.tolist()])
-        num = np.zeros(len(self._ue), dtype=np.int64)
-        gram = np.zeros((len(self._ue),) * 2)
-        num[: len(self._num)], gram[: len(self._gram), : len(self._gram)] = self._num, self._gram
-        num[rows] += 1
+        self._ue = np.append(self._ue, new)
+        self._turned = np.pad(self._turned, (0, len(new)))
+        self._pro = np.pad(self._pro, (0, len(new)))
+        self._con = np.pad(self._con, (0, len(new)))
+        rows = self._rows_of(ue)
+        self._num = np.pad(self._num, (0, len(new)))
+        self._num[rows] += 1
+
+        # Only the inner products of those who sent something change.
         for one, direction, part in zip(ue.tolist(), unit, weight.tolist(), strict=True):
-            self._total[one] = (
-                self._total[one] + part * direction if one in self._total else part * direction
-            )
+            self._total[one] = self._total.get(one, 0.0) + part * direction
         table = torch.stack([self._total[one] for one in self._ue.tolist()])
         fresh = (table[rows.tolist()] @ table.T).double().numpy()
-        gram[rows], gram[:, rows] = fresh, fresh.T
-        self._num = num
-        self._gram = gram
-        self._turned = np.append(self._turned, np.zeros(len(new), dtype=np.bool_))
-        self._pro, self._con = (
-            np.append(book, np.zeros(len(new))) for book in (self._pro, self._con)
-        )
+        self._gram = np.pad(self._gram, (0, len(new)))
+        self._gram[rows] = fresh
+        self._gram[:, rows] = fresh.T
 
 
 def standing_out(debt: Array) -> float:
     """The opposition above which a UE stands out among the others."""
     middle = float(np.median(debt))
     return middle + SPREAD * float(np.median(np.abs(debt - middle)))
-
-
-def num_liars(share: float, num: int) -> int:
-    return int(np.ceil(share * num - 1e-9))
 
 
 def against(
@@ -247,13 +273,16 @@ def against(
     Better is the larger sum of s_i D_ij s_j. Without the bound it is often largest where it divides
     honest UEs by labels. Who is `known` stays turned.
     """
-    known = np.zeros_like(before) if known is None else known
+    if known is None:
+        known = np.zeros_like(before)
     pairs = cosine - np.diag(np.diag(cosine))
-    ways = [settled(pairs, np.where(start, -1.0, 1.0), known) for start in (before | known, known)]
-    best = max(
-        ways, key=lambda sign: (-max(int((sign < 0.0).sum()), most), float(sign @ pairs @ sign))
-    )
-    return best < 0.0
+
+    def badness(sign: Array) -> tuple[int, float]:
+        return max(int((sign < 0.0).sum()), most), -float(sign @ pairs @ sign)
+
+    from_before = settled(pairs, np.where(before | known, -1.0, 1.0), known)
+    from_nobody = settled(pairs, np.where(known, -1.0, 1.0), known)
+    return min(from_before, from_nobody, key=badness) < 0.0
 
 
 def settled(pairs: Array, sign: Array, known: BoolArray) -> Array:
@@ -265,14 +294,16 @@ def settled(pairs: Array, sign: Array, known: BoolArray) -> Array:
     sign = sign.copy()
     while (harmony := np.where(known, np.inf, sign * (pairs @ sign))).min() < -1e-9:
         sign[np.argmin(harmony)] *= -1.0
-    return sign if known.any() or (sign > 0.0).sum() * 2 >= len(sign) else -sign
+    majority = known.any() or (sign > 0.0).sum() * 2 >= len(sign)
+    return sign if majority else -sign
 
 
 def agreements(cosine: Array, trusted: BoolArray) -> Array:
     """Cosine of each direction with the sum of those of the trusted, without itself."""
-    rows = []
+    values = np.zeros(len(cosine))
     for i in range(len(cosine)):
         others = np.flatnonzero(trusted & (np.arange(len(cosine)) != i))
         square = float(cosine[np.ix_(others, others)].sum())  # of their sum's length
-        rows.append(cosine[i, others].sum() / np.sqrt(square) if square > TINY else 0.0)
-    return np.array(rows)
+        if square > TINY:
+            values[i] = cosine[i, others].sum() / np.sqrt(square)
+    return values

@@ -105,30 +105,35 @@ class Screen:
             local_steps, num_samples: tau_i and d_i, of the plan.
             model_norm: |w|.
         """
-        if not len(norm):
-            return {}
         length = np.where(np.isfinite(norm), norm, np.inf) / local_steps
-        bound = self._bound or np.inf
-        allowed = bound * (1.0 + HARD / num_samples)
         middle = self._middle(length)
         self._usual = middle
+
+        # Whatever the others are, a change is not many times as long as the model.
+        bound = self._bound or np.inf
         out = ~(norm <= MODELS * (1.0 + model_norm)) & np.isfinite(bound)
+
+        # Longer than updates ever were, or long more often than not.
         if np.isfinite(middle):
+            allowed = bound * (1.0 + HARD / num_samples)
             self._longest = max(self._longest, middle)
             long = length > allowed * max(middle, self._longest / FALL)
-            mostly = [self._mostly(*one) for one in zip(ue.tolist(), long.tolist(), strict=True)]
+            mostly = [
+                self._mostly(one, is_long)
+                for one, is_long in zip(ue.tolist(), long.tolist(), strict=True)
+            ]
             out |= (length > allowed * self._longest) | (long & mostly)
+
+        # Only what passes makes the next rounds' median.
         if out.sum() <= len(out) - FEWEST:
             self._medians.append(float(np.median(length[~out])))
-        return {
-            row: f"too long: |w_i - w| = {norm[row]:.3g}, "
-            + (
-                f"{length[row] / middle:.3g} times the median"
-                if middle < np.inf
-                else f"over {MODELS:g} models"
-            )
-            for row in np.flatnonzero(out).tolist()
-        }
+        times = f"over {MODELS:g} models"
+        reasons = {}
+        for row in np.flatnonzero(out).tolist():
+            if middle < np.inf:
+                times = f"{length[row] / middle:.3g} times the median"
+            reasons[row] = f"too long: |w_i - w| = {norm[row]:.3g}, {times}"
+        return reasons
 
     def parts(self, norm: Array, local_steps: IntArray) -> Array:
         """How much of each update of the latest round counts, shape (num_updates,): 1 of all that

@@ -2,7 +2,7 @@
 was a mistake.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,32 +48,30 @@ class Undo:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that it goes on from; nothing in it is changed afterwards."""
-        given = {f"given.{ue}": row.numpy() for ue, row in self._given.items()}
-        counted = np.array(sorted(self._num.items()), dtype=np.int64).reshape(-1, 2)
         return {
             "undone": np.array(sorted(self._undone), dtype=np.int64),
-            "counted": counted,
-            **given,
+            "counted": np.array(sorted(self._num.items()), dtype=np.int64).reshape(-1, 2),
+            **{f"given.{ue}": row.numpy() for ue, row in self._given.items()},
         }
 
-    def __call__(
-        self, out: Collection[int], ue: IntArray, changes: Callable[[], Tensor]
-    ) -> Tensor | None:
+    def __call__(self, out: Collection[int], ue: IntArray, changes: Tensor) -> Tensor | None:
         """What is to be added to each change of the UEs that passed, so that the aggregate has it.
 
         Args:
             out: UEs that were left out for their history in this round.
             ue: UEs that passed; where there are none, nothing can be undone yet.
-            changes: gives their w_i - w, a row for each.
+            changes: their w_i - w, a row for each.
         """
         if not len(ue):
             return None
-        table = changes().cpu()
+
+        # Before this round's updates are booked: they are in no model yet.
         lost = sorted(set(out) & set(self._given) - self._undone)
         back = sorted(set(ue.tolist()) & self._undone)
         self._undone = (self._undone | set(lost)) - set(back)
         moves = [-self._given[one] for one in lost] + [self._given[one] for one in back]
-        for one, change in zip(ue.tolist(), table, strict=True):
+
+        for one, change in zip(ue.tolist(), changes.cpu(), strict=True):
             self._num[one] = self._num.get(one, 0) + 1
             if self._num[one] <= MOST:
                 part = change / len(ue)

@@ -1,19 +1,21 @@
 """Selection in proportion to the data a UE owns."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from autofl.errors import AutoFLError
+from autofl.ranges import Checked, Range
 from autofl.selection.base import Candidates, Selection
 from autofl.units import Array
 
 
 @dataclass(frozen=True)
-class ByData(Selection):
+class ByData(Checked, Selection):
     """pi_i proportional to D_i, at most 1, |A_k| UEs in all."""
 
-    num_selected: int = 5
+    num_selected: Annotated[int, Range(ge=1)] = 5
 
     def probability(self, candidates: Candidates) -> Array:
         size = candidates.cell.data_size

@@ -8,6 +8,7 @@ import numpy as np
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, compute_cost, decoded, upload_cost
+from autofl.ranges import Checked, Range
 from autofl.selection.base import Candidates, Selected, Selection
 from autofl.units import Array, IntArray
 
@@ -16,7 +17,7 @@ HALVINGS = 60
 
 
 @dataclass(frozen=True)
-class FedCS(Selection):
+class FedCS(Checked, Selection):
     """Client selection by deadline, Algorithm 3 of "Client selection for federated learning with
     heterogeneous resources in mobile edge" (arXiv 1804.08333).
 
@@ -42,32 +43,23 @@ class FedCS(Selection):
         probabilities are not known in closed form; they are NaN in the tables.
     """
 
-    deadline: Annotated[float, "T_round [s]"] = 0.2
-    share: Annotated[float, "C, share of the UEs considered in a round"] = 1.0
+    deadline: Annotated[float, Range(gt=0), "T_round [s]"] = 0.2
+    share: Annotated[float, Range(gt=0, le=1), "C, share of the UEs considered in a round"] = 1.0
     upload: Annotated[
         Literal["parallel", "sequential"], "how uploads are estimated: side by side, or in turn"
     ] = "parallel"
-    num_samples: Annotated[int, "d of the estimate"] = 40
-    overhead: Annotated[float, "seconds of a round beyond training and uploads"] = 0.0
-    num_selected: int = 5  # at most
+    num_samples: Annotated[int, Range(ge=1), "d of the estimate"] = 40
+    overhead: Annotated[float, Range(ge=0), "seconds of a round beyond training and uploads"] = 0.0
+    num_selected: Annotated[int, Range(ge=1)] = 5  # at most
 
     reaches_everybody = False
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.deadline < np.inf:
-            raise AutoFLError(f"deadline: {self.deadline} is not a time > 0 [s]")
-        if not 0.0 < self.share <= 1.0:
-            raise AutoFLError(f"share: {self.share} is not > 0 and <= 1")
-        if self.upload not in ("parallel", "sequential"):
-            raise AutoFLError(f"upload: {self.upload!r} is not parallel or sequential")
-        if self.num_samples < 1:
-            raise AutoFLError(f"num_samples: {self.num_samples} is too few; at least 1")
-        if not 0.0 <= self.overhead < self.deadline:
+        super().__post_init__()
+        if self.overhead >= self.deadline:
             raise AutoFLError(
-                f"overhead: {self.overhead} is not >= 0 and below the deadline of {self.deadline} s"
+                f"overhead: {self.overhead} s leave nothing of the deadline of {self.deadline} s"
             )
-        if self.num_selected < 1:
-            raise AutoFLError(f"num_selected: {self.num_selected} is too few; at least 1")
 
     def probability(self, candidates: Candidates) -> Array:
         """P(i in A_k) given the channels, over the draw of candidates.

@@ -1,19 +1,21 @@
 """Uniform selection, the paper's: |A_k| UEs, each as likely as any other."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from autofl.errors import AutoFLError
+from autofl.ranges import Checked, Range
 from autofl.selection.base import Candidates, Selected, Selection
 from autofl.units import Array
 
 
 @dataclass(frozen=True)
-class Uniform(Selection):
+class Uniform(Checked, Selection):
     """A fixed number of UEs, uniformly at random (Algorithm 2, line 3)."""
 
-    num_selected: int = 5
+    num_selected: Annotated[int, Range(ge=1)] = 5
 
     def probability(self, candidates: Candidates) -> Array:
         num_ue = candidates.cell.num_ue

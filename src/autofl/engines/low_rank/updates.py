@@ -168,7 +168,7 @@ class LowRankUpdates(Summed):
 
     ue: IntArray
     batches: Batches
-    params: Params
+    sent: Params
     layers: tuple[Layer, ...]
     algorithm: FedAvg | PerFedAvg
 
@@ -177,11 +177,11 @@ class LowRankUpdates(Summed):
         return self.batches.local_steps
 
     def num_in_chunk(self) -> int:
-        images = num_images(self.layers, self.params)
+        images = num_images(self.layers, self.sent)
         at_once = (
             3 if images and isinstance(self.algorithm, FedAvg) else 1
         )  # FedAvg takes all batches in one pass
-        most = images or (ROWS if _on_cpu(self.params) else GPU_ROWS)
+        most = images or (ROWS if _on_cpu(self.sent) else GPU_ROWS)
         return max(1, most // max(at_once * self.batches.width, 1))
 
     @cached_property
@@ -196,7 +196,7 @@ class LowRankUpdates(Summed):
             batches, columns = self.batches.narrowed()
         return (
             batches,
-            Network.shared(self.layers, narrow_params(self.layers, self.params, columns)),
+            Network.shared(self.layers, narrow_params(self.layers, self.sent, columns)),
             columns,
         )
 
@@ -214,16 +214,16 @@ class LowRankUpdates(Summed):
             total = {**total, first.weight: total[first.weight].index_select(-1, columns.back)}
         return {
             name: p.add(total[name], alpha=-self.algorithm.outer_lr)
-            for name, p in self.params.items()
+            for name, p in self.sent.items()
         }
 
     def changes(self, rows: IntArray) -> Params:
         """-beta (sum of the gradients of UE i's steps), each UE's formed; with all inputs, as it is
         sent.
         """
-        network = Network.shared(self.layers, self.params)
+        network = Network.shared(self.layers, self.sent)
         own, self.guarded[rows] = _own_gradients(network, self.algorithm, self.batches.take(rows))
-        return {name: own[name].mul_(-self.algorithm.outer_lr) for name in self.params}
+        return {name: own[name].mul_(-self.algorithm.outer_lr) for name in self.sent}
 
 
 def narrow_params(layers: tuple[Layer, ...], params: Params, columns: Columns | None) -> Params:

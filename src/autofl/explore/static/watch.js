@@ -125,14 +125,17 @@ async function wish(event) {
   }
 }
 
+let arms = [];
+
 async function startRun(event) {
   event.preventDefault();
-  const asked = question(), algorithm = $("algorithm").value, own = $("seed").value.trim() !== "";
+  const asked = question(), arm = $("arm").value, own = $("seed").value.trim() !== "";
   const seed = own ? numberIn("seed") : undefined, [rounds, every] = ["rounds", "every"].map(numberIn);
   if ([seed, rounds, every].includes(null)) return;
-  if (algorithm) asked.settings = { ...asked.settings, algorithm };
+  if (arm) asked.settings = { ...asked.settings, arm };
   if (own) asked.settings = { ...asked.settings, seed };
-  if (/-j$/.test(algorithm) && asked.settings.planner) delete asked.settings.planner;
+  // The planner of the page is for the paper's two arms that plan; the others have one of their own.
+  if (arm && arms.find(({ name }) => name === arm).planner !== "paper") delete asked.settings.planner;
   try {
     const row = await ask("/api/runs", { ...asked, rounds, every });
     rows.unshift(row);
@@ -151,7 +154,8 @@ function expand(wanted) {
 }
 
 export function start(about) {
-  $("algorithm").append(h("option", { value: "" }, "as planned"), ...about.algorithms.map(({ name, what }) => h("option", { value: name }, what)));
+  arms = about.arms;
+  $("arm").append(h("option", { value: "" }, "as planned"), ...arms.map(({ name, what }) => h("option", { value: name }, what)));
   $("new-run").addEventListener("click", () => expand($("start-form").hidden));
   $("start-form").addEventListener("submit", startRun);
   $("watch-actions").addEventListener("click", wish);

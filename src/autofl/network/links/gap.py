@@ -4,13 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from autofl.errors import AutoFLError
 from autofl.network.links.base import Law
+from autofl.ranges import Checked, Range
 from autofl.units import db_to_ratio
 
 
 @dataclass(frozen=True)
-class Gap:
+class Gap(Checked):
     """r = B min(log2(1 + xi/Gamma), ceiling), decodable from phi (cell.snr_threshold_db) on.
 
     TR 36.942, clause A.2, and TR 38.803, clause 5.2.7, approximate link adaptation in the same
@@ -18,16 +18,12 @@ class Gap:
     lowest and a highest SNR.
     """
 
-    gap_db: Annotated[float, "Gamma [dB], how much more SNR than Shannon's bound a rate needs"] = (
-        3.0
-    )
-    ceiling: Annotated[float | None, "highest spectral efficiency [bit/s/Hz]; default none"] = None
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.gap_db <= 60.0:
-            raise AutoFLError(f"gap_db: {self.gap_db} is not between 0 and 60")
-        if self.ceiling is not None and not 0.0 < self.ceiling <= 100.0:
-            raise AutoFLError(f"ceiling: {self.ceiling} is not > 0 and <= 100 bit/s/Hz")
+    gap_db: Annotated[
+        float, Range(ge=0, le=60), "Gamma [dB], how much more SNR than Shannon's bound a rate needs"
+    ] = 3.0
+    ceiling: Annotated[
+        float | None, Range(gt=0, le=100), "highest spectral efficiency [bit/s/Hz]; default none"
+    ] = None
 
     def law(self) -> Law:
         ceiling = math.inf if self.ceiling is None else self.ceiling * math.log(2.0)

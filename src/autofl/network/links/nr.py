@@ -7,6 +7,7 @@ from typing import Annotated
 
 from autofl.errors import AutoFLError
 from autofl.network.links.base import Law
+from autofl.ranges import Checked, Range
 from autofl.units import db_to_ratio
 
 QAM64 = (
@@ -25,7 +26,7 @@ QAM256 = (
 
 
 @dataclass(frozen=True)
-class _Nr:
+class _Nr(Checked):
     """A table of MCS: efficiency Q_m R (1 - overhead) from the SNR Gamma (2^(Q_m R) - 1) on.
 
     PUSCH without transform precoding has the tables of PDSCH (TS 38.214, clause 6.1.4.1).
@@ -37,28 +38,26 @@ class _Nr:
         at hand. MCS 17 of the first table carries less than 16.
     """
 
-    gap_db: Annotated[float, "Gamma [dB], how much more SNR than Shannon's bound an MCS needs"] = (
-        2.0
-    )
+    gap_db: Annotated[
+        float, Range(ge=0, le=60), "Gamma [dB], how much more SNR than Shannon's bound an MCS needs"
+    ] = 2.0
     overhead: Annotated[
-        float, "share of pilots and control; 0.08 for uplink FR1 in TS 38.306, 4.1.2"
+        float,
+        Range(ge=0, lt=1),
+        "share of pilots and control; 0.08 for uplink FR1 in TS 38.306, 4.1.2",
     ] = 0.08
     snr_db: Annotated[
-        list[float] | None, "SNR of each MCS [dB] in the order of the table, instead of gap_db"
+        list[float] | None,
+        Range(ge=-100, le=200),
+        "SNR of each MCS [dB] in the order of the table, instead of gap_db",
     ] = None
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.gap_db <= 60.0:
-            raise AutoFLError(f"gap_db: {self.gap_db} is not between 0 and 60")
-        if not 0.0 <= self.overhead < 1.0:
-            raise AutoFLError(f"overhead: {self.overhead} is not a share >= 0 and < 1")
+        super().__post_init__()
         if self.snr_db is not None and len(self.snr_db) != len(self.table):
             raise AutoFLError(
                 f"snr_db: {len(self.snr_db)} values; the table has {len(self.table)} MCS"
             )
-        for value in self.snr_db or ():
-            if not -100.0 <= value <= 200.0:
-                raise AutoFLError(f"snr_db: {value:g} is not between -100 and 200 dB")
 
     @property
     def table(self) -> Sequence[tuple[int, float]]:
