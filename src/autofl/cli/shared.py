@@ -143,39 +143,44 @@ def say_foregone(*runs: "Settings") -> None:
     """Warn where settings override what an arm brings along, where its planner knows other
     data only, and where the user's own samples are taken for what they may not be.
     """
-    from autofl.experiments.data import (
-        load_data,
-    )  # where runs are made, not where they are only planned
-
-    lines = []
+    lines: list[str] = []
     for settings in runs:
-        section = settings.planner
-        if (
-            section.name == "joint"
-            and "pace" not in section.given
-            and settings.data.name not in PACED
-        ):
-            its = f"of MNIST, not of {settings.data.name}"
-            lines.append(
-                f"careful: the joint planner goes by the pace {its}; make pilots with autofl pilot, then"
-                f" autofl plan --target ACCURACY --pilots FILE says planner.pace to set"
-            )
-        if missed := settings.foregone():
-            lines.append(f"careful: {settings.arm_name} runs with {', '.join(missed)}")
+        lines += _remarks_on_planning(settings)
     for settings in {settings.data: settings for settings in runs}.values():
-        data = settings.data
-        if data.name == "npz" and data.values == "auto" and data.file is not None:
-            x = load_data(settings)[0].x
-            if (
-                x.ndim == 2 and x.dtype.kind in "iu"
-            ):  # whole numbers may be anything; images are what they look like
-                kind = "pixels" if x.dtype == "uint8" else "ids"
-                lines.append(
-                    f"careful: {data.file}: rows of {x.dtype} are taken for {kind}; data.values can say that they are"
-                    " pixels, a table or ids"
-                )
+        lines += _remarks_on_samples(settings)
     for line in dict.fromkeys(lines):
         say(line)
+
+
+def _remarks_on_planning(settings: "Settings") -> list[str]:
+    lines = []
+    planner = settings.planner
+    data = settings.data.name
+    if planner.name == "joint" and "pace" not in planner.given and data not in PACED:
+        lines.append(
+            f"careful: the joint planner goes by the pace of MNIST, not of {data}; make pilots with autofl pilot, then"
+            " autofl plan --target ACCURACY --pilots FILE says planner.pace to set"
+        )
+    if missed := settings.foregone():
+        lines.append(f"careful: {settings.arm_name} runs with {', '.join(missed)}")
+    return lines
+
+
+def _remarks_on_samples(settings: "Settings") -> list[str]:
+    """Whole numbers may be anything; images are what they look like."""
+    data = settings.data
+    if data.name != "npz" or data.values != "auto" or data.file is None:
+        return []
+    from autofl.experiments.data import load_data
+
+    x = load_data(settings)[0].x
+    if x.ndim != 2 or x.dtype.kind not in "iu":
+        return []
+    kind = "pixels" if x.dtype == "uint8" else "ids"
+    return [
+        f"careful: {data.file}: rows of {x.dtype} are taken for {kind}; data.values can say that they are"
+        " pixels, a table or ids"
+    ]
 
 
 def options(given: dict[str, object]) -> list[str]:
