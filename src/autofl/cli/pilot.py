@@ -16,7 +16,7 @@ from autofl.cli.shared import (
     Workers,
     interruptible,
     num_workers,
-    numbers,
+    option_values,
     print_json,
     words_of,
 )
@@ -72,7 +72,7 @@ def command(
             f"stop.stalled={STALLED}",
         ]
     settings = load_settings(config, [*end, *(overrides or ())], scenario)
-    label_counts = numbers("--labels", labels, int) or [settings.data.labels]
+    label_counts = option_values("--labels", labels, int) or [settings.data.labels]
     if seeds < 1 or min(label_counts) < 1:
         raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
     count = num_workers(workers, settings.simulation.threads)

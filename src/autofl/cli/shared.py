@@ -258,7 +258,7 @@ def report_new_runs(runs: "Sequence[Run | Path]", out: Path, target: float, as_j
         raise typer.Exit(DIVERGED)
 
 
-def numbers(option: str, text: str | None, kind: type[Number]) -> list[Number]:
+def option_values(option: str, text: str | None, kind: type[Number]) -> list[Number]:
     """The numbers of an option that takes several with commas; none where it is not given."""
     if text is None:
         return []

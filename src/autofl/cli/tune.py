@@ -21,7 +21,7 @@ from autofl.cli.shared import (
     folder_for,
     interruptible,
     num_workers,
-    numbers,
+    option_values,
     options,
     print_json,
 )
@@ -88,11 +88,11 @@ def command(
     if seeds < 1:
         raise AutoFLError(f"--seeds {seeds}: at least 1 is needed")
     tried = grid(
-        num_samples=numbers("--samples", samples, int),
-        local_steps=numbers("--steps", steps, int),
-        bits=numbers("--bits", bits, float),
-        num_selected=numbers("--selected", selected, int),
-        frequency=numbers("--frequency", frequency, float),
+        num_samples=option_values("--samples", samples, int),
+        local_steps=option_values("--steps", steps, int),
+        bits=option_values("--bits", bits, float),
+        num_selected=option_values("--selected", selected, int),
+        frequency=option_values("--frequency", frequency, float),
     )
     folder = folder_for(out, "tune")
     target = settings.compare.target_accuracy if target is None else target

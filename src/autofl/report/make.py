@@ -50,10 +50,6 @@ class Section:
 class Report:
     """What `make_report` found and where it put it; a notebook shows the table and the notes.
 
-        report = fl.make_report("runs/demo", "runs/demo", target=0.85)
-        report.table.rows[0]  # the first algorithm: means over seeds with intervals
-        report.path.read_text()  # the page, with pictures and settings
-
     Fields:
         target: accuracy for time to accuracy.
         results: what each run gave.
@@ -138,10 +134,6 @@ def make_report(
     runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, target: float = 0.85
 ) -> Report:
     """Draw runs and write report.md, from their folders alone.
-
-        report = fl.make_report("runs/demo", "runs/demo", target=0.85)
-        print(report.table)
-        report.pictures  # the files that were drawn
 
     Args:
         runs: runs that were read, run folders, or folders of them.

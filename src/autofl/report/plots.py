@@ -156,10 +156,6 @@ def plot(runs: Run | PathLike | Sequence[Run | PathLike], x: str, y: str) -> Fig
     """One column of rounds.csv over another: for each group of runs the mean over seeds and their
     range.
 
-        figure = fl.plot("runs/demo", "energy", "adapted_accuracy")
-        figure.axes[0].set_title("Accuracy for energy")
-        figure.savefig("energy.png")
-
     Energy is what was spent so far. Over `round`, `sim_time` and `energy` values between two
     measured rounds lie on a straight line; over any other column a curve goes from round to round
     through means of both over the seeds.
@@ -428,12 +424,12 @@ def _draw_spent(axes: Any, groups: Mapping[str, Sequence[Run]]) -> None:
         box.set(facecolor=COLOURS[index % len(COLOURS)], alpha=0.6)
 
     # Labels without room stand in the legend, with the number that is here.
-    numbers = range(1, len(groups) + 1)
+    ticks = range(1, len(groups) + 1)
     if crowded([*groups]):
-        names = [str(number) for number in numbers]
+        names = [str(tick) for tick in ticks]
     else:
         names = [label.replace(", ", "\n") for label in groups]
-    axes.set_xticks(numbers, names, fontsize=8)
+    axes.set_xticks(ticks, names, fontsize=8)
     axes.set_ylabel("energy of a UE in a round [mJ]")
     axes.set_ylim(bottom=0)
 

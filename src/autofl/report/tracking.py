@@ -32,8 +32,10 @@ def track(runs: Sequence[Run], uri: str) -> int:
         raise lacks("--mlflow", "mlflow") from None
     try:
         client = MlflowClient(tracking_uri=uri)
-        found = client.get_experiment_by_name(EXPERIMENT)
-        experiment = client.create_experiment(EXPERIMENT) if found is None else found.experiment_id
+        existing = client.get_experiment_by_name(EXPERIMENT)
+        experiment = (
+            client.create_experiment(EXPERIMENT) if existing is None else existing.experiment_id
+        )
         new = 0
         for run in runs:
             digest = (run.manifest.get("sha256") or {}).get("rounds.csv")
