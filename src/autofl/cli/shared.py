@@ -223,10 +223,10 @@ def report(
     latex: bool = False,
 ) -> "Report":
     """Make a report on runs, or run folders, and show it: warnings first, then a table, or JSON."""
-    from autofl.records import read_run
     from autofl.report.make import make_report
+    from autofl.report.runs import read_runs
 
-    runs = [read_run(one) if isinstance(one, Path) else one for one in made_or_there]
+    runs = read_runs(made_or_there)
     say(f"drawing {counted(len(runs), 'run')} into {out}")
     made = make_report(runs, out, target)
     pages = [made.path]

@@ -4,6 +4,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from autofl.config import flat_settings
@@ -24,16 +25,21 @@ MOSTLY = 0.5
 
 
 def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
-    """Runs given in any form: already read, run folders, or folders of them; a single one will do."""
+    """Runs given in any form: already read, run folders, or folders of them; a single one will do.
+
+    A folder that is named twice is one run.
+    """
     if isinstance(runs, Run | str | os.PathLike):
         runs = [runs]
-    read: list[Run] = []
+    read: dict[Path, Run] = {}
     for given in runs:
         if isinstance(given, Run):
-            read.append(given)
+            read[given.folder] = given
         else:
-            read += [read_run(folder) for folder in find_runs(given)]
-    return read
+            for folder in find_runs(given):
+                if folder not in read:
+                    read[folder] = read_run(folder)
+    return list(read.values())
 
 
 def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
