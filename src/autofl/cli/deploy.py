@@ -143,9 +143,9 @@ def _run_into(
     from autofl.deploy.commands import progress_of, run
     from autofl.records import check_no_run
 
+    # Now, before anything starts, and again once nobody else can write there.
     keep = not resume and not force
     if keep:
-        # Now, before anything starts, and again once nobody else can write there.
         check_no_run(place)
     say(f"{settings.arm_name}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
@@ -202,23 +202,24 @@ def _show_run(newest: dict[str, Any]) -> None:
     say(f"{newest['folder']}: {newest.get('problem') or ended}")
     if "resume" in newest:
         say(f"continue it with {newest['resume']}", whole=True)
-    if "devices" in newest:
-        say(f"round {newest['rounds']} of {newest['of']}")
-        rows = []
-        for ue, one in newest["devices"].items():
-            name = f"UE {ue}" if ue >= 0 else "no UE"
-            rows.append([name, str(one["used"]), str(one["left_out"]), one["last"]])
-        show_table(Table(["device", "updates used", "left out", "last"], rows))
-        for line in newest["notes"]:
-            say(line)
-    if newest.get("asked"):
+    if "devices" not in newest:
+        return
+    say(f"round {newest['rounds']} of {newest['of']}")
+    rows = []
+    for ue, one in newest["devices"].items():
+        name = f"UE {ue}" if ue >= 0 else "no UE"
+        rows.append([name, str(one["used"]), str(one["left_out"]), one["last"]])
+    show_table(Table(["device", "updates used", "left out", "last"], rows))
+    for line in newest["notes"]:
+        say(line)
+    if newest["asked"]:
         rows = [
             [f"UE {ue}", one["transport"], _milli(one.get("overhead"))]
             for ue, one in newest["asked"].items()
         ]
         show_table(Table(["device", "asked over", "overhead [ms]"], rows))
-        if newest["overhead"] is not None:
-            say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
+    if newest["overhead"] is not None:
+        say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
 
 
 def _milli(seconds: float | None) -> str:
@@ -256,9 +257,9 @@ def prepare_command(
 ) -> None:
     """Make certificates and keys for several machines, and print the commands for each."""
     need_flower()
-    from autofl.deploy.several import commands
+    from autofl.deploy.several import prepare
 
-    typer.echo(commands(settings_for(config, nodes, overrides), folder, host, port, force))
+    typer.echo(prepare(settings_for(config, nodes, overrides), folder, host, port, force))
 
 
 def settings_for(config: Path | None, nodes: int | None, overrides: list[str] | None) -> "Settings":
