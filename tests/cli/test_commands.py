@@ -370,7 +370,7 @@ def test_the_command_that_a_plan_prints_runs_what_was_planned(capsys, tmp_path):
         0.5,
         0.4,
     )
-    assert (run.planned_by().name, run.compressor.name) == ("joint", "entropy")
+    assert (run.planner.name, run.compressor.name) == ("joint", "entropy")
     assert run.cell.total_bandwidth == 1e6
 
 
