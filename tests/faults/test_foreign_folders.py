@@ -549,6 +549,17 @@ def test_a_checkpoint_of_another_kind_is_one_line(edit, foreign, capsys):
     assert "begin the run anew" in capsys.readouterr().err
 
 
+def test_a_checkpoint_that_names_a_table_elsewhere_cuts_nothing_there(foreign, tmp_path):
+    folder = foreign / "interrupted"
+    (tmp_path / "victim").write_text("precious")
+    (kept,) = whole_checkpoints(folder)
+    nothing = (0, hashlib.sha256(b"").hexdigest())
+    tables = {**kept.tables, os.path.relpath(tmp_path / "victim", folder): nothing}
+    write_checkpoint(kept.path, kept.arrays, kept.facts, tables)
+    assert run_cli(["simulate", "--resume", str(folder)]) == 0
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
 STATES = ("[1]", "5", '{"processes": "x"}', '{"processes": {"superlink": 5}}', '{"port": "x"}', '{"port": Infinity}',
           *(json.dumps({"processes": {"ue0": {"pid": pid, "began": "1"}}}) for pid in ("1", "\0", -1, True, 2**70)),
           '{"processes": {"ue0": {"pid": 4000000, "began": null}}}')  # fmt: skip

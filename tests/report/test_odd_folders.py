@@ -174,7 +174,7 @@ def test_a_run_that_goes_on_from_its_older_checkpoint_can_be_read_at_once(made, 
     [kept], _ = checkpoints(tmp_path / "run")
     writer = RunWriter.go_on(tmp_path / "run", kept.round)
     writer._tables["ues.csv"].add([(3, *range(10))])
-    writer._mark = {name: table.extent for name, table in writer._tables.items()}
+    writer._note_whole_rounds()
     writer.write_checkpoint(kept.arrays, {**kept.facts, "round": 3})
     writer.close()
     again = RunWriter.go_on(tmp_path / "run", kept.round)
