@@ -27,6 +27,7 @@ ROWS = [
     ["core"],
     ["records"],
     ["config", "experiments"],
+    ["jobs"],
     ["analysis", "report", "api"],
     ["deploy", "explore"],  # deploy may not know the world of a simulation
     ["cli"],

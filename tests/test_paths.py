@@ -13,7 +13,7 @@ from autofl.config import load_settings
 from autofl.core.round import Round
 from autofl.data import CATALOG, Iid, catalog, fetch, find, load, read_device, read_npz
 from autofl.data.dataset import write_device
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.records import (
     RunWriter,
     find_runs,

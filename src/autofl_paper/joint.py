@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from autofl.config import MODEL_WEIGHTS
 from autofl.errors import AutoFLError
-from autofl.experiments.tuned import Constants
+from autofl.jobs.tuned import Constants
 from autofl_paper.recipes import ALGORITHMS, Arm, digits_here
 
 BEYOND = 0.005

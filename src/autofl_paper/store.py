@@ -11,9 +11,9 @@ from pathlib import Path
 
 from autofl.config import Settings, dump_settings, load_settings, name_of
 from autofl.data import find
-from autofl.experiments.job import Job, OnProgress
-from autofl.experiments.jobs import run_jobs
-from autofl.experiments.write import is_finished
+from autofl.jobs.job import Job, OnProgress
+from autofl.jobs.many import run_jobs
+from autofl.jobs.recording import is_finished
 from autofl_paper.recipes import SENSITIVITY, STUDIES, Arm, Scale
 
 

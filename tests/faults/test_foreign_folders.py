@@ -15,9 +15,9 @@ import tomli_w
 
 from autofl.cli.main import run as run_cli
 from autofl.config import dump_said, parse_settings
-from autofl.experiments.jobs import comparison
-from autofl.experiments.run import run
 from autofl.files import read_toml, write_whole
+from autofl.jobs.many import comparison
+from autofl.jobs.run import run
 from autofl.records.checkpoints import whole_checkpoints, write_checkpoint
 from autofl.records.checks import sealed
 from autofl.report.table import markdown_text

@@ -20,8 +20,8 @@ from autofl.cli.main import run as run_cli
 from autofl.cli.screen import show_table
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run
 from autofl.files import read_toml
+from autofl.jobs.run import run
 from autofl.records import RunWriter, checkpoints, read_run
 from autofl.records.checks import sealed, sum_of
 from autofl.report.about import provenance, title_of

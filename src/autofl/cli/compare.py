@@ -91,7 +91,7 @@ def command(
     number = settings.compare.seeds
     say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
     say_foregone(*arms_compared)
-    from autofl.experiments.jobs import run_comparison
+    from autofl.jobs.many import run_comparison
 
     count = num_workers(workers, settings.simulation.threads)
     with ProgressBar(len(names) * number * settings.stop.rounds) as bar:

@@ -72,8 +72,8 @@ def command(
         )  # now, since importing takes seconds, and again once nobody else can write there
     say(f"{settings.arm_name}, seed {settings.seed}, into {folder}")
     say_foregone(settings)
-    from autofl.experiments.job import Job
-    from autofl.experiments.jobs import run_with_progress
+    from autofl.jobs.job import Job
+    from autofl.jobs.many import run_with_progress
 
     with ProgressBar(settings.stop.rounds, each_round=True) as bar:
         try:

@@ -29,8 +29,8 @@ from autofl.experiments.cell import (
     planned_by,
 )
 from autofl.experiments.decisions import decisions_of
-from autofl.experiments.sweep import planned
 from autofl.files import opening
+from autofl.jobs.sweep import planned
 from autofl.network import compute_cost
 from autofl.units import Array
 

@@ -10,8 +10,8 @@ import pytest
 from autofl.cli.main import run as run_cli
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run
-from autofl.experiments.tuned import Constants, best_of, grid, ranked, times_of, trial_json, tune
+from autofl.jobs.run import run
+from autofl.jobs.tuned import Constants, best_of, grid, ranked, times_of, trial_json, tune
 from autofl.results import Results
 
 SMALL = [

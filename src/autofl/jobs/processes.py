@@ -17,7 +17,7 @@ from autofl.errors import (
     raise_when_told_to_end,
     starting_pythons,
 )
-from autofl.experiments.job import Make, OnProgress, Unit
+from autofl.jobs.job import Make, OnProgress, Unit
 
 _interrupted = False
 """Whether this worker was told to stop: its pool may have handed it another job already."""

@@ -15,8 +15,8 @@ import numpy as np
 
 from autofl.config import Settings, parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.job import Job, OnProgress
-from autofl.experiments.jobs import check_free, run_jobs
+from autofl.jobs.job import Job, OnProgress
+from autofl.jobs.many import check_free, run_jobs
 from autofl.lock import locked
 from autofl.quality import time_to_accuracy
 from autofl.records import Run, read_run

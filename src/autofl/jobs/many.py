@@ -15,13 +15,13 @@ from autofl.core.together import fit_together
 from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_algorithm, pick_device, simulation_from
-from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, loaded_from
-from autofl.experiments.job import Job, Make, OnProgress, Progress, Unit
-from autofl.experiments.processes import over_processes
-from autofl.experiments.run import manifest_of, run
-from autofl.experiments.write import Recording, is_finished, play_into
 from autofl.files import inside, write_whole
+from autofl.jobs.cluster import run_on_ray
+from autofl.jobs.job import Job, Make, OnProgress, Progress, Unit
+from autofl.jobs.processes import over_processes
+from autofl.jobs.recording import Recording, is_finished, play_into
+from autofl.jobs.run import manifest_of, run
 from autofl.lock import locked
 from autofl.records import Run, check_no_run, read_run
 from autofl.records.run import CONFIG

@@ -26,8 +26,8 @@ from autofl.engines import ClientMemory, Summed, Updates, added, use_machine
 from autofl.engines.updates import shares
 from autofl.errors import AutoFLError, lacks
 from autofl.experiments.data import build_data, load_data
-from autofl.experiments.job import Job, OnProgress
 from autofl.files import write_whole
+from autofl.jobs.job import Job, OnProgress
 from autofl.lock import FolderLock
 from autofl.models import Params
 from autofl.records import check_no_run
