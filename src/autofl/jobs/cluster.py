@@ -136,14 +136,11 @@ def _run_there(
 
 def _unpack(files: dict[str, bytes], job: Job) -> None:
     """The files of a run in their folder, the manifest last: it is what makes a run finished."""
-    lock = FolderLock(job.folder)
-    try:
+    with FolderLock(job.folder):
         if job.keep:
             check_no_run(job.folder)
         for name in sorted(files, key=lambda name: name == MANIFEST):
             write_whole(job.folder / name, files[name])
-    finally:
-        lock.release()
 
 
 def spread(sim: Simulation, address: str) -> Simulation:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 
 from autofl.config import CellSettings, DataSettings, Settings, dump_said, dump_settings
@@ -113,9 +114,11 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
     files: dict[str, str] = {}
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "arm"
-        number = 1
-        while (file := plain if number == 1 else f"{plain}-{number}") in files.values():
-            number += 1
+        file = plain
+        for number in count(2):
+            if file not in files.values():
+                break
+            file = f"{plain}-{number}"
         files[name] = file
     return files
 

@@ -192,20 +192,21 @@ def write_run(
     an error.
     """
     folder = Path(folder)
-    lock = FolderLock(folder, wait)
 
     def alone(
         sims: Sequence[Simulation], past: Sequence[Checkpoint] | None
     ) -> Iterator[list[Step]]:
         return ([step] for step in simulated(sims[0], past[0] if past else None))
 
-    try:
+    def tell(_: Recording, this: Round) -> None:
+        if on_round is not None:
+            on_round(this)
+
+    with FolderLock(folder, wait) as lock:
         if not (resume and is_finished(folder, config_text)):
             recording = Recording(sim, folder, config_text, manifest, resume, keep, lock)
-            play_into([recording], lambda _, this: on_round(this) if on_round else None, alone)
+            play_into([recording], tell, alone)
         return read_run(folder)  # before anybody else can write there
-    finally:
-        lock.release()
 
 
 def play_into(

@@ -37,10 +37,11 @@ class Constants:
     @property
     def name(self) -> str:
         """As part of a folder's name."""
-        bits = "" if self.bits is None else f"-b{self.bits:g}"
-        selected = "" if self.num_selected is None else f"-a{self.num_selected}"
-        frequency = "" if self.frequency is None else f"-f{self.frequency:g}"
-        return f"d{self.num_samples}-tau{self.local_steps}{bits}{selected}{frequency}"
+        name = f"d{self.num_samples}-tau{self.local_steps}"
+        for letter, value in (("b", self.bits), ("a", self.num_selected), ("f", self.frequency)):
+            if value is not None:
+                name += f"-{letter}{value:g}"
+        return name
 
     def applied(self, settings: Settings, seed: int, **stop: Any) -> Settings:
         """The settings of a run with these constants; impossible ones raise an error of one line.

@@ -8,6 +8,7 @@ are. A deployment adds devices.csv, which is all measured. One process at a time
 folder, and leaves checkpoints from which the run can go on.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -89,19 +90,14 @@ class Run:
 
 def mark_run(folder: PathLike, status: str, problem: str | None = None) -> None:
     """Record how a run ended whose writer is gone; a writer that is alive does so itself."""
-    try:
-        lock = FolderLock(folder)
-    except Locked:
-        return
-    try:
+    with contextlib.suppress(Locked), FolderLock(folder):
         manifest = sealed_manifest(Path(folder))
-        if manifest.get("status") != "finished":
-            manifest["status"] = status
-            if problem is not None:
-                manifest["problem"] = problem
-            write_whole(Path(folder) / MANIFEST, json.dumps(sealed(manifest), indent=2) + "\n")
-    finally:
-        lock.release()
+        if manifest["status"] == "finished":
+            return
+        manifest["status"] = status
+        if problem is not None:
+            manifest["problem"] = problem
+        write_whole(Path(folder) / MANIFEST, json.dumps(sealed(manifest), indent=2) + "\n")
 
 
 def is_run(folder: PathLike) -> bool:
