@@ -76,7 +76,7 @@ class Recording:
         """Whether it is time for a checkpoint."""
         return self._can_pack and time.monotonic() >= self._due
 
-    def found(self) -> dict[int, Kept]:
+    def to_resume(self) -> dict[int, Kept]:
         """The checkpoints that are there to go on from, by their rounds."""
         if not self.resume or not is_run(self.folder):
             return {}
@@ -218,9 +218,9 @@ def play_into(
 
     All go on after the last round of which every one has a checkpoint.
     """
-    found = [recording.found() for recording in recordings]
-    common = set.intersection(*map(set, found))
-    for recording, own in zip(recordings, found, strict=True):
+    resumable = [recording.to_resume() for recording in recordings]
+    common = set.intersection(*map(set, resumable))
+    for recording, own in zip(recordings, resumable, strict=True):
         recording.start(own[max(common)] if common else None)
     begin = min(recording.begin for recording in recordings)
     for recording in recordings:

@@ -179,7 +179,7 @@ def best_of(results: Results) -> Constants | None:
 def trial_json(arm: Results) -> dict[str, Any]:
     """What came of some constants as plain values; a time that is not reached is None."""
     times = times_of(arm)
-    median, *each = [time if np.isfinite(time) else None for time in (np.median(times), *times)]
+    median, *seconds = [time if np.isfinite(time) else None for time in (np.median(times), *times)]
     num_diverged = int(arm.values["diverged"].sum())
     remark = f"{num_diverged} diverged" if num_diverged else ""
     if not arm.values["heard"].any():
@@ -187,7 +187,7 @@ def trial_json(arm: Results) -> dict[str, Any]:
     return {
         **arm.arms[0],
         "median_time": median,
-        "times": each,
+        "times": seconds,
         "reached": int(np.isfinite(times).sum()),
         "median_accuracy": float(np.median(arm.values["accuracy"])),
         "remark": remark,
