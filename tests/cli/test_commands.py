@@ -13,7 +13,7 @@ import typer
 
 import autofl
 from autofl.cli.main import run as run_cli
-from autofl.cli.shared import leave, print_json, resuming
+from autofl.cli.shared import interruptible, print_json, resuming
 from autofl.records import find_runs
 from autofl.version import __version__
 from reference.joint_pilots import write
@@ -555,11 +555,16 @@ def test_every_command_has_help_with_an_example(capsys, command):
     assert "Example" in out
 
 
-def test_what_an_interrupted_command_says_can_be_pasted_whatever_its_folder_is_called(capsys):
-    folder = Path("my runs") / "it's one"
+def test_what_an_interrupted_command_says_can_be_pasted_whatever_its_folder_is_called(
+    capsys, tmp_path
+):
+    folder = tmp_path / "my runs" / "it's one"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").touch()
     again = resuming("autofl simulate", folder, autofl.load_settings())
-    with pytest.raises(typer.Exit):
-        leave(folder, again, KeyboardInterrupt())
+    with pytest.raises(typer.Exit) as ended, interruptible(folder, again):
+        raise KeyboardInterrupt
+    assert ended.value.exit_code == 130
     said = capsys.readouterr().err
     assert shlex.split(said.partition("(")[2].partition(")")[0]) == [
         "autofl",

@@ -4,7 +4,7 @@ import contextlib
 import importlib.util
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,8 @@ from autofl.cli.shared import (
     Json,
     Out,
     Set,
-    free_folder,
-    leave,
+    folder_for,
+    interruptible,
     print_json,
     report_new_runs,
     resuming,
@@ -66,7 +66,7 @@ def up_command(
 
     settings = settings_for(config, nodes, overrides)
     up(settings, folder, say)
-    named = "" if folder == HERE else f" --folder {quoted(folder)}"
+    named = _named(folder, HERE)
     own = "".join(f" {words}" for words in own_code_named(settings.table()))
     say(f"next: autofl deploy run{named}{own}, then autofl deploy down{named}")
 
@@ -110,7 +110,7 @@ def run_on_devices(
         settings = settings_in(resume, overrides or ())
     elif overrides:
         settings = load_settings(folder / "config.toml", overrides)
-    place = resume or out or free_folder("deploy")
+    place = folder_for(resume or out, "deploy")
     try:
         _run_into(place, command, usual, folder, settings, resume is not None, force)
     except (AutoFLError, typer.Exit):
@@ -145,9 +145,8 @@ def _run_into(
 
     keep = not resume and not force
     if keep:
-        check_no_run(
-            place
-        )  # now, before anything starts, and again once nobody else can write there
+        # Now, before anything starts, and again once nobody else can write there.
+        check_no_run(place)
     say(f"{settings.arm_name}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
     told: list[str] = []
@@ -159,16 +158,9 @@ def _run_into(
                 say(line)
             bar(progress_of(run))
 
-        try:
+        again = resuming(f"{command}{_named(folder, usual)}", place, settings)
+        with interruptible(place, again):
             run(settings, folder, place, on_round, resume, keep)
-        except KeyboardInterrupt as error:
-            where = "" if folder == usual else f" --folder {quoted(folder)}"
-            leave(
-                place,
-                resuming(f"{command}{where}", place, settings),
-                error,
-                (place / "config.toml").is_file(),
-            )
 
 
 @deploy_app.command("status", epilog="Example: autofl deploy status --json")
@@ -181,40 +173,45 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
 
     state = status(folder)
     if as_json:
-        return print_json(state)
-    if state["processes"]:
-        rows = [[name, "runs" if on else "gone"] for name, on in state["processes"].items()]
+        print_json(state)
+        return
+    _show_processes(folder, state)
+    if (newest := state.get("newest")) is not None:
+        _show_run(newest)
+
+
+def _show_processes(folder: Path, state: dict[str, Any]) -> None:
+    """What runs on this machine and who is online."""
+    processes = state["processes"]
+    if processes:
+        rows = [[name, "runs" if on else "gone"] for name, on in processes.items()]
         show_table(Table(["process", "state"], rows))
-    if state["processes"] or state["up"] or "problem" in state:
-        seen = (
-            f"{state.get('online', 0)} SuperNodes online; {len(state.get('runs', []))} runs so far"
-        )
-        say(
-            state.get("problem")
-            or f"{seen}; {'a run is under way; others must wait' if state['busy'] else 'free for a run'}"
-        )
+    if "problem" in state:
+        say(state["problem"])
+    elif processes or state["up"]:
+        free = "a run is under way; others must wait" if state["busy"] else "free for a run"
+        num_runs = len(state.get("runs", []))
+        say(f"{state.get('online', 0)} SuperNodes online; {num_runs} runs so far; {free}")
     else:
         say(f"{folder}: nothing is up")
-    if (newest := state.get("newest")) is not None:
-        ended = "diverged" if newest.get("stop") == "diverged" else newest.get("status")
-        say(f"{newest['folder']}: {newest.get('problem') or ended}")
-        if "resume" in newest:
-            say(f"continue it with {newest['resume']}", whole=True)
-    if newest is not None and "devices" in newest:
+
+
+def _show_run(newest: dict[str, Any]) -> None:
+    """How far the newest run is, and what came of asking each device."""
+    ended = "diverged" if newest.get("stop") == "diverged" else newest.get("status")
+    say(f"{newest['folder']}: {newest.get('problem') or ended}")
+    if "resume" in newest:
+        say(f"continue it with {newest['resume']}", whole=True)
+    if "devices" in newest:
         say(f"round {newest['rounds']} of {newest['of']}")
-        rows = [
-            [
-                f"UE {ue}" if ue >= 0 else "no UE",
-                str(one["used"]),
-                str(one["left_out"]),
-                one["last"],
-            ]
-            for ue, one in newest["devices"].items()
-        ]
+        rows = []
+        for ue, one in newest["devices"].items():
+            name = f"UE {ue}" if ue >= 0 else "no UE"
+            rows.append([name, str(one["used"]), str(one["left_out"]), one["last"]])
         show_table(Table(["device", "updates used", "left out", "last"], rows))
         for line in newest["notes"]:
             say(line)
-    if newest is not None and newest.get("asked"):
+    if newest.get("asked"):
         rows = [
             [f"UE {ue}", one["transport"], _milli(one.get("overhead"))]
             for ue, one in newest["asked"].items()
@@ -222,11 +219,15 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
         show_table(Table(["device", "asked over", "overhead [ms]"], rows))
         if newest["overhead"] is not None:
             say(f"a round took {_milli(newest['overhead'])} ms beyond computing and sending")
-    return None
 
 
 def _milli(seconds: float | None) -> str:
     return "not measured" if seconds is None else f"{1e3 * seconds:.1f}"
+
+
+def _named(folder: Path, usual: Path) -> str:
+    """The option that names a folder, where it is not the one taken by default."""
+    return "" if folder == usual else f" --folder {quoted(folder)}"
 
 
 @deploy_app.command("down", epilog="Example: autofl deploy down")

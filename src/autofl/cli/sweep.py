@@ -18,7 +18,7 @@ from autofl.cli.shared import (
     Set,
     Workers,
     device_for,
-    exit_status,
+    interruptible,
     keys_like,
     num_workers,
     options,
@@ -163,14 +163,7 @@ def _simulate(
     left = unfinished(jobs)
     say(f"{len(distinct(jobs))} runs, {len(left)} of them to be made, into {folder}")
     total = sum(job.settings.stop.rounds for job in left)
-    with ProgressBar(max(1, total), each_run=len(left) <= 20) as bar:
-        try:
-            run_jobs(jobs, workers, ray, bar)
-        except KeyboardInterrupt as error:
-            say(
-                "interrupted; the same command continues from here (finished runs are in"
-                f" {folder / 'runs'})",
-                whole=True,
-            )
-            raise typer.Exit(exit_status(error)) from None
+    bar = ProgressBar(max(1, total), each_run=len(left) <= 20)
+    with bar, interruptible(folder / "runs", "the same command"):
+        run_jobs(jobs, workers, ray, bar)
     return [measure(read_run(job.folder), target) for job in jobs]

@@ -40,6 +40,11 @@ class Section:
     notes: Sequence[str] = ()
     pictures: Sequence[Path] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        has_rows = self.table is not None and bool(self.table.rows)
+        return not (self.words or self.pictures or has_rows)
+
 
 @dataclass(frozen=True)
 class Report:
@@ -96,9 +101,7 @@ class Report:
                 provenance(self.runs),
             ),
         ]
-        return [
-            one for one in sections if one.words or one.pictures or (one.table and one.table.rows)
-        ]
+        return [section for section in sections if not section.is_empty]
 
     def json(self) -> dict[str, Any]:
         """The numbers for machines, SI units, with each seed's value."""

@@ -52,6 +52,11 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return groups
 
 
+def with_labels(runs: Sequence[Run]) -> list[tuple[str, Run]]:
+    """Each run with what it is called, group by group."""
+    return [(label, run) for label, members in group(runs).items() for run in members]
+
+
 def newest_of_equal(runs: Sequence[Run]) -> tuple[list[Run], str | None]:
     """The runs without those that were made again with the same settings and seed; what was left
     out, in words.
@@ -286,12 +291,8 @@ def unheard_words(runs: Sequence[Run]) -> str | None:
 
 def _named(runs: Sequence[Run], concerns: Callable[[Run], bool]) -> dict[str, Run]:
     """The runs that a warning concerns, by label and seed."""
-    return {
-        f"{label} seed {run.manifest['seed']}": run
-        for label, members in group(runs).items()
-        for run in members
-        if concerns(run)
-    }
+    named = {f"{label} seed {run.manifest['seed']}": run for label, run in with_labels(runs)}
+    return {name: run for name, run in named.items() if concerns(run)}
 
 
 def _share(named: Mapping[str, Run], runs: Sequence[Run]) -> str:

@@ -13,7 +13,7 @@ from autofl.cli.shared import (
     Out,
     Scenario,
     Set,
-    free_folder,
+    folder_for,
     options,
     print_json,
 )
@@ -49,7 +49,7 @@ def command(
     settings = load_settings(
         config, [*(overrides or ()), *options({"simulation.device": device})], scenario
     )
-    folder = out if out is not None else free_folder("analyze")
+    folder = folder_for(out, "analyze")
     from autofl_paper.theory.analyze import analyze
     from autofl_paper.theory.page import plot_theory, theory_table, theory_words
 
