@@ -140,11 +140,11 @@ def test_a_share_of_the_frequency_is_tried_and_carried_out(tmp_path):
 @pytest.mark.parametrize(
     ("values", "more", "says"),
     [
-        ({"num_samples": [2]}, {}, "num_samples: 2 is too few"),
+        ({"num_samples": [2]}, {}, "num_samples: must be from 3 .*got 2"),
         ({"num_samples": [5], "local_steps": [0]}, {}, "local_steps"),
-        ({"num_samples": [5], "bits": [1]}, {}, "bits: 1 is not between 2 and 16"),
+        ({"num_samples": [5], "bits": [1]}, {}, "bits: must be from 2 to 16 .*got 1"),
         ({"num_samples": [5], "bits": [2.5]}, {}, "bits"),
-        ({"num_samples": [5], "frequency": [1.5]}, {}, "frequency: 1.5"),
+        ({"num_samples": [5], "frequency": [1.5]}, {}, "frequency: must be > 0 and <= 1 .*got 1.5"),
         ({"num_samples": [5], "num_selected": [9]}, {}, "more than the 8 UEs"),
         ({"num_samples": []}, {}, "num_samples: the grid has no value"),
         ({"num_samples": [5]}, {"target": 1.5}, "target: 1.5"),
