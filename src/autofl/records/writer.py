@@ -127,7 +127,7 @@ class RunWriter:
         self._manifest = read_manifest(self.folder)
         check_begun(self.folder)
         usable, _ = checkpoints(self.folder)
-        (kept,) = [kept for kept in usable if kept.round == after]
+        kept = next(kept for kept in usable if kept.round == after)  # or two of the same round
         self._reserve()
 
         # First the other checkpoint, which may know of rounds that the tables are about to lose.
