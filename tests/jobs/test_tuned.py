@@ -207,10 +207,10 @@ def test_the_command_shows_a_table_and_writes_settings_that_simulate_takes(tmp_p
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--samples", "5,many"], "--samples many: not a whole number"),
-        (["--bits", "few"], "--bits few: not a number"),
+        (["--samples", "5,many"], "--samples 5,many: write whole numbers"),
+        (["--bits", "few"], "--bits few: write numbers"),
         (["--seeds", "0"], "--seeds 0"),
-        (["--samples", ","], "num_samples: the grid has no value"),
+        (["--samples", ","], "--samples ,: write whole numbers"),
         (["--target", "2"], "target: 2"),
     ],
 )
