@@ -227,26 +227,6 @@ def test_before_the_first_round_there_are_no_devices_to_list(tmp_path):
     writer.close()
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"devices": 4},
-        {"devices": {"0": 3}},
-        {"notes": "x"},
-        {"notes": ["a\x1b[2Jb"]},
-        {"overhead": "x"},
-        {"label": "a\x1b[2Jb"},
-    ],
-    ids=str,
-)
-def test_a_manifest_that_says_what_no_deployment_does_is_one_line(tmp_path, said):
-    site, out = Site(tmp_path / "site"), tmp_path / "run"
-    site.folder.mkdir()
-    site.keep({"out": str(out)})
-    RunWriter(out, "seed = 1\n", {"algorithm": "autofl", "seed": 1, **said}).close()
-    assert f"{next(iter(said))} in manifest.json" in status(site.folder)["newest"]["problem"]
-
-
 def test_a_simulation_is_not_resumed_on_devices_nor_a_deployment_by_a_simulation(
     few_digits, tmp_path
 ):
