@@ -4,7 +4,6 @@ CPU times.
 python benchmarks/allocation.py [number of cells]
 """
 
-import dataclasses
 import statistics
 import sys
 import time
@@ -14,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autofl.planner.allocation import Task, allocate, least_band, least_energy, shortest
-from autofl.planner.fixed_band import part
+from autofl.planner.allocation import Task, allocate, laws_of, least_energy, shortest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from reference.allocation_reference import KINDS, conic_time, random_cell
@@ -60,21 +58,17 @@ def times() -> None:
     ):
         task, total_band = typical(num_ue), share * num_ue
         plan = allocate(task, total_band)
-        fresh = cpu_time(lambda: allocate(dataclasses.replace(task), total_band), repeats)  # noqa: B023
+        fresh = cpu_time(lambda: allocate(task, total_band), repeats)  # noqa: B023
         thrifty = cpu_time(lambda: least_energy(task, total_band, 1.15 * plan.time), repeats)  # noqa: B023
         print(
             f"{num_ue:6d} UEs ({plan.able.sum()} take part), {share:.0e} Hz each: allocate {1e3 * fresh:8.3f} ms, "
-            f"least_energy {1e3 * thrifty:8.3f} ms, gap {plan.gap:.0e}, residual {plan.residual:.0e}"
+            f"least_energy {1e3 * thrifty:8.3f} ms, gap {plan.certificate.gap:.0e}, residual {plan.certificate.residual:.0e}"
         )
     task = typical(600)
     deadline = np.where(np.isfinite(shortest(task)), 2.0 * shortest(task), 1.0)
-    again, anew = (
-        cpu_time(call, 200)
-        for call in (
-            lambda: least_band(task, deadline),
-            lambda: least_band(dataclasses.replace(task), deadline),
-        )
-    )
+    laws = laws_of(task)
+    again = cpu_time(lambda: laws.least_band(deadline), 200)
+    anew = cpu_time(lambda: laws_of(task).least_band(deadline), 200)
     print(f"least_band of 600: {1e3 * anew:.3f} ms, of a task seen before {1e3 * again:.3f} ms")
 
 
@@ -88,9 +82,9 @@ def against_cvxpy(num_cells: int) -> None:
         if not plan.able.any():
             nobody += 1
             continue
-        served = part(task, plan.able)
+        served = task.part(plan.able)
         band, power = plan.band[plan.able], plan.power[plan.able]
-        gap, residual = max(gap, plan.gap), max(residual, plan.residual)
+        gap, residual = max(gap, plan.certificate.gap), max(residual, plan.certificate.residual)
         violation = max(
             violation,
             float((plan.energy[plan.able] / served.max_energy).max()) - 1.0,

@@ -24,7 +24,7 @@ from fault_processes import Row, keep_rows
 from soak import judge, watch, words_of
 
 from autofl.deploy.commands import ENDING
-from autofl.deploy.folder import Site, _marked
+from autofl.deploy.folder import Deployment, end_all, processes_of
 from autofl.records import is_run, read_run
 from faults import draw_page
 
@@ -59,14 +59,13 @@ def deployment(folder: Path):  # type: ignore[no-untyped-def]
     """A deployment that is up; nothing of it is left afterwards."""
     try:
         assert call("up", "--folder", folder, *sets(SETTINGS)) == 0
-        yield Site(folder)
+        yield Deployment(folder)
     finally:
         call("down", "--folder", folder)
-        for pid in _marked(folder):
-            os.kill(pid, signal.SIGKILL)
+        end_all(processes_of(folder))
 
 
-def killed(site: Site, out: Path, after: int, seconds: float, server: bool) -> bool:
+def killed(site: Deployment, out: Path, after: int, seconds: float, server: bool) -> bool:
     """A run whose command, or whose server app, is killed so long after a round; whether that was
     before its end.
     """
@@ -78,14 +77,14 @@ def killed(site: Site, out: Path, after: int, seconds: float, server: bool) -> b
         while command.poll() is None and _rounds(out) < after:
             time.sleep(0.01)
         time.sleep(seconds)
-        pids = site.servers() if server else [command.pid]
+        pids = [one.pid for one in site.servers()] if server else [command.pid]
         for pid in pids if command.poll() is None else []:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return bool(pids) and command.wait(120) != 0
 
 
-def gone_on(site: Site, out: Path) -> bool:
+def gone_on(site: Deployment, out: Path) -> bool:
     """Whether the run comes to its end: begun if it was killed before there was one, else resumed.
 
     The server app of a command that was killed may still make the run's folder; then it is refused,
@@ -96,7 +95,7 @@ def gone_on(site: Site, out: Path) -> bool:
     return call("run", "--folder", site.folder, "--resume", out) == 0
 
 
-def _left(site: Site) -> int:
+def _left(site: Deployment) -> int:
     """Server apps that are still there ten seconds after the command ended: a run that is over
     closes its streams.
     """
@@ -141,7 +140,7 @@ def kill_runs(
             doubled += len(asked) - len(set(asked))
             print(f"{same} of {done}, {orphans} orphans, {doubled} rounds twice", flush=True)
             keep(_kill_rows(done, same, done - orphans - doubled))
-    return _kill_rows(done, same, done - orphans - doubled - len(_marked(place / "site")))
+    return _kill_rows(done, same, done - orphans - doubled - len(processes_of(place / "site")))
 
 
 def _kill_rows(done: int, same: int, clean: int) -> list[Row]:
@@ -168,7 +167,7 @@ def long_run(place: Path, num_rounds: int) -> tuple[Row, dict[str, float]]:
         ) as command:
             while not (pids := site.servers()) and command.poll() is None:
                 time.sleep(0.2)
-            seen = watch(command, out / "rounds.csv", pid=pids[0])
+            seen = watch(command, out / "rounds.csv", pid=pids[0].pid)
         figures, flat = judge(seen, num_rounds, settled)
     held = int(
         flat and command.returncode == 0 and len(read_run(out).rounds["round"]) == num_rounds + 1

@@ -241,9 +241,9 @@ def ascii_terminals(place: Path) -> list[Row]:
     commands = [
         ["plan"],
         ["report", str(made), "--out", str(place)],
-        ["parts"],
+        ["list", "parts"],
         ["data"],
-        ["settings"],
+        ["list", "settings"],
         ["--help"],
     ]
     fine = 0

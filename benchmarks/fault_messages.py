@@ -20,16 +20,26 @@ from flwr.proto.recorddict_pb2 import RecordDict as Proto
 
 from autofl.compressors.quantise import Quantise
 from autofl.config import parse_settings
-from autofl.deploy.fleet import Form, introduction
-from autofl.deploy.messages import (
+from autofl.deploy.arrays import (
     checked_params,
-    checked_payload,
     digest_of,
+    packed_payload,
     params_bytes,
     params_record,
-    unpacked,
+    unpacked_change,
 )
-from autofl.deploy.schema import MOST_PIXELS, SMALL, STAMP, RefusedError, check_parts, read
+from autofl.deploy.fleet import introduced
+from autofl.deploy.messages import (
+    MOST_PIXELS,
+    SMALL,
+    Form,
+    Gain,
+    Judged,
+    RefusedError,
+    Stamp,
+    Trained,
+    check_parts,
+)
 from autofl.experiments.cell import build_cell
 from autofl.rng import stream
 from faults import draw_page
@@ -76,15 +86,16 @@ def honest(dice: random.Random) -> dict[str, RecordDict]:
         "adapted_train_loss": 0.5,
         "global_accuracy": 0.5,
         "adapted_accuracy": 0.75,
+        "adapt_lr": 0.1,
     }
     device = {
         "ue": 1,
-        "data-size": 10,
-        "num-classes": 10,
-        "sample-shape": [16],
+        "data_size": 10,
+        "num_classes": 10,
+        "sample_shape": [16],
         "cpu_frequency": 1e9,
     }
-    measured = ConfigRecord({"train-time": 0.5, "guarded": 0})
+    measured = ConfigRecord({"train_time": 0.5, "guarded": 0})
     replies = {
         "introduction": RecordDict(
             {
@@ -99,10 +110,10 @@ def honest(dice: random.Random) -> dict[str, RecordDict]:
             {"packed": ConfigRecord({"update": packed.pack()}), "measured": measured}
         ),
         "evaluation": RecordDict({"quality": MetricRecord(quality)}),
-        "channel": RecordDict({"measured": ConfigRecord({"gain": 1e-9})}),
+        "channel": RecordDict({Gain.part: ConfigRecord({"gain": 1e-9})}),
     }
     for reply in replies.values():
-        reply[STAMP] = ConfigRecord({"nonce": "0" * 32})
+        reply[Stamp.part] = ConfigRecord({"nonce": "0" * 32})
     return replies
 
 
@@ -113,36 +124,31 @@ def use(kind: str, content: RecordDict) -> None:
         "update": ("params", "measured"),
         "evaluation": ("quality",),
     }
-    parts |= {"compressed update": ("packed", "measured"), "channel": ("measured",)}
+    parts |= {"compressed update": ("packed", "measured"), "channel": (Gain.part,)}
     most = {"introduction": 16.0 * MOST_PIXELS + SMALL, "update": params_bytes(LIKE)}
     check_parts(content, parts[kind], most.get(kind, SMALL))
-    if read(content, STAMP, ("nonce",))["nonce"] != "0" * 32:
+    if Stamp.of(content).nonce != "0" * 32:
         raise RefusedError("a reply to another message: its stamp is old")
     if kind == "introduction":
         cell = build_cell(
             parse_settings({"cell": {"num_ue": 4}}).resolved(), np.zeros(4, dtype=np.int64), 1
         )
-        Form((16,), 10).check(introduction(7, content, cell))
+        Form(sample_shape=(16,), num_classes=10).check(introduced(7, content, cell).said)
     elif kind == "evaluation":
-        said = read(
-            content,
-            "quality",
-            ("train_loss", "adapted_train_loss", "global_accuracy", "adapted_accuracy"),
-        )
-        assert all(math.isfinite(value) for value in said.values())
+        said = Judged.of(content)
+        assert all(math.isfinite(value) for value in said.model_dump().values())
     elif kind == "channel":
-        assert read(content, "measured", ("gain",))["gain"] >= 0.0
+        assert Gain.of(content).gain >= 0.0
     else:
-        read(content, "measured", ("train-time", "guarded"), ("energy",))
+        Trained.of(content)
         if kind == "update":
             params = checked_params(content, LIKE)
             assert all(bool(torch.isfinite(p).all()) for p in params.values())
         else:
-            row = unpacked(
-                checked_payload(content, BITS * NUM_WEIGHTS + 8 * SMALL), Quantise(8), LIKE
-            )
-            assert bool(torch.isfinite(row).all())
-        assert len(digest_of(content)) == 32
+            payload = packed_payload(content, BITS * NUM_WEIGHTS + 8 * SMALL)
+            params = {"change": unpacked_change(payload, Quantise(8), LIKE)}
+            assert bool(torch.isfinite(params["change"]).all())
+        assert len(digest_of(params)) == 32
 
 
 def broken(content: RecordDict, dice: random.Random) -> RecordDict:

@@ -23,7 +23,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from autofl.algorithms.fedavg import FedAvg
 from autofl.config import load_settings
 from autofl.data.batch import Batch, MetaBatch
-from autofl.deploy.messages import params_of, params_record
+from autofl.deploy.arrays import params_of, params_record
 from autofl.deploy.privacy import local_noise, spent
 from autofl.experiments.build import build_model
 from autofl.experiments.data import load_federated
@@ -57,7 +57,7 @@ def released(sent, update, noise_multiplier):
     noised = local_noise(CLIP, noise_multiplier)(
         message, Context(1, 1, {}, RecordDict(), {}), lambda m, c: reply
     )
-    return params_of(noised.content)
+    return params_of(noised.content.array_records["params"])
 
 
 def inverted(sent, update):

@@ -7,6 +7,7 @@ Starts Flower's processes in a temporary folder, runs, ends them, and prints a t
 """
 
 import argparse
+import contextlib
 import json
 import os
 import tempfile
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from autofl.config import load_settings
 from autofl.deploy.commands import down, run, up
-from autofl.deploy.folder import _marked
+from autofl.deploy.folder import processes_of
 from autofl.records import Run
 from autofl.report.devices import facts
 
@@ -26,12 +28,9 @@ from autofl.report.devices import facts
 def memory_of(folder: Path) -> float:
     """Bytes of memory that the processes of a deployment have for themselves (PSS)."""
     total = 0
-    for pid in _marked(folder):
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    for process in processes_of(folder):
+        with contextlib.suppress(psutil.Error):
+            total += process.memory_full_info().pss
     return float(total)
 
 

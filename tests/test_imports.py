@@ -52,7 +52,17 @@ THIRD_PARTY = {
     "core": {"numpy", "torch"},
     "quality": {"numpy", "scipy"},
     "results": {"numpy"},
-    "deploy": {"numpy", "torch", "flwr", "grpc", "cryptography", "tomli_w"},
+    "deploy": {
+        "numpy",
+        "torch",
+        "pydantic",
+        "flwr",
+        "grpc",
+        "cryptography",
+        "filelock",
+        "psutil",
+        "tomli_w",
+    },
 }
 
 

@@ -11,6 +11,7 @@ line, the JSON schema, the list of parts and the sliders of `autofl explore` all
 """
 
 import inspect
+import math
 import reprlib
 import typing
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from types import MappingProxyType, NoneType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
 
@@ -47,22 +49,44 @@ class Range:
         return " and ".join(said) or "a finite number"
 
     def __contains__(self, value: object) -> bool:
-        try:
-            array = np.asarray(value)
-        except ValueError:  # lists of unequal length
-            return False
-        if array.dtype.kind not in "iuf":
-            return False
-        inside = np.isfinite(array) if self.finite else ~np.isnan(array)
-        if self.gt is not None:
-            inside &= array > self.gt
-        if self.ge is not None:
-            inside &= array >= self.ge
-        if self.lt is not None:
-            inside &= array < self.lt
-        if self.le is not None:
-            inside &= array <= self.le
-        return bool(inside.all())
+        low: Any
+        high: Any
+        if type(value) in (int, float):
+            low = high = value  # most are one number, which needs no array
+        else:
+            array = _numbers(value)
+            if array is None or array.size == 0:
+                return array is not None
+            low = array.min()  # NaN if there is one
+            high = array.max()
+        return bool(
+            (-math.inf < low and high < math.inf if self.finite else low == low)
+            and (self.gt is None or low > self.gt)
+            and (self.ge is None or low >= self.ge)
+            and (self.lt is None or high < self.lt)
+            and (self.le is None or high <= self.le)
+        )
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The lowest and the highest number, or what numbers must lie between; None for no bound."""
+        return self.ge if self.gt is None else self.gt, self.le if self.lt is None else self.lt
+
+    def culprit(self, value: object) -> object:
+        """What to show of a value that is not in the range: the first such number of many."""
+        array = _numbers(value)
+        if array is None or array.ndim == 0:
+            return value
+        return next(number for number in array.ravel().tolist() if number not in self)
+
+
+def _numbers(value: object) -> NDArray[Any] | None:
+    """The numbers of a value; None if it holds anything else."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of unequal length
+        return None
+    return array if array.dtype.kind in "iuf" else None
 
 
 def _text(bound: float) -> str:
@@ -126,7 +150,9 @@ def check(owner: str, settings: Mapping[str, Setting], given: Mapping[str, Any])
     """Refuse the first value that is out of its range, in one line."""
     for name, value in given.items():
         if refusal := settings[name].refusal(value):
-            raise AutoFLError(f"{owner}: {name}: {refusal} (got {reprlib.repr(value)})")
+            allowed = settings[name].range
+            got = value if allowed is None else allowed.culprit(value)
+            raise AutoFLError(f"{owner}: {name}: {refusal} (got {reprlib.repr(got)})")
 
 
 class Checked:

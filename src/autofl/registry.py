@@ -81,7 +81,7 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "gap": Entry("autofl.network.links.gap:Gap", "Shannon's capacity with a gap and a ceiling"),
         "nr-64qam": Entry("autofl.network.links.nr:Nr64", "MCS of NR up to 64-QAM, TS 38.214"),
         "nr-256qam": Entry("autofl.network.links.nr:Nr256", "MCS of NR up to 256-QAM, TS 38.214"),
-        "table": Entry("autofl.network.links.table:Table", "own levels of rate and SNR"),
+        "table": Entry("autofl.network.links.table:Levels", "own levels of rate and SNR"),
     },
     "selection": {
         "uniform": Entry("autofl.selection.uniform:Uniform", "uniform"),

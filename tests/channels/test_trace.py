@@ -8,7 +8,7 @@ from autofl.channels.trace import Trace
 from autofl.cli.main import run as autofl
 from autofl.errors import AutoFLError
 from autofl.network import Cell, rate
-from autofl.network.links.table import Table
+from autofl.network.links.table import Levels
 
 GAINS = np.array([[1e-8, 2e-8, 3e-8], [4e-8, 5e-8, 6e-8]])
 
@@ -122,7 +122,7 @@ def test_a_rate_on_a_staircase_comes_out_as_that_of_its_level(tmp_path):
     """Levels of 1 and 2 bit/s/Hz from 0 and 6 dB: 2 Mbit/s in 1 MHz need 6 dB, 1.7 Mbit/s only the
     0 dB of 1.
     """
-    law = Table(levels=[[1.0, 0.0], [2.0, 6.0]]).law()
+    law = Levels(levels=[[1.0, 0.0], [2.0, 6.0]]).law()
     cell = Cell(distance=np.ones(4), bandwidth=1e6, max_power=0.1, link=law)
     (tmp_path / "rates.csv").write_text("2e6,1.7e6,9e6,0.5e6\n")
     gain = Trace(str(tmp_path / "rates.csv"), quantity="rate").gain(cell, 1, 1)

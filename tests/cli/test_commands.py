@@ -140,7 +140,7 @@ def test_plan_draws_a_map_only_when_asked(capsys, tmp_path, monkeypatch):
 
 
 def test_scenarios_are_listed_and_serve_as_a_base(capsys, tmp_path):
-    status, out, _ = answer(capsys, "scenarios", "--json")
+    status, out, _ = answer(capsys, "list", "scenarios", "--json")
     rows = {row["name"]: row for row in json.loads(out)}
     assert status == 0
     assert (
@@ -152,7 +152,7 @@ def test_scenarios_are_listed_and_serve_as_a_base(capsys, tmp_path):
         "umi",
         200,
     )
-    status, out, err = answer(capsys, "scenarios")
+    status, out, err = answer(capsys, "list", "scenarios")
     assert (status, "narrowband-sensors" in out, "Vehicles on the move" in err) == (0, True, True)
     for command in ("plan", "tune", "analyze", "pilot"):
         status, _, err = answer(capsys, command, "--scenario", "umi-fones")
@@ -540,8 +540,7 @@ def test_without_a_testbed_its_run_says_how_to_make_one(capsys, tmp_path):
             "report",
             "pilot",
             "analyze",
-            "settings",
-            "parts",
+            "list",
             "data",
             "data fetch",
             "data draw",
@@ -578,16 +577,57 @@ def test_what_an_interrupted_command_says_can_be_pasted_whatever_its_folder_is_c
 def test_version_and_bare_call_answer(capsys):
     assert answer(capsys, "--version")[1].strip() == f"autofl {__version__}"
     assert "compare" in answer(capsys)[1]
-    status, out, _ = answer(capsys, "settings", "--json")
+    status, out, _ = answer(capsys, "list", "settings", "--json")
     assert status == 0
     assert {"key": "planner.name", "default": '"paper"'}.items() <= next(
         row for row in json.loads(out) if row["key"] == "planner.name"
     ).items()
-    status, out, _ = answer(capsys, "parts", "planner", "--json")
+    status, out, _ = answer(capsys, "list", "parts", "planner", "--json")
     assert status == 0
     settings = {row["name"]: row["settings"] for row in json.loads(out)}
-    assert settings["paper"].startswith("epsilon = 0.02 (")
-    assert settings["fixed"].startswith("num_samples = 40 (")
+    assert settings["paper"].startswith("epsilon = 0.02")
+    assert settings["fixed"].startswith("num_samples = 40")
+    status, out, _ = answer(capsys, "list", "arms", "--json")
+    assert status == 0
+    assert {
+        "arm": "per-fedavg",
+        "title": "Per-FedAvg",
+        "algorithm": "per-fedavg",
+        "planner": 'fixed (num_samples = 5, power = "max")',
+        "sets": "–",
+    } in json.loads(out)
+
+
+@pytest.mark.parametrize("what", ["parts", "scenarios", "settings"])
+def test_an_old_name_of_a_command_is_told_its_new_one(capsys, what):
+    told = f"autofl: autofl {what} is called autofl list {what} now\n"
+    assert answer(capsys, what, "--json") == (2, "", told)
+
+
+def test_arms_of_one_s_own_are_files_in_a_comparison(capsys, tmp_path, monkeypatch):
+    """What all arms share is set once; an arm without such a setting leaves it out."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(
+        'title = "My rule"\nalgorithm = "fedprox"\nplanner = {name = "fixed", power = "max"}\n'
+        "learning = {mu = 0.2}\n"
+    )
+    told = ("--set", "planner.num_samples=7", "--set", "learning.outer_lr=0.05")
+    words = ("compare", "--arms", "autofl,./mine.toml", "--seeds", 1, "--workers", 1, *told, *QUICK)
+    status, out, err = answer(capsys, *words, "--out", "both", "--json")
+    assert status == 0, err
+    assert [row["label"] for row in json.loads(out)["rows"]] == ["AutoFL", "My rule"]
+    ours, mine = (autofl.read_run(folder) for folder in find_runs("both"))
+    assert (ours.config["planner"]["name"], mine.config["planner"]["num_samples"]) == ("paper", 7)
+    assert (ours.config["learning"]["outer_lr"], mine.config["learning"]["mu"]) == (0.05, 0.2)
+    assert mine.manifest["algorithm"] == "mine"
+
+    # The folders say all of it, without the file.
+    Path("mine.toml").unlink()
+    assert answer(capsys, "compare", "--resume", "both", "--workers", 1)[0] == 0
+    again = ("simulate", "both/mine-seed1/config.toml", "--out", "again")
+    assert answer(capsys, *again)[0] == 0
+    assert autofl.read_run("again").manifest["label"] == "My rule"
+    assert Path("again/ues.csv").read_bytes() == Path("both/mine-seed1/ues.csv").read_bytes()
 
 
 def test_two_rules_of_one_name_from_two_modules_stay_apart(tmp_path, monkeypatch, capsys):
@@ -676,16 +716,16 @@ def test_pilots_that_do_not_come_nearer_to_their_target_end_early(capsys, tmp_pa
     assert "each other one has 1500 rounds, or 20 without progress" in " ".join(err.split())
 
 
-@pytest.mark.parametrize(("algorithm", "section"), [("autofl", "planner"), ("autofl-j", "joint")])
-def test_a_planner_is_named_along_with_settings_that_only_it_has(capsys, algorithm, section):
+@pytest.mark.parametrize("arm", ["autofl", "autofl-j"])
+def test_a_planner_is_named_along_with_settings_that_only_it_has(capsys, arm):
     asked = (
         "plan",
         "--planner",
         "fixed",
         "--set",
-        f"arm={algorithm}",
+        f"arm={arm}",
         "--set",
-        f"{section}.num_samples=7",
+        "planner.num_samples=7",
     )
     status, out, err = answer(capsys, *asked, "--json")
     assert status == 0, err
@@ -749,8 +789,7 @@ def test_who_plans_other_data_by_the_pace_of_mnist_is_told(capsys, tmp_path, own
         in told.partition("rounds, ")[0]
     )
     assert told.count("goes by the pace") == 1
-    where = "joint" if "autofl-j,fedavg-j" in door else "planner"
-    assert f"autofl plan --target ACCURACY --pilots FILE says {where}.pace to set" in told
+    assert "autofl plan --target ACCURACY --pilots FILE says planner.pace to set" in told
 
 
 @pytest.mark.parametrize(

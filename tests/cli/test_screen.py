@@ -46,7 +46,8 @@ def test_a_table_fits_and_no_number_is_broken(capsys, monkeypatch, width):
 @pytest.mark.parametrize(
     "command",
     [
-        *("plan", "plan --planner joint", "parts", "settings", "scenarios"),
+        *("plan", "plan --planner joint", "list arms", "list parts", "list settings"),
+        "list scenarios",
         "plan examples/cell.toml --planner exact",
         "plan --target 0.85",
     ],
@@ -93,14 +94,14 @@ def test_a_run_that_is_piped_says_a_line_a_round_and_the_log_keeps_it(capsys, tm
     [["-q", "-v"], ["--log-file"], ["--log-file", "--json"], ["--log-file", "/proc/none/x.log"]],
 )
 def test_bad_options_are_one_line(capsys, words):
-    status, out, err = answer(capsys, "settings", *words)
+    status, out, err = answer(capsys, "list", "settings", *words)
     assert (status, out, len(err.splitlines())) == (2, "", 1)
 
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("autofl sc", {"scenarios", "schema"}),
+        ("autofl s", {"schema", "simulate", "sweep"}),
         ("autofl plan --planner e", {"exact"}),
         ("autofl plan --set cell.max_", {"cell.max_energy=", "cell.max_power="}),
         ("autofl sweep --over cell.max_p", {"cell.max_power="}),

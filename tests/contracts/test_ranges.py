@@ -191,3 +191,4 @@ def test_a_range_holds_lists_and_arrays_and_nothing_that_is_no_number():
     assert math.inf not in Range(gt=0)
     assert math.inf in Range(gt=0, finite=False)
     assert math.nan not in Range()
+    assert share.culprit([0.5, 2.0, 3.0]) == 2.0  # what is shown of a list

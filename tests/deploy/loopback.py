@@ -12,7 +12,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from autofl.data import ByLabels, write_device
 from autofl.deploy import client
 from autofl.deploy.app import client_app
-from autofl.deploy.folder import Site
+from autofl.deploy.folder import Deployment
 
 
 def node_of(ue):
@@ -22,7 +22,7 @@ def node_of(ue):
 
 def make_nodes(dataset, folder, num_ue):
     """Devices with files, keys and certificates of their own: {node id: node config}."""
-    site = Site(folder)
+    site = Deployment(folder)
     site.prepare(["127.0.0.1"], num_ue)
     partition = dataset.partition(ByLabels(5), num_ue, seed=1)
     for ue in range(num_ue):

@@ -2,9 +2,7 @@
 authentication.
 """
 
-import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +16,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 
 from autofl.config import load_settings
 from autofl.deploy.certificates import make_certificates, make_node_key
-from autofl.deploy.folder import Site, _marked, free_port
+from autofl.deploy.folder import Deployment, end_all, free_port, processes_of
 from autofl.jobs.run import run as simulate
 from autofl.network import LIMITS
 from autofl.records import read_run, read_weights
@@ -75,20 +73,20 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("deployment")
     try:
         autofl("deploy", "up", "--folder", folder, *sets(*SETTINGS))
-        yield Site(folder)
+        yield Deployment(folder)
         autofl("deploy", "down", "--folder", folder)
-        assert not _marked(folder)
+        assert not processes_of(folder)
         assert "nothing was up" in autofl("deploy", "down", "--folder", folder).stderr
     finally:
-        for pid in _marked(folder):
-            os.kill(pid, signal.SIGKILL)
+        for process in processes_of(folder):
+            process.kill()
 
 
 @pytest.fixture(scope="module")
 def whole(site, tmp_path_factory):
     """A run of three rounds, with three strangers at the door."""
     folder = tmp_path_factory.mktemp("strangers")
-    address = f"127.0.0.1:{site.state['port']}"
+    address = f"127.0.0.1:{site.state.port}"
     make_certificates(folder, ["127.0.0.1"])  # another authority
     make_node_key(folder / "unknown")
     right_ca, own_ca, known = site.folder / "ca.pem", folder / "ca.pem", site.node(0)
@@ -238,9 +236,9 @@ def test_after_the_superlink_is_killed_the_run_goes_on_from_its_folder_to_the_bi
     words = [sys.executable, "-m", "autofl", "deploy", "run", "--folder", site.folder, "--out", out]
     running = subprocess.Popen(list(map(str, words)), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: manifest(out).get("rounds", -1) >= 1, "the first round")
-    os.kill(
-        helper_of(site), signal.SIGSTOP
-    )  # it would end the server app, which now waits for its SuperLink for ever
+    helper_of(
+        site
+    ).suspend()  # it would end the server app, which now waits for its SuperLink for ever
     kill(site, "superlink")
     _, said = running.communicate(timeout=PATIENCE)
     assert running.returncode == 2
@@ -310,11 +308,9 @@ def test_over_streams_one_that_sends_nan_is_left_out_and_one_that_is_killed_come
     try:
         np.savez(sick, **{**kept, "x": np.full(kept["x"].shape, 3e38, dtype=np.float32)})
         running = begun(site, out, *STREAM, "stop.rounds=20000", "preset=paper")
-        sessions = [pid for pid in _marked(site.folder) if is_session(pid, site.node(2))]
+        sessions = processes_of(site.folder, "ue2", "flwr-clientapp")
         assert sessions
-        for process in sessions:  # that of the run before may still be ending
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        end_all(sessions)
         wait_for(
             lambda: "2,the stream broke" in (out / "devices.csv").read_text(), "a broken stream"
         )
@@ -337,7 +333,7 @@ def test_over_streams_one_that_sends_nan_is_left_out_and_one_that_is_killed_come
 
 def test_where_the_superlinks_helper_died_the_run_says_so_and_up_mends_it(site, tmp_path):
     autofl("deploy", "up", "--folder", site.folder, *sets(*SETTINGS))
-    os.kill(helper_of(site), signal.SIGKILL)
+    helper_of(site).kill()
     words = [
         "deploy",
         "run",
@@ -360,8 +356,7 @@ def test_where_the_superlinks_helper_died_the_run_says_so_and_up_mends_it(site, 
 
 def helper_of(site):
     """The process with which the SuperLink starts server apps."""
-    link = site.state["processes"]["superlink"]["pid"]
-    (helper,) = [pid for pid, words in site._marked_commands() if str(link).encode() in words]
+    (helper,) = processes_of(site.folder, "superlink", "flower-superexec")
     return helper
 
 
@@ -387,22 +382,6 @@ def outcomes(folder, ue):
 def assert_same_bytes(folder, other):
     for name in ("config.toml", "rounds.csv", "ues.csv", "weights.safetensors"):
         assert (folder / name).read_bytes() == (other / name).read_bytes(), name
-
-
-def is_session(pid, node):
-    """Whether this is the process in which a device holds its stream: the one that its SuperNode's
-    helper started.
-    """
-    with contextlib.suppress(OSError):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"flwr-clientapp" not in command:
-            return False
-        parents, ancestor = [], pid
-        while ancestor > 1 and len(parents) < 4:
-            ancestor = int(Path(f"/proc/{ancestor}/stat").read_text().rpartition(")")[2].split()[1])
-            parents.append(Path(f"/proc/{ancestor}/cmdline").read_bytes())
-        return any(str(node).encode() in parent for parent in parents)
-    return False
 
 
 def test_one_run_at_a_time_and_a_killed_command_leaves_no_second_writer(whole, site, tmp_path):
@@ -514,4 +493,4 @@ def manifest(folder: Path):
 
 def kill(site, name):
     """kill -9 of a program and of what it started, as a power failure would."""
-    os.killpg(site.state["processes"][name]["pid"], signal.SIGKILL)
+    end_all(processes_of(site.folder, name))

@@ -20,7 +20,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from flwr.app import Context, RecordDict
 
 from autofl.config import load_settings
-from autofl.deploy.folder import Site, answers, free_port
+from autofl.deploy.folder import Deployment, answers, free_port
 from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
 from autofl.jobs.run import run as simulate
@@ -108,7 +108,7 @@ def federation(folder, *words):
     (folder / "home" / "config.toml").write_text(
         f'[superlink.theirs]\naddress = "127.0.0.1:{port}"\ninsecure = true\n', encoding="utf-8"
     )
-    environment = {**Site(folder).environment(), "FLWR_HOME": str(folder / "home")}
+    environment = {**Deployment(folder).environment(), "FLWR_HOME": str(folder / "home")}
     processes = []
 
     def start(name, *command):

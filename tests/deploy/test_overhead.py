@@ -68,7 +68,7 @@ def test_whether_a_device_was_asked_is_not_read_from_its_words():
     overheads.add([DeviceRecord(0, words), record(1, 0.5, 0.125)], 1.0)
     assert overheads.of_round == 0.875
     liar, away = record(0, 1.0, math.nan, outcome=words), DeviceRecord(1, words)
-    assert server._counted({}, (liar, away), 2) == {0: 1, 1: 0}
+    assert server.counted({}, (liar, away), 2) == {0: 1, 1: 0}
 
 
 def test_devices_that_wait_for_the_same_processor_count_in_full():

@@ -89,7 +89,7 @@ def asked(link):
         {node: RecordDict({"x": ConfigRecord({"a": node})}) for node in NODES},
         "train",
         "1",
-        Expected(("x",)),
+        Expected(("x",), lambda _, content: content["x"]["a"]),
     )
 
 
@@ -99,9 +99,9 @@ def test_flowers_store_takes_what_its_grid_cannot_read():
 
 def test_a_reply_that_flower_cannot_read_is_refused_and_the_others_arrive():
     answers = asked(SuperLink(unreadable=(LIES,)))
-    assert answers[LIES].content is None
+    assert answers[LIES].value is None
     assert answers[LIES].problem == "a reply that Flower cannot read (DecodeError)"
-    assert {node: answers[node].content["x"]["a"] for node in NODES if node != LIES} == {1: 1, 3: 3}
+    assert {node: answers[node].value for node in NODES if node != LIES} == {1: 1, 3: 3}
 
 
 def test_a_superlink_that_is_away_is_nobodys_refusal():

@@ -15,9 +15,9 @@ from autofl.cli.main import app
 from autofl.config import load_settings, parse_settings
 from autofl.data import write_device
 from autofl.deploy import commands
-from autofl.deploy.folder import Site, free_port
+from autofl.deploy.folder import Deployment, free_port
 from autofl.deploy.lease import held
-from autofl.deploy.several import commands as prepare
+from autofl.deploy.several import prepare
 from autofl.deploy.status import status
 from autofl.errors import AutoFLError
 from autofl.records import RunWriter, read_run
@@ -31,7 +31,7 @@ def settings_of(num_ue=3, **cell):
 def site(tmp_path):
     """Prepared, with nothing at the SuperLink's port."""
     prepare(settings_of(max_energy=0.01), tmp_path / "site", "localhost", free_port())
-    return Site(tmp_path / "site")
+    return Deployment(tmp_path / "site")
 
 
 def content_of(site):
@@ -95,7 +95,7 @@ def test_nothing_is_written_through_a_link_in_the_folder(site, tmp_path, few_dig
     (site.folder / "logs" / "true.log").symlink_to(victim)
     write_device(site.node(3, ".npz"), few_digits, range(10), range(10, 20))
     prepare(settings_of(4), site.folder, "localhost", 8000, force=True)
-    site.keep({})
+    site.note()
     with pytest.raises(AutoFLError, match=r"true\.log: not a regular file"):
         site.start("true", ["true"])
     for name in ("app", "flower", "logs", "nodes", "superlink.db"):
@@ -172,7 +172,7 @@ def test_a_run_without_a_superlink_advises_what_fits_how_the_folder_was_made(
         match=f"does not answer; autofl deploy up --folder {site.folder} starts it again",
     ):
         commands.run(settings, site.folder, tmp_path / "run", print)
-    site.keep({"testbed": True})
+    site.note(testbed=True)
     with pytest.raises(
         AutoFLError,
         match=f"does not answer; autofl testbed up --folder {site.folder} starts it again",
@@ -200,7 +200,7 @@ def test_status_asks_the_superlink_of_a_prepared_deployment_though_it_did_not_st
         [{"status": "online"}, {"status": "online"}, {"status": "offline"}],
         [{"run-id": 5, "status": "running"}],
     )
-    monkeypatch.setattr(Site, "call", lambda self, command: {"nodes": nodes, "runs": runs})
+    monkeypatch.setattr(Deployment, "call", lambda self, command: {"nodes": nodes, "runs": runs})
     with socket.create_server(("localhost", 0)) as link, held(site.folder, "1"):
         site.point_to(f"localhost:{link.getsockname()[1]}")
         state = status(site.folder)

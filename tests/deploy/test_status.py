@@ -17,10 +17,10 @@ from autofl.cli.main import app
 from autofl.config import dump_settings
 from autofl.data import ByLabels, write_device
 from autofl.deploy import commands
-from autofl.deploy.folder import Site, free_port
+from autofl.deploy.folder import Deployment, free_port
 from autofl.deploy.lease import held
 from autofl.deploy.notes import AWAY, HERE, Notes
-from autofl.deploy.several import commands as prepare
+from autofl.deploy.several import prepare
 from autofl.deploy.status import progress, status
 from autofl.errors import AutoFLError, Terminated
 from autofl.experiments.data import build_data
@@ -41,7 +41,7 @@ def test_status_says_how_far_the_newest_run_is_and_who_is_left_out_and_why(few_d
     nodes = {
         9000 - 7 * ue: {"ue": ue, "data": str(tmp_path / f"ue{ue}.npz")} for ue in range(NUM_UE)
     }
-    site, out = Site(tmp_path / "site"), tmp_path / "run"
+    site, out = Deployment(tmp_path / "site"), tmp_path / "run"
     site.folder.mkdir()
     broken = at_training(
         8993, lambda reply: changed(reply, **{"2.bias": np.full(10, np.nan, np.float32)})
@@ -52,7 +52,7 @@ def test_status_says_how_far_the_newest_run_is_and_who_is_left_out_and_why(few_d
         settings_of(simulation={"num_selected": NUM_UE}, stop={"rounds": 2}),
         spoil=broken,
     )
-    site.keep({"out": str(out)})
+    site.note(out=str(out))
     assert not status(site.folder)["busy"]
     with held(site.folder, "1"):
         state = status(site.folder)
@@ -72,7 +72,7 @@ def test_status_gives_the_whole_command_that_goes_on_with_a_run_that_was_cut_off
     """It left out what names code of one's own, so the command was refused, and the deployment's
     folder.
     """
-    site, out = Site(tmp_path / "site"), tmp_path / "run"
+    site, out = Deployment(tmp_path / "site"), tmp_path / "run"
     nodes = make_nodes(few_digits, site.folder, NUM_UE)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_linear.py").write_text(
@@ -86,7 +86,7 @@ def test_status_gives_the_whole_command_that_goes_on_with_a_run_that_was_cut_off
             settings_of(model={"name": "own_linear:linear"}),
             spoil=at_training(node_of(1), stop),
         )
-    site.keep({"out": str(out)})
+    site.note(out=str(out))
     shown = CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)])
     words = f"autofl deploy run --folder {site.folder} --resume {out} --set model.name=own_linear:linear"
     assert words in " ".join(shown.output.split())
@@ -98,10 +98,10 @@ def stop(reply):
 
 def test_status_says_that_the_superlink_of_up_is_gone_and_how_it_comes_back(tmp_path):
     """It said that the deployment was free for a run."""
-    site = Site(tmp_path / "site")
+    site = Deployment(tmp_path / "site")
     prepare(settings_of(), site.folder, "localhost", free_port())
     site.node(0, ".npz").write_bytes(b"")  # what `up` deals out
-    site.keep({"processes": {"superlink": {"pid": 2**22 + 1, "began": "1"}}})
+    site.note(programs=["superlink"])
     again = f"autofl deploy up --folder {site.folder} starts it again"
     assert status(site.folder)["problem"].endswith(f"does not answer; {again}")
 
@@ -155,10 +155,10 @@ def test_a_deployment_that_diverged_names_its_suspects(few_digits, tmp_path, mon
     nodes, out, site = (
         make_nodes(few_digits, tmp_path / "nodes", NUM_UE),
         tmp_path / "run",
-        Site(tmp_path / "site"),
+        Deployment(tmp_path / "site"),
     )
     site.folder.mkdir()
-    site.keep({"out": str(out)})
+    site.note(out=str(out))
     settings = settings_of(
         simulation={"num_selected": NUM_UE},
         aggregator={"name": "deploy.test_status:Fragile"},
@@ -206,14 +206,14 @@ def test_a_deployment_that_diverged_names_its_suspects(few_digits, tmp_path, mon
 
 def test_what_a_deployments_programs_write_is_their_users_alone(tmp_path):
     made = tmp_path / "made"
-    Site(tmp_path).start("one", ["python", "-c", f"open({str(made)!r}, 'w')"]).wait()
+    Deployment(tmp_path).start("one", ["python", "-c", f"open({str(made)!r}, 'w')"]).wait()
     assert made.stat().st_mode & 0o777 == 0o600
 
 
 def test_before_the_first_round_there_are_no_devices_to_list(tmp_path):
-    site, out = Site(tmp_path / "site"), tmp_path / "run"
+    site, out = Deployment(tmp_path / "site"), tmp_path / "run"
     site.folder.mkdir()
-    site.keep({"out": str(out)})
+    site.note(out=str(out))
     writer = RunWriter(
         out,
         dump_settings(settings_of().resolved()),

@@ -2,12 +2,10 @@
 be made.
 """
 
-import contextlib
 import importlib.util
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,9 +17,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
-from autofl.deploy.folder import _marked
+from autofl.deploy.folder import end_all, processes_of
 from autofl.deploy.messages import Order
-from autofl.deploy.testbed import Testbed, first_packet_time, routes, shaping
+from autofl.deploy.testbed import Testbed, first_packet_time, shaping
 from autofl.errors import AutoFLError
 from autofl.records import read_run
 from deploy.test_deployment import autofl, manifest, sets, wait_for
@@ -42,7 +40,7 @@ def can_make_networks():
 
 
 def test_a_reply_waits_as_long_as_the_packet_that_passes_at_once():
-    order = Order(1, 0, 5, 1, 0.1, 32.0, compute_time=0.01, upload_rate=1e6)
+    order = Order.saying(compute_time=0.01, upload_rate=1e6)
     assert first_packet_time(order, 100.0, 1000) == pytest.approx(0.8)  # 8,000 bit at 10 kbit/s
     assert first_packet_time(order, 100.0, 10**6) == pytest.approx(1.28)  # a bucket of 1,600 bytes
 
@@ -76,37 +74,24 @@ def test_names_and_addresses_are_the_folders_own_and_fit(tmp_path):
         Testbed(tmp_path, 3, 0.0)
 
 
-def kernel_table(*routes):
-    """The kernel's table; it writes addresses as whole numbers of the machine's own byte order."""
-    lines = ["Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT"]
-    for link, network in routes:
-        parts = network.network_address, network.netmask
-        target, mask = (f"{int.from_bytes(part.packed, sys.byteorder):08X}" for part in parts)
-        lines.append(f"{link}\t{target}\t00000000\t0001\t0\t0\t0\t{mask}\t0\t0\t0")
-    return "\n".join(lines) + "\n"
-
-
 def test_addresses_that_another_link_leads_to_are_refused(tmp_path):
     testbed = Testbed(tmp_path, 3)
     own = ip_network(f"{testbed.server}/30", strict=False)
     harmless = [
-        ("eth0", "0.0.0.0/0"),
-        ("tun0", "0.0.0.0/1"),
-        ("eth0", "192.168.1.0/24"),
-        ("eth0", "10.0.0.0/16"),
+        {"dst": "default", "gateway": "192.168.1.1", "dev": "eth0"},
+        {"dst": "0.0.0.0/1", "dev": "tun0"},
+        {"dst": "192.168.1.0/24", "dev": "eth0"},
+        {"dst": "10.0.0.0/16", "dev": "eth0"},
+        {"dst": "192.168.1.7", "dev": "eth0"},
+        {"dst": str(own), "dev": f"{testbed.prefix}h0"},
     ]
-    table = kernel_table(
-        *((link, ip_network(network)) for link, network in harmless), (f"{testbed.prefix}h0", own)
-    )
-    assert routes(table)[2] == ("eth0", ip_network("192.168.1.0/24"))
-    assert routes(table)[-1] == (f"{testbed.prefix}h0", own)
-    testbed.check_routes(table)
+    testbed.check_routes(harmless)
     for network in (own, own.supernet(new_prefix=16), ip_network("10.0.0.0/8")):
         with pytest.raises(
             AutoFLError,
             match=f"reaches {network} by wg0, which a testbed would hide; another --folder",
         ):
-            testbed.check_routes(kernel_table(("wg0", network)))
+            testbed.check_routes([*harmless, {"dst": str(network), "dev": "wg0"}])
 
 
 @pytest.mark.skipif(not can_make_networks(), reason="network namespaces cannot be made here")
@@ -183,23 +168,19 @@ def test_a_testbed_runs_goes_on_and_is_removed_though_everything_of_it_was_kille
         assert len(devices["round"]) == len(
             set(zip(devices["round"].tolist(), devices["ue"].tolist(), strict=True))
         )
-        while pids := _marked(
-            folder
-        ):  # SuperLink, SuperNodes in their networks, sessions, server app
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.1)
+        # SuperLink, SuperNodes in their networks, sessions, server app
+        while processes := processes_of(folder):
+            end_all(processes)
         assert len(testbed.spaces()) == 2  # networks do not die
         assert "removed 2 networks" in autofl("testbed", "down", "--folder", folder).stderr
-        assert not _marked(folder)
+        assert not processes_of(folder)
         assert testbed.spaces() == []
         assert f"{testbed.prefix}h" not in ip("-o", "link")
         assert foreign in ip("netns", "list").split()
         assert f"{link}@" in ip("-o", "link")
     finally:
-        for pid in _marked(folder):
-            os.kill(pid, signal.SIGKILL)
+        for process in processes_of(folder):
+            process.kill()
         testbed.remove()
         ip("netns", "del", foreign)
 

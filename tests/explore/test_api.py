@@ -105,6 +105,15 @@ def test_places_that_were_dragged_are_planned_and_saved(client, capsys, tmp_path
     )
 
 
+def test_sliders_keep_to_what_the_planner_declares(client):
+    for planner, ranges in (
+        ("exact", {"epsilon": [0.0, 1 / 3]}),
+        ("fixed", {"num_samples": [3, 1e9]}),
+    ):
+        asked = {"settings": {"planner": {"name": planner}}}
+        assert client.post("/api/plan", json=asked).json()["ranges"] == ranges
+
+
 def test_energy_is_split_into_computing_and_sending(client):
     answer = client.post("/api/plan", json={}).json()
     cell, ues = plan(load_settings()).round.cell, as_rows(answer["plan"])["ues"]

@@ -323,7 +323,7 @@ def test_a_run_is_of_the_cell_that_is_planned_also_after_a_new_drop(browser, add
             page.click("#start-form button[type=submit]")
         asked = sent.value.post_data_json["settings"]
         assert asked["seed"] == 2
-        assert "algorithm" not in asked
+        assert "arm" not in asked
         until(page, "document.body.dataset.status === 'finished'")
 
 
@@ -337,7 +337,7 @@ def test_two_runs_are_compared_and_downloaded(browser, address, tmp_path):
         until(page, "document.body.dataset.compared === '2'")
         assert page.locator("#compare-table tbody tr").count() == 2
         assert page.locator("#compare-chart .line").count() == 2
-        page.select_option("#filter-key", "algorithm")
+        page.select_option("#filter-key", "arm")
         page.select_option("#filter-value", "autofl")
         until(page, "document.body.dataset.compared === '1'")
         page.select_option("#filter-key", "")

@@ -560,9 +560,8 @@ def test_a_checkpoint_that_names_a_table_elsewhere_cuts_nothing_there(foreign, t
     assert (tmp_path / "victim").read_text() == "precious"
 
 
-STATES = ("[1]", "5", '{"processes": "x"}', '{"processes": {"superlink": 5}}', '{"port": "x"}', '{"port": Infinity}',
-          *(json.dumps({"processes": {"ue0": {"pid": pid, "began": "1"}}}) for pid in ("1", "\0", -1, True, 2**70)),
-          '{"processes": {"ue0": {"pid": 4000000, "began": null}}}')  # fmt: skip
+STATES = ("[1]", "5", '{"programs": "x"}', '{"programs": [5]}', '{"port": "x"}', '{"port": Infinity}',
+          '{"port": 70000}', '{"slow": 0}', '{"out": 7}', '{"programs": ["\\u0000"]}')  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", ["status", "down"])
@@ -580,13 +579,10 @@ def test_a_note_that_is_a_pipe_counts_as_none(tmp_path):
 
 
 def test_down_ends_no_process_that_is_not_flowers(tmp_path):
-    """A stranger's note may name any process, and when it began is no secret."""
+    """A stranger's note may name any program; only what carries the folder's mark is ended."""
     pytest.importorskip("flwr", reason="needs the extra flower")
-    from autofl.deploy.folder import _began
-
     with subprocess.Popen(["sleep", "600"]) as bystander:
-        noted = {"pid": bystander.pid, "began": _began(bystander.pid)}
-        (tmp_path / "state.json").write_text(json.dumps({"processes": {"superlink": noted}}))
+        (tmp_path / "state.json").write_text(json.dumps({"programs": ["sleep", "superlink"]}))
         status = run_cli(["deploy", "down", "--folder", str(tmp_path)])
         lives = bystander.poll() is None
         bystander.kill()

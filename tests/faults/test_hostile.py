@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
-from autofl.deploy.folder import Site, _marked
+from autofl.deploy.folder import Deployment, processes_of
 from autofl.records import read_run
 from deploy.test_deployment import autofl, begun, kill, manifest, sets, wait_for
 from reference.waiting import PATIENCE
@@ -32,7 +32,7 @@ REASONS = {
     "a head of 1 GB": "1073741824 bytes; it can have ",
     "more than told": "more than the 3 bytes that were announced",
     "a frame of 64 MB": "the stream broke",
-    "no protobuf": "a message that cannot be read (a number without an end)",
+    "no protobuf": "a message that cannot be read (DecodeError)",
     "wrong shape": "0.weight: shape (78400,), not (100, 784)",
     "NaN": "0.weight: not finite",
     "1e30": "too long: |w_i - w| = 2.82e+32",
@@ -58,12 +58,12 @@ def site(tmp_path_factory):
         patch.setenv("HOSTILE_LOG", str(folder / "hostile.log"))
         try:
             autofl("deploy", "up", "--folder", folder, *sets(*BASIC))
-            yield Site(folder)
+            yield Deployment(folder)
             autofl("deploy", "down", "--folder", folder)
-            assert not _marked(folder)
+            assert not processes_of(folder)
         finally:
-            for pid in _marked(folder):
-                os.kill(pid, 9)
+            for process in processes_of(folder):
+                process.kill()
 
 
 def outcomes(run, ue):

@@ -20,7 +20,7 @@ from autofl.config import dump_settings, parse_settings
 from autofl.config.parts import ModelSettings
 from autofl.deploy import commands, lease
 from autofl.deploy.commands import check_fits
-from autofl.deploy.folder import Site
+from autofl.deploy.folder import Deployment
 from autofl.deploy.lease import LeftAloneError, TakenOverError, held, watcher
 from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
@@ -219,7 +219,7 @@ def test_of_two_deployments_and_a_simulation_that_want_one_folder_one_makes_its_
     assert run.manifest.get("attempt", "simulation") in made
 
 
-class FakeFlower(Site):
+class FakeFlower(Deployment):
     """A SuperLink whose run fails, after somebody else has done something."""
 
     def call(self, command):
@@ -239,7 +239,7 @@ def site(tmp_path, monkeypatch):
     site.prepare(["127.0.0.1"], 4)
     site.point_to("127.0.0.1:8000")
     (site.folder / "config.toml").write_text(dump_settings(settings_of().resolved()))
-    monkeypatch.setattr(commands, "Site", FakeFlower)
+    monkeypatch.setattr(commands, "Deployment", FakeFlower)
     monkeypatch.setattr(commands, "answers", lambda host, port: True)
     monkeypatch.setattr(commands, "ASK", 0.0)
     return site
@@ -313,7 +313,7 @@ def test_a_server_app_that_was_killed_is_noticed_by_its_lock_and_not_by_flower(
 
     monkeypatch.setattr(NotYet, "answer", NotYet.call, raising=False)
     monkeypatch.setattr(NotYet, "call", call)
-    monkeypatch.setattr(commands, "Site", NotYet)
+    monkeypatch.setattr(commands, "Deployment", NotYet)
     advice = r"; autofl deploy run --folder .* --resume \S* --set model.name=own_models:wide continues it$"
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_models.py").write_text(

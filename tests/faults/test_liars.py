@@ -21,14 +21,11 @@ from autofl.compressors.quantise import Quantise
 from autofl.data import Dataset
 from autofl.deploy import arrival, fleet, session, world
 from autofl.deploy.app import client_app
-from autofl.deploy.arrival import Arrival, Packed
-from autofl.deploy.fleet import Form, introduction
-from autofl.deploy.lease import LeftAloneError, TakenOverError
-from autofl.deploy.messages import checked_params, digest_of
-from autofl.deploy.schema import RefusedError, refusing
+from autofl.deploy.arrays import checked_params, digest_of, params_of
+from autofl.deploy.fleet import introduced
+from autofl.deploy.messages import Form, RefusedError, refusing
 from autofl.deploy.server import serve
 from autofl.deploy.status import progress
-from autofl.deploy.world import changes_of
 from autofl.experiments.cell import build_cell
 from autofl.records import read_run, read_weights
 from autofl.registry import PARTS, find
@@ -287,7 +284,7 @@ def test_a_shape_of_5000_digits_is_refused_in_a_few_words(
     settings = everybody(stop={"rounds": 1}, deploy={"join": 3.0 if transport == "stream" else 0.0})
     run, _ = deployed(nodes, tmp_path, settings, transport=transport, spoil=endless)
     assert finished(run)
-    why = f"{name}: a shape that no array has, not ({'10,' if kind == 'train' else ''})"
+    why = f"{name}: not a readable array (ValueError)"
     assert outcomes(run)[0] == (why if kind == "train" else f"introduction: {why}")
     assert all(outcomes(run, ue) == ["ok"] for ue in (0, 2, 3))
 
@@ -321,7 +318,7 @@ def test_an_error_nobody_thought_of_is_the_refusal_of_the_reply_it_was_in(
     liars = []
     if where == "introduction":
         monkeypatch.setattr(
-            fleet, "introduction", fails(fleet.introduction, lambda node, *_: node == LIES)
+            fleet, "introduced", fails(fleet.introduced, lambda node, *_: node == LIES)
         )
     elif where == "update":
         monkeypatch.setattr(
@@ -329,9 +326,9 @@ def test_an_error_nobody_thought_of_is_the_refusal_of_the_reply_it_was_in(
         )
     else:
         monkeypatch.setattr(
-            world,
-            "_content",
-            fails(world._content, lambda answer: liars.append(0) or len(liars) == 1),
+            world.Judged,
+            "of",
+            fails(world.Judged.of, lambda content: liars.append(0) or len(liars) == 1),
         )
     settings = everybody(stop={"rounds": 1}, deploy={"join": 3.0 if transport == "stream" else 0.0})
     run, _ = deployed(nodes, tmp_path, settings, transport=transport)
@@ -343,12 +340,9 @@ def test_an_error_nobody_thought_of_is_the_refusal_of_the_reply_it_was_in(
     }
 
 
-@pytest.mark.parametrize(
-    "error", [LeftAloneError("gone"), TakenOverError("another"), KeyboardInterrupt()]
-)
-def test_what_ends_a_run_is_no_refusal(error):
-    with pytest.raises(type(error)), refusing():
-        raise error
+def test_what_ends_a_run_is_no_refusal():
+    with pytest.raises(KeyboardInterrupt), refusing():
+        raise KeyboardInterrupt
 
 
 def test_two_devices_that_send_the_same_update_count_once(nodes, tmp_path):
@@ -398,28 +392,28 @@ INTRODUCTIONS = {
     ),
     "size": (
         "device",
-        {"data-size": "9" * 400},
-        "data-size: 400 letters is not a whole number from 1 to 10000000",
+        {"data_size": "9" * 400},
+        "data_size: '999999999999...9999999999999'; it should be a valid integer",
     ),
-    "shape": ("device", {"sample-shape": [28, 28]}, "total: shape (784,), not (28, 28)"),
+    "shape": ("device", {"sample_shape": [28, 28]}, "total: shape (784,), not (28, 28)"),
     "extents": (
         "device",
-        {"sample-shape": [10**9]},
-        "sample-shape: [1000000000] is not 1 to 4 extents",
+        {"sample_shape": [10**9]},
+        "sample_shape.0: 1000000000; it should be less than or equal to 10000",
     ),
     "classes": (
         "device",
-        {"num-classes": 100_000},
-        "num-classes: 100000 is not a whole number from 1 to 10000",
+        {"num_classes": 100_000},
+        "num_classes: 100000; it should be less than or equal to 10000",
     ),
-    "more": ("device", {"num-classes": 9_999}, "9999 classes, not 10"),
+    "more": ("device", {"num_classes": 9_999}, "9999 classes, not 10"),
     "cpu": (
         "device",
         {"cpu_frequency": 1e-300},
-        "cpu_frequency: 1e-300 is not a number from 1000 to 1e+12",
+        "cpu_frequency: 1e-300; it should be greater than or equal to 1000",
     ),
     "slow": ("device", {"cpu_frequency": 1e4}, "cpu_frequency: 10000 is not from 1e+07 to 1e+11"),
-    "nan": ("device", {"max_energy": math.nan}, "max_energy: nan is not a number from 0 to 1e+06"),
+    "nan": ("device", {"max_energy": math.nan}, "max_energy: nan; it should be a finite number"),
     "unknown": ("device", {"root": 1}, "device: root is unknown"),
 }
 
@@ -450,7 +444,7 @@ def test_every_lie_in_an_introduction_is_seen(exchanges, case):
     content = told("query.introduce", group, **values)(LIES, message, reply).content
     cell = build_cell(everybody().resolved(), np.zeros(NUM_UE, dtype=np.int64), 1)
     with pytest.raises(RefusedError) as refusal:
-        Form((784,), 10).check(introduction(LIES, content, cell))
+        Form(sample_shape=(784,), num_classes=10).check(introduced(LIES, content, cell).said)
     assert str(refusal.value).startswith(why)
 
 
@@ -470,8 +464,8 @@ def claims(most, heard=1):
             if len(asked) < heard:
                 return None
             device = reply.content["device"]
-            times = most // device["data-size"]
-            parts = {"device": ConfigRecord({**device, "data-size": times * device["data-size"]})}
+            times = most // device["data_size"]
+            parts = {"device": ConfigRecord({**device, "data_size": times * device["data_size"]})}
             if "pixels" in reply.content:
                 sums = {
                     name: times * array.numpy() for name, array in reply.content["pixels"].items()
@@ -517,7 +511,7 @@ def test_plausible_sums_of_other_images_are_found_among_those_of_the_others(node
 
     def white(node, message, reply):
         if node == LIES and message.metadata.message_type == "query.introduce":
-            num = reply.content["device"]["data-size"]
+            num = reply.content["device"]["data_size"]
             sums = {
                 "num": num,
                 "total": np.full(784, 255 * num),
@@ -540,11 +534,11 @@ def test_plausible_sums_of_other_images_are_found_among_those_of_the_others(node
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"adapted_accuracy": 5.0}, "adapted_accuracy: 5.0 is not a number from 0 to 1"),
-        ({"train_loss": math.nan}, "train_loss: nan is not a number from 0 to 1e+09"),
+        ({"adapted_accuracy": 5.0}, "adapted_accuracy: 5.0; it should be less than or equal to 1"),
+        ({"train_loss": math.nan}, "train_loss: nan; it should be a finite number"),
         (
             {"global_accuracy": [0.1, 0.2]},
-            "global_accuracy: [0.1, 0.2] is not a number from 0 to 1",
+            "global_accuracy: [0.1, 0.2]; it should be a valid number",
         ),
     ],
 )
@@ -559,8 +553,8 @@ def test_an_evaluation_that_cannot_be_is_named_and_not_averaged(nodes, tmp_path,
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"train-time": -1.0}, "train-time: -1.0 is not a number from 0 to 1e+07"),
-        ({"guarded": 10**6}, "guarded: 1000000 is not a whole number from 0 to 1000"),
+        ({"train_time": -1.0}, "train_time: -1.0; it should be greater than or equal to 0"),
+        ({"guarded": 10**6}, "guarded: 1000000; it should be less than or equal to 1000"),
         ({"junk": 1}, "measured: junk is unknown"),
     ],
 )
@@ -608,7 +602,7 @@ def test_a_packed_update_near_the_largest_number_is_refused_with_a_reason(nodes,
         if node == LIES and message.metadata.message_type == "train":
             compressor = find("compressor", name).build({})
             change = torch.full((79_510,), 3e38) * torch.tensor([1.0, -1.0]).repeat(39_755)
-            bits = float(message.content["order"]["bits-per-weight"])
+            bits = float(message.content["order"]["bits_per_weight"])
             sent, _ = compressor(change, bits, lambda: stream(1, "test"), compressor.init(79_510))
             packed = ConfigRecord({"update": sent.pack()})
             reply.content = RecordDict({**reply.content, "packed": packed})
@@ -726,22 +720,6 @@ def test_by_default_a_deployment_takes_a_long_lie_for_one_of_the_usual_length(no
         )
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_what_is_undone_is_added_to_every_update_that_passed(packed):
-    rng = np.random.default_rng(8)
-    sent = {"a": torch.tensor(rng.normal(size=(2, 3))), "b": torch.tensor(rng.normal(size=4))}
-    change, more = (torch.tensor(rng.normal(size=10)) for _ in range(2))
-    own = (
-        Packed(change, 320.0)
-        if packed
-        else {"a": sent["a"] + change[:6].view(2, 3), "b": sent["b"] + change[6:]}
-    )
-    torch.testing.assert_close(
-        changes_of({5: Arrival(update=own), 3: Arrival(update=own).moved(more, sent)}, sent),
-        torch.stack([change + more, change]),
-    )
-
-
 # ---- the other way: what a device refuses of its server ----
 
 
@@ -753,14 +731,14 @@ def device_context(nodes, state=None):
 @pytest.mark.parametrize(
     ("group", "values", "why"),
     [
-        ("order", {"num-samples": 10**9}, "num-samples: 1000000000 is not"),
-        ("order", {"local-steps": 10**6}, "local-steps: 1000000 is not"),
-        ("order", {"tx-power": math.inf}, "tx-power: inf is not"),
-        ("order", {"round": "2"}, "round: 1 letters is not"),
-        ("model", {"num-classes": 10**6}, "num-classes: 1000000 is not"),
-        ("model", {"num-classes": 3}, "a model of 3 classes; the samples here have 10"),
-        ("model", {"num-classes": 11}, r"2.weight: shape \(10, 100\), not \(11, 100\)"),
-        ("stamp", {"nonce": "short"}, "nonce: 5 letters is not 32 hexadecimal digits"),
+        ("order", {"num_samples": 10**9}, "num_samples: 1000000000; it should be less"),
+        ("order", {"local_steps": 10**6}, "local_steps: 1000000; it should be less"),
+        ("order", {"tx_power": math.inf}, "tx_power: inf; it should be a finite number"),
+        ("order", {"round": "2"}, "round: '2'; it should be a valid integer"),
+        ("model", {"num_classes": 10**6}, "num_classes: 1000000; it should be less"),
+        ("model", {"num_classes": 3}, "a model of 3 classes; the samples here have 10"),
+        ("model", {"num_classes": 11}, r"2.weight: shape \(10, 100\), not \(11, 100\)"),
+        ("stamp", {"nonce": "short"}, "nonce: 'short'; String should match pattern"),
         ("shell", {"command": "ls"}, "an unknown part of a message: shell"),
     ],
 )
@@ -779,7 +757,9 @@ def test_a_device_refuses_a_model_that_is_not_finite_and_a_second_order_of_a_rou
     message, reply = exchanges["train"]
     context = device_context(nodes)
     again = client_app(message, context)
-    assert digest_of(again.content) == digest_of(reply.content)
+    assert digest_of(params_of(again.content["params"])) == digest_of(
+        params_of(reply.content["params"])
+    )
     with pytest.raises(RefusedError, match="an order of round 1 after one of round 1"):
         client_app(message, context)
     message.content["params"]["2.bias"] = Array(np.full(10, np.nan, np.float32))

@@ -15,8 +15,8 @@ import yaml
 from flwr.app import ConfigRecord, RecordDict
 
 from autofl.cli.main import app
-from autofl.deploy.folder import Site
-from autofl.deploy.schema import RefusedError, check_parts
+from autofl.deploy.folder import Deployment
+from autofl.deploy.messages import RefusedError, check_parts
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -31,14 +31,14 @@ def test_broken_messages_are_used_or_refused_and_nothing_else():
 
 def test_an_empty_list_in_a_record_is_refused():
     """Flower's own count of its bytes raises an IndexError."""
-    content = RecordDict({"measured": ConfigRecord({"train-time": []})})
+    content = RecordDict({"measured": ConfigRecord({"train_time": []})})
     with pytest.raises(RefusedError, match="a record that cannot be counted"):
         check_parts(content, ("measured",), 1e6)
 
 
 def test_containers_run_the_commands_of_a_deployment():
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
-    site = Site(Path("/site"))
+    site = Deployment(Path("/site"))
 
     def words(command):
         return {
@@ -68,7 +68,7 @@ def test_our_own_commands_in_containers_have_the_options_of_the_program():
     for _, deploy, name, *words in ours.values():
         command = typer.main.get_command(app).commands[deploy].commands[name]
         command.make_context(name, words)  # or it raises what a user would read
-    register = Site(Path("/site")).register(0)
+    register = Deployment(Path("/site")).register(0)
     assert " ".join(register).replace("ue0", "ue$$ue") in services["register"]["command"][-1]
     typed = re.findall(r"docker compose (?:run --rm|up -d) ([a-z0-9 ]+?)(?:  |\n)", text)
     assert {name for names in typed for name in names.split()} == set(services)

@@ -25,7 +25,7 @@ from autofl.network import (
 from autofl.network.cost import listening_time, tries_needed
 from autofl.network.links.gap import Gap
 from autofl.network.links.nr import Nr64, Nr256
-from autofl.network.links.table import Table
+from autofl.network.links.table import Levels
 from autofl.registry import PARTS, find
 
 LN2 = math.log(2.0)
@@ -119,13 +119,13 @@ def test_thresholds_of_ones_own_take_the_place_of_the_gap():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Table([]), "at least one"),
-        (lambda: Table([[1.0, math.nan]]), "between -100 and 200"),
+        (lambda: Levels([]), "at least one"),
+        (lambda: Levels([[1.0, math.nan]]), "between -100 and 200"),
         (lambda: Law(levels=((1.0, 2.0), (0.5, 3.0))), "must rise"),
         (lambda: Law(gap=0.0), "must be > 0"),
-        (lambda: cell_with(pa_efficiency=1.5), "pa_efficiency = 1.5"),
+        (lambda: cell_with(pa_efficiency=1.5), "pa_efficiency: must be > 0 and <= 1"),
         (lambda: cell_with(tries=1.5), "tries = 1.5"),
-        (lambda: cell_with(downlink_mode="both"), "not broadcast or unicast"),
+        (lambda: cell_with(downlink_mode="both"), "must be 'broadcast' or 'unicast'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(make, words):
@@ -163,7 +163,7 @@ def test_a_model_for_each_ue_takes_the_sum_and_each_listens_to_its_own():
 
 
 def test_below_the_lowest_level_the_downlink_repeats_itself():
-    law = Table([[1.0, 0.0], [3.0, 10.0]]).law()
+    law = Levels([[1.0, 0.0], [3.0, 10.0]]).law()
     np.testing.assert_allclose(
         law.repeated(np.array([0.25, 0.5, 1.0, 11.0])) / LN2, [0.25, 0.5, 1.0, 3.0], rtol=1e-12
     )
@@ -191,7 +191,7 @@ def test_an_update_planned_too_fast_is_sent_again_until_the_copies_add_up():
 
 
 def test_a_better_gain_than_planned_gives_no_better_rate_and_between_levels_there_is_room():
-    cell = cell_with(Table([[1.0, 0.0], [2.0, 10.0]]).law())
+    cell = cell_with(Levels([[1.0, 0.0], [2.0, 10.0]]).law())
     known = np.array([5.0, 20.0]) * 1e-14
     np.testing.assert_array_equal(
         arrives(cell, known * [0.21, 0.49], known, np.ones(2)), [True, False]

@@ -148,23 +148,3 @@ def test_a_share_of_the_frequency_slows_the_cpu_down_to_its_least_and_leaves_ene
     np.testing.assert_allclose(
         np.where(slow.tx_power < 0.01, used + upload, 3e-3)[slow.feasible], 3e-3, rtol=1e-6
     )
-
-
-@pytest.mark.parametrize(
-    ("planner", "settings"),
-    [
-        (AdaQuantPlanner, {"levels": 0}),
-        (AdaQuantPlanner, {"levels": 2**15}),
-        (AdaQuantPlanner, {"loss": "test"}),
-        (AdaQuantPlanner, {"num_samples": 1}),
-        (AdaQuantPlanner, {"power": "most"}),
-        (FixedPlanner, {"local_steps": 0}),
-        (FixedPlanner, {"frequency": 0.0}),
-        (FixedPlanner, {"frequency": 1.01}),
-        (FixedPlanner, {"bits_per_weight": 0.0}),
-        (FixedPlanner, {"bits_per_weight": float("nan")}),
-    ],
-)
-def test_nonsense_is_refused(planner, settings):
-    with pytest.raises(AutoFLError, match=next(iter(settings))):
-        planner(**settings)

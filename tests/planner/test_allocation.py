@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from autofl.errors import AutoFLError
 from autofl.network import Cell, make_plan, round_cost, snr
 from autofl.planner.allocation import (
+    Ended,
     Task,
     allocate,
     allocate_fixed_band,
@@ -16,9 +16,9 @@ from autofl.planner.allocation import (
     least_energy_fixed_band,
     shortest,
 )
-from autofl.planner.band import band_and_slope, spectral_efficiency
-from autofl.planner.certificate import kkt_residual
-from autofl.planner.fixed_band import fixed_band_plan
+from autofl.planner.allocation.certificate import kkt_residual
+from autofl.planner.allocation.roots import spectral_efficiency
+from autofl.planner.allocation.shannon import ShannonLaws
 from reference.allocation_reference import random_cell, rows, slow_least_band
 
 SEEDS = range(120)
@@ -89,7 +89,7 @@ def test_more_band_than_the_threshold_allows_is_left_over():
     assert plan.band[0] == pytest.approx(1e8, rel=1e-12)
     assert plan.time == pytest.approx(1e6 / 2e9 + 1e5 / (1e8 * math.log2(11.0)), rel=1e-12)
     assert plan.time == pytest.approx(shortest(task)[0], rel=1e-12)
-    assert plan.residual < 1e-9
+    assert plan.certificate.residual < 1e-9
 
 
 def test_spectral_efficiency_inverts_its_definition():
@@ -140,7 +140,7 @@ def test_the_slope_is_that_of_a_difference():
         task, _ = random_cell(seed)
         able = np.isfinite(shortest(task))
         deadline = np.where(able, shortest(task), 1.0) * 1.37
-        band, slope = (values[able] for values in band_and_slope(task, deadline))
+        band, slope = (values[able] for values in ShannonLaws(task).band_and_slope(deadline))
         step = 1e-6
         ahead, behind = (
             least_band(task, deadline * math.exp(sign * step))[able] for sign in (1.0, -1.0)
@@ -182,15 +182,22 @@ def test_every_allocation_carries_its_certificate_and_keeps_every_constraint():
         plan = allocate(task, total_band)
         if not plan.able.any():
             continue
-        assert 0.0 <= plan.gap <= 1e-9
-        assert plan.residual <= 1e-8
+        assert 0.0 <= plan.certificate.gap <= 1e-9
+        assert plan.certificate.residual <= 1e-8
         assert violation(task, plan, total_band) <= 1e-12
-        assert plan.upper == plan.time == plan.ue_time[plan.able].max()
+        assert plan.certificate.upper == plan.time == plan.ue_time[plan.able].max()
         np.testing.assert_array_equal(plan.able, np.isfinite(shortest(task)))
 
 
 def test_an_allocation_that_stopped_early_has_a_wide_gap():
-    gaps = [allocate(*random_cell(seed), max_steps=1).gap for seed in SEEDS]
+    gaps = []
+    for seed in SEEDS:
+        task, total_band = random_cell(seed)
+        able = np.isfinite(shortest(task))
+        if able.any():
+            early = ShannonLaws(task.part(able), max_steps=1).allocate(total_band)
+            gaps.append(early.certificate.gap)
+            assert early.ended is Ended.STOPPED or early.certificate.gap <= 1e-9
     assert max(gaps) > 0.1
 
 
@@ -202,7 +209,7 @@ def test_a_hundredth_of_a_band_in_the_wrong_place_shows_in_the_residual():
         if not plan.able.all() or len(task.cycles) < 2 or plan.band.sum() < 0.999 * total_band:
             continue
         band = plan.band * np.where(np.arange(len(task.cycles)) == 0, 0.99, 1.0)
-        worse = fixed_band_plan(task, band * (plan.band.sum() / band.sum()))
+        worse = ShannonLaws(task).fastest(band * (plan.band.sum() / band.sum()))
         # the least share of sending in a round decides how much a hundredth of the band can matter
         assert (
             kkt_residual(task, worse, total_band)
@@ -240,7 +247,9 @@ def test_no_random_plan_that_keeps_the_constraints_is_faster():
             upload = task.bits / (band * np.log2(1.0 + ratio))
             energy = task.kappa * task.cycles * frequency**2 + power * upload
             if (energy <= task.max_energy).all() and (ratio >= task.phi).all():
-                assert (task.cycles / frequency + upload).max() >= best.lower * (1.0 - 1e-12)
+                assert (task.cycles / frequency + upload).max() >= best.certificate.lower * (
+                    1.0 - 1e-12
+                )
 
 
 def test_a_grid_over_two_ues_finds_nothing_better():
@@ -341,7 +350,7 @@ def test_extreme_values_are_served_or_left_out_without_a_warning():
             assert plan.able[ue] == (least <= budget)
         assert plan.able.any() == np.isfinite(plan.time)
         if plan.able.any():
-            assert plan.gap <= 1e-9
+            assert plan.certificate.gap <= 1e-9
             assert violation(task, plan, 1e6) <= 1e-12
 
 
@@ -362,7 +371,7 @@ def test_one_number_for_all_and_a_frequency_without_a_lower_bound_are_served():
         )
     plan, same = allocate(short, 1e6), allocate(full, 1e6)
     assert plan.time == pytest.approx(same.time, rel=1e-12)
-    assert plan.gap <= 1e-9
+    assert plan.certificate.gap <= 1e-9
     thrifty = least_energy(short, 1e6, 2.0 * plan.time)
     np.testing.assert_allclose(
         thrifty.energy, least_energy(full, 1e6, 2.0 * plan.time).energy, rtol=1e-9
@@ -380,18 +389,6 @@ def test_a_ue_that_cannot_take_part_changes_nothing_for_the_others():
     np.testing.assert_array_equal(both.band, [alone.band[0], 0.0])
 
 
-@pytest.mark.parametrize("total_band", [0.0, -1.0, math.nan, math.inf])
-def test_a_band_that_is_no_band_is_an_error(total_band):
-    with pytest.raises(AutoFLError, match="total_band"):
-        allocate(task_of(), total_band)
-
-
-@pytest.mark.parametrize(("name", "value"), [("phi", 0.0), ("kappa", -1.0), ("phi", math.nan)])
-def test_a_task_without_sense_is_an_error(name, value):
-    with pytest.raises(AutoFLError, match=name):
-        task_of(**{name: value})
-
-
 @pytest.mark.parametrize("factor", [1.0, 1.15, 3.0])
 def test_least_energy_makes_the_deadline_within_every_budget_and_never_takes_more(factor):
     for seed in SEEDS:
@@ -403,7 +400,7 @@ def test_least_energy_makes_the_deadline_within_every_budget_and_never_takes_mor
         assert slow.time <= factor * fast.time * (1.0 + 1e-12)
         assert violation(task, slow, total_band) <= 1e-12
         assert slow.energy.sum() <= fast.energy.sum() * (1.0 + 1e-12)
-        assert slow.residual <= 1e-8
+        assert slow.certificate.residual <= 1e-8
 
 
 def test_no_exchange_of_band_between_two_ues_saves_energy():
@@ -454,7 +451,8 @@ def test_least_energy_in_a_fixed_band_is_that_of_a_grid():
             assert slow.energy[ue] == pytest.approx(energy.min(), rel=1e-3)
 
 
-def test_a_deadline_that_nobody_can_make_is_an_error():
+def test_a_deadline_that_nobody_can_make_is_said_to_be_too_short():
     task, total_band = random_cell(0)
-    with pytest.raises(AutoFLError, match="too short"):
-        least_energy(task, total_band, 0.99 * allocate(task, total_band).time)
+    early = least_energy(task, total_band, 0.99 * allocate(task, total_band).time)
+    assert early.ended is Ended.TOO_SHORT
+    assert not early.able.any()

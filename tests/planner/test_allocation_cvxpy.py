@@ -5,7 +5,6 @@ cells.
 import pytest
 
 from autofl.planner.allocation import allocate
-from autofl.planner.fixed_band import part
 from reference.allocation_reference import KINDS, conic_time, random_cell
 
 pytest.importorskip("cvxpy", reason="needs the extra solver")
@@ -19,7 +18,7 @@ def test_no_cell_is_a_millionth_off(kind):
         task, total_band = random_cell(seed)
         plan = allocate(task, total_band)
         if plan.able.any():
-            assert conic_time(part(task, plan.able), total_band, plan.time) == pytest.approx(
+            assert conic_time(task.part(plan.able), total_band, plan.time) == pytest.approx(
                 plan.time, rel=1e-6
             )
             compared += 1

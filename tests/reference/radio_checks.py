@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofl.errors import AutoFLError
 from autofl.planner import ExactPlanner, FixedPlanner
 from autofl.planner.allocation import (
+    Ended,
+    Task,
     allocate,
     allocate_fixed_band,
     least_energy,
     least_energy_fixed_band,
     shortest,
 )
-from autofl.planner.task import task_of
 from reference.radio_reference import (
     band_on_a_grid,
     best_of_p3_p4,
@@ -99,16 +99,15 @@ def fixed(seed, worst):
 def tasks(seed, num_ue=None):
     cell, gain = random_radio(seed, num_ue)
     work = cell.cycles_per_sample * 10.0
-    return cell, gain, work, task_of(cell, gain, work, cell.update_bits, True)
+    return cell, gain, work, Task.of(cell, gain, work, cell.update_bits, True)
 
 
 def shared_band(seed, worst):
     """No round 0.1 % shorter has bands that fit."""
     cell, gain, work, task = tasks(seed)
     total = float(cell.bandwidth.sum())
-    try:
-        solved = allocate(task, total)
-    except AutoFLError:
+    solved = allocate(task, total)
+    if solved.ended is Ended.NO_BAND:
         able = np.flatnonzero(np.isfinite(shortest(task)))
         ever = float(
             (work / cell.min_cpu_frequency + cell.max_energy / cell.circuit_power)[able].max()
@@ -122,12 +121,14 @@ def shared_band(seed, worst):
     for i in there:
         decided = (cell, gain, i, work[i], solved.band[i], power[i], solved.frequency[i])
         worst.violation = max(
-            worst.violation, violation(*decided), costs(*decided)[1] / solved.upper - 1.0
+            worst.violation,
+            violation(*decided),
+            costs(*decided)[1] / solved.certificate.upper - 1.0,
         )
     worst.violation = max(worst.violation, float(solved.band.sum()) / total - 1.0)
     least = sum(band_on_a_grid(cell, gain, i, work[i], solved.time * (1.0 - NEAR)) for i in there)
     worst.count += 1
-    worst.off = max(worst.off, 0.0 if least > total else math.inf, solved.gap)
+    worst.off = max(worst.off, 0.0 if least > total else math.inf, solved.certificate.gap)
     assert least > total, (seed, least, total)
 
 
@@ -160,10 +161,7 @@ def thrift_in_shared_band(seed, worst, splits=300):
     """Two UEs: every split of the band."""
     cell, gain, work, task = tasks(seed, 2)
     total = float(cell.bandwidth.sum())
-    try:
-        fastest = allocate(task, total)
-    except AutoFLError:
-        return
+    fastest = allocate(task, total)
     if not fastest.able.all():
         return
     deadline = fastest.time * 1.2

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -101,16 +101,10 @@ NOT_NEGATIVE = Range(ge=0)
 """Of beta, which may be infinite; of what 0 switches off."""
 
 
-class Stepping(Checked):
-    """An algorithm whose local steps may be bounded, measured by the model's own length, and
-    shorter in later rounds.
+class Decaying(Checked):
+    """An algorithm whose local steps are shorter in later rounds.
 
-        w <- w - min(beta_k, longest_k |w_k| / |g|) g,    beta_k = beta / sqrt(1 + lr_decay (k -
-        1)), longest_k likewise
-
-    With beta = inf every step is longest_k |w_k| long, whatever the gradient's length: nothing has
-    to be known of the loss or the data. It is the trust ratio of LARS (You, Gitman and Ginsburg
-    2017), for the model as a whole.
+        beta_k = beta / sqrt(1 + lr_decay (k - 1))
 
     Note:
         The paper's step is constant, which is lr_decay = 0. Then the noise of few samples keeps the
@@ -120,8 +114,33 @@ class Stepping(Checked):
 
     outer_lr: float  # beta
     lr_decay: float
-    grad_clip: float = 0.0  # the longest a gradient may be; 0 for any
-    longest_step: float = 0.0  # the longest a local step may be, as a share of |w_k|; 0 for any
+
+    def at(self, k: int) -> Self:
+        """The algorithm with the step sizes of round k, held constant."""
+        if self.lr_decay == 0.0:
+            return self
+        constant: Self = replace(self, **self._shorter(math.sqrt(1.0 + self.lr_decay * (k - 1))))  # type: ignore[type-var]
+        return constant
+
+    def _shorter(self, root: float) -> dict[str, float]:
+        return {"outer_lr": self.outer_lr / root, "lr_decay": 0.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stepping(Decaying):
+    """An algorithm whose local steps may also be bounded, measured by the model's own length.
+
+        w <- w - min(beta_k, longest_k |w_k| / |g|) g,    longest_k decays as beta_k does
+
+    With beta = inf every step is longest_k |w_k| long, whatever the gradient's length: nothing has
+    to be known of the loss or the data. It is the trust ratio of LARS (You, Gitman and Ginsburg
+    2017), for the model as a whole.
+    """
+
+    lr_decay: Annotated[float, NOT_NEGATIVE] = 0.0
+    grad_clip: Annotated[float, NOT_NEGATIVE] = 0.0  # the longest a gradient may be; 0 for any
+    longest_step: Annotated[float, NOT_NEGATIVE] = 0.0
+    """The longest a local step may be, as a share of |w_k|; 0 for any."""
     unit: bool = False  # gradients are taken at length 1: what beta = inf becomes in a round
 
     def __post_init__(self) -> None:
@@ -134,14 +153,8 @@ class Stepping(Checked):
         """Whether gradients are kept from leading astray."""
         return self.grad_clip > 0.0 or self.unit or self.longest_step > 0.0
 
-    def at(self, k: int) -> Self:
-        """The algorithm with the step sizes of round k, held constant."""
-        if self.lr_decay == 0.0:
-            return self
-        root = math.sqrt(1.0 + self.lr_decay * (k - 1))
-        shorter = {"longest_step": self.longest_step / root} if self.longest_step else {}
-        constant: Self = replace(self, outer_lr=self.outer_lr / root, lr_decay=0.0, **shorter)  # type: ignore[type-var]
-        return constant
+    def _shorter(self, root: float) -> dict[str, float]:
+        return {**super()._shorter(root), "longest_step": self.longest_step / root}
 
     def beside(self, sent: Params) -> Self:
         """The algorithm in a round that begins at these parameters: its longest step becomes a
@@ -151,13 +164,11 @@ class Stepping(Checked):
             return self
         longest = self.longest_step * max(float(length_of(sent)), LEAST_LENGTH)
         if math.isinf(self.outer_lr):
-            bounded: Self = replace(self, outer_lr=longest, unit=True, longest_step=0.0)  # type: ignore[type-var]
-            return bounded
+            return replace(self, outer_lr=longest, unit=True, longest_step=0.0)  # type: ignore[call-arg]
         clip = longest / self.outer_lr
-        clipped: Self = replace(  # type: ignore[type-var]
+        return replace(
             self, grad_clip=min(self.grad_clip, clip) if self.grad_clip else clip, longest_step=0.0
         )
-        return clipped
 
     def factor(self, length: Tensor) -> Tensor:
         """What a gradient of this length is multiplied with."""

@@ -1,6 +1,6 @@
 """FedAvg: plain gradient steps (McMahan et al. 2017), as the paper's baselines use it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.func import grad
 
 from autofl.algorithms.base import (
-    NOT_NEGATIVE,
     STEP,
     Averaging,
     Stepping,
@@ -26,10 +25,6 @@ class FedAvg(Stepping, Averaging):
     """tau steps of SGD, each on its own d samples."""
 
     outer_lr: Annotated[float, STEP]  # beta
-    lr_decay: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
-    grad_clip: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
-    longest_step: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
-    unit: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,6 @@
 """FedProx: local steps that are pulled back towards the global model (Li et al. 2020)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from torch.func import grad
@@ -24,10 +24,6 @@ class FedProx(Stepping, Averaging):
     """tau steps of SGD on f_i(w) + (mu/2) |w - w_k|^2, each on its own d samples."""
 
     outer_lr: Annotated[float, STEP]  # beta
-    lr_decay: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
-    grad_clip: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
-    longest_step: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
-    unit: bool = field(default=False, kw_only=True)
     mu: Annotated[float, NOT_NEGATIVE, "weight of the proximal term; 0 is FedAvg"] = 0.1
 
     def __post_init__(self) -> None:

@@ -45,7 +45,6 @@ class PerFedAvg(Stepping, Averaging):
     difference: Annotated[float, Range(gt=0)] = (
         1e-5  # length of the step for the finite difference: a longer one crosses kinks of a ReLU
     )
-    lr_decay: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
     split: Split = field(default=THIRDS, kw_only=True)  # of d into inner, outer and Hessian batch
     batches: Drawn = field(
         default="disjoint", kw_only=True
@@ -53,9 +52,6 @@ class PerFedAvg(Stepping, Averaging):
     guard: Annotated[float, NOT_NEGATIVE] = field(
         default=0.0, kw_only=True
     )  # c, the most that alpha |H v| may be of |v|; 0 for any
-    grad_clip: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
-    longest_step: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
-    unit: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,7 @@ from typing import Annotated
 import torch
 from torch.func import grad
 
-from autofl.algorithms.base import NOT_NEGATIVE, STEP, State, Stepping, minus, num_steps, step_of
+from autofl.algorithms.base import NOT_NEGATIVE, Decaying, State, minus, num_steps, step_of
 from autofl.data.batch import MetaBatch
 from autofl.models import Loss, Params
 from autofl.ranges import Range
@@ -29,7 +29,7 @@ class ScaffoldState(State):
 
 
 @dataclass(frozen=True)
-class Scaffold(Stepping):
+class Scaffold(Decaying):
     """Local steps corrected by the server's and the UE's own control variate, c and c_i.
 
         y <- y - beta (g(y; D) - c_i + c), tau times;    c_i' = c_i - c + (w - y) / (tau beta)
@@ -42,7 +42,7 @@ class Scaffold(Stepping):
         which is the same where everybody selected is decoded.
     """
 
-    outer_lr: Annotated[float, STEP]  # beta
+    outer_lr: Annotated[float, Range(gt=0)]  # beta
     lr_decay: Annotated[float, NOT_NEGATIVE] = field(default=0.0, kw_only=True)
     participation: Annotated[
         float, Range(gt=0, le=1), "share of the UEs selected in a round; default: the run's"

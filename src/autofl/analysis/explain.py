@@ -20,9 +20,8 @@ from autofl.core.decide import before_training, without_learning
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan, build_network, build_planner
 from autofl.network import Cell, Plan, Status, fixed_time
-from autofl.planner.allocation import allocate, allocate_fixed_band
+from autofl.planner.allocation import Task, allocate, allocate_fixed_band
 from autofl.planner.joint import BINDS, JointPlanner
-from autofl.planner.task import task_of
 from autofl.units import Array, PathLike
 
 ORDER = ("band", "frequency", "compressor", "bits", "steps", "samples", "admission")
@@ -223,12 +222,10 @@ def _least_time(
 ) -> float:
     """The shortest round for what a plan asks of its UEs."""
     cycles = cell.cycles_per_sample * plan.local_steps * plan.num_samples
-    task = task_of(cell, gain, cycles, plan.bits_per_weight * cell.num_weights, planner.frequency)
-    return (
-        allocate(task, all_band, certify=False)
-        if planner.band
-        else allocate_fixed_band(task, cell.bandwidth)
-    ).time
+    task = Task.of(cell, gain, cycles, plan.bits_per_weight * cell.num_weights, planner.frequency)
+    if planner.band:
+        return allocate(task, all_band).time
+    return allocate_fixed_band(task, cell.bandwidth).time
 
 
 def bounds_of(settings: Settings, made: RoundPlan) -> list[Bound]:

@@ -1,7 +1,7 @@
 """What a planner knows of a channel: gains that were measured with an error, or some rounds ago."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Annotated
 
@@ -14,6 +14,9 @@ from autofl.ranges import Checked, Range
 from autofl.rng import stream
 from autofl.units import Array
 
+MARGINS: dict[Hashable, float] = {}
+MOST_MARGINS = 64
+"""What was learned of a channel and a cell, and how much of it is kept."""
 LAW_VALUES = 2_000
 LAW_ROUNDS = 50
 """Least number of ratios of true to known gain from which a quantile is learned, and of rounds they
@@ -84,7 +87,19 @@ class Knowledge(Checked, Channel):
             return 1.0
         if self.whole is not None:
             return self.whole._margin(cell)
-        return _learned_margin(_Case(self, cell, self.outage))
+        # Kept for equal channels and cells: a plan for a target looks at a cell many times.
+        values = (getattr(cell, field.name) for field in fields(cell))
+        plain = (value.tobytes() if isinstance(value, np.ndarray) else value for value in values)
+        case = (self, *plain)
+        try:
+            is_known = case in MARGINS
+        except TypeError:  # a part of a user's own that says nothing of when it is equal to another
+            return self._quantile(cell, self.outage)
+        if not is_known:
+            if len(MARGINS) == MOST_MARGINS:
+                MARGINS.clear()
+            MARGINS[case] = self._quantile(cell, self.outage)
+        return MARGINS[case]
 
     def _is_outdated(self, cell: Cell) -> bool:
         gain = np.ones(cell.num_ue)
@@ -104,34 +119,3 @@ class Knowledge(Checked, Channel):
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratios.append(gain / self._measured(cell, seed, k, gain))
         return float(np.nanquantile(np.concatenate(ratios), outage))
-
-
-@dataclass(frozen=True, eq=False)
-class _Case:
-    """What a margin depends on. Equal cases share one: a plan for a target looks at a cell many
-    times.
-    """
-
-    knowledge: Knowledge
-    cell: Cell
-    outage: float
-
-    @cached_property
-    def _key(self) -> tuple[object, ...]:
-        values = [getattr(self.cell, field.name) for field in fields(self.cell)]
-        plain = [value.tobytes() if isinstance(value, np.ndarray) else value for value in values]
-        return self.knowledge, *plain
-
-    def __hash__(self) -> int:
-        try:
-            return hash(self._key)
-        except TypeError:  # a part of a user's own that says nothing of when it is equal to another
-            return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, _Case) and self._key == other._key)
-
-
-@lru_cache(maxsize=64)
-def _learned_margin(case: _Case) -> float:
-    return case.knowledge._quantile(case.cell, case.outage)

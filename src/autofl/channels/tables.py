@@ -1,8 +1,6 @@
 """Tables over time from .csv or .npz files, checked: what is wrong with one is said in one line."""
 
-from array import array
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +9,6 @@ from autofl.errors import AutoFLError
 from autofl.files import opening, read_arrays
 from autofl.units import Array
 
-MOST_BYTES = 32 * 2**20
-MOST_LINE = 2 * 2**20
-MOST_CELLS = 4_000_000
-"""Largest table in text form: bytes of all of it and of a line, and numbers. A larger one is saved
-as .npz.
-"""
 BRIDGED = 10.0
 """Median steps that two rows may lie apart, unless a limit is given; more is a gap."""
 
@@ -77,54 +69,18 @@ def _from_npz(path: Path, array: str) -> tuple[Array, Array | None]:
 
 
 def _from_csv(path: Path) -> tuple[Array, Array | None]:
-    """Row by row, so that a table takes no more memory than its numbers."""
-    if path.is_fifo():
-        raise AutoFLError(f"{path}: a pipe, which may never answer; save the table as a file")
-    if (size := path.stat().st_size) > MOST_BYTES:
-        raise AutoFLError(
-            f"{path}: {size:,} bytes; at most {MOST_BYTES:,} are read as text, save it as .npz"
-        )
-    cells = array("d")
-    timed = False
-    num_columns = 0
-    empty = 0
-    with open(path, "rb") as file:
-        for number in count(1):
-            if not (piece := file.readline(MOST_LINE)):
-                break
-            if len(piece) == MOST_LINE:
-                raise AutoFLError(f"{path}: line {number} is longer than {MOST_LINE:,} bytes")
-            line = piece.decode("utf-8-sig" if number == 1 else "utf-8")
-            if number == 1 and line.split(",")[0].strip('# "').lower().startswith("time"):
-                timed = True
-                continue
-            if not line.strip():
-                empty = empty or number
-                continue
-            if empty or line.lstrip().startswith("#"):
-                raise AutoFLError(
-                    f"{path}: line {empty or number} is empty or a comment; rows have no gaps, and a header begins with"
-                    " time"
-                )
-            row = line.partition("#")[0].split(",")
-            num_columns = num_columns or len(row)
-            if len(row) != num_columns:
-                raise ValueError(
-                    f"line {number} has {len(row)} columns, the first row {num_columns}"
-                )
-            if len(cells) + len(row) > MOST_CELLS:
-                raise AutoFLError(f"{path}: more than {MOST_CELLS:,} numbers; save it as .npz")
-            cells.extend(map(_number, row))
-    table = np.frombuffer(cells, dtype=np.float64).reshape(-1, max(1, num_columns))
+    lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
+    timed = bool(lines) and lines[0].split(",")[0].strip('# "').lower().startswith("time")
+    rows = lines[1:] if timed else lines
+    for number, row in enumerate(rows, 2 if timed else 1):
+        if not row.strip() or row.lstrip().startswith("#"):
+            raise AutoFLError(
+                f"{path}: line {number} is empty or a comment; rows have no gaps, and a header begins with time"
+            )
+    if not rows:
+        return np.empty((0, 0)), None
+    table = np.genfromtxt(rows, dtype=np.float64, delimiter=",", ndmin=2)  # NaN for what is none
     return (table[:, 1:], table[:, 0]) if timed else (table, None)
-
-
-def _number(cell: str) -> float:
-    """NaN for what is none: the table is then refused with its place."""
-    try:
-        return float(cell)
-    except ValueError:
-        return np.nan
 
 
 def _checked_time(path: Path, time: Array, num_rows: int, longest_gap: float | None) -> Array:

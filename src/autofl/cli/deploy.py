@@ -143,9 +143,9 @@ def _run_into(
     from autofl.deploy.commands import progress_of, run
     from autofl.records import check_no_run
 
+    # Now, before anything starts, and again once nobody else can write there.
     keep = not resume and not force
     if keep:
-        # Now, before anything starts, and again once nobody else can write there.
         check_no_run(place)
     say(f"{settings.arm_name}, seed {settings.seed}, on devices, into {place}")
     say_foregone(settings)
@@ -256,9 +256,9 @@ def prepare_command(
 ) -> None:
     """Make certificates and keys for several machines, and print the commands for each."""
     need_flower()
-    from autofl.deploy.several import commands
+    from autofl.deploy.several import prepare
 
-    typer.echo(commands(settings_for(config, nodes, overrides), folder, host, port, force))
+    typer.echo(prepare(settings_for(config, nodes, overrides), folder, host, port, force))
 
 
 def settings_for(config: Path | None, nodes: int | None, overrides: list[str] | None) -> "Settings":

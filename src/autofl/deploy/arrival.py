@@ -3,113 +3,75 @@ way.
 """
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import torch
 from flwr.app import RecordDict
 
 from autofl.compressors import Compressor
 from autofl.compressors.base import whole_bytes
-from autofl.deploy.messages import (
-    checked_params,
-    checked_payload,
-    digest_of,
-    params_record,
-    unpacked,
-)
-from autofl.deploy.schema import RefusedError, read
-from autofl.engines import flat, shaped
-from autofl.models import Params
+from autofl.deploy.arrays import checked_params, digest_of, packed_payload, unpacked_change
+from autofl.deploy.messages import RefusedError, Trained
+from autofl.engines import flat
+from autofl.models import Params, num_weights
 from autofl.rounds.checks import NO_CHANGE
 
-
-class Packed(NamedTuple):
-    """A compressed update as received: w_i - w in one row, and its bits."""
-
-    change: torch.Tensor
-    bits: float
+NO_UPDATE = torch.empty(0)
+NOT_MEASURED = Trained.saying(train_time=math.nan, guarded=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Arrival:
     """What a device sent in a round as far as it could be read, and why the rest could not."""
 
-    measured: dict[str, Any] = field(default_factory=dict)
-    update: Params | Packed | None = None
+    measured: Trained = NOT_MEASURED
+    change: torch.Tensor = NO_UPDATE  # w_i - w in one row
+    bits: float = math.nan  # of one that came packed
     norm: float = 0.0  # |w_i - w|
     digest: bytes | None = None  # of an update that must not come again
     problem: str = ""
 
-    def change(self, sent: Params) -> torch.Tensor:
-        """w_i - w in one row."""
-        if isinstance(self.update, Packed):
-            return self.update.change
-        assert self.update is not None
-        return flat(self.update) - flat(sent)
 
-    def moved(self, change: torch.Tensor, sent: Params) -> "Arrival":
-        """The same with this added to its update."""
-        if isinstance(self.update, Packed):
-            return replace(self, update=self.update._replace(change=self.update.change + change))
-        assert self.update is not None
-        parts = shaped(change, sent)
-        return replace(
-            self, update={name: self.update[name] + part for name, part in parts.items()}
-        )
+def arrival_of(
+    content: RecordDict, sent: Params, compressor: Compressor | None, bits_per_weight: float
+) -> Arrival:
+    """What came in reply to `sent`."""
+    measured = NOT_MEASURED
+    try:
+        measured = Trained.of(content)
+        if compressor is None:
+            return _plain(content, sent, measured)
+        return _packed(content, sent, measured, compressor, bits_per_weight)
+    except RefusedError as error:
+        return Arrival(measured, problem=str(error))
 
 
-class Reader:
-    """Reads the updates of a round, in which `sent` was sent down."""
-
-    def __init__(self, sent: Params, compressor: Compressor | None) -> None:
-        self._sent = sent
-        self._compressor = compressor
-        self._from = flat(sent).double()
-
-    def __call__(self, content: RecordDict, bits_per_weight: float) -> Arrival:
-        said: dict[str, Any] = {}
-        try:
-            said = read(content, "measured", ("train-time", "guarded"), ("energy",))
-            if self._compressor is None:
-                return self._plain(said, content)
-            return self._packed(said, content, self._compressor, bits_per_weight)
-        except RefusedError as error:
-            return Arrival(said, problem=str(error))
-
-    def _plain(self, said: dict[str, Any], content: RecordDict) -> Arrival:
-        update = checked_params(content, self._sent)
-        norm = length(flat(update).double() - self._from)
-        if norm == 0.0:
-            raise RefusedError(NO_CHANGE)
-        return Arrival(said, update, norm, _digest(update))
-
-    def _packed(
-        self,
-        said: dict[str, Any],
-        content: RecordDict,
-        compressor: Compressor,
-        bits_per_weight: float,
-    ) -> Arrival:
-        payload = checked_payload(
-            content, whole_bytes(compressor.update_bits(len(self._from), bits_per_weight))
-        )
-        update = Packed(unpacked(payload, compressor, self._sent), 8.0 * len(payload))
-        norm = length(update.change.double())
-        # With few bits, several updates may be all zeros.
-        return Arrival(
-            said, update, norm, None if norm == 0.0 else _digest({"change": update.change})
-        )
-
-
-def _digest(values: Params) -> bytes:
-    """Of the numbers that were read: a device can write the same ones with other headers, types and
-    orders of axes.
-
-    Without a compressor these are w_i. The same w_i - w from another w is not recognised: w + (w_i
-    - w) is rounded, so what the server gets back has other last digits each round.
+def _plain(content: RecordDict, sent: Params, measured: Trained) -> Arrival:
+    """Its digest is that of w_i. The same w_i - w from another w is not recognised: w + (w_i - w) is
+    rounded, so what the server gets back has other last digits each round.
     """
-    return digest_of(RecordDict({"params": params_record(values)}))
+    update = checked_params(content, sent)
+    norm = length(flat(update).double() - flat(sent).double())
+    if norm == 0.0:
+        raise RefusedError(NO_CHANGE)
+    change = flat(update) - flat(sent)
+    return Arrival(measured, change, norm=norm, digest=digest_of(update))
+
+
+def _packed(
+    content: RecordDict,
+    sent: Params,
+    measured: Trained,
+    compressor: Compressor,
+    bits_per_weight: float,
+) -> Arrival:
+    most_bits = whole_bytes(compressor.update_bits(num_weights(sent), bits_per_weight))
+    payload = packed_payload(content, most_bits)
+    change = unpacked_change(payload, compressor, sent)
+    norm = length(change.double())
+    # With few bits, several updates may be all zeros.
+    digest = None if norm == 0.0 else digest_of({"change": change})
+    return Arrival(measured, change, 8.0 * len(payload), norm, digest)
 
 
 def length(change: torch.Tensor) -> float:

@@ -90,35 +90,25 @@ def certify_node(folder: Path, path: Path, ue: int) -> None:
 
 
 @dataclass(frozen=True)
-class StreamKeys:
-    """What the stream server presents, and the authority whose certificates it accepts; all PEM."""
-
-    server_key: bytes
-    server_certificate: bytes
-    devices: bytes
-
-    @classmethod
-    def read(cls, folder: Path) -> "StreamKeys":
-        return cls(
-            *((folder / name).read_bytes() for name in ("server.key", "server.pem", "devices.pem"))
-        )
-
-
-@dataclass(frozen=True)
-class DeviceKeys:
-    """What a device presents, and the authority whose server it accepts; all PEM."""
+class Keys:
+    """What a side of a stream presents, and the authority whose certificates it accepts; all PEM."""
 
     key: bytes
     certificate: bytes
-    ca: bytes
+    authority: bytes
 
-    @classmethod
-    def read(cls, folder: Path, ue: int) -> "DeviceKeys":
-        path = folder / "nodes" / f"ue{ue}"
-        own = serialization.load_ssh_private_key(path.read_bytes(), None)
-        form = serialization.PrivateFormat.PKCS8
-        key = own.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-        return cls(key, path.with_suffix(".pem").read_bytes(), (folder / "ca.pem").read_bytes())
+
+def keys_of_server(folder: Path) -> Keys:
+    names = ("server.key", "server.pem", "devices.pem")
+    return Keys(*((folder / name).read_bytes() for name in names))
+
+
+def keys_of_device(folder: Path, ue: int) -> Keys:
+    path = folder / "nodes" / f"ue{ue}"
+    own = serialization.load_ssh_private_key(path.read_bytes(), None)
+    form = serialization.PrivateFormat.PKCS8
+    key = own.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    return Keys(key, path.with_suffix(".pem").read_bytes(), (folder / "ca.pem").read_bytes())
 
 
 def _authority(common: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
@@ -127,7 +117,7 @@ def _authority(common: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificat
     certificate = (
         _builder(name, name, key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(_usage("key_cert_sign"), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA384())
     )
@@ -144,7 +134,7 @@ def _end_entity(
     return (
         _builder(subject, issuer, key)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(_usage("digital_signature"), critical=True)
         .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
@@ -177,18 +167,14 @@ def _builder(
     )
 
 
-def _usage(signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
+USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+
+
+def _usage(only: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{use: use == only for use in USES})
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -4,99 +4,102 @@ samples.
 
 import importlib
 import logging
+import math
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from autofl.deploy.certificates import DeviceKeys
+from autofl.deploy.arrays import packed_record, params_of, params_record, pixels_record
+from autofl.deploy.certificates import keys_of_device
 from autofl.deploy.desk import desk_of
 from autofl.deploy.device import Meter
 from autofl.deploy.frames import ERROR, REPLY, Parcel, packed, unpacked
 from autofl.deploy.messages import (
+    OWN_VALUES,
+    Ended,
+    Gain,
+    Introduction,
+    Judged,
     Order,
-    packed_record,
-    params_of,
-    params_record,
-    pixels_record,
+    Record,
+    RefusedError,
+    Session,
+    Stamp,
+    Trained,
+    check_parts,
 )
+from autofl.deploy.post import stamped
 from autofl.deploy.privacy import local_noise
-from autofl.deploy.schema import FIELDS, OWN_VALUES, STAMP, RefusedError, check_parts, read
 from autofl.deploy.session import hold_session, leave
 from autofl.deploy.testbed import be_as_modelled, first_packet_time
-from autofl.engines import ClientMemory, ReceivedUpdates, flat
+from autofl.engines import ClientMemory, ReceivedUpdates, Updates, flat
 from autofl.errors import AutoFLError
+from autofl.models import Params
 
 log = logging.getLogger("autofl")
 
 PURPOSES = ("client", "compressor")
 """What a device may remember: its algorithm's state, its compressor's."""
-LARGEST = 2.0**31
-"""Bytes of a message to a device; what it holds is checked against the device's own model."""
 
+Answers = Callable[[RecordDict, Context], RecordDict]
 Handler = Callable[[Message, Context], Message]
 
 
-def _answers(*parts: str) -> Callable[[Handler], Handler]:
-    """A handler of messages with these parts and a stamp, which its reply repeats."""
+def _to(*parts: str) -> Callable[[Answers], Handler]:
+    """What answers messages with these parts and a stamp, which the reply repeats."""
 
-    def wrap(handler: Handler) -> Handler:
-        @wraps(handler)
-        def answer(message: Message, context: Context) -> Message:
-            check_parts(message.content, parts, LARGEST)
-            nonce = read(message.content, STAMP, FIELDS[STAMP])["nonce"]
-            reply = handler(message, context)
-            if not reply.has_error():
-                reply.content = RecordDict({**reply.content, STAMP: ConfigRecord({"nonce": nonce})})
-            return reply
+    def wrap(answers: Answers) -> Handler:
+        @wraps(answers)
+        def handle(message: Message, context: Context) -> Message:
+            check_parts(message.content, parts, math.inf)
+            stamp = Stamp.of(message.content)
+            return Message(stamped(answers(message.content, context), stamp), reply_to=message)
 
-        return answer
+        return handle
 
     return wrap
 
 
-@_answers()
-def introduce(message: Message, context: Context) -> Message:
+def _part(record: Record) -> RecordDict:
+    return RecordDict({record.part: record.written()})
+
+
+@_to()
+def introduce(content: RecordDict, context: Context) -> RecordDict:
     """Who this device is and what it has: the number of its samples and, if they are shared, its
     pixel sums.
     """
+    node = context.node_config
     try:
         desk = desk_of(context)
     except AutoFLError as error:
-        if not {"ue", "data"} <= set(context.node_config):
+        if not {"ue", "data"} <= set(node):
             raise
         # The server does not know yet whose words these are.
-        raise AutoFLError(f"UE {context.node_config['ue']}: {error}") from None
-    settings = desk.settings
+        raise AutoFLError(f"UE {node['ue']}: {error}") from None
     device = desk.device
-    own = {
-        name: float(context.node_config[name]) for name in OWN_VALUES if name in context.node_config
-    }
-    said: dict[str, Any] = {
-        "ue": device.ue,
-        "data-size": device.data_size,
-        "num-classes": device.dataset.num_classes,
-        "sample-shape": list(device.dataset.sample_shape),
-        **own,
-    }
-    content = RecordDict({"device": ConfigRecord(said)})
-    sums = (
-        device.sums()
-        if settings.data.standardise and settings.deploy.statistics == "shared"
-        else None
+    said = _part(
+        Introduction.saying(
+            ue=device.ue,
+            data_size=device.data_size,
+            num_classes=device.dataset.num_classes,
+            sample_shape=device.dataset.sample_shape,
+            **{name: float(node[name]) for name in OWN_VALUES if name in node},
+        )
     )
-    if sums is not None:
-        content["pixels"] = pixels_record(sums)
-    return Message(content, reply_to=message)
+    settings = desk.settings
+    if settings.data.standardise and settings.deploy.statistics == "shared":
+        sums = device.sums()
+        if sums is not None:
+            said["pixels"] = pixels_record(sums)
+    return said
 
 
-@_answers()
-def channel(message: Message, context: Context) -> Message:
+@_to()
+def channel(content: RecordDict, context: Context) -> RecordDict:
     """The channel gain as this device measures it: a function of its own, named
     channel="module:function".
     """
@@ -105,21 +108,43 @@ def channel(message: Message, context: Context) -> Message:
         raise AutoFLError(
             "this node reports no channel; start it with --node-config 'channel=\"module:function\"'"
         )
-    gain = float(getattr(importlib.import_module(module), name)())
-    return Message(RecordDict({"measured": MetricRecord({"gain": gain})}), reply_to=message)
+    return _part(Gain.saying(gain=float(getattr(importlib.import_module(module), name)())))
 
 
-@_answers("params", "order", "model", "pixels")
-def train(message: Message, context: Context) -> Message:
+@_to("params", "order", "model", "pixels")
+def train(content: RecordDict, context: Context) -> RecordDict:
     """The client update: clipped and noised where the settings say so, and then packed where there
     is a compressor.
     """
-    deploy = desk_of(context).settings.deploy
-    _take_order(Order.of(message.content), context)
-    if deploy.clip is None:
-        return _train(message, context)
-    noised = local_noise(deploy.clip, deploy.noise_multiplier)(message, context, _train)
-    return _packed(message, context, noised)
+    desk = desk_of(context)
+    order = Order.of(content)
+    _take_order(order, context)
+    learner = desk.learner(content)
+    sent = learner.sent(content)
+    memory = _memory(context, desk.device.ue)
+    reply = RecordDict()
+
+    # What is measured is all that a device does for an update, as slow as a testbed makes it.
+    meter = Meter.start()
+    updates = trained = learner.train(sent, order, memory)
+    own = None
+    if desk.settings.deploy.clip is not None:
+        own = _noised(trained, content, context)
+        change = flat(own) - flat(sent)
+        one = np.ones(1, dtype=np.int64)
+        updates = ReceivedUpdates(trained.ue, [change], sent, one, one)
+    if desk.compressor is None:
+        reply["params"] = params_record(own or trained.mean(np.ones(1)))  # a mean of one
+    else:
+        payload = learner.pack(updates, desk.compressor, order, memory)
+        reply["packed"] = packed_record(payload)
+    if "slow" in context.node_config:
+        be_as_modelled(order, float(context.node_config["slow"]), meter.begin)
+    guarded = int(trained.guarded[0])  # known once the update was formed
+    reply[Trained.part] = Trained.saying(guarded=guarded, **meter.read()).written()
+
+    _remember(context, desk.device.ue, memory)
+    return reply
 
 
 def _take_order(order: Order, context: Context) -> None:
@@ -127,7 +152,7 @@ def _take_order(order: Order, context: Context) -> None:
     know.
 
     Each round is answered once: a repeated order would make the device release a second update of a
-        round.
+    round.
     """
     if order.ue != (ue := desk_of(context).device.ue):
         raise RefusedError(f"an order for UE {order.ue}; this is UE {ue}")
@@ -137,52 +162,16 @@ def _take_order(order: Order, context: Context) -> None:
     context.state["orders"] = ConfigRecord({"round": order.round})
 
 
-def _train(message: Message, context: Context) -> Message:
-    desk = desk_of(context)
-    order = Order.of(message.content)
-    settings = desk.settings
-    device = desk.device
-    task = desk.task(message.content)
-    sent = task.sent(message.content)
-    memory = _memory(context, device.ue)
-    compressor = desk.compressor if settings.deploy.clip is None else None  # noise comes first
-    meter = Meter.start()
-    updates = device.train(
-        task.engine, desk.algorithm, sent, task.data, order, settings.seed, memory
+def _noised(updates: Updates, content: RecordDict, context: Context) -> Params:
+    """w_i as Flower's mod makes it private; it takes a message with the model and its reply."""
+    deploy = desk_of(context).settings.deploy
+    assert deploy.clip is not None
+    asked = Message(RecordDict({"params": content["params"]}), context.node_id, "train")
+    own = RecordDict({"params": params_record(updates.mean(np.ones(1)))})
+    noised = local_noise(deploy.clip, deploy.noise_multiplier)(
+        asked, context, lambda message, _: Message(own, reply_to=message)
     )
-    content = RecordDict()
-    if compressor is None:
-        content["params"] = params_record(updates.mean(np.ones(1)))  # a mean of one
-    else:
-        content["packed"] = packed_record(
-            device.pack(updates, compressor, order, settings.seed, memory)
-        )
-    if "slow" in context.node_config:  # on a testbed
-        be_as_modelled(order, float(context.node_config["slow"]), meter.begin)
-    content["measured"] = MetricRecord({**meter.read(), "guarded": int(updates.guarded[0])})
-    _remember(context, device.ue, memory)
-    return Message(content, reply_to=message)
-
-
-def _packed(message: Message, context: Context, reply: Message) -> Message:
-    """A reply with its parameters replaced by packed bytes, if there is a compressor."""
-    desk = desk_of(context)
-    device = desk.device
-    compressor = desk.compressor
-    if compressor is None or reply.has_error():
-        return reply
-    order = Order.of(message.content)
-    sent = params_of(message.content)  # checked by `_train`
-    memory = _memory(context, device.ue)
-    change = flat(params_of(reply.content)) - flat(sent)
-    one = np.ones(1, dtype=np.int64)
-    updates = ReceivedUpdates(np.array([device.ue]), [change], sent, one, one)
-    packed = packed_record(device.pack(updates, compressor, order, desk.settings.seed, memory))
-    _remember(context, device.ue, memory)
-    return Message(
-        RecordDict({"packed": packed, "measured": reply.content.metric_records["measured"]}),
-        reply_to=message,
-    )
+    return params_of(noised.content.array_records["params"])
 
 
 def _memory(context: Context, ue: int) -> ClientMemory:
@@ -190,11 +179,7 @@ def _memory(context: Context, ue: int) -> ClientMemory:
     memory = ClientMemory()
     for purpose in PURPOSES:
         if purpose in context.state.array_records:
-            own = {
-                name: torch.from_numpy(array.numpy().copy())
-                for name, array in context.state.array_records[purpose].items()
-            }
-            memory.write(purpose, ue, own)
+            memory.write(purpose, ue, params_of(context.state.array_records[purpose]))
     memory.turn()
     return memory
 
@@ -207,17 +192,12 @@ def _remember(context: Context, ue: int, memory: ClientMemory) -> None:
             context.state[purpose] = params_record(own)
 
 
-@_answers("params", "model", "pixels")
-def evaluate(message: Message, context: Context) -> Message:
+@_to("params", "model", "pixels")
+def evaluate(content: RecordDict, context: Context) -> RecordDict:
     """The model's quality on this device's own samples."""
     desk = desk_of(context)
-    task = desk.task(message.content)
-    params = task.judged(message.content)
-    quality = asdict(task.evaluator(params)(params, _memory(context, desk.device.ue)))
-    return Message(
-        RecordDict({"quality": MetricRecord({name: quality[name] for name in FIELDS["quality"]})}),
-        reply_to=message,
-    )
+    quality = desk.learner(content).evaluate(content, _memory(context, desk.device.ue))
+    return _part(Judged.saying(**{name: getattr(quality, name) for name in Judged.model_fields}))
 
 
 ASKED: dict[str, Handler] = {
@@ -229,39 +209,39 @@ ASKED: dict[str, Handler] = {
 """What a device answers on a stream, as it does by messages."""
 
 
-@_answers("session")
-def session(message: Message, context: Context) -> Message:
+@_to(Session.part)
+def session(content: RecordDict, context: Context) -> RecordDict:
     """Stay until the run is over and answer orders on a stream; the reply says how it ended."""
-    place = read(message.content, "session", FIELDS["session"])
-
-    def answer(parcel: Parcel) -> Parcel:
-        try:
-            if parcel.kind not in ASKED:
-                raise RefusedError("an unknown kind of message")
-            asked = Message(unpacked(parcel.body), context.node_id, parcel.kind)
-            body = packed(ASKED[parcel.kind](asked, context).content)
-            wait = 0.0
-            if parcel.kind == "train" and "slow" in context.node_config:
-                wait = first_packet_time(
-                    Order.of(asked.content), float(context.node_config["slow"]), len(body)
-                )
-            return Parcel(parcel.number, REPLY, body, wait)
-        except Exception as error:  # as Flower tells it of a message
-            return Parcel(
-                parcel.number, ERROR, f"error 1: {type(error)}:<'{error}'>".encode()[:1000]
-            )
-
+    place = Session.of(content)
+    node = context.node_config
     try:
-        keys = DeviceKeys.read(
-            Path(str(context.node_config["folder"])), int(context.node_config["ue"])
-        )
+        keys = keys_of_device(Path(str(node["folder"])), int(node["ue"]))
     except KeyError:
-        outcome = "no-keys"
+        return _part(Ended(outcome="no-keys"))
     except (OSError, ValueError) as error:
         log.warning("no stream: %s", error)
-        outcome = "bad-keys"
-    else:
-        outcome = hold_session(place["host"], place["port"], place["token"], keys, answer, LARGEST)
-        if outcome == "over":
-            leave(int(context.node_config["ue"]))
-    return Message(RecordDict({"ended": ConfigRecord({"outcome": outcome})}), reply_to=message)
+        return _part(Ended(outcome="bad-keys"))
+
+    def answer(parcel: Parcel) -> Parcel:
+        return _answer(parcel, context)
+
+    outcome = hold_session(place.host, place.port, place.token, keys, answer)
+    if outcome == "over":
+        leave(int(node["ue"]))
+    return _part(Ended.saying(outcome=outcome))
+
+
+def _answer(parcel: Parcel, context: Context) -> Parcel:
+    """The reply to an order on a stream; an error is told as Flower tells it of a message."""
+    try:
+        if parcel.kind not in ASKED:
+            raise RefusedError("an unknown kind of message")
+        asked = Message(unpacked(parcel.body), context.node_id, parcel.kind)
+        body = packed(ASKED[parcel.kind](asked, context).content)
+        wait = 0.0
+        if parcel.kind == "train" and "slow" in context.node_config:
+            slow = float(context.node_config["slow"])
+            wait = first_packet_time(Order.of(asked.content), slow, len(body))
+        return Parcel(parcel.number, REPLY, body, wait)
+    except Exception as error:
+        return Parcel(parcel.number, ERROR, f"error 1: {type(error)}:<'{error}'>".encode()[:1000])

@@ -1,32 +1,17 @@
-"""A device: its own data, its own update, and what it measures. The data never leaves it."""
+"""A device: its own data, and what it measures. The data never leaves it."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from torch import nn
 
-from autofl.algorithms import Algorithm, at_round, is_independent, split_of
-from autofl.compressors import Compressor
 from autofl.config import Settings
 from autofl.data import Dataset, Partition, read_device
-from autofl.data.federated import (
-    FederatedData,
-    PixelSums,
-    column_statistics,
-    is_table,
-    pixel_sums,
-    pool_of,
-)
+from autofl.data.federated import PixelSums, column_statistics, is_table, pixel_sums
 from autofl.data.partition import TRAIN_SHARE
-from autofl.deploy.messages import Order
-from autofl.engines import ClientMemory, CompressedUpdates, Engine, Updates
-from autofl.engines.low_rank import low_rank_layers
 from autofl.errors import AutoFLError
-from autofl.evaluation import Evaluator, PersonalModels, PreparedEvaluator, draw_piece
 from autofl.experiments.data import build_partition, loaded_from
-from autofl.models import Params
 from autofl.rng import stream
 from autofl.units import IntArray, PathLike
 
@@ -53,11 +38,9 @@ class Device:
 
     def sums(self) -> PixelSums | None:
         """Sums of this device's training pixels; None where samples are used as they are."""
-        return (
-            pixel_sums(self.dataset, self.partition.train)
-            if self.dataset.x.dtype == np.uint8
-            else None
-        )
+        if self.dataset.x.dtype != np.uint8:
+            return None
+        return pixel_sums(self.dataset, self.partition.train)
 
     def far_columns(self) -> str | None:
         """Why a table should be standardised by its owner; None where it is no table or its scales
@@ -74,61 +57,6 @@ class Device:
             " they are; standardise its columns in all files alike, by the same means and deviations"
         )
 
-    def data(self, num_classes: int, sums: PixelSums | None, standardise: bool) -> FederatedData:
-        """The samples; images are standardised by these sums, or by this device's own without any."""
-        dataset = replace(self.dataset, num_classes=num_classes)
-        return pool_of(dataset, self.partition, (sums or self.sums()) if standardise else None)
-
-    def train(
-        self,
-        engine: Engine,
-        algorithm: Algorithm,
-        sent: Params,
-        data: FederatedData,
-        order: Order,
-        seed: int,
-        memory: ClientMemory,
-    ) -> Updates:
-        """The client update of the simulator, by the simulator's engine, on the samples the
-        simulator would draw.
-        """
-        if not 0 < order.num_samples <= self.data_size:
-            raise AutoFLError(
-                f"UE {self.ue} is told to train on {order.num_samples} of {self.data_size} samples"
-            )
-        ue = np.array([self.ue])
-        num_samples = np.array([order.num_samples])
-        how = (split_of(algorithm), is_independent(algorithm))
-        batches = data.draw(ue, num_samples, order.local_steps, seed, order.round, *how)
-        return engine(at_round(algorithm, order.round, sent), sent, batches, ue, memory)
-
-    def pack(
-        self,
-        updates: Updates,
-        compressor: Compressor,
-        order: Order,
-        seed: int,
-        memory: ClientMemory,
-    ) -> bytes:
-        """The bytes of this UE's update, rounded as the simulator would."""
-        bits = np.array([order.bits_per_weight])
-        compressed = CompressedUpdates(updates, compressor, bits, seed, order.round, memory)
-        [(_, own)] = compressed.messages()
-        return own.pack()
-
-    def prepare(
-        self,
-        evaluator: Evaluator,
-        model: nn.Module,
-        data: FederatedData,
-        seed: int,
-        personal: PersonalModels | None = None,
-    ) -> PreparedEvaluator:
-        """What evaluates models on this UE's samples alone."""
-        piece = draw_piece(evaluator, data, seed, np.array([self.ue]))
-        layers = low_rank_layers(model) if personal is None else None
-        return PreparedEvaluator(evaluator, model, data, (piece,), layers, personal)
-
 
 def open_device(path: PathLike, ue: int, seed: int) -> Device:
     """The device whose data lies in this file: x, y and perhaps its own split (see `read_device`)."""
@@ -142,7 +70,7 @@ def open_device(path: PathLike, ue: int, seed: int) -> Device:
         raise AutoFLError(
             f"{path}: {len(dataset.y)} samples; at least 2 are needed, one to train and one to test on"
         )
-    return Device(ue, dataset, Partition(train, _start(ue, train), test, _start(ue, test)))
+    return _alone(ue, dataset, train, test)
 
 
 def dealt_device(settings: Settings, ue: int) -> Device:
@@ -155,13 +83,15 @@ def dealt_device(settings: Settings, ue: int) -> Device:
         raise AutoFLError(
             f"UE {ue}: the settings deal out data to UEs 0 to {partition.num_ue - 1} (cell.num_ue)"
         )
-    train = partition.train_of(ue)
-    test = partition.test_of(ue)
-    return Device(ue, dataset, Partition(train, _start(ue, train), test, _start(ue, test)))
+    return _alone(ue, dataset, partition.train_of(ue), partition.test_of(ue))
 
 
-def _start(ue: int, index: IntArray) -> IntArray:
-    return np.append(np.zeros(ue + 1, dtype=np.int64), len(index))
+def _alone(ue: int, dataset: Dataset, train: IntArray, test: IntArray) -> Device:
+    """The device that has these samples, in a partition where nobody before it has any."""
+    nobody = np.zeros(ue + 1, dtype=np.int64)
+    of_train = np.append(nobody, len(train))
+    of_test = np.append(nobody, len(test))
+    return Device(ue, dataset, Partition(train, of_train, test, of_test))
 
 
 POWERCAP = Path("/sys/class/powercap")
@@ -180,7 +110,7 @@ class Meter:
 
     def read(self) -> dict[str, float]:
         """Seconds and, where the platform has a counter that did not wrap around meanwhile, joules."""
-        measured = {"train-time": time.perf_counter() - self.begin}
+        measured = {"train_time": time.perf_counter() - self.begin}
         joules = machine_energy()
         if self.joules is not None and joules is not None and joules >= self.joules:
             measured["energy"] = joules - self.joules

@@ -6,22 +6,24 @@ nodes/ue0 ue0.pub ue0.pem ...   key and certificate of each device and, on one m
 data
 app/                            the Flower app: settings and the names of its two halves
 flower/                         Flower's own home: which SuperLink to talk to
-superlink.db logs/ state.json   what is remembered, said, and running
+superlink.db logs/ state.json   what is remembered, said, and was started
 """
 
 import contextlib
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from autofl.deploy.certificates import (
     certified_hosts,
@@ -35,7 +37,13 @@ from autofl.files import inside, open_own, opening, quoted, read_json, read_toml
 LINK = "autofl"
 """The name of the SuperLink in Flower's configuration."""
 MARK = "AUTOFL_DEPLOY"
-"""Environment variable by which everything started from a folder is found again."""
+PROGRAM = "AUTOFL_DEPLOY_PROGRAM"
+"""Environment variables by which everything started from a folder is found again: the folder, and
+the program that was started or has started it.
+"""
+USUAL = {"deploy": Path("runs/deployment"), "testbed": Path("runs/testbed")}
+"""The folder that a command takes by default."""
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 PRIVATE = 0o077
 """The umask of everything a deployment writes: keys, data, logs and runs are private to their user.
 """
@@ -48,8 +56,37 @@ TRIES = 3
 """How often a SuperLink that does not answer is asked."""
 
 
+class Noted(BaseModel):
+    """What is remembered of a deployment between two commands."""
+
+    model_config = ConfigDict(strict=True)
+    programs: list[str] = []  # that were started from here
+    port: int = Field(0, ge=0, le=MOST_PORT)  # of the SuperLink that `up` has started; 0: none
+    slow: float = Field(1.0, gt=0.0, le=1e6)  # times slower than modelled, on a testbed
+    testbed: bool = False
+    form: str = ""  # of the samples that were dealt out, as in `RunConfig`
+    run: str = ""  # Flower's number of the last run
+    out: str = ""  # its folder
+
+
+def processes_of(folder: Path, name: str = "", word: str = "") -> list[psutil.Process]:
+    """What was started from a deployment's folder, except this process: by the program of this
+    name, with this word in its command.
+    """
+    mark = str(folder.resolve())
+    ours = []
+    for process in psutil.process_iter(["environ", "cmdline"]):
+        environ = process.info["environ"] or {}
+        if environ.get(MARK) != mark or process.pid == os.getpid():
+            continue
+        is_named = not name or environ.get(PROGRAM) == name
+        if is_named and word in " ".join(process.info["cmdline"] or ()):
+            ours.append(process)
+    return ours
+
+
 @dataclass(frozen=True)
-class Site:
+class Deployment:
     """A deployment's folder."""
 
     folder: Path
@@ -58,15 +95,17 @@ class Site:
         return self.folder / "nodes" / f"ue{ue}{ending}"
 
     @property
-    def state(self) -> dict[str, Any]:
-        """What runs according to our records: {"address", "processes": {name: {"pid", "began"}}};
-        empty if none.
-        """
+    def state(self) -> Noted:
+        """What the last commands have noted; nothing where that cannot be read."""
         try:
-            state = read_json(self.folder / "state.json")
-        except AutoFLError:
-            return {}
-        return state if _is_state(state) else {}
+            return Noted.model_validate(read_json(self.folder / "state.json"))
+        except (AutoFLError, ValidationError):
+            return Noted()
+
+    def note(self, **changes: Any) -> None:
+        """Remember this too."""
+        state = self.state.model_copy(update=changes)
+        write_whole(self.folder / "state.json", state.model_dump_json(indent=2))
 
     @property
     def is_prepared(self) -> bool:
@@ -74,6 +113,8 @@ class Site:
         deal data out here.
         """
         return (self.folder / "config.toml").is_file() and not self.node(0, ".npz").is_file()
+
+    # How people are told of it.
 
     @property
     def named(self) -> str:
@@ -88,16 +129,20 @@ class Site:
         return f"{self._command('up')} starts it again"
 
     @property
+    def unanswered(self) -> str:
+        """That its SuperLink does not answer, and what to do about it."""
+        host, port = self.link()
+        return f"the SuperLink at {host}:{port} does not answer; {self.mending}"
+
+    @property
     def running(self) -> str:
         """The command that runs on these devices."""
         return self._command("run")
 
     def _command(self, verb: str) -> str:
         """A command on this deployment; the folder is named where it is not the usual one."""
-        command, usual = (
-            ("testbed", "testbed") if self.state.get("testbed", False) else ("deploy", "deployment")
-        )
-        where = "" if self.folder == Path("runs", usual) else f" {self.named}"
+        command = "testbed" if self.state.testbed else "deploy"
+        where = "" if self.folder == USUAL[command] else f" {self.named}"
         return f"autofl {command} {verb}{where}"
 
     @property
@@ -105,8 +150,7 @@ class Site:
         """Where the words of a SuperLink are."""
         return "the SuperLink's log" if self.is_prepared else str(self.folder / "logs")
 
-    def keep(self, state: Mapping[str, Any]) -> None:
-        write_whole(self.folder / "state.json", json.dumps(state, indent=2))
+    # What lies in it.
 
     def prepare(self, hosts: Sequence[str], num_nodes: int) -> None:
         """Certificates and node keys; existing ones stay, since devices hold the other half."""
@@ -140,6 +184,16 @@ class Site:
         )
         write_whole(home / "config.toml", text)
 
+    def link(self) -> tuple[str, int]:
+        """Name and port of the SuperLink; an address of IPv6 without its brackets."""
+        path = self.folder / "flower" / "config.toml"
+        with opening(path, "the place of a SuperLink"):
+            address = read_toml(path)["superlink"][LINK]["address"]
+            host, _, port = str(address).rpartition(":")
+            return host.strip("[]"), int(port)
+
+    # Flower's programs.
+
     def environment(self) -> dict[str, str]:
         """No telemetry, no update check, Flower's home in the folder, and its programs where this
         Python's are.
@@ -150,8 +204,7 @@ class Site:
             MARK: str(self.folder.resolve()),
             "PYTHONSAFEPATH": "1",  # as `starting_pythons`: some are started with `python -m`
             "FLWR_HOME": str(self.folder.resolve() / "flower"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            **QUIET,
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
             "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
         }
@@ -169,50 +222,34 @@ class Site:
     def register(self, ue: int) -> list[str]:
         return ["flwr", "supernode", "register", str(self.node(ue, ".pub")), LINK]
 
-    def link(self) -> tuple[str, int]:
-        """Name and port of the SuperLink; an address of IPv6 without its brackets."""
-        path = self.folder / "flower" / "config.toml"
-        with opening(path, "the place of a SuperLink"):
-            address = read_toml(path)["superlink"][LINK]["address"]
-            host, _, port = str(address).rpartition(":")
-            return host.strip("[]"), int(port)
-
     def supernode(
         self, ue: int, address: str, port: int, data: str | None = None, more: str = ""
     ) -> list[str]:
         folder = self.folder if data else self.folder.resolve()
         node_config = f'ue={ue} data="{data or self.node(ue, ".npz")}" folder="{folder}"{more}'
         return [
-            *(
-                "flower-supernode",
-                "--superlink",
-                address,
-                "--root-certificates",
-                str(self.folder / "ca.pem"),
-            ),
+            *("flower-supernode", "--superlink", address),
+            *("--root-certificates", str(self.folder / "ca.pem")),
             *("--auth-supernode-private-key", str(self.node(ue)), "--port", str(port)),
             *("--node-config", node_config),
         ]
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a program in a process group of its own, its words in logs/NAME.log, and note it."""
+        """Start a program in a session of its own, its words in logs/NAME.log, and note it."""
         logs = inside(self.folder, "logs")
         logs.mkdir(exist_ok=True)
-        with os.fdopen(
-            open_own(logs / f"{name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab"
-        ) as log:
+        own = open_own(logs / f"{name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        with os.fdopen(own, "ab") as log:
             process = subprocess.Popen(
                 program(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self.environment(),
+                env=self.environment() | {PROGRAM: name},
                 start_new_session=True,
                 umask=PRIVATE,
             )
-        state = self.state
-        state.setdefault("processes", {})[name] = {"pid": process.pid, "began": _began(process.pid)}
-        self.keep(state)
+        self.note(programs=sorted({*self.state.programs, name}))
         return process
 
     def ask(self, command: Sequence[str]) -> dict[str, Any]:
@@ -231,15 +268,15 @@ class Site:
             capture_output=True,
             text=True,
         )
+        what = " ".join(command[:3])
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
         except ValueError:
             said = " ".join((done.stderr or done.stdout).split())[-300:]
-            raise AutoFLError(f"{' '.join(command[:3])}: {said or 'no answer'}") from None
+            raise AutoFLError(f"{what}: {said or 'no answer'}") from None
         if not answer.get("success", False):
-            raise AutoFLError(
-                f"{' '.join(command[:3])}: {' '.join(str(answer.get('error-message', answer)).split())}"
-            )
+            said = " ".join(str(answer.get("error-message", answer)).split())
+            raise AutoFLError(f"{what}: {said}")
         return answer
 
     def last_words(self, number: str) -> str:
@@ -256,113 +293,69 @@ class Site:
         errors = re.findall(r"^\S*(?:Error|Exception): (.+)$", done.stdout, re.MULTILINE)
         return str(errors[-1]) if errors else ""
 
-    def alive(self) -> dict[str, bool]:
-        """Of each program we started: whether it still runs."""
-        noted = self.state.get("processes", {})
-        return {
-            name: _began(process["pid"]) == process["began"] and _is_flower(process["pid"])
-            for name, process in noted.items()
-        }
-
     def online(self) -> int:
         """How many SuperNodes the SuperLink sees."""
         nodes = self.ask(["flwr", "supernode", "list", LINK])["nodes"]
         return sum(node["status"] == "online" for node in nodes)
 
-    def servers(self) -> list[int]:
-        """Processes of server apps that were started from this folder."""
-        return [
-            pid
-            for pid, words in self._marked_commands()
-            if any(b"flwr-serverapp" in word for word in words)
-        ]
+    # Their processes.
+
+    def alive(self) -> dict[str, bool]:
+        """Of each program we started: whether it still runs. Its helpers may outlive it."""
+        running = {
+            process.info["environ"].get(PROGRAM)
+            for word in ("flower-superlink", "flower-supernode")
+            for process in processes_of(self.folder, word=word)
+        }
+        return {name: name in running for name in self.state.programs}
+
+    def servers(self) -> list[psutil.Process]:
+        """Server apps that were started from this folder."""
+        return processes_of(self.folder, word="flwr-serverapp")
 
     def can_start_servers(self) -> bool:
         """Whether the SuperLink has the helper that starts server apps; it dies if the database is
-        locked too long.
-
-        On another machine, or without /proc, this cannot be known, and the helper is taken for
-        alive.
+        locked too long. Of a SuperLink that was not started from here this cannot be known.
         """
-        link = self.state.get("processes", {}).get("superlink")
-        if link is None or not Path("/proc/self").exists():
-            return True
-        helpers = (
-            words
-            for _, words in self._marked_commands()
-            if any(b"flower-superexec" in word for word in words)
-        )
-        return any(str(link["pid"]).encode() in words for words in helpers)
-
-    def _marked_commands(self) -> Iterator[tuple[int, list[bytes]]]:
-        for pid in _marked(self.folder):
-            with contextlib.suppress(OSError):
-                yield pid, Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        is_ours = "superlink" in self.state.programs
+        return not is_ours or bool(processes_of(self.folder, "superlink", "flower-superexec"))
 
     def end_servers(self) -> None:
         """End server apps that outlived their SuperLink or their run: they would write into the
         folder once more.
         """
-        for pid in self.servers():
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        end_all(self.servers())
 
     def end(self, name: str) -> None:
         """End a program that was started from this folder, and what it started."""
-        if self.alive().get(name, False):
-            with contextlib.suppress(OSError):
-                os.killpg(
-                    self.state["processes"][name]["pid"], signal.SIGKILL
-                )  # start() gave it a group of its own
-            _wait_until(lambda: not self.alive().get(name, False), 10.0)
+        end_all(processes_of(self.folder, name))
 
     def stop(self) -> list[str]:
         """End everything that was started from this folder and return the names; having nothing to
         end is no error.
         """
-        noted = self.state.get("processes", {})
         running = [name for name, lives in self.alive().items() if lives]
-        ours = _marked(self.folder) | {noted[name]["pid"] for name in running}
-        began = {pid: _began(pid) for pid in ours}
-
-        def left() -> set[int]:
-            """A process that is ending has lost its mark before it is gone."""
-            return _marked(self.folder) | {
-                pid for pid, when in began.items() if when and _began(pid) == when
-            }
-
-        for number, seconds in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
-            for pid in left():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            if _wait_until(lambda: not left(), seconds):
-                break
-        else:
-            raise AutoFLError(f"{self.folder}: processes {sorted(left())} could not be ended")
+        end_all(processes_of(self.folder), gently=15.0)
+        end_all(processes_of(self.folder))  # what they started meanwhile
+        if left := processes_of(self.folder):
+            pids = [process.pid for process in left]
+            raise AutoFLError(f"{self.folder}: processes {pids} could not be ended")
         (self.folder / "state.json").unlink(missing_ok=True)
         return running
 
 
-def _is_state(state: object) -> bool:
-    """Whether it is what `keep` writes, as far as anything relies on it."""
-    if not isinstance(state, dict) or not isinstance(noted := state.get("processes", {}), dict):
-        return False
-    port = state.get("port", 0)
-    slow = state.get("slow", 1.0)
-    known = (
-        type(port) is int
-        and 0 <= port <= MOST_PORT
-        and isinstance(slow, int | float)
-        and 0.0 < slow <= 1e6
-    )
-    return known and all(_is_noted(entry) for entry in noted.values())
-
-
-def _is_noted(entry: object) -> bool:
-    """Whether it says when a process of this number began."""
-    if not isinstance(entry, dict) or type(entry.get("pid")) is not int:
-        return False
-    return 0 < entry["pid"] < 2**31 and isinstance(entry.get("began"), str)
+def end_all(processes: Sequence[psutil.Process], gently: float = 0.0) -> None:
+    """End processes and wait until they are gone; they get some seconds to do it themselves."""
+    left = list(processes)
+    if gently:
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, left = psutil.wait_procs(left, gently)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, 10.0)
 
 
 def free_port() -> int:
@@ -397,6 +390,11 @@ def wait_for(
         time.sleep(0.2)
 
 
+def address_of(host: str, port: int) -> str:
+    """As addresses are written: one of IPv6 has brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def answers(host: str, port: int) -> bool:
     """Whether somebody listens there."""
     try:
@@ -408,65 +406,8 @@ def answers(host: str, port: int) -> bool:
 
 def program(command: Sequence[str]) -> list[str]:
     """Flower's programs lie beside this Python; one that is named by its place is taken as it is."""
-    place = (
-        Path(sys.executable).parent / command[0]
-    )  # which is the place itself if that is absolute
+    # An absolute name is the place itself.
+    place = Path(sys.executable).parent / command[0]
     if not place.is_file():
         raise lacks(f"{command[0]}, which is not here,", "flower")
     return [str(place), *command[1:]]
-
-
-def _wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not (so := is_so()) and time.monotonic() < end:
-        time.sleep(0.1)
-    return so
-
-
-def _began(pid: int) -> str | None:
-    """When a process began, as the system records it; None if it is gone. A process number may be
-    reused.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (
-        FileNotFoundError,
-        ProcessLookupError,
-    ):  # the second if it ends between opening and reading
-        if Path("/proc/self").exists():
-            return None
-        shown = subprocess.run(
-            ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True
-        )
-        return shown.stdout.strip() or None
-    rest = stat.rpartition(")")[2].split()
-    return None if rest[0] == "Z" else rest[19]  # a zombie only waits for its parent
-
-
-def _is_flower(pid: int) -> bool:
-    """Whether a process is one of those that `start` starts, by its command line: a note may name
-    anybody's.
-    """
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        if Path("/proc/self").exists():
-            return False
-        words = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True).stdout
-    return b"flower-super" in words
-
-
-def _marked(folder: Path) -> set[int]:
-    """Processes that carry the mark of this folder, except this one; without /proc, none are found."""
-    mark = f"{MARK}={folder.resolve()}".encode()
-    pids = set()
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            if (
-                mark in (place / "environ").read_bytes().split(b"\0")
-                and _began(int(place.name)) is not None
-            ):
-                pids.add(int(place.name))
-        except OSError:
-            continue
-    return pids - {os.getpid()}

@@ -8,12 +8,11 @@ import threading
 import time
 from dataclasses import dataclass
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from autofl.deploy.messages import content_of
-from autofl.deploy.post import pulled, stamped
-from autofl.deploy.schema import FIELDS, RefusedError, read, refusing, shown
+from autofl.deploy.messages import Ended, RefusedError, Session, refusing, shown
+from autofl.deploy.post import content_of, new_stamp, pulled, stamped
 
 log = logging.getLogger("autofl")
 
@@ -77,10 +76,10 @@ class Invitations:
     def node_of(self, token: str) -> int | None:
         """Who was invited with this token, if it is still valid."""
         with self._lock:
-            tokens = {
-                key: node for node, one in self._of_node.items() for key in (one.token, one.former)
-            }
-            return tokens.get(token) if token else None
+            for node, one in self._of_node.items():
+                if token and token in (one.token, one.former):
+                    return node
+            return None
 
     def came(self, node: int, token: str) -> None:
         """A node has opened its stream: its new process, or the former one, whose successor then is
@@ -106,7 +105,9 @@ class Invitations:
         invited again.
         """
         with self._lock:
-            self._of_node[node].has_stream, self._of_node[node].since = False, time.monotonic()
+            one = self._of_node[node]
+            one.has_stream = False
+            one.since = time.monotonic()
 
     def apart(self) -> dict[int, str]:
         """Nodes that are online and cannot have a stream, and why."""
@@ -159,19 +160,19 @@ class Invitations:
         for node in due:
             before = self._of_node.get(node)
             token = secrets.token_hex(16)
-            content = RecordDict(
-                {"session": ConfigRecord({"host": self._host, "port": self._port, "token": token})}
-            )
+            session = Session(host=self._host, port=self._port, token=token)
+            content = RecordDict({Session.part: session.written()})
             invitation = Invitation(token, "", time.monotonic())
             if before is not None:
                 invitation.tries = before.tries + 1
                 invitation.failures = before.failures
-                invitation.former = before.token if before.has_come else ""
                 invitation.refused = before.refused
+                if before.has_come:
+                    invitation.former = before.token
             with self._lock:
                 self._of_node[node] = invitation  # before the node can know of it
             message = Message(
-                stamped(content, secrets.token_hex(16)),
+                stamped(content, new_stamp()),
                 node,
                 "query.session",
                 ttl=MONTH,
@@ -198,6 +199,6 @@ class Invitations:
             if reply is None:
                 return None
             with refusing():
-                return str(read(content_of(reply), "ended", FIELDS["ended"])["outcome"])
+                return Ended.of(content_of(reply)).outcome
         except RefusedError as error:
             return shown(str(error))

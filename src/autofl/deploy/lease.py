@@ -8,11 +8,12 @@ process, checks before each step whether its own attempt still holds the lock; i
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from filelock import lock_descriptor
 
 from autofl.errors import AutoFLError
 from autofl.files import open_own
@@ -35,10 +36,7 @@ def is_held(folder: Path) -> bool:
     except (OSError, AutoFLError):
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except OSError:
-        return True
+        return not lock_descriptor(descriptor, blocking=False)
     finally:
         os.close(descriptor)
 
@@ -81,11 +79,9 @@ def _held(folder: Path, attempt: str, otherwise: str) -> Iterator[Path]:
 def _locked(descriptor: int) -> bool:
     """Whether the lock was obtained; a server app that checks it also holds it for a moment."""
     for _ in range(10):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock_descriptor(descriptor, blocking=False):
             return True
-        except OSError:
-            time.sleep(0.1)
+        time.sleep(0.1)
     return False
 
 
@@ -101,8 +97,7 @@ def watcher(path: Path, attempt: str) -> Callable[[], None]:
             holder = os.pread(descriptor, 64, 0).decode(errors="replace")
             if holder != attempt:
                 raise TakenOverError("another attempt has taken over; this one ends")
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if lock_descriptor(descriptor, blocking=False):
                 raise LeftAloneError("the command that started this run is gone")
         finally:
             os.close(descriptor)

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from autofl.deploy.fleet import Fleet, node_words
-from autofl.deploy.post import Ask
 from autofl.records.devices import NOBODY
 
 MOST = 50
@@ -61,7 +60,7 @@ class Notes:
         return is_new and (what not in ABSENCES or self._times[who] <= MOST_TIMES)
 
 
-def remarks_of(fleet: Fleet, ask: Ask) -> Iterator[tuple[str, str]]:
+def remarks_of(fleet: Fleet) -> Iterator[tuple[str, str]]:
     """Who takes no part, is not there, or is slow to reach, and why."""
     for node, refusal in fleet.refusals.items():
         yield node_words(node, refusal.ue), f"takes no part: {refusal.why}"
@@ -69,10 +68,16 @@ def remarks_of(fleet: Fleet, ask: Ask) -> Iterator[tuple[str, str]]:
     for ue in range(fleet.num_ue):
         if fleet.is_here(ue):
             yield f"UE {ue}", HERE
-            if (way := ask.way(fleet.known[ue].node)).startswith("messages ("):
+            if (way := fleet.way(ue)).startswith("messages ("):
                 yield f"UE {ue}", f"asked by {way}, so a round takes seconds"
-        elif not fleet.is_refused(ue):  # else its own line says why
-            yield f"UE {ue}", AWAY if ue in fleet.known else PERHAPS if is_one_unknown else ABSENT
+        elif fleet.is_refused(ue):
+            continue  # its own line says why
+        elif ue in fleet.known:
+            yield f"UE {ue}", AWAY
+        elif is_one_unknown:
+            yield f"UE {ue}", PERHAPS
+        else:
+            yield f"UE {ue}", ABSENT
 
 
 def lost_words(lost: Mapping[int, str]) -> str:

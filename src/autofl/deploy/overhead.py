@@ -33,26 +33,30 @@ class Overheads:
         """What was measured in a round that took `round_time` [s], evaluation apart; a round
         without a reply says nothing, nor does one in which the server waited for a device in vain.
         """
-        asked = list(records)
+        asked = [record for record in records if is_asked(record)]
         heard = [
             record
             for record in asked
             if not math.isnan(record.reply_time) and not math.isnan(record.train_time)
         ]
         for record in heard:
-            self._of_ue[record.ue].append(record.reply_time - busy_time(record))
-        if heard and all(record in heard or not is_asked(record) for record in asked):
-            late = _too_late(heard)
-            self._of_round.append(max(round_time - late - max(map(busy_time, heard)), 0.0))
+            self._of_ue[record.ue].append(overhead_of(record))
+        if heard and len(heard) == len(asked):
+            busy = max(busy_time(record) for record in heard)
+            self._of_round.append(max(round_time - _too_late(heard) - busy, 0.0))
 
     def of_ue(self, ue: int) -> float | None:
         """Of this device [s]."""
-        return statistics.median(self._of_ue[ue]) if self._of_ue[ue] else None
+        return _median(self._of_ue[ue])
 
     @property
     def of_round(self) -> float | None:
         """T_over [s], None before the first round."""
-        return statistics.median(self._of_round) if self._of_round else None
+        return _median(self._of_round)
+
+
+def _median(seconds: Sequence[float]) -> float | None:
+    return statistics.median(seconds) if seconds else None
 
 
 def _too_late(heard: Sequence[DeviceRecord]) -> float:
@@ -64,7 +68,7 @@ def _too_late(heard: Sequence[DeviceRecord]) -> float:
     """
     if len(heard) < FEWEST:
         return 0.0
-    most = FACTOR * statistics.median(record.reply_time - busy_time(record) for record in heard)
+    most = FACTOR * statistics.median(overhead_of(record) for record in heard)
     expected = max(min(record.reply_time, busy_time(record) + most) for record in heard)
     return max(record.reply_time for record in heard) - expected
 
@@ -78,5 +82,12 @@ def busy_time(record: DeviceRecord) -> float:
     """Seconds of computing and sending, of which the device says the first: no more than its reply
     took.
     """
-    said = record.train_time + (0.0 if math.isnan(record.send_time) else record.send_time)
+    said = record.train_time
+    if not math.isnan(record.send_time):
+        said += record.send_time
     return min(said, record.reply_time)
+
+
+def overhead_of(record: DeviceRecord) -> float:
+    """Seconds from order to reply beyond computing and sending."""
+    return record.reply_time - busy_time(record)

@@ -4,50 +4,75 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from autofl.deploy.messages import NAN, content_of
-from autofl.deploy.schema import SMALL, STAMP, RefusedError, check_parts, read, refusing
+from autofl.deploy.messages import (
+    SMALL,
+    RefusedError,
+    Stamp,
+    check_parts,
+    refusing,
+    shown,
+    size_of,
+    told,
+)
 
+NAN = float("nan")
 POLL = 0.2
 """Seconds between looks for replies, if a look takes no longer itself."""
-NAMES = 512
-"""Bytes that name, type and shape of an array may take."""
 GRACE = 15.0
 """Seconds for which Flower keeps a message beyond our own deadline, so that our deadline decides.
 """
+UNDELIVERED = (
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+)
+"""Errors that come from the SuperLink; the others are the device's."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply and how long it took, or why there is none."""
+    """What a reply says and how long it took, or why nothing of it is used."""
 
-    content: RecordDict | None
-    seconds: float
+    value: Any = None  # what `Expected.read` made of it
     problem: str = ""
+    seconds: float = NAN
     sending: float = NAN  # seconds from its first byte to its last, where that is seen
-    reading: object = None  # what `Expected.reader` made of it
-
-
-def _nothing(*_: object) -> None:
-    pass
+    num_bytes: float = NAN
 
 
 class Expected(NamedTuple):
-    """What a reply may hold, and what is done with it at once, while others are still waited for."""
+    """What a reply may hold, and what is made of it at once, while others are still waited for."""
 
     parts: Collection[str]
+    read: Callable[[int, RecordDict], object]  # of who replies, and the reply
     most_bytes: float = SMALL
-    reader: Callable[[int, RecordDict], object] = _nothing  # of who replies, and the reply
-    num_arrays: int = 0
 
-    @property
-    def most_rest(self) -> float:
-        """Bytes of a reply besides the values of arrays and packed updates."""
-        return SMALL + NAMES * self.num_arrays
+    def answer(
+        self,
+        node: int,
+        take: Callable[[], RecordDict],
+        stamp: Stamp,
+        seconds: float,
+        sending: float = NAN,
+    ) -> Answer:
+        """A reply, if `take` gives one that holds what was asked for, to this very message."""
+        try:
+            with refusing():
+                content = take()
+                check_parts(content, self.parts, self.most_bytes)
+                if Stamp.of(content) != stamp:
+                    raise RefusedError("a reply to another message: its stamp is old")
+                value = self.read(node, content)
+                return Answer(value, "", seconds, sending, float(size_of(content)))
+        except RefusedError as error:
+            return Answer(problem=str(error), seconds=seconds)
 
 
 class Ask(Protocol):
@@ -66,7 +91,7 @@ class Ask(Protocol):
         ...
 
     def __call__(
-        self, contents: Mapping[int, RecordDict], message_type: str, group: str, expected: Expected
+        self, contents: Mapping[int, RecordDict], kind: str, group: str, expected: Expected
     ) -> dict[int, Answer]:
         """Ask these nodes, one content each; every node gets an answer, if only that none came in
         time.
@@ -76,17 +101,20 @@ class Ask(Protocol):
 
 @dataclass(frozen=True)
 class Post:
-    """Sends messages and waits for their replies.
+    """Sends Flower's messages and waits for their replies.
 
-    Each message carries a nonce of its own, which its reply must repeat: the reply to another
-    message, of this round or of one long ago, is refused. `watch` is called while waiting, and may
-    raise to end it.
+    `watch` is called while waiting, and may raise to end it.
     """
 
     grid: Grid
     deadline: float
-    watch: Callable[[], None] = _nothing
+    watch: Callable[[], None] = lambda: None
     why: str = ""  # there are no streams
+
+    @property
+    def late(self) -> Answer:
+        """That of a node which does not answer."""
+        return Answer(problem=f"no reply within {self.deadline:g} s")
 
     def nodes(self) -> set[int]:
         return set(self.grid.get_node_ids())
@@ -98,57 +126,41 @@ class Post:
         return f"messages ({self.why})" if self.why else "messages"
 
     def __call__(
-        self, contents: Mapping[int, RecordDict], message_type: str, group: str, expected: Expected
+        self, contents: Mapping[int, RecordDict], kind: str, group: str, expected: Expected
     ) -> dict[int, Answer]:
-        """Ask these nodes, one content each; every node gets an answer, if only that none came in
-        time.
-        """
         self.watch()
-        nodes = list(contents)
-        nonces = {node: secrets.token_hex(16) for node in nodes}
+        stamp = new_stamp()
+        ttl = self.deadline + GRACE
         messages = [
-            Message(
-                stamped(contents[node], nonces[node]),
-                node,
-                message_type,
-                ttl=self.deadline + GRACE,
-                group_id=group,
-            )
-            for node in nodes
+            Message(stamped(content, stamp), node, kind, ttl=ttl, group_id=group)
+            for node, content in contents.items()
         ]
         begin = time.monotonic()
-        waiting = (
-            dict(zip(self.grid.push_messages(messages), nodes, strict=True)) if messages else {}
-        )
-        answers = {
-            node: Answer(None, NAN, "could not be sent")
-            for node in nodes
-            if node not in waiting.values()
-        }
+        numbers = self.grid.push_messages(messages) if messages else []
+        waiting = {number: node for number, node in zip(numbers, contents, strict=False) if number}
+        answers = dict.fromkeys(contents, Answer(problem="could not be sent"))
+        answers |= dict.fromkeys(waiting.values(), self.late)
         while waiting:
             self.watch()
             look = time.monotonic()
             for number, node in list(waiting.items()):
+                seconds = time.monotonic() - begin
                 try:
                     reply = pulled(self.grid, number)
                 except RefusedError as error:
-                    answers[waiting.pop(number)] = Answer(
-                        None, time.monotonic() - begin, str(error)
+                    answers[node] = Answer(problem=str(error), seconds=seconds)
+                else:
+                    if reply is None:
+                        continue
+                    answers[node] = expected.answer(
+                        node, partial(content_of, reply), stamp, seconds
                     )
-                    continue
-                if reply is not None:
-                    seconds = time.monotonic() - begin
-                    answers[waiting.pop(number)] = _answer(
-                        node, reply, seconds, nonces[node], expected
-                    )
+                del waiting[number]
             if time.monotonic() - begin > self.deadline:
                 break
-            if waiting:
-                time.sleep(
-                    max(POLL, time.monotonic() - look)
-                )  # at most half of the SuperLink's time
-        late = Answer(None, NAN, f"no reply within {self.deadline:g} s")
-        return {**answers, **dict.fromkeys(waiting.values(), late)}
+            if waiting:  # at most half of the SuperLink's time
+                time.sleep(max(POLL, time.monotonic() - look))
+        return answers
 
 
 def pulled(grid: Grid, number: str) -> Message | None:
@@ -168,23 +180,20 @@ def pulled(grid: Grid, number: str) -> Message | None:
         raise RefusedError(f"a reply that Flower cannot read ({type(error).__name__})") from error
 
 
-def stamped(content: RecordDict, nonce: str) -> RecordDict:
-    """A message with the nonce that its reply has to repeat."""
-    return RecordDict({**content, STAMP: ConfigRecord({"nonce": nonce})})
+def content_of(reply: Message) -> RecordDict:
+    """The content of a reply that is no error."""
+    if reply.has_error():
+        reason = str(reply.error.reason or "no reason given")[:400]
+        text = f"error {reply.error.code}: {reason}"
+        raise RefusedError(shown(text) if reply.error.code in UNDELIVERED else told(text))
+    return reply.content
 
 
-def checked_answer(content: RecordDict, nonce: str, expected: Expected) -> RecordDict:
-    """A reply that holds what was asked for, to this very message."""
-    check_parts(content, expected.parts, expected.most_bytes)
-    if read(content, STAMP, ("nonce",))["nonce"] != nonce:
-        raise RefusedError("a reply to another message: its stamp is old")
-    return content
+def new_stamp() -> Stamp:
+    """One that no other message has."""
+    return Stamp(nonce=secrets.token_hex(16))
 
 
-def _answer(node: int, reply: Message, seconds: float, nonce: str, expected: Expected) -> Answer:
-    try:
-        with refusing():
-            content = checked_answer(content_of(reply), nonce, expected)
-            return Answer(content, seconds, reading=expected.reader(node, content))
-    except RefusedError as error:
-        return Answer(None, seconds, str(error))
+def stamped(content: RecordDict, stamp: Stamp) -> RecordDict:
+    """A message with the stamp that its reply has to repeat."""
+    return RecordDict({**content, Stamp.part: stamp.written()})

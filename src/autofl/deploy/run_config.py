@@ -1,19 +1,20 @@
-"""The settings of a run as Flower carries them to the server and to each device.
+"""What Flower carries to the server and to each device when a run begins.
 
-`autofl deploy run` fills in all of them. Whoever starts the app with `flwr run` needs `settings`
+`autofl deploy run` fills in all of it. Whoever starts the app with `flwr run` needs `settings`
 alone.
 """
 
 import tomllib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from flwr.app import Context
+from pydantic import BaseModel
 
 from autofl.config import Settings, parse_settings
-from autofl.deploy.fleet import Form
 from autofl.deploy.lease import watcher
+from autofl.deploy.messages import Form
 from autofl.errors import AutoFLError
 
 MOST_TEXT = 1_000_000
@@ -28,64 +29,63 @@ def settings_of(text: str) -> Settings:
     return parse_settings(tomllib.loads(text), "settings of the run").resolved()
 
 
-def folder_of(context: Context) -> Path:
-    """The run folder; by default one that is named by Flower's number of the run, where the
-    SuperLink was started.
+class RunConfig(BaseModel):
+    """A run as its server app is told of it. Flower's configuration holds single values, so lists
+    are written as words.
     """
-    return Path(str(context.run_config.get("folder", "")) or f"runs/flower-{context.run_id}")
 
+    settings: str  # TOML
+    folder: str  # of the run
+    attempt: str  # which start of the run this is
+    resume: bool = False
+    keep: bool | None = None  # a run that is there is an error; None: unless it is resumed
+    lease: str = ""  # whoever holds it may use the devices; "": everybody may
+    site: str = ""  # where the certificates lie
+    stream: str = ""  # "HOST PORT" by which devices reach the server; port 0: any; "": no streams
+    nodes: str = ""  # "UE=NODE UE=NODE": for whom each node is registered, where that is known
+    form: str = ""  # "784 10": of samples that were dealt out: extents, then the number of classes
+    slow: float = 1.0  # times slower than modelled, on a testbed
 
-def attempt_of(context: Context) -> str:
-    """Which start of the run this is."""
-    return str(context.run_config.get("attempt", context.run_id))
+    @classmethod
+    def of(cls, context: Context) -> "RunConfig":
+        """By default the run folder is named by Flower's number of the run, where the SuperLink was
+        started.
+        """
+        number = context.run_id
+        told = {name: value for name, value in context.run_config.items() if value != ""}
+        return cls(**{"folder": f"runs/flower-{number}", "attempt": str(number), **told})
 
+    @cached_property
+    def resolved(self) -> Settings:
+        return settings_of(self.settings)
 
-def nodes_of(context: Context) -> dict[int, int]:
-    """Which UE each node is registered for, {node: UE}; empty where that is not known. Written
-    "UE=NODE UE=NODE".
-    """
-    pairs = (pair.partition("=") for pair in str(context.run_config.get("nodes", "")).split())
-    return {int(node): int(ue) for ue, _, node in pairs}
+    @property
+    def has_own_data(self) -> bool:
+        """Whether the devices came with their samples; where `deploy up` dealt them out, it noted
+        their form.
+        """
+        return not self.form
 
+    @property
+    def bound(self) -> dict[int, int]:
+        """Which UE each node is registered for; empty where that is not known."""
+        pairs = (pair.partition("=") for pair in self.nodes.split())
+        return {int(node): int(ue) for ue, _, node in pairs}
 
-def form_of(settings: Settings, context: Context) -> Form | None:
-    """What samples look like: as set, else as they were when they were dealt out; None where nobody
-    on this side knows.
+    @property
+    def samples(self) -> Form | None:
+        """What samples look like: as set, else as they were when they were dealt out; None where
+        nobody on this side knows.
+        """
+        deploy = self.resolved.deploy
+        if deploy.sample_shape is not None and deploy.num_classes is not None:
+            return Form(sample_shape=tuple(deploy.sample_shape), num_classes=deploy.num_classes)
+        if not self.form:
+            return None
+        *shape, classes = map(int, self.form.split())
+        return Form(sample_shape=tuple(shape), num_classes=classes)
 
-    Written "784 10": the extents, then the number of classes.
-    """
-    deploy = settings.deploy
-    if deploy.sample_shape is not None and deploy.num_classes is not None:
-        return Form(tuple(deploy.sample_shape), deploy.num_classes)
-    *shape, classes = [int(word) for word in str(context.run_config.get("form", "")).split()] or [0]
-    return Form(tuple(shape), classes) if shape else None
-
-
-def has_own_data(context: Context) -> bool:
-    """Whether the devices came with their samples; where `deploy up` dealt them out, it noted their
-    form.
-    """
-    return "form" not in context.run_config
-
-
-def stream_of(context: Context) -> tuple[Path, str, int] | None:
-    """Where the certificates lie, the name by which devices reach the server, and the port of
-    streams; None: without.
-
-    Written "HOST PORT"; port 0 is one of the system's choice.
-    """
-    words = str(context.run_config.get("stream", "")).split()
-    return (Path(str(context.run_config["site"])), words[0], int(words[1])) if words else None
-
-
-def slow_of(context: Context) -> float:
-    """How many times slower than modelled the links and processors of a testbed are; 1 elsewhere."""
-    return float(context.run_config.get("slow", 1.0))
-
-
-def watch_of(context: Context) -> Callable[[], None]:
-    """What the server calls before it does anything; a run that was started without a lease is not
-    watched.
-    """
-    lease = str(context.run_config.get("lease", ""))
-    return watcher(Path(lease), attempt_of(context)) if lease else lambda: None
+    @property
+    def watch(self) -> Callable[[], None]:
+        """What the server calls before it does anything."""
+        return watcher(Path(self.lease), self.attempt) if self.lease else lambda: None

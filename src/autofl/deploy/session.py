@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import grpc
 
-from autofl.deploy.certificates import DeviceKeys
-from autofl.deploy.folder import answers
-from autofl.deploy.frames import METHOD, Assembly, Parcel, frames_of
+from autofl.deploy.certificates import Keys
+from autofl.deploy.folder import address_of, answers
+from autofl.deploy.frames import METHOD, SERVICE, Parcel, frames_of, parcels
 from autofl.deploy.stream import options
 
 REACH = 10.0
@@ -44,28 +44,27 @@ def leave(ue: int) -> None:
     time.sleep(LEAVE + APART * (ue % 20))
 
 
-def hold_session(
-    host: str, port: int, token: str, keys: DeviceKeys, answer: Answering, most: float
-) -> str:
-    """Answer orders of at most `most` bytes until the run is over, and how it ended.
+def hold_session(host: str, port: int, token: str, keys: Keys, answer: Answering) -> str:
+    """Answer orders until the run is over, and how it ended.
 
     That is "over", "unreachable", "untrusted" where the port answers but one side's certificate is
     not accepted, "refused" or "lost".
     """
-    credentials = grpc.ssl_channel_credentials(keys.ca, keys.key, keys.certificate)
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    credentials = grpc.ssl_channel_credentials(keys.authority, keys.key, keys.certificate)
     wait = REACH
     was_there = False
     again = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2000)]
     while True:
-        with grpc.secure_channel(address, credentials, [*options(), *again]) as channel:
+        with grpc.secure_channel(
+            address_of(host, port), credentials, [*options(), *again]
+        ) as channel:
             try:
                 grpc.channel_ready_future(channel).result(timeout=wait)
             except grpc.FutureTimeoutError:
                 if was_there:
                     return "lost"
                 return "untrusted" if answers(host, port) else "unreachable"
-            outcome = _speak(channel, token, answer, most)
+            outcome = _speak(channel, token, answer)
         if outcome != "broken":
             return outcome
         wait = RETURN
@@ -73,21 +72,19 @@ def hold_session(
         time.sleep(PAUSE)
 
 
-def _speak(channel: grpc.Channel, token: str, answer: Answering, most: float) -> str:
+def _speak(channel: grpc.Channel, token: str, answer: Answering) -> str:
     """One stream, and how it ended: "over", "refused" or "broken"."""
     frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    call = channel.stream_stream(METHOD)(iter(frames.get, None), metadata=(("token", token),))
-    assembly = Assembly()
+    method = channel.stream_stream(f"/{SERVICE}/{METHOD}")
+    call = method(iter(frames.get, None), metadata=(("token", token),))
     try:
-        for frame in call:
-            parcel = assembly.add(frame, most)
-            if parcel is not None:
-                reply = answer(parcel)
-                head, *pieces = frames_of(reply)
-                frames.put(head)
-                time.sleep(reply.wait)
-                for piece in pieces:
-                    frames.put(piece)
+        for parcel in parcels(call):
+            reply = answer(parcel)
+            head, *pieces = frames_of(reply)
+            frames.put(head)
+            time.sleep(reply.wait)
+            for piece in pieces:
+                frames.put(piece)
     except grpc.RpcError as error:
         return "refused" if error.code() in FINAL else "broken"
     else:

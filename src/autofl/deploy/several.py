@@ -2,12 +2,11 @@
 
 import shlex
 import tomllib
-from itertools import count
 from pathlib import Path
 
 from autofl.config import Settings, dump_said, flat_settings
-from autofl.deploy.folder import Site, stream_port
-from autofl.deploy.schema import Host, shown
+from autofl.deploy.folder import QUIET, Deployment, address_of, stream_port
+from autofl.deploy.messages import checked_host, shown
 from autofl.errors import AutoFLError
 from autofl.files import read_toml, write_whole
 
@@ -15,42 +14,44 @@ FIRST_PORT = 9094
 """Port of the first device's own processes; the next ones take the next."""
 
 
-def commands(settings: Settings, folder: Path, host: str, port: int, force: bool = False) -> str:
+def prepare(settings: Settings, folder: Path, host: str, port: int, force: bool = False) -> str:
     """The commands of a deployment on several machines: one server, one machine for each UE.
 
     Settings and the server's address that are there already are replaced only with `force`.
     """
-    site = Site(folder)
+    site = Deployment(folder)
     num_ue = settings.resolved().cell.count
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not Host().allows(host):
-        raise AutoFLError(f"--host: {shown(host)!r} is not {Host()}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    try:
+        checked_host(host)
+    except ValueError:
+        raise AutoFLError(
+            f"--host: {shown(host)!r} is not the name or address of a machine"
+        ) from None
     stream = stream_port(settings.deploy.port, port)
-    address, everywhere = (
-        (f"[{host}]:{port}", "::") if ":" in host else (f"{host}:{port}", "0.0.0.0")
-    )
+    address = address_of(host, port)
+
     text = dump_said(settings)  # a run may be of another arm, with its own defaults
     _check_replaced(site, text, host, port, force)
     site.prepare([host, "localhost", "127.0.0.1"], num_ue)
     site.point_to(address)
     write_whole(folder / "config.toml", text)
-    quiet = {
-        name: site.environment()[name]
-        for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")
-    }
-    export = " ".join(f"{name}={value}" for name, value in quiet.items())
+
+    export = " ".join(f"{name}={value}" for name, value in QUIET.items())
     home = f"FLWR_HOME={shlex.quote(str(folder / 'flower'))}"
+    everywhere = "::" if ":" in host else "0.0.0.0"
     lines = [
         f"# on the server, {host}, in this folder:",
         f"{export} {shlex.join(site.superlink(everywhere, port))}",
         *(f"{export} {home} {shlex.join(site.register(ue))}" for ue in range(num_ue)),
     ]
-    own_ports = (
-        own for own in count(FIRST_PORT) if own not in (port, stream)
-    )  # devices may share a machine
-    for ue, own_port in zip(range(num_ue), own_ports, strict=False):
-        here = Site(Path("."))
-        command = here.supernode(ue, address, own_port, data="own.npz")
+    # Devices may share a machine: each has a port of its own.
+    own_ports = [
+        own for own in range(FIRST_PORT, FIRST_PORT + num_ue + 2) if own not in (port, stream)
+    ]
+    for ue in range(num_ue):
+        command = Deployment(Path(".")).supernode(ue, address, own_ports[ue], data="own.npz")
         lines += [
             f"# on the machine of UE {ue}, with {folder / 'ca.pem'}, {site.node(ue)} and ue{ue}.pem (keep nodes/),"
             " own.npz: x, y",
@@ -64,7 +65,7 @@ def commands(settings: Settings, folder: Path, host: str, port: int, force: bool
     return "\n".join(lines)
 
 
-def _check_replaced(site: Site, text: str, host: str, port: int, force: bool) -> None:
+def _check_replaced(site: Deployment, text: str, host: str, port: int, force: bool) -> None:
     """Refuse a folder that `deploy up` made, and what differs from what is there: devices hold the
     other half of it.
     """
@@ -80,8 +81,8 @@ def _check_replaced(site: Site, text: str, host: str, port: int, force: bool) ->
         return
     there = flat_settings(read_toml(config))
     wanted = flat_settings(tomllib.loads(text))
-    there["--host"], there["--port"] = site.link()
-    wanted["--host"], wanted["--port"] = host, port
+    there |= dict(zip(("--host", "--port"), site.link(), strict=True))
+    wanted |= {"--host": host, "--port": port}
     changed = [
         f"{key} = {there.get(key)} there, {wanted.get(key)} now"
         for key in sorted(there.keys() | wanted.keys())

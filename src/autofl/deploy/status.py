@@ -5,9 +5,11 @@ why.
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from autofl.config.load import resume_words
 from autofl.deploy.commands import can_resume
-from autofl.deploy.folder import LINK, Site, answers
+from autofl.deploy.folder import LINK, Deployment, answers
 from autofl.deploy.lease import is_held
 from autofl.errors import AutoFLError
 from autofl.records import Run, is_run, read_run
@@ -17,7 +19,7 @@ def status(folder: Path) -> dict[str, Any]:
     """What runs, according to the processes and the SuperLink, not to our records of what was
     started.
     """
-    site = Site(folder)
+    site = Deployment(folder)
     alive = site.alive()
     is_there = alive.get("superlink", site.is_prepared and answers(*site.link()))
     state: dict[str, Any] = {
@@ -33,12 +35,10 @@ def status(folder: Path) -> dict[str, Any]:
         except AutoFLError as error:
             state["problem"] = str(error)
     elif site.is_prepared or "superlink" in alive:
-        state["problem"] = (
-            f"the SuperLink at {':'.join(map(str, site.link()))} does not answer; {site.mending}"
-        )
+        state["problem"] = site.unanswered
     state["busy"] = is_held(folder)
-    newest = Path(str(site.state.get("out", "")))
-    if "out" in site.state and is_run(newest):
+    newest = Path(site.state.out)
+    if site.state.out and is_run(newest):
         try:
             run = read_run(newest)
             state["newest"] = progress(run)
@@ -54,17 +54,15 @@ def progress(run: Run) -> dict[str, Any]:
     last reason.
     """
     devices: dict[int, dict[str, Any]] = {}
-    answered = (
-        zip(run.devices["ue"].tolist(), run.devices["outcome"].tolist(), strict=True)
-        if run.devices
-        else ()
-    )
-    for ue, outcome in answered:  # there are none before the first round
+    # There are none before the first round.
+    asked = run.devices or {"ue": np.empty(0), "outcome": np.empty(0)}
+    for ue, outcome in zip(asked["ue"].tolist(), asked["outcome"].tolist(), strict=True):
         one = devices.setdefault(int(ue), {"used": 0, "left_out": 0, "last": "ok"})
         one["used"] += outcome == "ok"
         one["left_out"] += outcome != "ok"
         one["last"] = str(outcome)
     said = run.manifest
+    rounds = run.rounds["round"].tolist()
     return {
         "folder": str(run.folder),
         "status": said.get("status"),
@@ -72,7 +70,7 @@ def progress(run: Run) -> dict[str, Any]:
         "stop": said.get("stop"),
         "suspects": said.get("suspects", []),
         "notes": said.get("notes", []),
-        "rounds": int(rounds[-1]) if len(rounds := run.rounds["round"]) else said.get("rounds", 0),
+        "rounds": int(rounds[-1]) if rounds else said.get("rounds", 0),
         "of": run.config.get("stop", {}).get("rounds"),
         "devices": {ue: devices[ue] for ue in sorted(devices)},
         "asked": said.get("devices"),  # how, and what that took beside computing and sending

@@ -10,24 +10,25 @@ import concurrent.futures
 import contextlib
 import ipaddress
 import logging
-import secrets
+import queue
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import grpc
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
-from autofl.deploy.certificates import StreamKeys
+from autofl.deploy.certificates import Keys
 from autofl.deploy.frames import (
     ERROR,
     METHOD,
     MOST_FRAME,
-    Assembly,
+    SERVICE,
     Parcel,
     all_packed,
     frames_of,
@@ -35,9 +36,8 @@ from autofl.deploy.frames import (
     unpacked,
 )
 from autofl.deploy.invitations import Invitations
-from autofl.deploy.messages import NAN
-from autofl.deploy.post import Answer, Expected, Post, checked_answer, stamped
-from autofl.deploy.schema import SMALL, RefusedError, refusing, shown, told
+from autofl.deploy.messages import SMALL, RefusedError, shown, told
+from autofl.deploy.post import Answer, Expected, Post, new_stamp, stamped
 from autofl.errors import AutoFLError
 
 log = logging.getLogger("autofl")
@@ -49,13 +49,6 @@ PATIENCE = 60.0
 its way.
 """
 MOST_STREAMS = 10_000
-MOST_HELD = 2**30
-"""Bytes of replies that have begun and not ended, of all devices together, where orders were no
-larger.
-"""
-MOST_OWED = 64
-"""Orders that a device may leave unanswered; a reply to an older one is one that nobody asked for.
-"""
 WATCH = 0.2
 """Seconds between checks whether the run may continue."""
 GRACE = 0.5
@@ -82,46 +75,44 @@ def options(most_frame: int = MOST_FRAME) -> list[tuple[str, int]]:
     ]
 
 
-@dataclass
-class Link:
-    """A stream that is open, as its own thread knows it."""
+@dataclass(eq=False)
+class OpenStream:
+    """A stream that is open, as the thread of the streams knows it."""
 
     node: int
     ue: int
-    closing: asyncio.Event
-    orders: asyncio.Queue[Parcel]
-    assembly: Assembly = field(default_factory=Assembly)
-    writes: bool = False  # an order is on its way
-    last: int = 0  # number of the last order it was given
-    owed: dict[int, float] = field(
-        default_factory=dict
-    )  # bytes that a reply may have, by number of the order
-    most: float = 0.0  # bytes of the reply that has begun
-    head_time: float = NAN  # when the reply began to arrive
-    why: str = "the stream broke"
-    is_over: bool = False
+    orders: asyncio.Queue[Parcel] = field(default_factory=asyncio.Queue)
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    why: str = "the stream broke"  # it ended
+    is_over: bool = False  # with the run
+    is_sending: bool = False  # an order is on its way
+    last: int = 0  # number of the last order
+    awaited: int = 0  # number of the order that is still to be answered; 0: none
+    most: float = 0.0  # bytes that its reply may have
 
 
-@dataclass
-class Exchange:
-    """One exchange: who is still to answer, and what has arrived."""
+class Delivery(NamedTuple):
+    """A reply, or why there is none."""
 
-    number: int
-    waiting: set[int]
-    most_held: float = MOST_HELD  # bytes of all replies that have begun and not ended
-    arrived: dict[int, tuple[Parcel | str, float, float]] = field(
-        default_factory=dict
-    )  # when, and since when
+    node: int
+    number: int  # of the order
+    what: Parcel | str
+    began: float  # when its first byte came
+    ended: float
 
 
 class Streams:
-    """Asks devices over their streams, and over `post` those that have none and cannot have one."""
+    """Asks devices over their streams, and over `post` those that have none and cannot have one.
+
+    A thread of its own holds the streams; what arrives comes from there in a queue, once for each
+    order.
+    """
 
     def __init__(
         self,
         grid: Grid,
         post: Post,
-        keys: StreamKeys,
+        keys: Keys,
         host: str,
         port: int,
         bound: Mapping[int, int],
@@ -134,11 +125,9 @@ class Streams:
         self._post = post
         self._bound = dict(bound)
         self._first = dict[int, int]()
-        self._changed = threading.Condition()
-        self._links: dict[int, Link] = {}
-        self._held = 0  # bytes of replies that have begun and not ended
+        self._open: dict[int, OpenStream] = {}
         self._number = 0
-        self._exchange = Exchange(0, set())
+        self._inbox = queue.SimpleQueue[Delivery]()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="streams", daemon=True)
         self._thread.start()
@@ -153,79 +142,64 @@ class Streams:
 
     def nodes(self) -> set[int]:
         """Who can be asked."""
-        with self._changed:
-            return set(self._links) | set(self._invitations.apart())
+        return set(self._open) | set(self._invitations.apart())
 
     def owner(self, node: int) -> int | None:
         """The UE that the certificate of this node names."""
-        with self._changed:
-            return self._links[node].ue if node in self._links else None
+        stream = self._open.get(node)
+        return None if stream is None else stream.ue
 
     def way(self, node: int) -> str:
         """How a node is asked, in words."""
         apart = self._invitations.apart()
-        with self._changed:
-            if node in self._links:
-                return "stream"
+        if node in self._open:
+            return "stream"
         return f"messages ({apart[node]})" if node in apart else "away"
 
     def __call__(
-        self, contents: Mapping[int, RecordDict], message_type: str, group: str, expected: Expected
+        self, contents: Mapping[int, RecordDict], kind: str, group: str, expected: Expected
     ) -> dict[int, Answer]:
-        """Ask these nodes, one content each; every node gets an answer, if only that none came in
-        time.
-        """
         self._post.watch()
         reasons = self._invitations.apart()
-        with self._changed:
-            apart = [node for node in contents if node not in self._links and node in reasons]
-            ours = [node for node in contents if node not in apart]
-        nonces = {node: secrets.token_hex(16) for node in ours}
-        bodies = all_packed({node: stamped(contents[node], nonces[node]) for node in ours})
-        with self._changed:
-            self._number += 1
-            sizes = sum(
-                len(body) for body in bodies.values()
-            )  # an update is about as large as its order
-            self._exchange = Exchange(self._number, set(ours), max(MOST_HELD, 2.0 * sizes))
-        begin = time.monotonic()
-        for node in ours:
-            parcel = Parcel(self._number, message_type, bodies[node])
-            self._loop.call_soon_threadsafe(self._order, node, parcel, expected.most_bytes + SMALL)
-        answers = (
-            self._post({node: contents[node] for node in apart}, message_type, group, expected)
-            if apart
-            else {}
-        )
-        return {**answers, **self._gathered(begin, nonces, expected)}
+        has_none = {node for node in contents if node in reasons and node not in self._open}
 
-    def _gathered(
-        self, begin: float, nonces: Mapping[int, str], expected: Expected
-    ) -> dict[int, Answer]:
-        """Answers as they come, each looked at while others are still on their way."""
-        answers: dict[int, Answer] = {}
-        exchange = self._exchange
-        end = begin + self._post.deadline
-        is_over = False
-        while not is_over:
-            with self._changed:
-                came = self._changed.wait_for(
-                    lambda: exchange.arrived or not exchange.waiting, WATCH
-                )
-                here = exchange.arrived
-                exchange.arrived = {}
-                is_over = not exchange.waiting or time.monotonic() > end
-                if is_over:
-                    exchange.waiting = set()
-            for node, (what, ended, began) in here.items():
-                answers[node] = _answer(
-                    node, what, ended - begin, ended - began, nonces[node], expected
-                )
-            if not came:
+        # What all are sent, such as the model, is packed once.
+        stamp = new_stamp()
+        bodies = all_packed(
+            {node: stamped(contents[node], stamp) for node in contents if node not in has_none}
+        )
+        begin = time.monotonic()
+        self._number += 1
+        most = expected.most_bytes + SMALL
+        for node, body in bodies.items():
+            parcel = Parcel(self._number, kind, body)
+            self._loop.call_soon_threadsafe(self._order, node, parcel, most)
+
+        # Who has no stream is asked by messages meanwhile.
+        apart = {node: contents[node] for node in contents if node in has_none}
+        answers = self._post(apart, kind, group, expected) if apart else {}
+        answers |= dict.fromkeys(bodies, self._post.late)
+        for one in self._arriving(set(bodies), begin + self._post.deadline):
+            take = partial(_content, one.what)
+            seconds = one.ended - begin
+            sending = one.ended - one.began
+            answers[one.node] = expected.answer(one.node, take, stamp, seconds, sending)
+        return answers
+
+    def _arriving(self, waiting: set[int], end: float) -> Iterator[Delivery]:
+        """What comes of the last orders, one after another; what is here at the end still counts."""
+        while waiting:
+            left = end - time.monotonic()
+            try:
+                one = self._inbox.get(timeout=min(max(left, 0.0), WATCH))
+            except queue.Empty:
+                if left < 0.0:
+                    return
                 self._post.watch()
-        self._loop.call_soon_threadsafe(self._forget, exchange.number)
-        late = Answer(None, NAN, f"no reply within {self._post.deadline:g} s")
-        return {node: answers.get(node, late) for node in nonces}
+                continue
+            if one.number == self._number:  # else it is of an earlier exchange
+                waiting.discard(one.node)
+                yield one
 
     def close(self) -> None:
         """The run is over: every device is told, and nothing listens any more."""
@@ -254,14 +228,17 @@ class Streams:
         finally:
             self._loop.close()
 
-    async def _listen(self, keys: StreamKeys, host: str, port: int) -> int:
+    async def _listen(self, keys: Keys, host: str, port: int) -> int:
         credentials = grpc.ssl_server_credentials(
-            [(keys.server_key, keys.server_certificate)], keys.devices, require_client_auth=True
+            [(keys.key, keys.certificate)], keys.authority, require_client_auth=True
         )
         self._server = grpc.aio.server(options=options(), maximum_concurrent_rpcs=MOST_STREAMS)
-        self._server.add_generic_rpc_handlers((_Door(self._speak),))
+        method = grpc.stream_stream_rpc_method_handler(self._speak)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {METHOD: method}),)
+        )
         try:
-            chosen = self._server.add_secure_port(f"{place_of(host)}:{port}", credentials)
+            chosen = self._server.add_secure_port(f"{listening_at(host)}:{port}", credentials)
         except RuntimeError as error:
             raise AutoFLError(
                 f"port {port} cannot be listened on ({str(error).partition(';')[0]})"
@@ -272,151 +249,132 @@ class Streams:
     async def _speak(self, requests: object, context: Any) -> None:
         """One stream, from its opening to its end."""
         try:
-            link = self._admit(context)
+            stream = self._admit(context)
         except RefusedError as error:
             log.warning("a stream is refused: %s", error)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-        parts = (self._hear(link, context), self._tell(link, context), link.closing.wait())
+        parts = (self._hear(stream, context), self._tell(stream, context), stream.closing.wait())
         tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(part) for part in parts]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+            # A device that breaks the rules is told; so is one that another stream has replaced.
             for task in tasks:
                 if task.done() and isinstance(task.exception(), RefusedError):
-                    link.why = str(task.exception())
-                    log.warning("the stream of UE %d is closed: %s", link.ue, link.why)
-                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, link.why)
-            if link.closing.is_set() and not link.is_over:
-                with contextlib.suppress(
-                    Exception
-                ):  # an order that is not read is still on its way
-                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, link.why)
+                    stream.why = str(task.exception())
+                    log.warning("the stream of UE %d is closed: %s", stream.ue, stream.why)
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, stream.why)
+            if stream.closing.is_set() and not stream.is_over:
+                with contextlib.suppress(Exception):  # an order that is not read is on its way
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, stream.why)
         finally:
             for task in tasks:
                 task.cancel()
-            self._lose(link)
+            self._lose(stream)
 
-    def _admit(self, context: Any) -> Link:
+    def _admit(self, context: Any) -> OpenStream:
         """Who opens a stream: the token identifies the node, the certificate the UE; both must
         match.
         """
-        said = {
-            name: value for name, value in context.invocation_metadata() or () if name == "token"
-        }
-        names = context.auth_context().get("x509_common_name", [b""])
-        name = names[0].decode(errors="replace")
-        token = str(said.get("token", ""))
+        token = str(dict(context.invocation_metadata() or ()).get("token", ""))
         node = self._invitations.node_of(token)
         if node is None:
             raise RefusedError("no such session")
+        names = context.auth_context().get("x509_common_name", [b""])
+        name = names[0].decode(errors="replace")
         if not name.startswith("ue") or not name[2:].isdecimal():
             raise RefusedError(f"a certificate of {shown(name[:100])}, which is no UE")
         ue = int(name[2:])
         owner = self._bound.get(node) if self._bound else self._first.setdefault(node, ue)
         if owner != ue:
-            why = f"the certificate of UE {ue} from the node of UE {'nobody' if owner is None else owner}"
+            of_whom = "nobody" if owner is None else owner
+            why = f"the certificate of UE {ue} from the node of UE {of_whom}"
             self._invitations.refuse(node, why)
             raise RefusedError(why)
-        link = Link(node, ue, asyncio.Event(), asyncio.Queue())
-        with self._changed:
-            before = self._links.get(node)
-            self._links[node] = link
+
+        # A device that comes again is a new process: what the old one was asked is lost.
+        before = self._open.get(node)
+        stream = self._open[node] = OpenStream(node, ue)
         if before is not None:
             self._close(before, "it came again")
         self._invitations.came(node, token)
         log.info("UE %d is on the stream", ue)
-        return link
+        return stream
 
-    def _close(self, link: Link, why: str) -> None:
+    def _close(self, stream: OpenStream, why: str) -> None:
         """Close without waiting: the peer may never read that the stream is over."""
-        link.why = why
-        link.closing.set()
-        self._lose(link)
+        stream.why = why
+        stream.closing.set()
+        self._lose(stream)
 
     def _let_go(self) -> None:
-        for link in self._links.values():
-            link.is_over = True
-            link.closing.set()
+        for stream in self._open.values():
+            stream.is_over = True
+            stream.closing.set()
 
-    def _forget(self, number: int) -> None:
-        """An exchange has ended: nobody waits any more for what is on its way."""
-        for link in self._links.values():
-            if link.assembly.number is not None and link.assembly.number <= number:
-                self._drop(link)
-
-    def _drop(self, link: Link) -> None:
-        self._held -= link.assembly.held
-        link.assembly.let_go()
-
-    def _lose(self, link: Link) -> None:
+    def _lose(self, stream: OpenStream) -> None:
         """A stream is over, and so is its last order; an order given to its successor is not
         touched.
         """
-        self._drop(link)
-        with self._changed:
-            if self._links.get(link.node) is link:
-                del self._links[link.node]
-                self._invitations.left(link.node)
-        self._deliver(link.node, link.last, link.why, time.monotonic())
+        if self._open.get(stream.node) is stream:
+            del self._open[stream.node]
+            self._invitations.left(stream.node)
+        self._deliver(stream, stream.awaited, stream.why, time.monotonic())
 
-    def _deliver(self, node: int, number: int, what: Parcel | str, began: float) -> None:
-        with self._changed:
-            if number == self._exchange.number and node in self._exchange.waiting:
-                self._exchange.waiting.discard(node)
-                self._exchange.arrived[node] = what, time.monotonic(), began
-                self._changed.notify_all()
-
-    def _is_awaited(self, link: Link) -> bool:
-        with self._changed:
-            return (
-                link.assembly.number == self._exchange.number
-                and link.node in self._exchange.waiting
-            )
+    def _deliver(self, stream: OpenStream, number: int, what: Parcel | str, began: float) -> None:
+        """What came of an order, unless something came of it before or nobody waits for it."""
+        if number and number == stream.awaited:
+            stream.awaited = 0
+            self._inbox.put(Delivery(stream.node, number, what, began, time.monotonic()))
 
     def _order(self, node: int, parcel: Parcel, most: float) -> None:
-        link = self._links.get(node)
-        if link is None:
-            return self._deliver(node, parcel.number, "the stream broke", time.monotonic())
-        link.last = parcel.number
-        if link.writes:
-            self._close(link, "it does not read what it is sent")
+        stream = self._open.get(node)
+        if stream is None:
+            now = time.monotonic()
+            self._inbox.put(Delivery(node, parcel.number, "the stream broke", now, now))
+            return
+        stream.last = parcel.number
+        stream.awaited = parcel.number
+        stream.most = most
+        if stream.is_sending:
+            self._close(stream, "it does not read what it is sent")
         else:
-            link.writes, link.owed[parcel.number] = True, most
-            if len(link.owed) > MOST_OWED:
-                del link.owed[min(link.owed)]
-            link.orders.put_nowait(parcel)
-        return None
+            stream.is_sending = True
+            stream.orders.put_nowait(parcel)
 
-    async def _tell(self, link: Link, context: Any) -> None:
+    async def _tell(self, stream: OpenStream, context: Any) -> None:
         while True:
-            parcel = await link.orders.get()
+            parcel = await stream.orders.get()
             for frame in frames_of(parcel):
                 await context.write(frame)
-            link.writes = False
+            stream.is_sending = False
 
-    async def _hear(self, link: Link, context: Any) -> None:
+    async def _hear(self, stream: OpenStream, context: Any) -> None:
+        """Replies, one after another. Only what is still waited for is kept, and no more of it than
+        it may have; memory grows with the bytes that have come.
+        """
         while (frame := await context.read()) is not grpc.aio.EOF:
-            begins = link.assembly.number is None
-            if begins:
-                number, _ = head_of(frame)
-                if number not in link.owed:
-                    raise RefusedError("a reply that nobody asked for")
-                link.most = link.owed.pop(number)
-                link.head_time = time.monotonic()
-            before = link.assembly.held
-            parcel = link.assembly.add(frame, link.most)
-            self._held += link.assembly.held - before
-            if parcel is not None:
-                self._deliver(link.node, parcel.number, parcel, link.head_time)
-            elif begins and not self._is_awaited(link):  # a late reply to an earlier question
-                link.assembly.let_go()
-            elif self._held > self._exchange.most_held:
-                largest = max(self._links.values(), key=lambda one: one.assembly.held)
-                self._close(
-                    largest, f"unfinished replies hold {self._held} bytes; this is the largest one"
-                )
+            number, length, kind = head_of(frame)
+            began = time.monotonic()
+            if not 0 < number <= stream.last:
+                raise RefusedError("a reply that nobody asked for")
+            if number == stream.awaited and length > stream.most:
+                raise RefusedError(f"{length} bytes; it can have {stream.most:.0f}")
+            body = bytearray()
+            size = 0
+            while size < length:
+                piece = await context.read()
+                if piece is grpc.aio.EOF:
+                    return
+                size += len(piece)
+                if number == stream.awaited:
+                    body += piece
+            if size > length:
+                raise RefusedError(f"more than the {length} bytes that were announced")
+            self._deliver(stream, number, Parcel(number, kind, bytes(body)), began)
 
 
-def place_of(host: str) -> str:
+def listening_at(host: str) -> str:
     """Where to listen for those who are told `host`: there alone if it is an address of this
     machine, else everywhere.
 
@@ -429,35 +387,19 @@ def place_of(host: str) -> str:
         is_ipv6 = ipaddress.ip_address(host).version == 6
     except ValueError:
         return "0.0.0.0"
-    place = f"[{host}]" if is_ipv6 else host
+    address = f"[{host}]" if is_ipv6 else host
     with socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET) as probe:
         try:
             probe.bind((host, 0))
         except OSError:
             return "[::]" if is_ipv6 else "0.0.0.0"
-    return place
+    return address
 
 
-def _answer(
-    node: int, what: Parcel | str, seconds: float, sending: float, nonce: str, expected: Expected
-) -> Answer:
-    try:
-        if isinstance(what, str):
-            raise RefusedError(what)
-        if what.kind == ERROR:
-            raise RefusedError(told(what.body[:400].decode(errors="replace")))
-        with refusing():
-            content = checked_answer(unpacked(what.body, expected.most_rest), nonce, expected)
-            return Answer(content, seconds, sending=sending, reading=expected.reader(node, content))
-    except RefusedError as error:
-        return Answer(None, seconds, str(error))
-
-
-class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The one method there is."""
-
-    def __init__(self, speak: Any) -> None:
-        self._handler = grpc.stream_stream_rpc_method_handler(speak)
-
-    def service(self, details: Any) -> Any:
-        return self._handler if details.method == METHOD else None
+def _content(what: Parcel | str) -> RecordDict:
+    """The content of a reply that is no error."""
+    if isinstance(what, str):
+        raise RefusedError(what)
+    if what.kind == ERROR:
+        raise RefusedError(told(what.body[:400].decode(errors="replace")))
+    return unpacked(what.body)

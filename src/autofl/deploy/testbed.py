@@ -7,6 +7,7 @@ everything can be removed whatever became of the processes, and nothing else is 
 
 import hashlib
 import ipaddress
+import json
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from autofl.deploy.messages import Order
 from autofl.errors import AutoFLError
@@ -29,7 +31,6 @@ QUEUE = 4_000_000
 OPEN = 1e9
 """bit/s of a link before the first order."""
 MOST_UE = 4096
-ROUTES = Path("/proc/net/route")
 WIDEST = 8
 """Bits of the widest private network, 10.0.0.0/8; wider routes lead to the rest of the world."""
 
@@ -99,7 +100,7 @@ class Testbed:
         """Make the networks that are missing or were only partly made."""
         if not sys.platform.startswith("linux"):
             raise AutoFLError("a testbed needs Linux: network namespaces and tc")
-        self.check_routes(ROUTES.read_text())
+        self.check_routes(json.loads(_call(["ip", "-4", "-j", "route"]) or "[]"))
         there = set(self.spaces())
         for ue in range(self.num_ue):
             space = self._space(ue)
@@ -111,12 +112,14 @@ class Testbed:
                 for command in self.building(ue):
                     _call(command)
 
-    def check_routes(self, table: str) -> None:
+    def check_routes(self, routes: list[dict[str, Any]]) -> None:
         """Refuse addresses that this machine reaches by another link, since ours would hide a real
-        network.
+        network; routes as `ip` tells them.
         """
         ours = [ipaddress.IPv4Network(f"{self._address(ue, 0)}/30") for ue in range(self.num_ue)]
-        for link, network in routes(table):
+        for route in routes:
+            link = route.get("dev", "another gateway")
+            network = ipaddress.IPv4Network(route["dst"].replace("default", "0.0.0.0/0"))
             if network.prefixlen < WIDEST or link.startswith(f"{self.prefix}h"):
                 continue
             hidden = [one for one in ours if one.overlaps(network)]
@@ -143,19 +146,6 @@ class Testbed:
         for link in left:
             _drop_link(link)
         return spaces
-
-
-def routes(table: str) -> list[tuple[str, ipaddress.IPv4Network]]:
-    """Links and the networks behind them, of the kernel's table of IPv4 routes."""
-    links = []
-    for line in table.splitlines()[1:]:
-        link, target, *_, mask = line.split()[:8]
-        parts = [
-            ipaddress.IPv4Address(int(word, 16).to_bytes(4, sys.byteorder))
-            for word in (target, mask)
-        ]
-        links.append((link, ipaddress.IPv4Network(f"{parts[0]}/{parts[1]}")))
-    return links
 
 
 def shaping(rate: float) -> list[str]:

@@ -1,27 +1,27 @@
-"""The world of a deployment: updates and evaluations come from the devices that answer as they
-should.
+"""The world of a deployment: channels, updates and evaluations come from the devices that answer as
+they should.
 """
 
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ConfigRecord, MessageType, RecordDict
+from flwr.app import MessageType, RecordDict
 
 from autofl.compressors import Compressor
 from autofl.compressors.base import whole_bytes
 from autofl.core.round import Air, Round
 from autofl.data.federated import PixelSums
-from autofl.deploy.arrival import Arrival, Packed, Reader, length
-from autofl.deploy.fleet import Fleet, Introduction
-from autofl.deploy.messages import NAN, Order, params_bytes, params_record, pixels_record
+from autofl.deploy.arrays import params_bytes, params_record, pixels_record
+from autofl.deploy.arrival import Arrival, arrival_of, length
+from autofl.deploy.fleet import Fleet, Known
+from autofl.deploy.messages import OWN_VALUES, SMALL, Form, Gain, Judged, Order, Trained, size_of
 from autofl.deploy.overhead import Overheads
-from autofl.deploy.post import Answer, Ask, Expected
-from autofl.deploy.schema import FIELDS, OWN_VALUES, SMALL, RefusedError, read, refusing, size_of
+from autofl.deploy.post import NAN, Answer, Expected
 from autofl.engines import ReceivedUpdates, Updates, flat
 from autofl.models import Params, num_weights
 from autofl.network import Cell
@@ -34,14 +34,11 @@ log = logging.getLogger("autofl")
 
 
 class Devices:
-    """The world of a deployment: updates and evaluations come from the devices that answer as they
-    should.
-    """
+    """The world of a deployment."""
 
     def __init__(
         self,
         fleet: Fleet,
-        ask: Ask,
         cell: Cell,
         emulated: Air | None,
         sums: PixelSums | None,
@@ -59,24 +56,31 @@ class Devices:
         """
         assert fleet.form is not None
         self._fleet = fleet
-        self._ask = ask
         self._cell = cell
         self._emulated = emulated
         self._evaluated = evaluated
         self._compressor = compressor
         self._checks = checks or Checks(Bounds())
-        self._model = ConfigRecord({"num-classes": fleet.form.num_classes})
         self._sums = sums
-        self._pixels = None if sums is None else pixels_record(sums)
         self._overheads = overheads
         self._slow = slow
-        self._as_known: tuple[float | None, list[tuple[int, Introduction]], Cell] | None = None
-        self.evaluating = 0.0  # seconds spent on evaluations so far
-        self.measured: tuple[DeviceRecord, ...] = ()  # updates asked for in the last round
-        self.lost: dict[
-            int, str
-        ] = {}  # who took no part in the last round though it was to, and why
+        self._as_known: tuple[float | None, list[tuple[int, Known]], Cell] | None = None
         self._refused: list[DeviceRecord] = []
+        self._evaluating = 0.0  # seconds spent on evaluations so far
+        self.measured: tuple[DeviceRecord, ...] = ()
+        """Updates asked for in the last round."""
+        self.lost: dict[int, str] = {}
+        """Who took no part in the last round though it was to, and why."""
+
+        # What every message with a model brings along.
+        self._along: dict[str, Any] = {Form.part: fleet.form.written()}
+        if sums is not None:
+            self._along["pixels"] = pixels_record(sums)
+
+    @property
+    def clock(self) -> float:
+        """Seconds since some time, evaluations apart."""
+        return time.monotonic() - self._evaluating
 
     @property
     def cell(self) -> Cell:
@@ -93,8 +97,8 @@ class Devices:
         values: dict[str, Any] = {name: np.array(getattr(self._cell, name)) for name in OWN_VALUES}
         values["data_size"] = np.zeros(self._cell.num_ue)
         for ue, one in self._fleet.known.items():
-            values["data_size"][ue] = one.data_size
-            for name, value in one.own.items():
+            values["data_size"][ue] = one.said.data_size
+            for name, value in one.said.own.items():
                 values[name][ue] = value
         if overhead is not None:
             values["overhead"] = overhead / self._slow  # the model's seconds are that much shorter
@@ -122,19 +126,18 @@ class Devices:
         self.lost = {}
         if self._emulated is not None:
             return self._emulated.gains(seed, k, selected, start)
-        there = [int(ue) for ue in selected if self._fleet.is_here(int(ue))]
-        self.lost = {int(ue): "not connected" for ue in selected if int(ue) not in there}
-        gain = np.zeros(len(selected))  # of a device that does not tell: it cannot be heard
-        asked = self._exchange(
-            {ue: RecordDict() for ue in there}, "query.channel", k, Expected(("measured",))
-        )
-        for ue, answer in asked.items():
-            try:
-                with refusing():
-                    gain[selected == ue] = read(_content(answer), "measured", ("gain",))["gain"]
-            except RefusedError as error:
-                self._refuse(ue, "channel", str(error))
-                self.lost[ue] = f"channel: {error}"
+        asked = [ue for ue in selected.tolist() if self._fleet.is_here(ue)]
+        expected = Expected((Gain.part,), lambda _, content: Gain.of(content).gain)
+        contents = {ue: RecordDict() for ue in asked}
+        answers = self._fleet.ask(contents, "query.channel", str(k), expected)
+
+        # A device that does not tell its gain cannot be heard.
+        told = self._accepted(answers, "channel")
+        self.lost = {ue: "not connected" for ue in selected.tolist() if ue not in answers}
+        self.lost |= {
+            ue: f"channel: {answer.problem}" for ue, answer in answers.items() if answer.problem
+        }
+        gain = np.array([told.get(ue, 0.0) for ue in selected.tolist()])
         return gain, gain
 
     def train(
@@ -144,158 +147,153 @@ class Devices:
         return [self._updates(this, sent[0]) if this.decoded.any() else None]
 
     def _updates(self, this: Round, sent: Params) -> Updates:
-        k = this.k
-        model = params_record(sent)
-        contents = {}
+        """The updates of a round that came and passed all checks; what became of the others is
+        noted.
+        """
         orders = orders_of(this)
-        for ue, order in orders.items():
-            if self._fleet.is_here(ue):
-                record = RecordDict({"params": model, "order": order.record()})
-                contents[ue] = self._content(record)
-        arrived: dict[int, Arrival] = {}
-        records = {}
+        model = params_record(sent)
+        contents = {
+            ue: RecordDict({"params": model, Order.part: order.written(), **self._along})
+            for ue, order in orders.items()
+            if self._fleet.is_here(ue)
+        }
         expected = self._expected(sent, orders)
-        for ue, answer in sorted(self._exchange(contents, MessageType.TRAIN, k, expected).items()):
-            arrival = (
-                answer.reading
-                if isinstance(answer.reading, Arrival)
-                else Arrival(problem=answer.problem)
-            )
-            why = arrival.problem if arrival.update is None else None
-            if arrival.digest is not None:
-                why = self._checks.again(ue, k, arrival.digest)
-            if why is None:
-                arrived[ue] = arrival
-            records[ue] = DeviceRecord(
-                ue=ue,
-                outcome="ok" if why is None else why,
-                reply_time=answer.seconds,
-                train_time=arrival.measured.get("train-time", NAN),
-                energy=arrival.measured.get("energy", NAN),
-                bytes_down=float(size_of(contents[ue])),
-                bytes_up=float(size_of(answer.content)) if answer.content is not None else NAN,
-                send_time=answer.sending,
-            )
-        refused, added = self._checked(arrived, sent, this)
-        for ue, why in refused.items():
-            del arrived[ue]
-            records[ue] = replace(records[ue], outcome=why)
+        answers = self._fleet.ask(contents, MessageType.TRAIN, str(this.k), expected)
+        arrivals = {ue: _arrival(answer) for ue, answer in sorted(answers.items())}
+        problems = {ue: one.problem for ue, one in arrivals.items() if one.problem}
+
+        # What came before may not come again, even from another device.
+        for ue, one in arrivals.items():
+            if one.digest is not None and (why := self._checks.again(ue, this.k, one.digest)):
+                problems[ue] = why
+
+        # Then each is judged among the others, and known liars are taken out of the model.
+        good = {ue: one for ue, one in arrivals.items() if ue not in problems}
+        refused, added = self._judged(good, sent, this)
+        problems |= refused
+        good = {ue: one for ue, one in good.items() if ue not in refused}
         if added is not None:
-            arrived = {
-                ue: arrived[ue].moved(move, sent)
-                for ue, move in zip(sorted(arrived), added, strict=True)
-            }
-        away = orders.keys() - contents.keys()
-        records |= {ue: DeviceRecord(ue, "not connected") for ue in away}
-        self.measured = tuple(records[ue] for ue in sorted(records))
-        for lost in (record for record in self.measured if record.outcome != "ok"):
-            log.warning("round %d: UE %d is left out: %s", k, lost.ue, lost.outcome)
-            self.lost[lost.ue] = lost.outcome
-        return _updates_of(arrived, sent, this)
+            for (ue, one), more in zip(good.items(), added, strict=True):
+                good[ue] = replace(one, change=one.change + more)
+
+        self._note(this.k, orders, contents, answers, arrivals, problems)
+        return _updates_of(good, sent, this)
 
     def _expected(self, sent: Params, orders: Mapping[int, Order]) -> Expected:
-        reader = Reader(sent, self._compressor)
-
-        def arrival_of(ue: int, content: RecordDict) -> Arrival:
-            return reader(content, orders[ue].bits_per_weight)
+        def read(ue: int, content: RecordDict) -> Arrival:
+            return arrival_of(content, sent, self._compressor, orders[ue].bits_per_weight)
 
         if self._compressor is None:
-            return Expected(("params", "measured"), params_bytes(sent), arrival_of, len(sent))
-        most = self._compressor.update_bits(
-            num_weights(sent), max(order.bits_per_weight for order in orders.values())
-        )
-        return Expected(("packed", "measured"), whole_bytes(most) / 8 + SMALL, arrival_of)
+            return Expected(("params", Trained.part), read, params_bytes(sent))
+        bits_per_weight = max(order.bits_per_weight for order in orders.values())
+        most_bits = self._compressor.update_bits(num_weights(sent), bits_per_weight)
+        return Expected(("packed", Trained.part), read, whole_bytes(most_bits) / 8 + SMALL)
 
-    def _checked(
-        self, arrived: Mapping[int, Arrival], sent: Params, this: Round
+    def _judged(
+        self, arrivals: Mapping[int, Arrival], sent: Params, this: Round
     ) -> tuple[dict[int, str], torch.Tensor | None]:
-        ue = np.array(sorted(arrived), dtype=np.int64)
-        norm = np.array([arrived[i].norm for i in ue.tolist()])
+        """Who is refused and why, and what is added to the others' changes."""
+        ue = np.array(list(arrivals), dtype=np.int64)
+        norm = np.array([one.norm for one in arrivals.values()])
         row = this.row_of(ue)
+        model_norm = length(flat(sent).double())
         steps = this.plan.local_steps[row]
         samples = this.plan.num_samples[row]
         return self._checks(
-            ue, norm, steps, samples, length(flat(sent).double()), lambda: changes_of(arrived, sent)
+            ue, norm, steps, samples, model_norm, lambda: torch.stack(changes_of(arrivals))
         )
+
+    def _note(
+        self,
+        k: int,
+        orders: Mapping[int, Order],
+        contents: Mapping[int, RecordDict],
+        answers: Mapping[int, Answer],
+        arrivals: Mapping[int, Arrival],
+        problems: Mapping[int, str],
+    ) -> None:
+        """What became of each order, for devices.csv."""
+        records = []
+        for ue in sorted(orders):
+            if ue not in answers:
+                records.append(DeviceRecord(ue, "not connected"))
+                continue
+            answer = answers[ue]
+            said = arrivals[ue].measured
+            records.append(
+                DeviceRecord(
+                    ue=ue,
+                    outcome=problems.get(ue, "ok"),
+                    reply_time=answer.seconds,
+                    train_time=said.train_time,
+                    energy=NAN if said.energy is None else said.energy,
+                    bytes_down=float(size_of(contents[ue])),
+                    bytes_up=answer.num_bytes,
+                    send_time=answer.sending,
+                )
+            )
+        self.measured = tuple(records)
+        for record in records:
+            if record.outcome != "ok":
+                log.warning("round %d: UE %d is left out: %s", k, record.ue, record.outcome)
+                self.lost[record.ue] = record.outcome
 
     def evaluate(self, runs: Sequence[int], models: Sequence[Params]) -> list[Evaluation]:
         """Medians over the devices that answer, since one may say anything; NaN where none does."""
         [params] = models
         begin = time.monotonic()
-        content = self._content(RecordDict({"params": params_record(params)}))
-        there = {int(ue): content for ue in self._evaluated if self._fleet.is_here(int(ue))}
-        names = [field.name for field in fields(Evaluation) if field.name in FIELDS["quality"]]
-        values = []
-        asked = self._exchange(there, MessageType.EVALUATE, "evaluation", Expected(("quality",)))
-        for ue, answer in sorted(asked.items()):
-            try:
-                with refusing():
-                    said = read(_content(answer), "quality", names)
-                    values.append([float(said[name]) for name in names])
-            except RefusedError as error:
-                self._refuse(ue, "evaluation", str(error))
-        medians = np.median(values, axis=0) if values else np.full(len(names), NAN)
-        self.evaluating += time.monotonic() - begin
-        return [Evaluation(**dict(zip(names, medians.tolist(), strict=True)))]
+        content = RecordDict({"params": params_record(params), **self._along})
+        contents = {ue: content for ue in self._evaluated.tolist() if self._fleet.is_here(ue)}
+        expected = Expected((Judged.part,), lambda _, content: Judged.of(content))
+        answers = self._fleet.ask(contents, MessageType.EVALUATE, "evaluation", expected)
+        said = list(self._accepted(answers, "evaluation").values())
+        medians = {}
+        if said:
+            for name in Judged.model_fields:
+                medians[name] = float(np.median([getattr(one, name) for one in said]))
+        self._evaluating += time.monotonic() - begin
+        return [Evaluation(**medians)]
 
-    def _refuse(self, ue: int, what: str, why: str) -> None:
-        log.warning("UE %d is left out: %s: %s", ue, what, why)
-        self._refused.append(DeviceRecord(ue, f"{what}: {why}"))
-
-    def _content(self, record: RecordDict) -> RecordDict:
-        record["model"] = self._model
-        if self._pixels is not None:
-            record["pixels"] = self._pixels
-        return record
-
-    def _exchange(
-        self, contents: Mapping[int, RecordDict], kind: str, group: int | str, expected: Expected
-    ) -> dict[int, Answer]:
-        """Ask UEs by their numbers; the reader is told these too."""
-        ue_of = {self._fleet.known[ue].node: ue for ue in contents}
-        by_node = expected._replace(
-            reader=lambda node, content: expected.reader(ue_of[node], content)
-        )
-        answers = self._ask(
-            {node: contents[ue] for node, ue in ue_of.items()}, kind, str(group), by_node
-        )
-        return {ue: answers[node] for node, ue in ue_of.items()}
+    def _accepted(self, answers: Mapping[int, Answer], what: str) -> dict[int, Any]:
+        """What was read, by UE; who gave nothing that can be used is noted."""
+        for ue, answer in sorted(answers.items()):
+            if answer.problem:
+                log.warning("UE %d is left out: %s: %s", ue, what, answer.problem)
+                self._refused.append(DeviceRecord(ue, f"{what}: {answer.problem}"))
+        return {ue: answer.value for ue, answer in sorted(answers.items()) if not answer.problem}
 
 
-def _content(answer: Answer) -> RecordDict:
-    if answer.content is None:
-        raise RefusedError(answer.problem)
-    return answer.content
+def _arrival(answer: Answer) -> Arrival:
+    return Arrival(problem=answer.problem) if answer.problem else answer.value
 
 
-def changes_of(arrived: Mapping[int, Arrival], sent: Params) -> torch.Tensor:
-    """w_i - w, a row for each UE in the order of their numbers."""
-    return torch.stack([arrival.change(sent) for _, arrival in sorted(arrived.items())])
+def changes_of(arrivals: Mapping[int, Arrival]) -> list[torch.Tensor]:
+    """w_i - w of each, in the order of their numbers."""
+    return [one.change for one in arrivals.values()]
 
 
-def _updates_of(arrived: Mapping[int, Arrival], sent: Params, this: Round) -> Updates:
+def _updates_of(arrivals: Mapping[int, Arrival], sent: Params, this: Round) -> Updates:
     """Their mean does not depend on the order in which replies came."""
-    ue = np.array(sorted(arrived), dtype=np.int64)
-    arrivals = [arrived[i] for i in ue.tolist()]
-    guarded = np.array([arrival.measured["guarded"] for arrival in arrivals], dtype=np.int64)
-    packed = [arrival.update for arrival in arrivals if isinstance(arrival.update, Packed)]
-    bits = np.array([update.bits for update in packed]) if packed else None
-    changes = [arrival.change(sent) for arrival in arrivals]
+    ue = np.array(list(arrivals), dtype=np.int64)
     steps = this.plan.local_steps[this.row_of(ue)]
-    return ReceivedUpdates(ue, changes, sent, steps, guarded, bits)
+    guarded = np.array([one.measured.guarded for one in arrivals.values()], dtype=np.int64)
+    # All came packed, or none.
+    bits = np.array([one.bits for one in arrivals.values()])
+    is_packed = len(bits) > 0 and not np.isnan(bits).any()
+    changes = changes_of(arrivals)
+    return ReceivedUpdates(ue, changes, sent, steps, guarded, bits if is_packed else None)
 
 
 def orders_of(this: Round) -> dict[int, Order]:
     """What each UE that trains in a round is told, by its number."""
     plan = this.orders
-    ue = this.ue[this.decoded]
     bits = plan.bits_per_weight * this.cell.num_weights
     compute_time = this.cost.compute_time[this.decoded]
     upload_rate = bits / this.cost.upload_time[this.decoded]
     return {
-        int(one): Order(
+        ue: Order.saying(
             round=this.k,
-            ue=int(one),
+            ue=ue,
             num_samples=int(plan.num_samples[row]),
             local_steps=int(plan.local_steps[row]),
             tx_power=float(plan.tx_power[row]),
@@ -303,7 +301,7 @@ def orders_of(this: Round) -> dict[int, Order]:
             compute_time=float(compute_time[row]),
             upload_rate=float(upload_rate[row]),
         )
-        for row, one in enumerate(ue)
+        for row, ue in enumerate(this.ue[this.decoded].tolist())
     }
 
 

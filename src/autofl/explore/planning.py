@@ -157,6 +157,7 @@ def answer(table: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
         "positions": positions.tolist(),
         "slowest": slowest,
         "values": _values(settings, made),
+        "ranges": _ranges(settings),
         "most_ue": MOST_UE,
         "all_asked": settings.chooses_among_all,
         "decisions": [list(row) for row in decisions_of(settings.resolved(), made)],
@@ -207,6 +208,13 @@ def _values(settings: Settings, made: RoundPlan) -> dict[str, float | int | None
         "local_steps": int(settings.learning.local_steps),
         "num_selected": settings.simulation.num_selected,
     }
+
+
+def _ranges(settings: Settings) -> dict[str, tuple[float | None, float | None]]:
+    """How far the sliders of the planner's own settings may go, as it declares them."""
+    known = settings.planner.part.settings
+    allowed = {key: known[key].range for key in ("epsilon", "num_samples") if key in known}
+    return {key: range_.ends for key, range_ in allowed.items() if range_ is not None}
 
 
 def _decided(settings: Settings) -> list[str]:

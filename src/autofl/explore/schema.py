@@ -124,6 +124,9 @@ class PlanAnswer(BaseModel):
     max_power: list[float] = Field(description="P_max [W] of each UE")
     slowest: int | None = Field(description="the UE that ends the round")
     values: dict[str, float | int | None] = Field(description="values of the sliders")
+    ranges: dict[str, tuple[float | None, float | None]] = Field(
+        description="least and most of the sliders that set the planner's own settings"
+    )
     most_ue: int = Field(description="most UEs that are planned here")
     all_asked: bool = Field(
         description="whether the planner chooses among all UEs: their number is not set"

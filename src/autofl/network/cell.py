@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from autofl.errors import AutoFLError
 from autofl.network.links import SHANNON, Law
+from autofl.ranges import Checked, Range, settings_of
 from autofl.rng import stream
 from autofl.units import Array, IntArray, PerUE
 
-MAY_BE_ZERO = ("distance", "data_size", "max_energy", "overhead", "circuit_power", "receive_power")
+POSITIVE = Range(gt=0)
+NOT_NEGATIVE = Range(ge=0)
 
 
 def _required() -> Any:
@@ -27,7 +29,7 @@ def _one(value: float) -> Any:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(Checked):
     """A cell of UEs, SI units. Per-UE fields take one number for all and become arrays of shape
     (num_ue,).
 
@@ -66,34 +68,34 @@ class Cell:
         ue: numbers in the whole cell; 0, 1, ... there
     """
 
-    distance: PerUE = _required()
-    cycles_per_sample: PerUE = _one(1e5)
-    cpu_frequency: PerUE = _one(1e9)
-    min_cpu_frequency: PerUE = _one(1e8)
-    data_size: PerUE = _one(2000.0)
-    max_energy: PerUE = _one(3e-3)
-    max_power: PerUE = _one(0.01)
-    bandwidth: PerUE = _one(1e6)
-    update_bits: PerUE = _one(32.0 * 79_510)
-    local_steps: PerUE = _one(1.0)
-    angle: PerUE = _one(0.0)
-    noise_psd: float = 10.0**-20.4
-    path_loss_exponent: float = 3.8
-    snr_threshold: float = 1000.0
-    capacitance: float = 1e-27
-    min_distance: float = 1.0
-    num_weights: float = math.nan
-    overhead: float = 0.0
-    downlink_power: float | None = None
-    downlink_bits: float = math.nan
-    downlink_bandwidth: float | None = None
-    downlink_noise_psd: float | None = None
+    distance: Annotated[PerUE, NOT_NEGATIVE] = _required()
+    cycles_per_sample: Annotated[PerUE, POSITIVE] = _one(1e5)
+    cpu_frequency: Annotated[PerUE, POSITIVE] = _one(1e9)
+    min_cpu_frequency: Annotated[PerUE, POSITIVE] = _one(1e8)
+    data_size: Annotated[PerUE, NOT_NEGATIVE] = _one(2000.0)
+    max_energy: Annotated[PerUE, NOT_NEGATIVE] = _one(3e-3)
+    max_power: Annotated[PerUE, POSITIVE] = _one(0.01)
+    bandwidth: Annotated[PerUE, POSITIVE] = _one(1e6)
+    update_bits: Annotated[PerUE, POSITIVE] = _one(32.0 * 79_510)
+    local_steps: Annotated[PerUE, POSITIVE] = _one(1.0)
+    angle: Annotated[PerUE, Range()] = _one(0.0)
+    noise_psd: Annotated[float, POSITIVE] = 10.0**-20.4
+    path_loss_exponent: Annotated[float, POSITIVE] = 3.8
+    snr_threshold: Annotated[float, POSITIVE] = 1000.0
+    capacitance: Annotated[float, POSITIVE] = 1e-27
+    min_distance: Annotated[float, POSITIVE] = 1.0
+    num_weights: Annotated[float, POSITIVE] = math.nan
+    overhead: Annotated[float, NOT_NEGATIVE] = 0.0
+    downlink_power: Annotated[float | None, POSITIVE] = None
+    downlink_bits: Annotated[float, POSITIVE] = math.nan
+    downlink_bandwidth: Annotated[float | None, POSITIVE] = None
+    downlink_noise_psd: Annotated[float | None, POSITIVE] = None
     downlink_mode: Literal["broadcast", "unicast"] = "broadcast"
-    pa_efficiency: float = 1.0
-    circuit_power: float = 0.0
-    receive_power: float = 0.0
+    pa_efficiency: Annotated[float, Range(gt=0, le=1)] = 1.0
+    circuit_power: Annotated[float, NOT_NEGATIVE] = 0.0
+    receive_power: Annotated[float, NOT_NEGATIVE] = 0.0
     link: Law = SHANNON
-    tries: int = 1
+    tries: Annotated[int, Range(ge=1)] = 1
     ue: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
     PER_UE = (
@@ -116,46 +118,27 @@ class Cell:
             object.__setattr__(self, "num_weights", float(np.max(self.update_bits)) / 32.0)
         if math.isnan(self.downlink_bits):
             object.__setattr__(self, "downlink_bits", 32.0 * self.num_weights)
-        if self.downlink_mode not in ("broadcast", "unicast"):
-            raise AutoFLError(
-                f"cell.downlink_mode: {self.downlink_mode!r} is not broadcast or unicast"
-            )
+        super().__post_init__()
         if np.size(self.ue) == 0:
             object.__setattr__(self, "ue", np.arange(num_ue))
         elif np.size(self.ue) != num_ue:
             raise AutoFLError(
                 f"cell.ue: {np.size(self.ue)} values for {num_ue} UEs; leave it out, or give {num_ue}"
             )
-        for name in (cell_field.name for cell_field in fields(self)):
-            if name in ("ue", "link", "downlink_mode") or getattr(self, name) is None:
-                continue
+        for name in self.PER_UE:
             value = np.asarray(getattr(self, name), dtype=np.float64)
-            lowest_allowed = name in MAY_BE_ZERO
-            bad = ~np.isfinite(value) | (value < 0.0 if lowest_allowed else value <= 0.0)
-            if name == "angle" and not np.isfinite(value).all():
+            if value.size not in (1, num_ue):
                 raise AutoFLError(
-                    f"cell.angle: {value[~np.isfinite(value)].flat[0]:g} is not a finite number"
+                    f"cell.{name}: {value.size} values for {num_ue} UEs; give 1 or {num_ue}"
                 )
-            if name != "angle" and bad.any():
-                raise AutoFLError(
-                    f"cell.{name}: {value[bad].flat[0]:g} is not a finite number {'>= 0' if lowest_allowed else '> 0'}"
-                )
-            if name not in self.PER_UE and value.size != 1:
-                raise AutoFLError(
-                    f"cell.{name}: {value.size} values; it is one number for the whole cell"
-                )
-            if name in self.PER_UE:
-                if value.size not in (1, num_ue):
-                    raise AutoFLError(
-                        f"cell.{name}: {value.size} values for {num_ue} UEs; give 1 or {num_ue}"
-                    )
-                value = np.broadcast_to(value.reshape(-1), (num_ue,)).copy()
-                value.setflags(write=False)
-                object.__setattr__(self, name, value)
-        if self.pa_efficiency > 1.0 or self.tries != int(self.tries):
-            raise AutoFLError(
-                f"cell: pa_efficiency = {self.pa_efficiency:g} and tries = {self.tries:g}; a share <= 1, a whole number"
-            )
+            value = np.broadcast_to(value.reshape(-1), (num_ue,)).copy()
+            value.setflags(write=False)
+            object.__setattr__(self, name, value)
+        for name in settings_of(Cell):
+            if name not in (*self.PER_UE, "ue") and np.size(getattr(self, name)) != 1:
+                raise AutoFLError(f"cell.{name}: give one number for the whole cell")
+        if self.tries != int(self.tries):
+            raise AutoFLError(f"cell: tries = {self.tries:g}; it is a whole number")
         object.__setattr__(
             self, "min_cpu_frequency", np.minimum(self.min_cpu_frequency, self.cpu_frequency)
         )

@@ -6,7 +6,6 @@ from autofl.planner.base import (
     Memoryless,
     Observing,
     Planner,
-    Quality,
     check_bits,
     observed,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "Observing",
     "PaperPlanner",
     "Planner",
-    "Quality",
     "check_bits",
     "energy_limited_power",
     "energy_limited_snr",

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 import numpy as np
 
 from autofl.network import Cell, Plan
-from autofl.planner.base import STEP_SAMPLES, Memory, Quality
+from autofl.planner.base import STEP_SAMPLES, Memory
 from autofl.planner.fixed import FixedPlanner
+from autofl.quality import Evaluation
 from autofl.ranges import Checked, Range
 from autofl.units import Array
 
@@ -52,7 +53,7 @@ class AdaQuantPlanner(Checked):
     def init(self, cell: Cell) -> Memory:
         return {"first_loss": np.full(1, np.nan), "loss": np.full(1, np.nan)}
 
-    def observe(self, memory: Memory, evaluation: Quality) -> Memory:
+    def observe(self, memory: Memory, evaluation: Evaluation) -> Memory:
         """The memory after an evaluation: the first loss is F(w_0); a loss that is not positive is
         ignored.
         """

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from autofl.errors import AutoFLError
 from autofl.network import Cell, Plan, Status, snr
+from autofl.quality import Evaluation
 from autofl.ranges import Range
 from autofl.units import Array
 
@@ -40,33 +41,18 @@ class Planner(Protocol):
         ...
 
 
-class Quality(Protocol):
-    """What an evaluation says about a model, means over UEs; NaN where it was not measured."""
-
-    @property
-    def train_loss(self) -> float: ...
-    @property
-    def adapted_train_loss(self) -> float: ...
-    @property
-    def global_accuracy(self) -> float: ...
-    @property
-    def adapted_accuracy(self) -> float: ...
-    @property
-    def gradient_norm_sq(self) -> float: ...
-
-
 @runtime_checkable
 class Observing(Protocol):
     """A planner that learns from the run: it sees every evaluation, that of the first weights
     included.
     """
 
-    def observe(self, memory: Memory, evaluation: Quality) -> Memory:
+    def observe(self, memory: Memory, evaluation: Evaluation) -> Memory:
         """The memory after an evaluation; that before it is not changed in place."""
         ...
 
 
-def observed(planner: Planner, memory: Memory, evaluation: Quality | None) -> Memory:
+def observed(planner: Planner, memory: Memory, evaluation: Evaluation | None) -> Memory:
     """The memory after a round's evaluation, if there was one and the planner observes."""
     if evaluation is None or not isinstance(planner, Observing):
         return memory
@@ -103,17 +89,20 @@ def affordable_samples(cell: Cell, wanted: float, energy: Array) -> tuple[Array,
     return np.minimum(affordable, wanted_or_owned), limit.astype(np.int8)
 
 
-def power_limit(cell: Cell, gain: Array, tx_power: Array) -> NDArray[np.int8] | None:
-    """RATE at the top of the rate law, else POWER where P_max would give no higher rate, else
-    ENERGY.
+def power_limit(cell: Cell, gain: Array, tx_power: Array, slack: float = 0.0) -> NDArray[np.int8]:
+    """What bounds the power: RATE at the top of the rate law, else POWER at P_max or where P_max
+    would give no higher rate, else ENERGY.
 
-    None where the law has no top and no steps: P_max itself tells (`make_plan`).
+    Args:
+        slack: share of P_max that may be missing.
     """
-    if not cell.link.levels and np.isinf(cell.link.ceiling):
-        return None
-    top = cell.link.levels[-1][0] if cell.link.levels else cell.link.ceiling
-    at_full_power = cell.link.efficiency(snr(cell, gain, cell.max_power))
-    reached = cell.link.efficiency(snr(cell, gain, tx_power))
+    law = cell.link
+    full = tx_power >= (1.0 - slack) * cell.max_power
+    if not law.levels and np.isinf(law.ceiling):
+        return np.where(full, Status.POWER, Status.ENERGY).astype(np.int8)
+    top = law.levels[-1][0] if law.levels else law.ceiling
+    at_full_power = law.efficiency(snr(cell, gain, cell.max_power))
+    reached = law.efficiency(snr(cell, gain, tx_power))
     by_power = np.where(reached >= at_full_power * (1.0 - ROUNDING), Status.POWER, Status.ENERGY)
     return np.where(reached >= top * (1.0 - ROUNDING), Status.RATE, by_power).astype(np.int8)
 

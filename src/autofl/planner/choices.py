@@ -6,7 +6,6 @@ is a knapsack with one choice for each UE. A price on the band separates the pro
 left over is then filled up.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,9 +20,6 @@ FILLED_UP = 64
 """Up to this many UEs, the band left over is offered to one after another; with more UEs it is
 negligible.
 """
-
-FEW = 8
-"""Deadlines and options that are looked at together where few of them matter."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +50,25 @@ def make_options(
         num_selected: m.
         most: amounts of work that are kept for each rate, evenly spaced in their logarithm.
     """
-    tau, d = (grid.ravel() for grid in np.meshgrid(steps, samples, indexing="ij"))
+    tau = np.repeat(steps, len(samples))
+    d = np.tile(samples, len(steps))
     kept = []
     for bits, variance in rates:
         progress = pace.progress(
             tau.astype(float), d.astype(float), np.asarray(variance), num_selected
         )
-        best = -np.inf
-        pays: list[int] = []
-        for place in np.lexsort((-progress, tau * d)):
-            if progress[place] > best:
-                best = float(progress[place])
-                pays = [*pays, int(place)]
+        # In order of work, an option pays if it brings more progress than all before it.
+        order = np.lexsort((-progress, tau * d))
+        best_before = np.maximum.accumulate(np.append(-np.inf, progress[order]))[:-1]
+        pays = order[progress[order] > best_before]
+
+        # Of these, the ones nearest to evenly spaced amounts of work.
         work = np.log((tau * d)[pays])
         wanted = np.linspace(work[0], work[-1], most)
         near = np.unique(np.abs(work[:, None] - wanted).argmin(axis=0))
-        kept += [(tau[p], d[p], bits, progress[p]) for p in np.asarray(pays)[near]]
-    columns = [np.array(column) for column in zip(*kept, strict=True)]
-    return Options(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
+        best = pays[near]
+        kept.append((tau[best], d[best], np.full(len(best), bits), progress[best]))
+    return Options(*(np.concatenate(column) for column in zip(*kept, strict=True)))
 
 
 def choose(
@@ -80,7 +77,6 @@ def choose(
     must: BoolArray,
     total: float | None,
     own: Array,
-    highest: float | None = None,
 ) -> tuple[IntArray, Array]:
     """The option of each UE for each deadline, and the progress they make together.
 
@@ -91,8 +87,6 @@ def choose(
         must: UEs that may not be left out, shape (num_ue,).
         total: band [Hz] that all share; None where each UE has its own.
         own: band of each UE, shape (num_ue,), for that case.
-        highest: price of band at which the search begins; `highest_price` of these deadlines unless
-            given.
     Returns:
         Options, -1 for a UE that is left out, shape (num_deadlines, num_ue), and the progress,
         shape (num_deadlines,), -inf where a deadline is too short for those that must take part.
@@ -100,64 +94,13 @@ def choose(
     worth, needs = _weighed(band, value, must, total if total is not None else own[:, None])
     picked = worth.argmax(axis=-1)
     if total is not None:
-        picked = _within(worth, needs, picked, total, highest)
+        picked = _within(worth, needs, picked, total)
         if band.shape[1] <= FILLED_UP:
             _fill(worth, needs, picked, total)
-    progress = _at(worth, picked).sum(axis=-1)
     left_out = picked == band.shape[-1]
-    return np.where(left_out, -1, picked), np.where(
-        (left_out & must).any(axis=-1), -np.inf, progress
-    )
-
-
-Bands = Callable[[slice, IntArray, IntArray], Array]
-"""The least band at some deadlines of some UEs, shape (num_ue, 1), and of some options of each,
-(num_ue, num).
-"""
-
-
-def highest_price(
-    bands: Bands, num: int, value: Array, must: BoolArray, total: float
-) -> float | None:
-    """`highest` for `choose` of all `num` deadlines, though few options are looked at; None where
-    everything fits.
-
-    It depends on the longest deadline at which the options that UEs prefer do not fit. Most UEs can
-    have the best ones there, so these are looked at first, and the longest deadlines.
-    """
-    best_first = np.argsort(-value, axis=1, kind="stable")
-    for end in range(num, 0, -FEW):
-        places = slice(max(end - FEW, 0), end)
-        over = np.flatnonzero(_preferred(bands, places, best_first, total).sum(axis=-1) > total)
-        if len(over):
-            longest = places.start + int(over[-1])
-            everybody = np.arange(len(must))[:, None]
-            everything = np.arange(value.shape[1])
-            band = bands(slice(longest, longest + 1), everybody, everything)
-            return _highest(*_weighed(band, value, must, total), total)
-    return None
-
-
-def _preferred(bands: Bands, places: slice, best_first: IntArray, total: float) -> Array:
-    """The band of the best option that each UE can have, 0 where it can have none, shape
-    (num_deadlines, num_ue).
-    """
-    needs = np.zeros((places.stop - places.start, len(best_first)))
-    pending = np.ones(needs.shape, np.bool_)
-    begin = 0
-    while begin < best_first.shape[1] and pending.any():
-        ues = np.flatnonzero(pending.any(axis=0))
-        end = begin + FEW * (
-            len(best_first) // len(ues)
-        )  # the fewer UEs are left, the more options at once
-        band = bands(places, ues[:, None], best_first[ues, begin:end])
-        fits = band <= total
-        first = _at(band, fits.argmax(axis=-1))
-        closes = fits.any(axis=-1) & pending[:, ues]
-        needs[:, ues] = np.where(closes, first, needs[:, ues])
-        pending[:, ues] &= ~closes
-        begin = end
-    return needs
+    progress = _at(worth, picked).sum(axis=-1)
+    progress = np.where((left_out & must).any(axis=-1), -np.inf, progress)
+    return np.where(left_out, -1, picked), progress
 
 
 def _weighed(
@@ -176,15 +119,6 @@ def _weighed(
     return worth, needs
 
 
-def _highest(worth: Array, needs: Array, total: float) -> float:
-    """A price at which no option is worth its band."""
-    return float(
-        4.0
-        * np.abs(worth[np.isfinite(worth)]).max()
-        / max(needs[needs > 0.0].min(initial=total), 1e-300)
-    )
-
-
 def _at(values: Array, picked: IntArray) -> Array:
     """What was picked, shape (num_deadlines, num_ue); plain indices are three times as fast as
     take_along_axis.
@@ -195,9 +129,7 @@ def _at(values: Array, picked: IntArray) -> Array:
     return chosen
 
 
-def _within(
-    worth: Array, needs: Array, picked: IntArray, total: float, highest: float | None
-) -> IntArray:
+def _within(worth: Array, needs: Array, picked: IntArray, total: float) -> IntArray:
     """The picks at the lowest price of band at which they fit, found by bisection for all deadlines
     at once.
     """
@@ -206,14 +138,17 @@ def _within(
         return picked
     worth = worth[over]
     needs = needs[over]
-    before = picked
-    highest = _highest(worth, needs, total) if highest is None else highest
-    low = np.full(len(worth), np.log(1e-12 * highest))
-    high = np.full(len(worth), np.log(highest))
+
+    # From a price at which no option is worth its band, twelve decades down; of each deadline, so
+    # that it does not matter which of them are judged together.
+    best = np.where(np.isfinite(worth), np.abs(worth), 0.0).max(axis=(1, 2))
+    least = np.where(needs > 0.0, needs, total).min(axis=(1, 2))
+    high = np.log(4.0 * best / np.maximum(least, 1e-300))
+    low = high + np.log(1e-12)
     chosen = np.full(picked[over].shape, worth.shape[-1] - 1)  # everybody left out always fits
-    gain = np.empty_like(
-        worth
-    )  # written anew in every step: memory for as many arrays takes longer than the sums
+
+    # Written anew in every step: memory for as many arrays takes longer than the sums.
+    gain = np.empty_like(worth)
     for _ in range(PRICE_STEPS):
         middle = 0.5 * (low + high)
         np.subtract(worth, np.multiply(np.exp(middle)[:, None, None], needs, out=gain), out=gain)
@@ -222,7 +157,7 @@ def _within(
         chosen = np.where(fits[:, None], tried, chosen)
         low = np.where(fits, low, middle)
         high = np.where(fits, middle, high)
-    picked = before.copy()
+    picked = picked.copy()
     picked[over] = chosen
     return picked
 

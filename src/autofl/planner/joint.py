@@ -6,7 +6,6 @@ second (Dinkelbach). docs/joint-planner.md has the formulation, the proof and wh
 model.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
@@ -14,22 +13,13 @@ from typing import Annotated
 import numpy as np
 
 from autofl.errors import AutoFLError
-from autofl.network import Cell, Certificate, Plan, Status, fixed_time, make_plan
-from autofl.planner.allocation import (
-    Allocation,
-    Task,
-    allocate,
-    allocate_fixed_band,
-    least_band,
-    least_energy,
-    least_energy_fixed_band,
-    shortest,
-)
+from autofl.network import Cell, Plan, Status, drawn_power, fixed_time, make_plan
+from autofl.planner.allocation import Allocation, Laws, Task, laws_of
 from autofl.planner.base import MIN_SAMPLES, Memory, power_limit, whole
-from autofl.planner.choices import Options, choose, highest_price, make_options
+from autofl.planner.choices import Options, choose, make_options
 from autofl.planner.exact import ACCURACY, ExactPlanner
 from autofl.planner.pace import Pace
-from autofl.planner.task import affordable_beside, task_of
+from autofl.planner.power import least_upload
 from autofl.ranges import Checked, Range
 from autofl.units import Array, BoolArray, IntArray
 
@@ -162,55 +152,56 @@ class JointPlanner(Checked):
             * options.local_steps
             * np.maximum(options.num_samples, 1)
         )
-        task = task_of(
-            cell, gain, cycles, options.bits_per_weight * cell.num_weights, self.frequency
-        )
+        bits = options.bits_per_weight * cell.num_weights
+        task = Task.of(cell, gain, cycles, bits, self.frequency)
+
+        # A UE that has fallen behind its share counts more, and beyond our patience it must come.
         behind = np.maximum(self.floor * memory["asked"][cell.ue] - memory["heard"][cell.ue], 0.0)
         due = behind > self.patience
         worth = options.progress * (1.0 + behind)[:, None]
         total = float(cell.bandwidth.sum()) if self.band else None
-
-        def fixed(there: BoolArray) -> float:
-            return float(fixed_time(cell, gain, there))
-
-        search = _Search(task, worth, due if self.admission else None, total, cell.bandwidth, fixed)
+        search = _Search(laws_of(task), worth, due if self.admission else None, total, cell, gain)
         rate = float(memory["progress"] / memory["time"]) if memory["time"] > 0.0 else None
         picked = search.best(rate, float(memory["deadline"]))
         takes_part = picked >= 0
         counts = _counted(memory, cell.ue, takes_part)
         if not takes_part.any():
             nobody = np.zeros(cell.num_ue)
-            return make_plan(cell, num_samples=nobody, tx_power=nobody, feasible=takes_part), dict(
-                memory
-            ) | counts
+            plan = make_plan(cell, num_samples=nobody, tx_power=nobody, feasible=takes_part)
+            return plan, dict(memory) | counts
+
+        # The options are given now, and the allocation of band, power and frequency is exact.
         ue = np.flatnonzero(takes_part)
         option = picked[takes_part]
-        solved = self._allocated(task.at(task.cycles.shape, ue, option), total, cell.bandwidth[ue])
+        laws = laws_of(task.at(task.cycles.shape, ue, option))
+        solved = self._allocated(laws, total, cell.bandwidth[ue])
         solved = replace(solved, power=cell.pa_efficiency * solved.power)  # radiated, not drawn
         plan = _as_plan(cell, gain, options, ue, option, solved, search.possible)
+
+        # Progress per second of all rounds so far is what a second of the next one is worth.
         progress = options.progress[ue, option].sum()
+        round_time = solved.time + float(fixed_time(cell, gain, takes_part))
         learned = {
             "progress": np.asarray(memory["progress"] + progress),
-            "time": np.asarray(memory["time"] + solved.time + fixed(takes_part)),
+            "time": np.asarray(memory["time"] + round_time),
             "deadline": np.asarray(solved.time),
         }
         return plan, dict(memory) | counts | learned
 
     def _options(self, cell: Cell, gain: Array) -> Options:
         """What each UE may be told to do, arrays of shape (num_ue, num_options)."""
+        # What is not decided has one value: the cell's, or 1/epsilon samples.
         own_rate = [float(cell.bits_per_weight.max()), 0.0]
         known = sorted(self.rates or [])
         offered = [rate for rate in known if rate[0] >= self.least_bits] or known[-1:]
         rates = np.array(offered if self.bits and offered else [own_rate])
-        steps = (
-            STEPS[self.least_steps <= STEPS]
-            if self.steps
-            else np.array([int(cell.local_steps.max())])
-        )
-        wanted = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
-        allowed = SAMPLES[(self.least_samples <= SAMPLES) & (self.most_samples >= SAMPLES)]
-        allowed = allowed if len(allowed) else np.array([self.least_samples])
-        samples = allowed if self.samples else wanted
+        steps = np.array([int(cell.local_steps.max())])
+        if self.steps:
+            steps = STEPS[self.least_steps <= STEPS]
+        samples = np.array([int(whole(np.asarray(1.0 / self.epsilon)))])
+        if self.samples:
+            allowed = SAMPLES[(self.least_samples <= SAMPLES) & (self.most_samples >= SAMPLES)]
+            samples = allowed if len(allowed) else np.array([self.least_samples])
         grid = make_options(
             self.learning,
             tuple(steps.tolist()),
@@ -218,12 +209,14 @@ class JointPlanner(Checked):
             tuple((bits, variance) for bits, variance in rates.tolist()),
             cell.num_ue,
         )
+
+        # Of each UE: it may own fewer samples, or accuracy yields to energy, as in `exact`.
         d = np.minimum(grid.num_samples, np.floor(cell.data_size)[:, None])
         tau = np.broadcast_to(grid.local_steps.astype(np.float64), d.shape)
         bits = np.broadcast_to(grid.bits_per_weight, d.shape)
-        if not self.samples:  # accuracy yields to energy, as in `exact`
+        if not self.samples:
             lowest = cell.min_cpu_frequency if self.frequency else cell.cpu_frequency
-            d = np.minimum(d, affordable_beside(cell, gain, tau, bits, lowest))
+            d = np.minimum(d, _affordable(cell, gain, tau, bits, lowest))
         variance = np.interp(bits, rates[:, 0], rates[:, 1])
         progress = self.learning.progress(tau, np.maximum(d, 1.0), variance, cell.num_ue)
         return Options(
@@ -233,37 +226,34 @@ class JointPlanner(Checked):
             np.where(d >= MIN_SAMPLES, progress, 0.0),
         )
 
-    def _allocated(self, task: Task, total: float | None, own: Array) -> Allocation:
+    def _allocated(self, laws: Laws, total: float | None, own: Array) -> Allocation:
         """The least time, then the least energy within that time or, with `thrift`, a longer one."""
-        fastest = allocate_fixed_band(task, own) if total is None else allocate(task, total)
-        deadline = fastest.time * (1.0 + self.thrift)
-        try:
-            if total is None:
-                frugal = least_energy_fixed_band(task, own, deadline)
-            else:
-                frugal = least_energy(task, total, deadline)
-        except AutoFLError:  # rounding at the very edge of a deadline must not end a run
+        if total is None:
+            fastest = laws.allocate_fixed_band(own)
+            frugal = laws.least_energy_fixed_band(own, fastest.time * (1.0 + self.thrift))
+        else:
+            fastest = laws.allocate(total)
+            frugal = laws.least_energy(total, fastest.time * (1.0 + self.thrift))
+        if not frugal.able.all():  # rounding at the very edge of a deadline must not end a run
             return fastest
-        if not frugal.able.all():  # the same
-            return fastest
-        return replace(frugal, lower=fastest.lower, upper=fastest.upper, residual=fastest.residual)
+        return replace(frugal, certificate=fastest.certificate)
 
 
 @dataclass(frozen=True)
 class _Search:
     """The best options over all deadlines; arrays of shape (num_ue, num_options)."""
 
-    task: Task
+    laws: Laws
     progress: Array
     due: BoolArray | None  # UEs that may not be left out; None: nobody who can take part may be
-    total: float | None
-    own: Array
-    fixed: Callable[[BoolArray], float]  # time of a round with these UEs, apart from their own
+    total: float | None  # band [Hz] that all share; None where each UE has its own
+    cell: Cell
+    gain: Array
 
     @cached_property
     def fixed_time(self) -> float:
         """Overhead and downlink, to the weakest UE that can take part; who will is not known yet."""
-        return self.fixed(self.possible)
+        return float(fixed_time(self.cell, self.gain, self.possible))
 
     @cached_property
     def shortest(self) -> Array:
@@ -271,30 +261,25 @@ class _Search:
         impossible.
         """
         able = self.progress > 0.0
-        if (
-            self.total is None
-        ):  # a weak UE may miss phi in its own band though a narrower one would do
-            able = able & (
-                self.task.max_power * self.task.gain_to_noise >= self.task.phi * self.own[:, None]
-            )
-        return np.where(able, shortest(self.task), np.inf)
+        # A weak UE may miss phi in its own band though a narrower one would do.
+        if self.total is None:
+            task = self.laws.task
+            strongest = task.max_power * task.gain_to_noise
+            able = able & (strongest >= task.phi * self.cell.bandwidth[:, None])
+        return np.where(able, self.laws.shortest, np.inf)
 
     @cached_property
     def rows(self) -> IntArray:
         """The UEs on which the deadline is found."""
-        num = len(self.own)
-        return (
-            np.arange(num) if num <= SAMPLED else np.linspace(0, num - 1, SAMPLED).astype(np.int64)
-        )
+        num = self.cell.num_ue
+        return np.linspace(0, num - 1, min(num, SAMPLED)).astype(np.int64)
 
     @cached_property
-    def sampled(self) -> Task:
+    def sampled(self) -> Laws:
         """What these have to do."""
-        return (
-            self.task
-            if len(self.rows) == len(self.own)
-            else self.task.at(self.progress.shape, self.rows)
-        )
+        if len(self.rows) == self.cell.num_ue:
+            return self.laws
+        return laws_of(self.laws.task.at(self.progress.shape, self.rows))
 
     @cached_property
     def possible(self) -> BoolArray:
@@ -307,10 +292,10 @@ class _Search:
         as many as fit.
         """
         must = self.possible if self.due is None else self.possible & self.due
-        if self.task.circuit_power == 0.0 or self.total is None or not must.any():
+        if self.laws.task.circuit_power == 0.0 or self.total is None or not must.any():
             return must
         ever = LONG * float(self.shortest[must].min(axis=1).max())
-        ever_needs = np.where(np.isfinite(self.shortest), least_band(self.task, ever), np.inf)
+        ever_needs = self._least_band(self.laws, self.shortest, np.array(ever))
         need = np.where(must, ever_needs.min(axis=1), np.inf)
         order = np.argsort(need, kind="stable")
         fits = np.zeros(len(must), np.bool_)
@@ -318,33 +303,43 @@ class _Search:
         return must & fits
 
     def best(self, rate: float | None, last: float) -> IntArray:
-        """The option of each UE, -1 for one that is left out; `rate` is lambda, None where it is
-        not known yet.
+        """The option of each UE, -1 for one that is left out.
+
+        Args:
+            rate: lambda, progress per second; None where it is not known yet.
+            last: deadline of the round before [s], 0 where there is none.
         """
         if not self.possible.any():
             return np.full(len(self.possible), -1)
-        num = len(self.possible)
-        least = (
-            self.shortest[self.must].min(axis=1).max() if self.must.any() else self.shortest.min()
-        )
-        first = max(last, least) if last > 0.0 else least
-        trials = first * COARSE ** np.arange(*((-2.0, 3.0) if last > 0.0 else (0.0, WIDEST)))
+
+        # Rounds differ little, so the search begins at the last deadline; the first one looks at
+        # all from the shortest on.
+        must = self.must if self.must.any() else self.possible
+        least = self.shortest[must].min(axis=1)
+        soonest = least.max() if self.must.any() else least.min()
+        known = last > 0.0
+        first = max(last, soonest) if known else soonest
+        trials = first * COARSE ** (np.arange(-2.0, 3.0) if known else np.arange(0.0, WIDEST))
         deadline, edge = self._best_of(trials, rate)
-        for _ in range(WIDEST):  # where options jump, the best may lie at an edge again and again
-            if not edge or (last <= 0.0 and deadline < trials[-1]):
+
+        # Where options jump, the best may lie at an edge again and again.
+        for _ in range(WIDEST):
+            if not edge or (not known and deadline < trials[-1]):
                 break
             deadline, edge = self._best_of(deadline * COARSE ** np.arange(-2.0, 3.0), rate)
+
         # Options jump: the best may lie just below the next shorter trial, which was judged with
         # time to spare.
-        shorter = -3.0 if last > 0.0 else -7.0
+        shorter = -3.0 if known else -7.0
         deadline, _ = self._best_of(deadline * FINE ** np.arange(shorter, 4.0), rate)
+
+        # Too short for one that must take part and was not among the sampled?
+        everybody = np.arange(self.cell.num_ue)
         for _ in range(WIDEST):
-            picked, progress = self._choices(np.array([deadline]), np.arange(num))
+            picked, progress = self._choices(np.array([deadline]), everybody, self.laws)
             if np.isfinite(progress[0]):
                 break
-            deadline *= (
-                COARSE  # too short for one that must take part and was not among the sampled
-            )
+            deadline *= COARSE
         return picked[0]
 
     def _best_of(self, deadlines: Array, rate: float | None) -> tuple[float, bool]:
@@ -353,68 +348,62 @@ class _Search:
         """
         time = deadlines + self.fixed_time
         progress = self.progress[self.rows]
+        everybody = self.cell.num_ue / len(self.rows)
 
         def score(progress: Array, time: Array) -> Array:
-            gain = (
-                progress / time
-                if rate is None
-                else progress * len(self.own) / len(self.rows) - rate * time
-            )
+            gain = progress / time if rate is None else progress * everybody - rate * time
             return np.where(progress > 0.0, gain, -np.inf)  # an empty round gains nothing
 
-        highest = None
-        at_once = len(deadlines)
-        if len(deadlines) == WIDEST and progress.size >= MANY:
-            highest = self._highest_price(deadlines)
-            at_once = AT_ONCE
         # Nobody gains more than by the best option; that bounds the score of a deadline, and of all
         # longer ones.
-        most = np.where(np.isfinite(self.shortest[self.rows]), progress, 0.0).max(axis=1).sum()
+        possible = np.isfinite(self.shortest[self.rows])
+        most = np.where(possible, progress, 0.0).max(axis=1).sum()
         bound = score(most * (1.0 + 1e-9), time)
+        many = len(deadlines) == WIDEST and progress.size >= MANY
+        at_once = AT_ONCE if many else len(deadlines)
         scores = np.full(len(deadlines), -np.inf)
         for begin in range(0, len(deadlines), at_once):
             if bound[begin] < scores.max():
                 break
-            some = slice(begin, begin + at_once)
-            scores[some] = score(self._choices(deadlines[some], self.rows, highest)[1], time[some])
+            block = slice(begin, begin + at_once)
+            _, gained = self._choices(deadlines[block], self.rows, self.sampled)
+            scores[block] = score(gained, time[block])
+
         # All too short for those that must take part: go on from the longest.
-        place = int(scores.argmax()) if np.isfinite(scores).any() else len(deadlines) - 1
-        return float(deadlines[place]), place in (0, len(deadlines) - 1)
+        best = int(scores.argmax()) if np.isfinite(scores).any() else len(deadlines) - 1
+        return float(deadlines[best]), best in (0, len(deadlines) - 1)
 
-    def _highest_price(self, deadlines: Array) -> float | None:
-        """Of all these deadlines together, so that it does not matter which of them are judged at
-        once.
-        """
-        total = self._total(self.rows)
-        rows = self.rows
-        if total is None:
-            return None
-        task = self.sampled
-        shortest = self.shortest[rows]
+    def _choices(self, deadlines: Array, ues: IntArray, laws: Laws) -> tuple[IntArray, Array]:
+        """`choose` for these UEs, who get their share of the band."""
+        band = self._least_band(laws, self.shortest[ues], deadlines[:, None, None])
+        own = self.cell.bandwidth[ues]
+        total = None if self.total is None else self.total * len(ues) / self.cell.num_ue
+        return choose(band, self.progress[ues], self.must[ues], total, own)
 
-        def bands(places: slice, ues: IntArray, options: IntArray) -> Array:
-            some = task.at(shortest.shape, ues, options)
-            return np.where(
-                np.isfinite(shortest[ues, options]),
-                least_band(some, deadlines[places, None, None]),
-                np.inf,
-            )
+    @staticmethod
+    def _least_band(laws: Laws, shortest: Array, deadline: Array) -> Array:
+        return np.where(np.isfinite(shortest), laws.least_band(deadline), np.inf)
 
-        return highest_price(bands, len(deadlines), self.progress[rows], self.must[rows], total)
 
-    def _choices(
-        self, deadlines: Array, rows: IntArray, highest: float | None = None
-    ) -> tuple[IntArray, Array]:
-        band = least_band(
-            self.sampled if rows is self.rows else self.task, deadlines[:, None, None]
-        )
-        band = np.where(np.isfinite(self.shortest[rows]), band, np.inf)
-        return choose(
-            band, self.progress[rows], self.must[rows], self._total(rows), self.own[rows], highest
-        )
+def _affordable(cell: Cell, gain: Array, tau: Array, bits: Array, frequency: Array) -> Array:
+    """The most samples that leave energy for the least upload, at this frequency, shape (num_ue,
+    num_options).
 
-    def _total(self, rows: IntArray) -> float | None:
-        return None if self.total is None else self.total * len(rows) / len(self.own)
+    The least upload has its own band, or a narrower one in which its power reaches phi. Without
+    circuits all bands take the same energy.
+    """
+    ues = np.repeat(np.arange(cell.num_ue), bits.shape[1])
+    options = cell.take(ues).having(update_bits=(bits * cell.num_weights).ravel())
+    power, energy = least_upload(options, np.maximum(gain, 1e-300)[ues])
+    power = power.reshape(bits.shape)
+    energy = energy.reshape(bits.shape)
+
+    # In a band narrower by that factor the upload takes longer, and the circuits draw for longer.
+    longer = np.maximum(power / cell.max_power[:, None], 1.0)
+    time = energy / drawn_power(cell, power)
+    energy = energy + cell.circuit_power * time * (longer - 1.0)
+    per_sample = 0.5 * cell.capacitance * (cell.cycles_per_sample * frequency**2)[:, None] * tau
+    return whole((cell.max_energy[:, None] - energy) / per_sample)
 
 
 def _counted(memory: Memory, ue: IntArray, takes_part: BoolArray) -> dict[str, Array]:
@@ -438,36 +427,27 @@ def _as_plan(
     """The plan of the whole round from what the UEs that take part are told."""
 
     def spread(values: Array | IntArray, others: Array | float) -> Array:
-        filled = (
-            np.full(cell.num_ue, others)
-            if np.ndim(others) == 0
-            else np.array(others, dtype=np.float64)
-        )
+        filled = np.array(np.broadcast_to(others, cell.num_ue), dtype=np.float64)
         filled[ue] = values
         return filled
 
-    takes_part = spread(np.ones(len(ue)), 0.0) > 0.0
-    spent = spread(solved.energy, 0.0) >= (1.0 - BINDS) * cell.max_energy
+    takes_part = spread(solved.able.astype(np.float64), 0.0) > 0.0
     power = spread(solved.power, 0.0)
     band = spread(solved.band, cell.bandwidth)
-    limit = power_limit(cell.having(bandwidth=band), gain, power)
-    if limit is None:
-        limit = np.where(
-            power >= (1.0 - BINDS) * cell.max_power, Status.POWER, Status.ENERGY
-        ).astype(np.int8)
+
+    # What binds: the budget, and the top of the rate law or P_max.
+    spent = spread(solved.energy, 0.0) >= (1.0 - BINDS) * cell.max_energy
     plan = make_plan(
         cell,
         num_samples=spread(options.num_samples[ue, option], 0.0),
         tx_power=power,
         feasible=takes_part,
         samples_limit=np.where(spent, Status.ENERGY, Status.ACCURACY).astype(np.int8),
-        power_limit=limit,
+        power_limit=power_limit(cell.having(bandwidth=band), gain, power, slack=BINDS),
         local_steps=spread(options.local_steps[ue, option], cell.local_steps),
         cpu_frequency=spread(solved.frequency, cell.cpu_frequency),
         bandwidth=band,
         bits_per_weight=spread(options.bits_per_weight[ue, option], cell.bits_per_weight),
     )
     left_out = np.where(possible & ~takes_part, Status.LEFT_OUT, plan.status).astype(np.int8)
-    return replace(
-        plan, status=left_out, certificate=Certificate(solved.lower, solved.upper, solved.residual)
-    )
+    return replace(plan, status=left_out, certificate=solved.certificate)

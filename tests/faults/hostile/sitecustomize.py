@@ -25,10 +25,19 @@ def play() -> None:
     from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
     from autofl.deploy import client
-    from autofl.deploy.frames import METHOD, REPLY, Assembly, Parcel, frames_of, packed, unpacked
+    from autofl.deploy.frames import (
+        METHOD,
+        REPLY,
+        SERVICE,
+        Parcel,
+        frames_of,
+        packed,
+        parcels,
+        unpacked,
+    )
     from autofl.deploy.stream import options
 
-    honest_hold, honest_read = client.hold_session, client.DeviceKeys.read
+    honest_hold, honest_read = client.hold_session, client.keys_of_device
     own: dict[str, object] = {}
 
     def said(line: str) -> None:
@@ -99,9 +108,9 @@ def play() -> None:
             Parcel(parcel.number, REPLY, packed(RecordDict({**content, "device": device})))
         )
 
-    def hold(host, port, token, keys, answer, most):
+    def hold(host, port, token, keys, answer):
         if own["ue"] != LIAR:
-            return honest_hold(host, port, token, keys, answer, most)
+            return honest_hold(host, port, token, keys, answer)
         stolen = honest_read(own["folder"], 0)
         said(f"with the certificate of UE 0: {speak(host, port, token, stolen, answer, {})}")
         said(f"with a token of nobody: {speak(host, port, '0' * 32, keys, answer, {})}")
@@ -115,17 +124,14 @@ def play() -> None:
 
     def speak(host, port, token, keys, answer, left):
         """One stream; how it ended."""
-        credentials = grpc.ssl_channel_credentials(keys.ca, keys.key, keys.certificate)
-        frames, assembly = queue.SimpleQueue(), Assembly()
+        credentials = grpc.ssl_channel_credentials(keys.authority, keys.key, keys.certificate)
+        frames = queue.SimpleQueue()
         with grpc.secure_channel(f"{host}:{port}", credentials, options()) as channel:
-            call = channel.stream_stream(METHOD)(
+            call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(
                 iter(frames.get, None), metadata=(("token", token),)
             )
             try:
-                for frame in call:
-                    parcel = assembly.add(frame, 2.0**31)
-                    if parcel is None:
-                        continue
+                for parcel in parcels(call):
                     todo, reply = left.get(parcel.kind, []), answer(parcel)
                     lie = todo.pop(0) if todo else frames_of
                     for piece in lie(reply):
@@ -140,7 +146,7 @@ def play() -> None:
                 frames.put(None)
                 call.cancel()
 
-    client.DeviceKeys = type("Keys", (), {"read": staticmethod(read)})
+    client.keys_of_device = read
     client.hold_session = hold
 
 

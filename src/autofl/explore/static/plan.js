@@ -170,7 +170,10 @@ function detail() {
 function rangeOf(key, kind) {
   if (key === "num_selected") return [1, Math.max(Math.min(state.answer?.values.num_ue ?? 100, 1000), 2)];
   if (key === "num_ue") return [2, state.answer?.most_ue ?? 10_000];
-  if (kind.range) return kind.range;
+  if (kind.range) {
+    const [low, high] = kind.range, [least, most] = state.answer?.ranges[key] ?? [low, high];
+    return [Math.max(low, least ?? low), Math.min(high, most ?? high)];
+  }
   const middle = state.base[key];
   return [middle / kind.factor, middle * kind.factor];
 }

@@ -3,11 +3,12 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 
 from autofl.errors import AutoFLError
+from autofl.ranges import Checked, Range
 from autofl.units import Array
 
 DECODE_SLACK = 1e-12
@@ -17,7 +18,7 @@ rounding.
 
 
 @dataclass(frozen=True)
-class Law:
+class Law(Checked):
     """Spectral efficiency y [nat/s/Hz] as a function of the SNR xi.
 
     Without levels a curve: y = min(ln(1 + xi/gap), ceiling), decodable from the cell's phi on. With
@@ -25,15 +26,12 @@ class Law:
     the lowest.
     """
 
-    gap: float = 1.0  # Gamma, power ratio
-    ceiling: float = math.inf  # [nat/s/Hz]
+    gap: Annotated[float, Range(gt=0)] = 1.0  # Gamma, power ratio
+    ceiling: Annotated[float, Range(gt=0, finite=False)] = math.inf  # [nat/s/Hz]
     levels: tuple[tuple[float, float], ...] = ()  # (y [nat/s/Hz], SNR it needs), rising in both
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.gap < math.inf or not self.ceiling > 0.0:
-            raise AutoFLError(
-                f"link: gap = {self.gap:g} and ceiling = {self.ceiling:g}; both must be > 0"
-            )
+        super().__post_init__()
         pairs = np.array(self.levels).reshape(-1, 2)
         if (
             not (pairs > 0.0).all()

@@ -11,7 +11,7 @@ from autofl.units import db_to_ratio
 
 
 @dataclass(frozen=True)
-class Table:
+class Levels:
     """Pairs of spectral efficiency and the SNR from which it is available."""
 
     levels: Annotated[list[list[float]], "[[bit/s/Hz, SNR in dB], ...]"]
