@@ -217,12 +217,6 @@ SEEN: list[tuple[str, list[str]]] = [
         ],
     ),
     (
-        "15.7 MB of empty arrays took 898 MB",
-        [
-            "deploy/test_stream.py::test_many_small_things_in_a_message_are_refused_before_any_of_them_is_made"
-        ],
-    ),
-    (
         "an old update in other bytes: another header, type or order of its axes",
         [
             "faults/test_liars.py::test_the_same_numbers_are_the_same_update_however_they_are_written"

@@ -168,7 +168,7 @@ def foretell(files: dict[str, str], row: Row) -> dict[str, Any]:
 
 def measure(job: tuple[Row, int]) -> float | None:
     """Learning time of one run, None where the target is not reached."""
-    from autofl.experiments.run import run
+    from autofl.jobs.run import run
 
     row, seed = job
     with tempfile.TemporaryDirectory() as folder:

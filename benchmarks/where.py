@@ -35,7 +35,7 @@ from autofl.data.federated import FederatedData
 from autofl.engines import make_engine, use_machine
 from autofl.engines.low_rank.images import Conv
 from autofl.evaluation import Evaluator, PreparedEvaluator
-from autofl.experiments import jobs as experiments
+from autofl.jobs import many as experiments
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.records import RunWriter
 from autofl.robust.aggregators import Mean

@@ -26,6 +26,7 @@ ROWS = [
     ["core"],
     ["records"],
     ["config", "experiments"],
+    ["jobs"],
     ["forecast", "report", "api"],
     ["deploy", "explore"],  # deploy may not know the world of a simulation
     ["cli"],

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from autofl.evaluation import Evaluator as Evaluator
     from autofl.experiments.build import build_simulation as build_simulation
     from autofl.experiments.cell import plan as plan
-    from autofl.experiments.run import run as run
+    from autofl.jobs.run import run as run
     from autofl.models import Loss as Loss
     from autofl.models import Params as Params
     from autofl.models import lenet5 as lenet5
@@ -99,7 +99,7 @@ _HOME = {
     "autofl.evaluation": ("Evaluator",),
     "autofl.experiments.cell": ("plan",),
     "autofl.experiments.build": ("build_simulation",),
-    "autofl.experiments.run": ("run",),
+    "autofl.jobs.run": ("run",),
     "autofl.models": ("Loss", "Params", "lenet5", "mlp"),
     "autofl.network": ("Cell", "Law", "Plan", "Status", "make_plan", "round_cost"),
     "autofl.planner": (

@@ -16,7 +16,7 @@ import numpy as np
 
 from autofl.config import Settings
 from autofl.data.partition import Partition, split
-from autofl.experiments.job import Job
+from autofl.jobs.job import Job
 from autofl.records import read_weights
 from autofl.report.table import Table
 from autofl.rng import stream

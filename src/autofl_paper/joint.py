@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from autofl.config import MODEL_WEIGHTS
 from autofl.errors import AutoFLError
-from autofl.experiments.tuned import Constants
+from autofl.jobs.tuned import Constants
 from autofl_paper.joint_results import LEVELS, read_joint
 from autofl_paper.recipes import ALGORITHMS
 from autofl_paper.results import Reader

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from autofl.config import load_settings, name_of
 from autofl.data import find
 from autofl.errors import AutoFLError
-from autofl.experiments.job import Job, OnProgress
-from autofl.experiments.jobs import is_kept, run_jobs
+from autofl.jobs.job import Job, OnProgress
+from autofl.jobs.many import is_kept, run_jobs
 from autofl_paper.results import Reader, Results, collect
 
 if TYPE_CHECKING:

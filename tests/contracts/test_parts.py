@@ -18,7 +18,7 @@ from autofl.engines import ClientMemory, CompressedUpdates, flat, make_engine, p
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.models import build, mlp, params_of
 from autofl.network import DECISIONS, LIMITS, Cell, decoded, round_cost
 from autofl.planner import Observing

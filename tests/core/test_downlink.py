@@ -23,8 +23,8 @@ from autofl.engines import flat
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.cell import build_network, plan
-from autofl.experiments.run import manifest_of
-from autofl.experiments.write import write_run
+from autofl.jobs.recording import write_run
+from autofl.jobs.run import manifest_of
 from autofl.planner.downlink import WHOLE, best_message, offer_of
 from autofl.registry import PARTS, find
 from autofl.rng import stream

@@ -10,8 +10,8 @@ from autofl.config import dump_settings, load_settings
 from autofl.core.simulation import simulate
 from autofl.evaluation.evaluator import RATES
 from autofl.experiments.build import build_simulation
-from autofl.experiments.run import manifest_of
-from autofl.experiments.write import write_run
+from autofl.jobs.recording import write_run
+from autofl.jobs.run import manifest_of
 from reference.runs import simulate_together
 
 SHORT = [

@@ -18,7 +18,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from autofl.config import load_settings
 from autofl.deploy.certificates import make_certificates, make_node_key
 from autofl.deploy.folder import Deployment, end_all, free_port, processes_of
-from autofl.experiments.run import run as simulate
+from autofl.jobs.run import run as simulate
 from autofl.network import LIMITS
 from autofl.records import read_run, read_weights
 from autofl.records.run import UE_TABLE

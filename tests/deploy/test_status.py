@@ -23,7 +23,7 @@ from autofl.deploy.several import prepare
 from autofl.deploy.status import progress, status
 from autofl.errors import AutoFLError, Terminated
 from autofl.experiments.data import build_data
-from autofl.experiments.run import run as simulate
+from autofl.jobs.run import run as simulate
 from autofl.records import RunWriter, has_checkpoint, read_manifest
 from autofl.report.runs import diverged_words
 from autofl.robust.aggregators import Mean

@@ -16,9 +16,9 @@ import tomli_w
 from autofl.cli.main import run as run_cli
 from autofl.config import dump_said, load_settings, parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.jobs import comparison
-from autofl.experiments.run import run
 from autofl.files import read_toml, write_whole
+from autofl.jobs.many import comparison
+from autofl.jobs.run import run
 from autofl.records.checkpoints import whole_checkpoints, write_checkpoint
 from autofl.records.checks import sealed
 from autofl.report.table import markdown_text
@@ -548,6 +548,17 @@ def test_a_checkpoint_of_another_kind_is_one_line(edit, foreign, capsys):
     keep_again(foreign / "interrupted", edit)
     assert run_cli(["simulate", "--resume", str(foreign / "interrupted")]) == 2
     assert "begin the run anew" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_names_a_table_elsewhere_cuts_nothing_there(foreign, tmp_path):
+    folder = foreign / "interrupted"
+    (tmp_path / "victim").write_text("precious")
+    (kept,) = whole_checkpoints(folder)
+    nothing = (0, hashlib.sha256(b"").hexdigest())
+    tables = {**kept.tables, os.path.relpath(tmp_path / "victim", folder): nothing}
+    write_checkpoint(kept.path, kept.arrays, kept.facts, tables)
+    assert run_cli(["simulate", "--resume", str(folder)]) == 0
+    assert (tmp_path / "victim").read_text() == "precious"
 
 
 STATES = ("[1]", "5", '{"programs": "x"}', '{"programs": [5]}', '{"port": "x"}', '{"port": Infinity}',

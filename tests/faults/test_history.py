@@ -7,7 +7,7 @@ import torch
 from autofl.config import load_settings
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
-from autofl.experiments.write import write_run
+from autofl.jobs.recording import write_run
 from autofl.records import read_weights
 from autofl.robust.checks import Bounds, Checks
 from autofl.robust.history import History, against, agreements

@@ -24,7 +24,7 @@ from autofl.deploy.folder import Deployment
 from autofl.deploy.lease import LeftAloneError, TakenOverError, held, watcher
 from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run as simulate
+from autofl.jobs.run import run as simulate
 from autofl.lock import FolderLock
 from autofl.records import RunWriter, read_manifest, read_run
 from autofl.records.run import KILLED
@@ -50,7 +50,7 @@ from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from flwr.app import Context, RecordDict
 from autofl.deploy.server import serve
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from deploy.loopback import Loopback
 nodes, config, table, who = json.loads(sys.stdin.readline())
 nodes = {int(node): about for node, about in nodes.items()}

@@ -22,8 +22,8 @@ from autofl.core.suspects import suspects_of
 from autofl.engines import ReceivedUpdates
 from autofl.errors import AutoFLError, Terminated, raise_when_told_to_end
 from autofl.experiments.build import build_simulation
-from autofl.experiments.run import run
-from autofl.experiments.write import Recording, play_into
+from autofl.jobs.recording import Recording, play_into
+from autofl.jobs.run import run
 from autofl.lock import FolderLock
 from autofl.quality import Evaluation, convergence_round
 from autofl.records import RunWriter, read_manifest, read_weights

@@ -15,7 +15,7 @@ from autofl.cli.main import run as run_cli
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_planner
-from autofl.experiments.tuned import Constants
+from autofl.jobs.tuned import Constants
 from autofl.records import Run, read_run
 from autofl_paper.joint import (
     AUTOFL_J,

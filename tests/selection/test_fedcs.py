@@ -9,7 +9,7 @@ from autofl.algorithms import FedAvg
 from autofl.config import load_settings
 from autofl.core.arm import Arm
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.network import Cell, round_cost
 from autofl.planner import FixedPlanner
 from autofl.rng import stream

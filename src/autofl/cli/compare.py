@@ -92,7 +92,7 @@ def command(
     number = settings.compare.seeds
     say(f"{', '.join(names)}; {counted(number, 'seed')} each; into {folder}")
     say_foregone(*arms_compared)
-    from autofl.experiments.jobs import run_comparison
+    from autofl.jobs.many import run_comparison
 
     count = num_workers(workers, settings.simulation.threads)
     again = resuming("autofl compare", folder, settings)

@@ -24,8 +24,8 @@ from autofl.errors import AutoFLError
 from autofl.files import inside, quoted
 
 if TYPE_CHECKING:
-    from autofl.forecast.pilot_files import Pilot
     from autofl.config import Settings
+    from autofl.forecast.pilot_files import Pilot
 
 EXAMPLE = "Example: autofl pilot --labels 2,5,10 --out pilots.json"
 

@@ -71,8 +71,8 @@ def command(
         check_no_run(folder)
     say(f"{settings.arm_name}, seed {settings.seed}, into {folder}")
     say_foregone(settings)
-    from autofl.experiments.job import Job
-    from autofl.experiments.jobs import run_with_progress
+    from autofl.jobs.job import Job
+    from autofl.jobs.many import run_with_progress
 
     label = f"{settings.arm_name} seed {settings.seed}"
     job = Job(settings, folder, label, resume=resume is not None, keep=keep)

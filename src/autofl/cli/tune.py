@@ -79,7 +79,7 @@ def command(
     """
     from autofl.config import dump_settings, load_settings
     from autofl.config.load import own_code_named
-    from autofl.experiments.tuned import best_of, grid, ranked, trial_json, tune
+    from autofl.jobs.tuned import best_of, grid, ranked, trial_json, tune
 
     chosen = options({"arm": arm, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen], scenario)
@@ -153,7 +153,7 @@ CONSTANTS = ("num_samples", "local_steps", "bits", "num_selected", "frequency")
 
 def _row(trial: dict[str, Any]) -> list[str]:
     """A line of the table."""
-    from autofl.experiments.tuned import Constants
+    from autofl.jobs.tuned import Constants
 
     constants = {name: trial[name] for name in CONSTANTS}
     return [

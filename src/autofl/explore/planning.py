@@ -27,11 +27,11 @@ from autofl.experiments.cell import (
     planned_by,
 )
 from autofl.experiments.decisions import decisions_of
-from autofl.experiments.sweep import planned
 from autofl.files import opening
 from autofl.forecast.choose import SELECTED
 from autofl.forecast.pilot_fit import Pilots, PilotsMissing
 from autofl.forecast.predict import DRAWS, FIRST, draw_networks, forecast_of
+from autofl.jobs.sweep import planned
 from autofl.network import compute_cost
 from autofl.units import Array
 

@@ -17,10 +17,10 @@ from autofl.config.parts import (
 from autofl.config.settings import KnowledgeSettings
 from autofl.errors import AutoFLError
 from autofl.experiments.data import contents_of
-from autofl.experiments.job import Job, OnProgress
-from autofl.experiments.jobs import is_same, run_jobs
 from autofl.forecast.pilot_files import Pilot, problem_of, read_pilots
 from autofl.forecast.predict import pilot_of
+from autofl.jobs.job import Job, OnProgress
+from autofl.jobs.many import is_same, run_jobs
 from autofl.lock import locked
 from autofl.records import read_run
 from autofl.rng import stream

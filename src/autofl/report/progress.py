@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.status import Status
 
-    from autofl.experiments.job import Progress as Told
+    from autofl.jobs.job import Progress as Told
 
 
 QUIET, USUAL, VERBOSE = range(3)

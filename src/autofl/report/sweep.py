@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autofl.experiments.sweep import short, value_text
 from autofl.files import write_whole
+from autofl.jobs.sweep import short, value_text
 from autofl.report.results import Column, cells
 from autofl.report.table import Table, counted, drawn_text
 from autofl.results import Results

@@ -76,7 +76,7 @@ class Recording:
         """Whether it is time for a checkpoint."""
         return self._can_pack and time.monotonic() >= self._due
 
-    def found(self) -> dict[int, Kept]:
+    def to_resume(self) -> dict[int, Kept]:
         """The checkpoints that are there to go on from, by their rounds."""
         if not self.resume or not is_run(self.folder):
             return {}
@@ -192,20 +192,21 @@ def write_run(
     an error.
     """
     folder = Path(folder)
-    lock = FolderLock(folder, wait)
 
     def alone(
         sims: Sequence[Simulation], past: Sequence[Checkpoint] | None
     ) -> Iterator[list[Step]]:
         return ([step] for step in simulated(sims[0], past[0] if past else None))
 
-    try:
+    def tell(_: Recording, this: Round) -> None:
+        if on_round is not None:
+            on_round(this)
+
+    with FolderLock(folder, wait) as lock:
         if not (resume and is_finished(folder, config_text)):
             recording = Recording(sim, folder, config_text, manifest, resume, keep, lock)
-            play_into([recording], lambda _, this: on_round(this) if on_round else None, alone)
+            play_into([recording], tell, alone)
         return read_run(folder)  # before anybody else can write there
-    finally:
-        lock.release()
 
 
 def play_into(
@@ -217,9 +218,9 @@ def play_into(
 
     All go on after the last round of which every one has a checkpoint.
     """
-    found = [recording.found() for recording in recordings]
-    common = set.intersection(*map(set, found))
-    for recording, own in zip(recordings, found, strict=True):
+    resumable = [recording.to_resume() for recording in recordings]
+    common = set.intersection(*map(set, resumable))
+    for recording, own in zip(recordings, resumable, strict=True):
         recording.start(own[max(common)] if common else None)
     begin = min(recording.begin for recording in recordings)
     for recording in recordings:

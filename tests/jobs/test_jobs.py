@@ -12,9 +12,9 @@ import pytest
 
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
-from autofl.experiments import jobs, processes
-from autofl.experiments.job import Job
-from autofl.experiments.jobs import run_jobs, run_with_progress
+from autofl.jobs import many, processes
+from autofl.jobs.job import Job
+from autofl.jobs.many import run_jobs, run_with_progress
 from autofl.records import read_manifest, read_run
 
 SMALL = [
@@ -43,16 +43,16 @@ def test_runs_that_differ_in_anything_share_batches_and_give_what_they_give_alon
     tmp_path, monkeypatch
 ):
     # What a GPU does, on this machine's CPU.
-    monkeypatch.setattr(jobs, "BATCH", 3)
+    monkeypatch.setattr(many, "BATCH", 3)
     sizes = []
-    original = jobs._write_together
+    original = many._write_together
     monkeypatch.setattr(
-        jobs,
+        many,
         "_write_together",
         lambda batch, tell: (sizes.append(len(batch)), original(batch, tell)),
     )
-    for batch in jobs.batches_of(mixed(tmp_path / "batch")):
-        jobs._run_together(batch, lambda _: None)
+    for batch in many.batches_of(mixed(tmp_path / "batch")):
+        many._run_together(batch, lambda _: None)
     run_jobs(mixed(tmp_path / "alone"))
     assert sorted(sizes, reverse=True) == [3, 1, 1]
     for place in map(str, range(len(MIXED))):

@@ -12,7 +12,7 @@ import pytest
 
 from autofl.cli.main import run as run_cli
 from autofl.errors import AutoFLError
-from autofl.experiments.sweep import parse_axis
+from autofl.jobs.sweep import parse_axis
 from autofl.records import read_run
 
 RUN = [

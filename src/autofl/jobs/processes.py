@@ -17,7 +17,7 @@ from autofl.errors import (
     raise_when_told_to_end,
     starting_pythons,
 )
-from autofl.experiments.job import Make, OnProgress, Unit
+from autofl.jobs.job import Make, OnProgress, Unit
 
 _interrupted = False
 """Whether this worker was told to stop: its pool may have handed it another job already."""
@@ -65,9 +65,8 @@ def _note_when_told_to_end() -> None:
         global _interrupted
         _interrupted = True
 
-    for (
-        number
-    ) in ENDING:  # a terminal sends its signal to all processes, and then the parent ends them too
+    # A terminal sends its signal to all processes, and then the parent ends them too.
+    for number in ENDING:
         signal.signal(number, note)
 
 
@@ -100,14 +99,18 @@ def over_processes(
         manager.start(_begin_manager)
     queue: Any = manager.Queue()
     others = set(multiprocessing.active_children())
+
+    def tell_what_is_said() -> None:
+        while not queue.empty():
+            tell(queue.get())
+
     with ProcessPoolExecutor(workers, context, _begin_worker) as pool:
         with _interrupt_later(), starting_pythons():
             futures = {pool.submit(_pool_unit, make, unit, queue.put) for unit in units}
         try:
             while futures:
                 done = {future for future in futures if future.done()}
-                while not queue.empty():
-                    tell(queue.get())
+                tell_what_is_said()
                 for future in done:
                     future.result()
                 futures -= done
@@ -118,12 +121,10 @@ def over_processes(
                 "a worker was killed, perhaps for lack of memory (--workers 1 needs least); --resume continues it"
             ) from None
         except BaseException as error:
-            if isinstance(
-                error, KeyboardInterrupt
-            ):  # a terminal has told the workers already, nobody else has
+            # A terminal has told the workers already, nobody else has.
+            if isinstance(error, KeyboardInterrupt):
                 for worker in set(multiprocessing.active_children()) - others:
                     worker.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-        while not queue.empty():
-            tell(queue.get())
+        tell_what_is_said()

@@ -15,9 +15,9 @@ from autofl.config import Settings, dump_settings
 from autofl.core.simulation import Simulation
 from autofl.engines import use_machine
 from autofl.experiments.build import simulation_from
-from autofl.experiments.cluster import spread
 from autofl.experiments.decisions import decisions_of
-from autofl.experiments.write import OnRound, write_run
+from autofl.jobs.cluster import spread
+from autofl.jobs.recording import OnRound, write_run
 from autofl.models import num_weights
 from autofl.records import Run
 from autofl.registry import find

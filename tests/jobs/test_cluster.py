@@ -8,8 +8,8 @@ import pytest
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
-from autofl.experiments.jobs import run_comparison
-from autofl.experiments.run import run
+from autofl.jobs.many import run_comparison
+from autofl.jobs.run import run
 
 pytestmark = pytest.mark.deploy
 ray = pytest.importorskip("ray", reason="needs the extra ray")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 
 from autofl.config import CellSettings, DataSettings, Settings, dump_said, dump_settings
@@ -15,13 +16,13 @@ from autofl.core.together import fit_together
 from autofl.data.federated import FederatedData
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_algorithm, pick_device, simulation_from
-from autofl.experiments.cluster import run_on_ray
 from autofl.experiments.data import build_data, loaded_from
-from autofl.experiments.job import Job, Make, OnProgress, Progress, Unit
-from autofl.experiments.processes import over_processes
-from autofl.experiments.run import manifest_of, run
-from autofl.experiments.write import Recording, is_finished, play_into
 from autofl.files import inside, write_whole
+from autofl.jobs.cluster import run_on_ray
+from autofl.jobs.job import Job, Make, OnProgress, Progress, Unit
+from autofl.jobs.processes import over_processes
+from autofl.jobs.recording import Recording, is_finished, play_into
+from autofl.jobs.run import manifest_of, run
 from autofl.lock import locked
 from autofl.records import Run, check_no_run, read_run
 from autofl.records.run import CONFIG
@@ -113,9 +114,11 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
     files: dict[str, str] = {}
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "arm"
-        number = 1
-        while (file := plain if number == 1 else f"{plain}-{number}") in files.values():
-            number += 1
+        file = plain
+        for number in count(2):
+            if file not in files.values():
+                break
+            file = f"{plain}-{number}"
         files[name] = file
     return files
 

@@ -16,7 +16,7 @@ import numpy as np
 from autofl.config import Settings, name_of, parse_value
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import plan
-from autofl.experiments.job import Job
+from autofl.jobs.job import Job
 
 MOST_VALUES = 1_000
 """Most values of one setting."""

@@ -15,8 +15,8 @@ import numpy as np
 
 from autofl.config import Settings, parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.job import Job, OnProgress
-from autofl.experiments.jobs import check_free, run_jobs
+from autofl.jobs.job import Job, OnProgress
+from autofl.jobs.many import check_free, run_jobs
 from autofl.lock import locked
 from autofl.quality import time_to_accuracy
 from autofl.records import Run, read_run
@@ -37,10 +37,11 @@ class Constants:
     @property
     def name(self) -> str:
         """As part of a folder's name."""
-        bits = "" if self.bits is None else f"-b{self.bits:g}"
-        selected = "" if self.num_selected is None else f"-a{self.num_selected}"
-        frequency = "" if self.frequency is None else f"-f{self.frequency:g}"
-        return f"d{self.num_samples}-tau{self.local_steps}{bits}{selected}{frequency}"
+        name = f"d{self.num_samples}-tau{self.local_steps}"
+        for letter, value in (("b", self.bits), ("a", self.num_selected), ("f", self.frequency)):
+            if value is not None:
+                name += f"-{letter}{value:g}"
+        return name
 
     def applied(self, settings: Settings, seed: int, **stop: Any) -> Settings:
         """The settings of a run with these constants; impossible ones raise an error of one line.
@@ -178,7 +179,7 @@ def best_of(results: Results) -> Constants | None:
 def trial_json(arm: Results) -> dict[str, Any]:
     """What came of some constants as plain values; a time that is not reached is None."""
     times = times_of(arm)
-    median, *each = [time if np.isfinite(time) else None for time in (np.median(times), *times)]
+    median, *seconds = [time if np.isfinite(time) else None for time in (np.median(times), *times)]
     num_diverged = int(arm.values["diverged"].sum())
     remark = f"{num_diverged} diverged" if num_diverged else ""
     if not arm.values["heard"].any():
@@ -186,7 +187,7 @@ def trial_json(arm: Results) -> dict[str, Any]:
     return {
         **arm.arms[0],
         "median_time": median,
-        "times": each,
+        "times": seconds,
         "reached": int(np.isfinite(times).sum()),
         "median_accuracy": float(np.median(arm.values["accuracy"])),
         "remark": remark,

@@ -27,6 +27,7 @@ from autofl.engines.updates import shares
 from autofl.errors import AutoFLError, lacks
 from autofl.experiments.data import build_data, load_data
 from autofl.files import write_whole
+from autofl.jobs.job import Job, OnProgress
 from autofl.lock import FolderLock
 from autofl.models import Params
 from autofl.records import check_no_run
@@ -34,7 +35,7 @@ from autofl.records.checks import MANIFEST
 from autofl.units import Array, IntArray
 
 RunOne = Callable[..., object]
-"""run_one(job, tell, data): one run, telling how far it is."""
+"""run_one(job, tell, data) makes a run and tells how far it is."""
 
 
 def connect(address: str) -> Any:
@@ -74,10 +75,8 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
 
 
-def run_on_ray(
-    jobs: Sequence[Any], address: str, run_one: RunOne, tell: Callable[[Any], None]
-) -> None:
-    """Each job (see `jobs.Job`) as a task of the cluster; its folder comes here when it is whole.
+def run_on_ray(jobs: Sequence[Job], address: str, run_one: RunOne, tell: OnProgress) -> None:
+    """Each job as a task of the cluster; its folder comes here when it is whole.
 
     The data set travels with the tasks, so a machine of the cluster needs this package and no
     files.
@@ -86,12 +85,17 @@ def run_on_ray(
     from ray.util.queue import Queue
 
     queue: Any = Queue()
-    loaded: dict[Any, Any] = {}
+
+    def tell_what_is_said() -> None:
+        while not queue.empty():
+            tell(queue.get())
+
+    # A data set is sent once, however many runs use it.
+    loaded: dict[str, Any] = {}
     task = ray.remote(_run_there)
     running = {}
     for job in jobs:
-        data = job.settings.data
-        key = repr(data.source())
+        key = repr(job.settings.data.source())
         if key not in loaded:
             loaded[key] = ray.put(load_data(job.settings))
         options = {"num_cpus": job.settings.simulation.threads, "max_retries": 0}
@@ -99,13 +103,11 @@ def run_on_ray(
     try:
         while running:
             done, _ = ray.wait(list(running), timeout=0.2)
-            while not queue.empty():
-                tell(queue.get())
+            tell_what_is_said()
             for reference in done:
                 job = running.pop(reference)
                 _unpack(_result(ray, reference), job)
-        while not queue.empty():
-            tell(queue.get())
+        tell_what_is_said()
     except BaseException:
         for reference in running:
             ray.cancel(reference, force=True)
@@ -120,29 +122,25 @@ def _result(ray: Any, reference: Any) -> Any:
 
 
 def _run_there(
-    job: Any, loaded: tuple[Dataset, IntArray | None], queue: Any, run_one: RunOne
+    job: Job, loaded: tuple[Dataset, IntArray | None], queue: Any, run_one: RunOne
 ) -> dict[str, bytes]:
     dataset, owner = loaded
     data = build_data(job.settings, dataset, owner)
-    with tempfile.TemporaryDirectory() as folder:
-        run_one(
-            replace(job, folder=Path(folder), resume=False, wait=False, keep=False), queue.put, data
-        )
-        return {
-            path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name[0] != "."
-        }
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        here = replace(job, folder=folder, resume=False, wait=False, keep=False)
+        run_one(here, queue.put, data)
+        files = [path for path in folder.iterdir() if not path.name.startswith(".")]
+        return {path.name: path.read_bytes() for path in files}
 
 
-def _unpack(files: dict[str, bytes], job: Any) -> None:
+def _unpack(files: dict[str, bytes], job: Job) -> None:
     """The files of a run in their folder, the manifest last: it is what makes a run finished."""
-    lock = FolderLock(job.folder)
-    try:
+    with FolderLock(job.folder):
         if job.keep:
             check_no_run(job.folder)
         for name in sorted(files, key=lambda name: name == MANIFEST):
             write_whole(job.folder / name, files[name])
-    finally:
-        lock.release()
 
 
 def spread(sim: Simulation, address: str) -> Simulation:
